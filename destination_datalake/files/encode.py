@@ -43,7 +43,6 @@ from destination_datalake.schema.types import Field, Float32, Float64
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from pyroaring import BitMap
 
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.files.plan import FilePlan
@@ -218,24 +217,30 @@ def _archive_of(
 class Replayed:
     """The one archived object of a unit: its rows have the ids that they had. `left_out` counts those that it lacks."""
 
-    first_id: bytes
-    only: BitMap | None
+    lines: ArchivedLines
     left_out: int = 0
+
+    @property
+    def first_id(self) -> bytes:
+        """The id of line 0."""
+        return self.lines.first_id
 
     @classmethod
     def of(cls, unit: EncodeUnit) -> Self | None:
         """Return what a unit replays; None if it encodes what a sync has received."""
         match unit.segments:
-            case (StagedSegment(location=ArchivedLines(first_id=first_id, only=only)),):
-                return cls(first_id, only)
+            case (StagedSegment(location=ArchivedLines() as lines),):
+                return cls(lines)
         return None
 
     def kept(self, decoded: Decoded) -> Decoded:
-        """Return the records of the lines that are to be replayed."""
-        if self.only is None:
+        """Return the records that are to be replayed."""
+        only, window = self.lines.only, self.lines.window
+        if only is None and window is None:
             return decoded
-        numbers = numbers_of(decoded.line_numbers)
-        wanted = np.fromiter((int(number) in self.only for number in numbers), np.bool_, len(numbers))
+        wanted = np.ones(decoded.rows, np.bool_) if window is None else window.contains(decoded.extracted_at)
+        if only is not None:
+            wanted &= [number in only for number in numbers_of(decoded.line_numbers).tolist()]
         if wanted.all():
             return decoded
         self.left_out += int(np.count_nonzero(~wanted))

@@ -8,14 +8,16 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 import numpy as np
+import pyarrow as pa
 
 from destination_datalake.aws.objects import body_errors, get, gunzipped
 from destination_datalake.errors import ConnectorError, Failure
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from pyroaring import BitMap
 
     from destination_datalake.aws.access import AwsAccess
@@ -43,11 +45,29 @@ class StagedObject:
     etag: str
 
 
+class Window(NamedTuple):
+    """Times of extraction from `since` on and before `until`, in microseconds since 1970-01-01 UTC; None: no limit."""
+
+    since: int | None = None
+    until: int | None = None
+
+    def contains(self, times: Any) -> NDArray[np.bool_]:
+        """Tell which of the times, an Arrow array of microseconds without nulls, are within."""
+        microseconds = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        within = np.ones(len(microseconds), np.bool_)
+        if self.since is not None:
+            within &= microseconds >= self.since
+        if self.until is not None:
+            within &= microseconds < self.until
+        return within
+
+
 @dataclass(frozen=True, slots=True)
 class ArchivedLines:
     """An object of the archive, of `size` bytes, which is encoded again.
 
-    `first_id` is the id that its line 0 had: 16 octets. Of `only` these lines, by their numbers, rows are made.
+    `first_id` is the id that its line 0 had: 16 octets. Rows are made of `only` these lines, by their numbers, and of
+    those that were extracted within the `window`.
     """
 
     uri: str
@@ -55,6 +75,7 @@ class ArchivedLines:
     size: int
     first_id: bytes
     only: BitMap | None = None
+    window: Window | None = None
 
 
 @dataclass(frozen=True, slots=True)

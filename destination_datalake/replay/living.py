@@ -13,7 +13,7 @@ from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.disk import MiB
 from destination_datalake.buffer.staging import Segment
 from destination_datalake.errors import ConnectorError, Failure
-from destination_datalake.files.segments import ArchivedLines, StagedSegment
+from destination_datalake.files.segments import ArchivedLines, StagedSegment, Window
 from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLedger
 from destination_datalake.replay.plan import Kind, ReplayedLines, ReplayedSync, Step
 from destination_datalake.sync.landing import Encoding, Landing, StreamTables
@@ -64,11 +64,11 @@ class ArchivedSegment(Segment):
     location: ArchivedLines | None = None
 
     @classmethod
-    def of(cls, stream: StreamId, replayed: ReplayedLines) -> ArchivedSegment:
-        """Return the segment of archived lines."""
+    def of(cls, stream: StreamId, replayed: ReplayedLines, window: Window | None) -> ArchivedSegment:
+        """Return the segment of archived lines, or of those that were extracted within a window."""
         lines, archived = replayed.lines, replayed.lines.archived
         only = None if replayed.only is None else BitMap(replayed.only)
-        location = ArchivedLines(lines.uri, lines.etag, lines.size, bytes.fromhex(archived.first_id), only)
+        location = ArchivedLines(lines.uri, lines.etag, lines.size, bytes.fromhex(archived.first_id), only, window)
         counts = (archived.first_record, archived.lines, archived.bytes)
         return cls(stream, Path(archived.name), *counts, since=0.0, location=location)
 
@@ -83,7 +83,10 @@ class NoRejects(RejectLedger):
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What all syncs that are lived through share. `open_table` opens the table for a stream; the text is unique."""
+    """What all syncs that are lived through share. `open_table` opens the table for a stream; the text is unique.
+
+    Rows are made of what was extracted within the `window` alone, if there is one.
+    """
 
     engine: Engine
     staging: Staging
@@ -91,6 +94,7 @@ class World:
     run: str
     rejects: RejectLedger
     open_table: Callable[[Stream, str], Table]
+    window: Window | None = None
 
 
 class Life:
@@ -101,6 +105,7 @@ class Life:
         self._stream = stream.id
         self._outcomes: list[BatchOutcome] = []
         self._batches = 0
+        self._window = world.window
         name = f"{world.run}-{number:04d}"
         self._landing = Landing(
             StreamTables({stream.id: lambda: world.open_table(stream, name)}, world.access),
@@ -117,7 +122,7 @@ class Life:
     def land(self, lines: Sequence[ReplayedLines]) -> RejectCounts:
         """Encode lines and commit them as one batch; return what was rejected."""
         self._batches += 1
-        segments = tuple(ArchivedSegment.of(self._stream, each) for each in lines)
+        segments = tuple(ArchivedSegment.of(self._stream, each, self._window) for each in lines)
         self._landing.land([Batch(self._stream, self._batches, segments)])
         match self._outcomes.pop():
             case BatchCommitted(counts=counts):

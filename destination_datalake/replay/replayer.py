@@ -14,6 +14,7 @@ from destination_datalake.buffer.disk import buffer_directory, raise_limit
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
 from destination_datalake.files.find import find, find_tasks, total, unit_of
 from destination_datalake.files.jobs import done as results_of
+from destination_datalake.files.segments import Window
 from destination_datalake.rejects.ledger import REJECTS_FOLDER, RejectLedger, RejectLimit
 from destination_datalake.replay.living import Life, NoRejects, World, groups, lines_of, without
 from destination_datalake.replay.plan import Kind, Plan, ReplayedSync, Step, as_append, doubtful_units, plan_of
@@ -91,15 +92,20 @@ class Replayer:
         )
         return plan
 
-    def run(self, history: History, run: str, *, replace: bool, incomplete: bool) -> bool:
+    def run(
+        self, history: History, run: str, *, replace: bool, incomplete: bool = False, window: Window | None = None
+    ) -> bool:
         """Replay; with `replace`, put the result in the place of the table's content.
 
-        False if it was stopped before. Raises ConnectorError, and what the AWS libraries raise.
+        With a `window`, only rows that were extracted within it are made, and replaced. False if it was stopped before.
+        Raises ConnectorError, and what the AWS libraries raise.
         """
         plan = self.describe(history)
+        if replace and window is not None:
+            self._require_appends(plan)
         if replace and self._rebuild().state(self._source.name) is None:
             raise ConfigError(f"There is no table {self._source.name} to replace. Replay into another table.")
-        if replace and not plan.is_complete and not incomplete:
+        if replace and window is None and not plan.is_complete and not incomplete:
             raise ConfigError(
                 "Nothing was replaced: the archive does not have the table's rows from the first one on, and they "
                 "would be gone. Replay into another table, or repeat the command with --accept-incomplete."
@@ -117,7 +123,8 @@ class Replayer:
             ledger = NoRejects if replace else RejectLedger
             day = datetime.now(UTC).date().isoformat()
             rejects = ledger(config.uri(REJECTS_FOLDER), run, day, RejectLimit(), None, self._source.access)
-            world = World(engine, staging, self._source.access, run, rejects, self._opener(jobs, in_place=replace))
+            open_table = self._opener(jobs, in_place=replace)
+            world = World(engine, staging, self._source.access, run, rejects, open_table, window)
             rebuild = self._rebuild(jobs, plan)
             progress = Progress(f"{self._source.folder}/replay/{self._made.table}.json", self._source.access)
             done = self._begin(progress, rebuild, run, replace=replace)
@@ -153,7 +160,7 @@ class Replayer:
             factory = TableFactory(source.config, f"{latest.name}-replay", source.access, source.catalog, jobs)
             return factory.open(as_append(latest.stream), source.name)
 
-        return rebuild_of(self._source.config, self._source.name, self._source.catalog, open_table)
+        return rebuild_of(self._source.config, self._source.name, self._source.catalog, jobs, open_table)
 
     def _opener(self, jobs: Jobs, *, in_place: bool) -> Callable[[Stream, str], Table]:
         config = self._source.config
@@ -282,10 +289,10 @@ class Replayer:
                     return False
                 continue
             self._settle(plan, world, rebuild)
-            self._require_all_rows(state, rebuild.state(self._made), incomplete=incomplete)
+            self._require_all_rows(state, rebuild.state(self._made), incomplete=incomplete or world.window is not None)
             done.state = "taking over"
             progress.save(done)
-            if rebuild.take_over(self._made, state):
+            if rebuild.take_over(self._made, state, world.window):
                 done.state, done.syncs = "complete", {}
                 progress.save(done)
                 return True
@@ -303,6 +310,19 @@ class Replayer:
         if state is not None and state.has_pending and deduplicated:
             with _closing(self._life(as_append(deduplicated[-1], dedup=True), world)) as life:
                 life.publish()
+
+    def _require_appends(self, plan: Plan) -> None:
+        """Raise ConfigError for a table of which not only a window can be replaced."""
+        if self._source.config.table_type != "ICEBERG":
+            raise ConfigError(
+                "--from and --to with --replace are for Iceberg tables. Replay the window into another table, or all "
+                "of this one without them."
+            )
+        if any(sync.stream.dedup for sync in plan.syncs.values()):
+            raise ConfigError(
+                "--from and --to with --replace are not for a table that is deduplicated: the latest row of a key may "
+                "be outside. Replay all of it, or the window into another table."
+            )
 
     def _require_all_rows(self, state: TableState, made: TableState | None, *, incomplete: bool) -> None:
         if incomplete or made is None or made.rows is None or state.rows is None or made.rows >= state.rows:

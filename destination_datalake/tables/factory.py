@@ -86,13 +86,18 @@ class TableFactory:
         return HiveTable(name, layout, plan, owner, context)
 
 
-def rebuild_of(config: Config, name: TableName, catalog: TableCatalog, open_table: Callable[[], Table]) -> Rebuild:
-    """Return what a table of the options' kind can do. `open_table` opens it as for a sync that appends."""
+def rebuild_of(
+    config: Config, name: TableName, catalog: TableCatalog, jobs: Jobs | None, open_table: Callable[[], Table]
+) -> Rebuild:
+    """Return what a table of the options' kind can do. `open_table` opens it as for a sync that appends.
+
+    Without `jobs` it cannot take over a window of another table.
+    """
     # Each kind is imported only if it is asked for: PyIceberg takes a second.
     if config.table_type == "ICEBERG":
         from destination_datalake.tables.iceberg.rebuild import IcebergRebuild
 
-        return IcebergRebuild(name, catalog)
+        return IcebergRebuild(name, catalog, config.format.compression_codec, jobs)
     from destination_datalake.tables.hive.rebuild import HiveRebuild
     from destination_datalake.tables.hive.table import HiveTable
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from destination_datalake.files.plan import SourceFile
+    from destination_datalake.files.segments import Window
     from destination_datalake.tables.table import TableName
 
 
@@ -44,9 +45,10 @@ class Rebuild(Protocol):
     def begin(self) -> None:
         """Keep other syncs from writing to this table, if it is of a kind that has one writer at a time."""
 
-    def take_over(self, made: TableName, seen: TableState) -> bool:
+    def take_over(self, made: TableName, seen: TableState, window: Window | None = None) -> bool:
         """Put the made table's content in the place of this one's, in one step, and drop that table.
 
+        With a `window`, in the place of the rows that were extracted within it, if this is an Iceberg table.
         False, and nothing is changed, if this table is not as it was seen any more.
         """
 

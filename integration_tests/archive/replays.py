@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
-from integration_tests.harness.lake import Lake
 from integration_tests.harness.runs.kill_points import KillPoint
 from integration_tests.harness.runs.warm import WarmLaunch
 
@@ -47,12 +47,11 @@ class Replays:
         return Replayed(code, lines, (workdir / "stderr").read_text())
 
 
-def difference(lake: Lake, table: str, other: str, database: str | None = None) -> list[Any]:
-    """Return the rows that one table has and the other has not, with their number, by DuckDB's EXCEPT ALL.
+def difference(one: pa.Table, two: pa.Table) -> list[Any]:
+    """Return the rows that one table has and the other has not, by DuckDB's EXCEPT ALL, with which of the two it is.
 
     All columns are compared, by name. A column that only one table has is a difference if it has values.
     """
-    one, two = (lake.read(database or lake.database, name) for name in (table, other))
     names = sorted({*one.column_names, *two.column_names})
     with duckdb.connect() as engine:
         engine.execute("SET TimeZone = 'UTC'")

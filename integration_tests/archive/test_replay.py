@@ -3,8 +3,11 @@
 import random
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from integration_tests.archive.histories import Histories
@@ -53,7 +56,12 @@ def test_a_replayed_table_equals_the_table(warehouse: Warehouse, replays: Replay
     replayed = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders")
 
     assert replayed.exit_code == 0, replayed
-    assert difference(warehouse.lake, "orders", "orders__replay") == []
+    assert difference(whole(warehouse.lake, "orders"), whole(warehouse.lake, "orders__replay")) == []
+
+
+def whole(lake: Lake, table: str) -> pa.Table:
+    """Return all rows of a table with all columns."""
+    return lake.read(lake.database, table)
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -75,4 +83,45 @@ def test_whatever_has_happened_a_replayed_table_equals_the_table(
     replayed = replays.run(config, "--stream", "orders")
 
     assert replayed.exit_code == 0, (said, replayed)
-    assert difference(lake, "orders", "orders__replay") == [], (said, replayed)
+    before = whole(lake, "orders")
+    assert difference(before, whole(lake, "orders__replay")) == [], (said, replayed)
+    replaced = replays.run(config, "--stream", "orders", "--replace")
+    assert replaced.exit_code == 0, (said, replaced)
+    assert difference(before, whole(lake, "orders")) == [], (said, replaced)
+    assert {name for _, name in lake.tables()} <= {"orders", "orders__replay", "airbyte_rejects"}
+
+
+HOUR = 3_600_000
+NOON = 1_700_000_000_000 // (24 * HOUR) * 24 * HOUR + 12 * HOUR
+"""Noon of 2023-11-14 UTC, in milliseconds."""
+
+
+def test_a_window_of_a_table_is_replaced_and_all_other_rows_stay(
+    lake: Lake, platform: Platform, replays: Replays
+) -> None:
+    """Rows of other writers too; those within the window that the archive does not have go."""
+    warehouse = Warehouse(lake, platform, TABLE_KINDS[0])
+    orders = configured_stream("orders", NARROW)
+    for start in (1, 4):
+        rows = [{"id": id_} for id_ in range(start, start + 3)]
+        sent = [record("orders", row, emitted_at=NOON + (row["id"] - 3) * HOUR) for row in rows]
+        warehouse.sync([orders], [*sent, status("orders", "COMPLETE")], **ARCHIVE)
+    before = whole(lake, "orders")
+    table = lake.iceberg_table(lake.database, "orders")
+    table.delete("id = 3")
+    table.append(with_id(before, 7, NOON))
+    table.append(with_id(before, 8, NOON + 3 * HOUR))
+
+    window = ("--from", "2023-11-14T12:00:00", "--to", "2023-11-14 14:00+00:00")
+    replaced = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--replace", *window)
+
+    assert replaced.exit_code == 0, replaced
+    assert warehouse.ids("orders") == [1, 2, 3, 4, 5, 6, 8]
+    assert difference(before, whole(lake, "orders").filter(pc.field("id") != 8)) == []
+
+
+def with_id(rows: pa.Table, id_: int, emitted_at: int) -> pa.Table:
+    """Return one of the rows with another id and time of extraction."""
+    row = rows.slice(0, 1).to_pylist()[0]
+    changed = {**row, "id": id_, "_airbyte_extracted_at": datetime.fromtimestamp(emitted_at / 1000, UTC)}
+    return pa.Table.from_pylist([changed], rows.schema)

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from destination_datalake.aws.objects import Upload, delete_uncommitted, undone_on_failure
 from destination_datalake.files.dedup.probe import Probed, probe
@@ -29,6 +30,8 @@ from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_r
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from numpy.typing import NDArray
+
+    from destination_datalake.files.segments import Window
 
 _MAX_DELETE_RATIO = 0.5
 """A file with a larger share of deleted rows is rewritten: readers would read more of these than of live ones."""
@@ -103,10 +106,23 @@ def _looked_at(removal: Removal, stored: StoredFile, task: RemoveTask, s3: S3Cli
         before = int(np.count_nonzero(dead))
         if removal.dead is not None:
             dead[np.asarray(removal.dead.rows().to_array())] = True
+        if task.window is not None:
+            dead |= _within(task.window, file, task)
         found = Probed(_mask(len(dead)), _mask(len(dead)), {})
         if removal.index:
             found = probe(file, dead, removal.index, task.schema, task.versions, task.access)
         return _LookedAt(source, file, dead | found.replaced | found.deleted, before, found)
+
+
+def _within(window: Window, file: OpenedFile, task: RemoveTask) -> NDArray[np.bool_]:
+    """Return a mask of all rows, deleted ones too, true for those whose time of extraction is within the window."""
+    id_ = str(task.versions.extracted_at).encode()
+    times = pa.schema([each for each in task.schema if (each.metadata or {}).get(b"PARQUET:field_id") == id_])
+    found = [_mask(0)]
+    for table in file.rows(times):
+        column: Any = table.column(0).combine_chunks()
+        found.append(window.contains(column.fill_null(0)) & column.is_valid().to_numpy(zero_copy_only=False))
+    return np.concatenate(found)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.files.segments import Window
     from destination_datalake.tables.hive.table import HiveTable
 
 
@@ -75,9 +76,10 @@ class HiveRebuild:
             self._table = self._open_table()
             self._table.prepare()
 
-    def take_over(self, made: TableName, seen: TableState) -> bool:
+    def take_over(self, made: TableName, seen: TableState, window: Window | None = None) -> bool:
         """Make the made table's folder this one's location, and drop that table. Raises Fenced."""
         assert self._table is not None
+        assert window is None, "all files of a folder take the place of all others"
         present = self.state(self._name)
         if present is None or present.version != seen.version:
             return False
