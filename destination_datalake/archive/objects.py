@@ -24,8 +24,8 @@ from destination_datalake.aws.objects import Pending
 
 ARCHIVE_FOLDER = "_raw"
 
-_METADATA_BYTES = 1500
-"""Most bytes of a value among an object's metadata, of which S3 takes 2 KB together. The catalog has it whole."""
+_TEXT_BYTES = 1600
+"""Most bytes of names and keys among an object's metadata, of which S3 takes 2 KB together. The rest are numbers."""
 
 
 class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -50,18 +50,30 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
     created: bool = False
 
     def metadata(self) -> dict[str, str]:
-        """Return what objects of the sync have as metadata: texts in ASCII, as S3 asks for."""
-        members = {name: value for name, value in msgspec.to_builtins(self).items() if name != "created"}
-        return {name.replace("_", "-"): _ascii(value)[:_METADATA_BYTES] for name, value in members.items()}
+        """Return what objects of the sync have as metadata: texts in ASCII, as S3 asks for.
+
+        Names and keys that S3 has no room for are left out: the catalog has them.
+        """
+        members = {name: _ascii(value) for name, value in msgspec.to_builtins(self).items() if name != "created"}
+        room = _TEXT_BYTES
+        for name in _LONG:
+            if name in members and (size := len(name) + len(members[name])) <= room:
+                room -= size
+            else:
+                members.pop(name, None)
+        return {name.replace("_", "-"): value for name, value in members.items()}
 
     @classmethod
     def of_metadata(cls, metadata: Mapping[str, str]) -> Self:
-        """Return the sync that an object's metadata describe; `key` and `cursor` are not read."""
+        """Return the sync that an object's metadata describe; `key` and `cursor` are not read.
+
+        `stream` is empty, and `namespace` None, if they had no room.
+        """
         numbers = {
             name: int(metadata[name.replace("_", "-")]) for name in _NUMBERS if name.replace("_", "-") in metadata
         }
         texts = {name: _text(metadata[name]) for name in _TEXTS if name in metadata}
-        return msgspec.convert({**numbers, **texts}, cls)
+        return msgspec.convert({"stream": "", **numbers, **texts}, cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +143,8 @@ class ArchiveFile:
 def _ascii(value: object) -> str:
     """Return a value as text: one that is no text of printable ASCII, in JSON."""
     plain = isinstance(value, str) and value.isascii() and value.isprintable() and value == value.strip() != ""
-    return str(value) if plain and not str(value).startswith('"') else json.dumps(value)
+    # JSON leaves one control character as it is, which HTTP does not take in a header.
+    return str(value) if plain and not str(value).startswith('"') else json.dumps(value).replace("\x7f", "\\u007f")
 
 
 def _text(value: str) -> str:
@@ -140,6 +153,8 @@ def _text(value: str) -> str:
 
 _NUMBERS = ("started", "generation", "minimum_generation", "sync_id")
 _TEXTS = ("sync", "stream", "catalog", "mode", "namespace")
+_LONG = ("stream", "namespace", "key", "cursor")
+"""What may be long, the most useful first."""
 
 
 def table_folder(root: str, database: str, table: str) -> str:
