@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from destination_datalake.archive.objects import (
+    ARCHIVE_FOLDER,
+    SCHEMA_FOLDER,
     ArchivedBatch,
     ArchivedEnd,
     ArchivedSync,
@@ -22,15 +24,19 @@ from destination_datalake.archive.objects import (
 )
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import delete_uncommitted, is_changed, publish_all, put
+from destination_datalake.schema.glue import glue_type
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.protocol.catalog import Stream, StreamId
+    from destination_datalake.schema.types import Field
 
 _logger = logging.getLogger(__name__)
 
 _REWRITTEN_AFTER_SECONDS = 12 * 3600
 """Lifecycle rules count in days."""
+
+_ATTEMPTS = 5
 
 _IDS = ("generation_id", "minimum_generation_id", "sync_id")
 
@@ -101,9 +107,21 @@ class ArchiveLedger:
             objects = tuple(file.archived for file in files)
             self._try_to_put(stream, f"{batch:06d}", ArchivedBatch(batch, int(self._clock() * 1000), objects))
 
-    def end(self, stream: StreamId) -> None:
-        """Note that the sync has published the stream's table."""
+    def end(self, stream: StreamId, columns: Sequence[Field], folder: str) -> None:
+        """Note that the sync has published the stream's table, which has these columns and files in this folder."""
         self._try_to_put(stream, "end", ArchivedEnd(int(self._clock() * 1000)))
+        location = self._locations[stream]
+        described = [
+            {"name": column.name, "type": glue_type(column.type), "origin": column.origin} for column in columns
+        ]
+        *_, name = location.folder.rpartition("/")
+        database, _, table = name.partition(".")
+        uri = f"{self._root.removesuffix(ARCHIVE_FOLDER)}{SCHEMA_FOLDER}/{database}/{table}.json"
+        schema = {"database": database, "table": table, "stream": str(stream), "files": folder, "columns": described}
+        try:
+            self._replace(uri, json.dumps(schema, indent=1, ensure_ascii=False).encode(errors="replace"))
+        except Exception:
+            _logger.warning("%s does not describe the table's present columns.", uri, exc_info=True)
 
     def delete_uncommitted(self, files: Sequence[ArchiveFile]) -> None:
         """Delete the lines of a batch that is not committed, published or not."""
@@ -123,6 +141,25 @@ class ArchiveLedger:
             written = s3.head_object(Bucket=address.bucket, Key=address.key)["LastModified"]
             if self._clock() - written.timestamp() > _REWRITTEN_AFTER_SECONDS:
                 put(s3, uri, catalog)
+
+    def _replace(self, uri: str, content: bytes) -> None:
+        """Write an object unless it is so already. Of two that do so at once, one has read what the other wrote."""
+        s3, address = self._access.client("s3"), S3Address.parse(uri)
+        for _ in range(_ATTEMPTS):
+            try:
+                answer = s3.get_object(Bucket=address.bucket, Key=address.key)
+                if answer["Body"].read() == content:
+                    return
+                etag: str | None = answer["ETag"]
+            except s3.exceptions.NoSuchKey:
+                etag = None
+            try:
+                put(s3, uri, content, if_none_match=etag is None, if_match=etag)
+            except s3.exceptions.ClientError as error:
+                if not is_changed(error):
+                    raise
+            else:
+                return
 
     def _put(self, location: ArchiveLocation, name: str, entry: msgspec.Struct) -> None:
         put(self._access.client("s3"), f"{location.index}/{name}.json", msgspec.json.encode(entry))

@@ -5,7 +5,7 @@
                            /index/{start}-{sync}/begin.json                          a sync has prepared the table
                                                 /{batch}.json                        it has committed a batch
                                                 /end.json                            it has published the table
-        /schema/{database}/{table}.json                                              the table's present columns
+    _schema/{database}/{table}.json                                                  the table's present columns
 
 The lines are published before their batch is committed, and the index entry is written after it: the archive holds
 every acknowledged row. Lines without an entry may be of a batch that was not committed.
@@ -23,6 +23,9 @@ import msgspec
 from destination_datalake.aws.objects import Pending
 
 ARCHIVE_FOLDER = "_raw"
+
+SCHEMA_FOLDER = "_schema"
+"""Apart from the archive: a rule that ends old lines must not end what describes the table."""
 
 _TEXT_BYTES = 1600
 """Most bytes of names and keys among an object's metadata, of which S3 takes 2 KB together. The rest are numbers."""
@@ -160,3 +163,13 @@ _LONG = ("stream", "namespace", "key", "cursor")
 def table_folder(root: str, database: str, table: str) -> str:
     """Return the S3 URI of a table's folder in the archive, of which `root` is the URI."""
     return f"{root}/{database}.{table}"
+
+
+COUNTED_DIGITS = 8
+"""The last digits of an id count the lines of its unit: see `OrderedIds`."""
+
+
+def unit_of(first_id: str) -> str:
+    """Return the beginning of the ids of a unit's rows; `first_id` is that of its first line, without hyphens."""
+    digits = first_id[:-COUNTED_DIGITS]
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

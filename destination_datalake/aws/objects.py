@@ -416,6 +416,9 @@ class GzipUpload:
 
 _GZIP_WBITS = 31
 
+_INFLATED_AT_ONCE = 256 * 1024
+"""Bytes of a gzip file: what becomes of them stays in the processor's cache until it is copied."""
+
 
 def _gzip() -> Any:
     """Return the library that compresses: ISA-L takes a quarter of zlib's time. An executor may not have it."""
@@ -434,16 +437,17 @@ def gunzipped(pieces: Iterable[bytes]) -> Iterator[bytearray]:
     member = bytearray()
     inflate = library.decompressobj(wbits=_GZIP_WBITS)
     is_open = False
-    for each in pieces:
-        piece = each
-        while piece:
+    for piece in pieces:
+        rest = memoryview(piece)
+        while rest:
             is_open = True
-            member += inflate.decompress(piece)
-            if not inflate.eof:
-                break
-            yield member
-            piece, member = inflate.unused_data, bytearray()
-            inflate = library.decompressobj(wbits=_GZIP_WBITS)
-            is_open = False
+            part = rest[:_INFLATED_AT_ONCE]
+            member += inflate.decompress(part)
+            rest = rest[len(part) - len(inflate.unused_data) :]
+            if inflate.eof:
+                yield member
+                member = bytearray()
+                inflate = library.decompressobj(wbits=_GZIP_WBITS)
+                is_open = False
     if is_open:
         raise EOFError("the file ends within a member")

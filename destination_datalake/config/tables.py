@@ -299,7 +299,7 @@ def contradictory_layout(
                 )
 
 
-TAKEN_FOLDERS = frozenset({"_staging", "_raw", "_errors", "_reports"}) | RESERVED_FOLDERS
+TAKEN_FOLDERS = frozenset({"_staging", "_raw", "_schema", "_errors", "_reports"}) | RESERVED_FOLDERS
 """Folders under bucket_prefix that hold no tables, or those of another layout. Lifecycle rules delete in some."""
 
 

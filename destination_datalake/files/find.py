@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from destination_datalake.archive.objects import COUNTED_DIGITS
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.objects import get, gunzipped
 from destination_datalake.files.jobs import Failed, Problem, attempt
@@ -19,9 +20,6 @@ from destination_datalake.files.plan import SourceFile
 from destination_datalake.files.reading import opened, parquet_file
 
 RAW_ID = "_airbyte_raw_id"
-
-_COUNTED_DIGITS = 8
-"""The last digits of an id count the lines of its unit: see `OrderedIds`."""
 
 _IN_JSON = re.compile(rb'"_airbyte_raw_id":"([0-9a-f-]{36})"')
 
@@ -46,12 +44,6 @@ class Found:
 
 
 FindResult = Found | Failed
-
-
-def unit_of(first_id: str) -> str:
-    """Return the beginning of the ids of a unit's rows; `first_id` is that of its first line, without hyphens."""
-    digits = first_id[:-_COUNTED_DIGITS]
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def find(tasks: Iterable[FindTask]) -> Iterator[FindResult]:
@@ -101,11 +93,11 @@ def _ids_in_parquet(stored: Any, units: frozenset[str]) -> Iterator[list[str]]:
         return  # Another engine has written it.
     for batch in file.iter_batches(columns=[RAW_ID], use_threads=False):
         ids: Any = batch.column(0)
-        kept = pc.is_in(pc.utf8_slice_codeunits(ids, 0, 36 - _COUNTED_DIGITS), pa.array([*units], ids.type))
+        kept = pc.is_in(pc.utf8_slice_codeunits(ids, 0, 36 - COUNTED_DIGITS), pa.array([*units], ids.type))
         yield ids.filter(kept).to_pylist()
 
 
 def _note(id_: str, units: frozenset[str], lines: dict[str, set[int]]) -> None:
-    unit = id_[:-_COUNTED_DIGITS]
+    unit = id_[:-COUNTED_DIGITS]
     if unit in units:
-        lines[unit].add(int(id_[-_COUNTED_DIGITS:], 16))
+        lines[unit].add(int(id_[-COUNTED_DIGITS:], 16))

@@ -21,7 +21,7 @@ from destination_datalake.config.tables import GlueOptimizers
 from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import REJECTS_TABLE
-from destination_datalake.tables.naming import TableNaming
+from destination_datalake.tables.naming import REBUILD_SUFFIX, TableNaming
 
 _ROLE_ACCOUNT = re.compile(r"^arn:[^:]+:iam::(\d{12}):role/")
 
@@ -173,6 +173,7 @@ class Need(Enum):
     CHECK = "`check`"
     OPTIONAL = "`check`; optional"
     MAINTAIN = "`maintain`"
+    REPLAY = "`replay --replace`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +220,7 @@ LENT = When(
     lambda config: isinstance(config.catalog, GlueRestCatalogOptions) and config.catalog.vended_credentials,
 )
 ARCHIVED = When("`raw_archive.enabled`", lambda config: config.raw_archive.enabled)
+REPLAYED = When("the same, with tables in Glue", lambda config: ARCHIVED.holds(config) and OF_GLUE.holds(config))
 ENCRYPTED = When("`encryption` SSE-KMS", lambda config: config.encryption.encryption_type == "SSE-KMS")
 PARTITIONED = When("partitioned Hive tables, unless `catalog_partitions` is projection", registers_partitions)
 GOVERNED = When("`lake_formation.mode` hybrid or managed", lambda config: config.lake_formation.mode != "none")
@@ -414,6 +416,18 @@ CAPABILITIES: Sequence[Capability] = (
             ),
         ),
         lambda scope: scope.tables([scope.database], CHECKED_TABLES),
+    ),
+    Capability(
+        "Rebuilds",
+        (
+            Permission(
+                "glue:DeleteTable",
+                Need.REPLAY,
+                "the table whose content has taken the place of another one's",
+                REPLAYED,
+            ),
+        ),
+        lambda scope: scope.tables(scope.databases, f"*{REBUILD_SUFFIX}"),
     ),
     Capability(
         "ExistingTables",

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
@@ -22,7 +22,7 @@ from destination_datalake.config.tables import Retention
 from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.maintenance.report import StepReport
 from destination_datalake.maintenance.steps import Maintainer
-from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.maintenance.superseded import SupersededArchive, archived_tables
 from destination_datalake.tables.catalog import ListedTable
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.naming import TableNaming
@@ -38,10 +38,14 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
 _DESCRIPTION = """\
 Maintain the Iceberg tables that a configuration writes to: rewrite small files as fewer large ones, expire old
-snapshots and delete the files that only they had, and remove orphans, which are files that nothing refers to. Readers
-and running syncs are not disturbed. It can be interrupted and run again; nothing is lost."""
+snapshots and delete the files that only they had, and remove orphans, which are files that nothing refers to. With
+raw_archive.superseded: delete, remove what the archive has of rows that a refresh has replaced. Readers and running
+syncs are not disturbed. It can be interrupted and run again; nothing is lost."""
 
 _EPILOG = """\
 Days and numbers are those of the option maintenance, or its defaults. There is a line for each table and step.
@@ -88,10 +92,16 @@ def _maintain(asked: argparse.Namespace, termination: Termination) -> int:
     # To expire its snapshots is what helps a table whose metadata is too long.
     catalog = catalog_of(config, aws_access(config), NO_LIMITS)
     finder = TableFinder(config, catalog)
-    tables = finder.tables(asked.stream)
+    archived = archived_tables(config, asked.stream) if config.raw_archive.superseded == "delete" else []
+    try:
+        tables = finder.tables(asked.stream)
+    except ConfigError:
+        if not archived:
+            raise
+        tables = []  # A Hive table's archive is maintained, and nothing else of it.
     for note in finder.notes:
         _note(f"Note: {note}")
-    if not tables:
+    if not tables and not archived:
         _note("There are no Iceberg tables of this configuration.")
     options = config.maintenance if isinstance(config.maintenance, Retention) else Retention()
     failed = False
@@ -106,14 +116,22 @@ def _maintain(asked: argparse.Namespace, termination: Termination) -> int:
         )
         for table in tables:
             for report in _steps(maintainer, table):
-                if report.failure is not None:
-                    failed = True
-                    _note(report.failure.detail)
-                for line in report.lines():
-                    _write(line)
+                failed |= _told(report)
+        for table in archived:
+            archive = SupersededArchive(config, catalog, spark.run, asked.dry_run)
+            failed |= _told(maintainer.step(table, "archive", archive.remove))
     if termination.requested:
         return EXIT_TERMINATED
     return 1 if failed else 0
+
+
+def _told(report: StepReport) -> bool:
+    """Write a report; return whether the step has failed."""
+    if report.failure is not None:
+        _note(report.failure.detail)
+    for line in report.lines():
+        _write(line)
+    return report.failure is not None
 
 
 def _steps(maintainer: Maintainer, table: TableName) -> Iterator[StepReport]:
@@ -122,20 +140,25 @@ def _steps(maintainer: Maintainer, table: TableName) -> Iterator[StepReport]:
 
 
 class _Spark:
-    """The configured Spark, started when there is something to compact."""
+    """The configured Spark, started with the first job."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self.engine: Engine | None = None
 
-    def compact(self, tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:
-        """Compact files on the executors."""
-        from destination_datalake.files.compact import compact
+    def run(self, work: Callable[[Iterable[Task]], Iterable[Result]], tasks: Sequence[Task]) -> list[Result]:
+        """Run a job on the executors."""
         from destination_datalake.spark.engine import start_engine
 
         if self.engine is None:
             self.engine = start_engine(self._config)
-        return self.engine.run(compact, tasks)
+        return self.engine.run(work, tasks)
+
+    def compact(self, tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:
+        """Compact files on the executors."""
+        from destination_datalake.files.compact import compact
+
+        return self.run(compact, tasks)
 
 
 @contextmanager
@@ -263,10 +286,7 @@ class TableFinder:
         return [own, *sorted(ours - {own})]
 
     def _of_stream(self, stream: str) -> Iterator[ListedTable]:
-        """Yield the tables that a stream of that name may have: any dot may end its namespace."""
-        naming, parts = TableNaming.of(self.config), stream.split(".")
-        for number in range(len(parts)):
-            namespace = ".".join(parts[:number]) or None
-            name = naming.table_of(StreamId(namespace, ".".join(parts[number:])))
+        """Yield the tables that a stream of that name may have."""
+        for name in TableNaming.of(self.config).candidates(stream):
             if (found := self.catalog.find(name)) is not None:
                 yield ListedTable(name.database, found)

@@ -12,7 +12,7 @@ from destination_datalake.errors import Failure
 if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
-StepName = Literal["compaction", "expiry", "orphans", "optimizers"]
+StepName = Literal["compaction", "expiry", "orphans", "optimizers", "archive"]
 
 
 @dataclass(frozen=True, slots=True)

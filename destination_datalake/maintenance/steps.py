@@ -46,19 +46,19 @@ class Maintainer:
 
     def compact(self, table: TableName) -> StepReport:
         """Rewrite small files as fewer large ones."""
-        return self._step(table, "compaction", self._plan_compaction if self.dry_run else self._compact)
+        return self.step(table, "compaction", self._plan_compaction if self.dry_run else self._compact)
 
     def remove(self, table: TableName) -> Iterator[StepReport]:
         """Expire snapshots, then remove orphans; yield what became of each."""
-        yield self._step(table, "expiry", self._expire)
-        yield self._step(table, "orphans", self._remove_orphans)
+        yield self.step(table, "expiry", self._expire)
+        yield self.step(table, "orphans", self._remove_orphans)
 
     def due(self, table: TableName) -> Iterator[StepReport]:
         """Compact, and if no one has done so within a day, remove; yield what was done, and what failed."""
         compaction = self.compact(table)
         if compaction.failure is not None or compaction.figures.get("files"):
             yield compaction
-        claimed = self._step(table, "expiry", self._claim_daily_run)
+        claimed = self.step(table, "expiry", self._claim_daily_run)
         if claimed.failure is not None:
             yield claimed
         elif claimed.figures:
@@ -68,7 +68,8 @@ class Maintainer:
         taken = claim_daily_run(self._operations(table), self.now())
         return StepReport(table, "expiry", "is due", {"due": 1} if taken else {})
 
-    def _step(self, table: TableName, step: StepName, act: Callable[[TableName], StepReport]) -> StepReport:
+    def step(self, table: TableName, step: StepName, act: Callable[[TableName], StepReport]) -> StepReport:
+        """Return what became of one step, which may fail."""
         began = time.monotonic()
         if not self.should_continue():
             return StepReport(table, step, _NO_TIME)

@@ -105,11 +105,9 @@ def _replay(asked: argparse.Namespace, termination: Termination) -> int:
 
 
 def _archive_of(stream: str, config: Config) -> tuple[TableName, History]:
-    """Return a stream's table and its archive: any dot may end its namespace. Raises ConfigError if it has none."""
-    access, naming, parts = aws_access(config), TableNaming.of(config), stream.split(".")
-    for number in range(len(parts)):
-        found = StreamId(".".join(parts[:number]) or None, ".".join(parts[number:]))
-        name = naming.table_of(found)
+    """Return a stream's table and its archive. Raises ConfigError if it has none."""
+    access = aws_access(config)
+    for name, found in TableNaming.of(config).candidates(stream).items():
         history = read_history(table_folder(config.uri(ARCHIVE_FOLDER), *name), access)
         if any(StreamId(each.sync.namespace, each.sync.stream) == found for each in history.syncs):
             return name, history

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from pyroaring import BitMap
 
+from destination_datalake.archive.plan import Kind, ReplayedLines, ReplayedSync, Step
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.disk import MiB
 from destination_datalake.buffer.staging import Segment
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.segments import ArchivedLines, StagedSegment, Window
 from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLedger
-from destination_datalake.replay.plan import Kind, ReplayedLines, ReplayedSync, Step
 from destination_datalake.sync.landing import Encoding, Landing, StreamTables
 from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchMalformed, BatchOutcome
 from destination_datalake.sync.report import ActiveStages

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from destination_datalake.archive.plan import Kind, Step
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import is_changed, put
 from destination_datalake.errors import ConnectorError, Failure
-from destination_datalake.replay.plan import Kind, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,14 +10,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from destination_datalake.archive.history import History, read_history
+from destination_datalake.archive.objects import unit_of
+from destination_datalake.archive.plan import Kind, Plan, ReplayedSync, Step, as_append, doubtful_units, plan_of
 from destination_datalake.buffer.disk import buffer_directory, raise_limit
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
-from destination_datalake.files.find import find, find_tasks, total, unit_of
+from destination_datalake.files.find import find, find_tasks, total
 from destination_datalake.files.jobs import done as results_of
 from destination_datalake.files.segments import Window
 from destination_datalake.rejects.ledger import REJECTS_FOLDER, RejectLedger, RejectLimit
 from destination_datalake.replay.living import Life, NoRejects, World, groups, lines_of, without
-from destination_datalake.replay.plan import Kind, Plan, ReplayedSync, Step, as_append, doubtful_units, plan_of
 from destination_datalake.replay.progress import Done, Progress
 from destination_datalake.sync.conductor import staging_for
 from destination_datalake.tables.context import Jobs

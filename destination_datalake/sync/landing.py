@@ -268,7 +268,8 @@ class Landing:
                 table.merge()
             table.publish(self._executors.rewrite)
         if self._archive is not None:
-            self._archive.end(stream)
+            plan = table.plan()
+            self._archive.end(stream, (*plan.metadata, *plan.columns), plan.folder)
 
     def _staged(self, batch: Batch) -> StagedBatch:
         return self.encoding.stage(batch, self._tables[batch.stream].result(), self._rejects, self._archive)

@@ -63,6 +63,12 @@ class TableNaming:
         table = bounded(f"{self.table_prefix}{self.naming.identifier(stream.name)}", stream.name)
         return TableName(database, table)
 
+    def candidates(self, stream: str) -> Mapping[TableName, StreamId]:
+        """Return the tables that a stream of that name may have, and which stream then: any dot may end a namespace."""
+        parts = stream.split(".")
+        streams = [StreamId(".".join(parts[:number]) or None, ".".join(parts[number:])) for number in range(len(parts))]
+        return {self.table_of(each): each for each in streams}
+
     def tables_of(self, streams: Sequence[Stream]) -> Mapping[StreamId, TableName]:
         """Return every stream's table.
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from destination_datalake.archive.plan import TableFacts
+
 if TYPE_CHECKING:
     from destination_datalake.files.plan import SourceFile
     from destination_datalake.files.segments import Window
@@ -16,21 +18,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TableState:
+class TableState(TableFacts):
     """A table as it was found.
 
     `sources` are all files with rows that this connector may have written, those of unfinished syncs too. `version`
-    changes with each commit of rows that readers see, or will. `lowest_generation` is that of the table's rows, None if
-    it is not known. `has_pending`: rows wait for their deduplication. `rows` is the number of rows that readers see,
-    None if it is not known. If `commits_whole`, a batch was committed as a whole or not at all.
+    changes with each commit of rows that readers see, or will. `rows` is the number of rows that readers see, None if
+    it is not known.
     """
 
     sources: tuple[SourceFile, ...]
     version: str
-    lowest_generation: int | None
-    has_pending: bool
     rows: int | None
-    commits_whole: bool
 
 
 class Rebuild(Protocol):

@@ -79,9 +79,15 @@ def test_without_governance_and_keys_a_policy_is_about_s3_and_glue_alone() -> No
     }
 
 
-def test_a_policy_with_an_archive_allows_to_read_the_bucket_s_lifecycle_rules_too() -> None:
+def test_a_policy_with_an_archive_allows_to_read_lifecycle_rules_and_to_drop_what_replaces_a_table() -> None:
     archived = policy(config(raw_archive={"enabled": True}))
 
+    assert archived.pop("Rebuilds") == Statement(
+        "Rebuilds",
+        ("glue:DeleteTable",),
+        (f"{GLUE}:catalog", f"{GLUE}:database/raw", f"{GLUE}:table/raw/*__rebuild"),
+        {},
+    )
     assert archived.pop("Lifecycle") == Statement(
         "Lifecycle", ("s3:GetLifecycleConfiguration",), ("arn:aws:s3:::lake",), {}
     )

@@ -49,12 +49,12 @@ class HiveRebuild:
         folders = Folders("", self._access)
         sizes = {uri: size for folder in folders_in_use(found) for uri, size in folders.sizes(folder).items()}
         return TableState(
-            tuple(SourceFile(uri, size, 0) for uri, size in sizes.items()),
-            f"{table_location(found)} {last_commit(found)}",
-            lowest_generation(found),
+            lowest_generation=lowest_generation(found),
             has_pending=False,
-            rows=None,
             commits_whole=False,
+            sources=tuple(SourceFile(uri, size, 0) for uri, size in sizes.items()),
+            version=f"{table_location(found)} {last_commit(found)}",
+            rows=None,
         )
 
     def clone(self, made: TableName, marks: dict[str, str]) -> None:

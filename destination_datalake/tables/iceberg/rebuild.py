@@ -213,12 +213,12 @@ def _state(table: Table) -> TableState:
     head = table.current_snapshot()
     rows = head.summary.get(_ROWS) if head is not None and head.summary is not None else "0" if head is None else None
     return TableState(
-        tuple(file.source(metadata) for file in live.values()),
-        _version(metadata),
-        lowest_generation(metadata),
-        rows_on(PENDING_BRANCH, metadata) is not None,
-        int(rows) if rows is not None else None,
+        lowest_generation=lowest_generation(metadata),
+        has_pending=rows_on(PENDING_BRANCH, metadata) is not None,
         commits_whole=True,
+        sources=tuple(file.source(metadata) for file in live.values()),
+        version=_version(metadata),
+        rows=int(rows) if rows is not None else None,
     )
 
 

@@ -12,9 +12,21 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from destination_datalake.archive.history import History, StoredLines, StoredSync
-from destination_datalake.files.find import unit_of
+from destination_datalake.archive.objects import unit_of
 from destination_datalake.protocol.catalog import Stream, parse_catalog
-from destination_datalake.tables.rebuild import TableState
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What a table says of the syncs that have written to it.
+
+    `lowest_generation` is that of its rows, None if it is not known. `has_pending`: rows wait for their deduplication.
+    If `commits_whole`, a batch was committed as a whole or not at all.
+    """
+
+    lowest_generation: int | None
+    has_pending: bool
+    commits_whole: bool
 
 
 class Kind(IntEnum):
@@ -67,6 +79,8 @@ class Plan:
     notes: Sequence[str]
     is_complete: bool
     """Whether the archive has the table's rows from the first one on, or from a refresh on."""
+    replaced: Mapping[str, Sequence[int]]
+    """The batches whose rows a refresh has replaced, by sync."""
 
     @property
     def records(self) -> int:
@@ -90,7 +104,7 @@ def doubtful_units(history: History) -> frozenset[str]:
     return frozenset(unit_of(each.archived.first_id) for each in _unindexed(history))
 
 
-def plan_of(history: History, state: TableState | None, found: Mapping[str, Sequence[int]]) -> Plan:
+def plan_of(history: History, state: TableFacts | None, found: Mapping[str, Sequence[int]]) -> Plan:
     """Return what is replayed. `state` is that of the table, None if there is none; `found` are rows of doubtful units.
 
     Raises ConfigError for a catalog that cannot be parsed.
@@ -110,12 +124,16 @@ def plan_of(history: History, state: TableState | None, found: Mapping[str, Sequ
         )
     is_complete = bool(syncs) and not gone and (bool(refresh) or history.syncs[0].sync.created)
     steps = sorted(step for sync in kept.values() for step in sync.steps())
+    replaced = {
+        sync.name: [number for number, at in sync.times.items() if at <= since] for sync in syncs if sync not in refresh
+    }
     return Plan(
         steps,
         {name: ReplayedSync(name, sync.stream, sync.started, sync.batches) for name, sync in kept.items()},
         _columns(sync for sync in syncs if sync.name not in kept),
         notes,
         is_complete,
+        {name: numbers for name, numbers in replaced.items() if numbers},
     )
 
 
@@ -130,7 +148,7 @@ class _Sync:
 
     @classmethod
     def of(
-        cls, stored: StoredSync, state: TableState | None, found: Mapping[str, Sequence[int]], notes: list[str]
+        cls, stored: StoredSync, state: TableFacts | None, found: Mapping[str, Sequence[int]], notes: list[str]
     ) -> _Sync:
         [stream] = parse_catalog({"streams": [stored.configured]})
         sync = cls(stored.sync.sync, stream, stored.sync.started, stored.published)
@@ -167,7 +185,7 @@ class _Sync:
             yield Step(max(self.published, self.last), self.name, Kind.END)
 
 
-def _published_unnoticed(sync: _Sync, syncs: Collection[_Sync], state: TableState | None) -> int | None:
+def _published_unnoticed(sync: _Sync, syncs: Collection[_Sync], state: TableFacts | None) -> int | None:
     """Return when a sync has published its table whose index does not say so, as it was killed then; None if not."""
     if state is None:
         return None

@@ -1,0 +1,127 @@
+"""Deletes the archive of rows that a refresh has replaced (`raw_archive.superseded: delete`).
+
+Two readers decide, which share no code: by the archive's index the lines are of batches from before the refresh, and by
+the table's files it has no row of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from destination_datalake.archive.history import History, StoredLines, read_history
+from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder, unit_of
+from destination_datalake.archive.plan import doubtful_units, plan_of
+from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import delete
+from destination_datalake.config.options import Config, aws_access
+from destination_datalake.files.find import find, find_tasks, total
+from destination_datalake.files.jobs import done
+from destination_datalake.maintenance.report import StepReport, counted, megabytes
+from destination_datalake.tables.factory import rebuild_of
+from destination_datalake.tables.naming import TableNaming
+from destination_datalake.tables.table import TableName
+
+if TYPE_CHECKING:
+    from destination_datalake.tables.catalog import TableCatalog
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+
+_SEARCHES = 8
+"""Tasks that look for rows: small work, on as many executors as there are."""
+
+
+class Run(Protocol):
+    """Runs a job on the executors."""
+
+    def __call__(
+        self, work: Callable[[Iterable[_Task]], Iterable[_Result]], tasks: Sequence[_Task], /
+    ) -> list[_Result]:
+        """Return the results of all tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class SupersededArchive:
+    """Removes from archives what refreshes have replaced, or says what it would remove."""
+
+    config: Config
+    catalog: TableCatalog
+    run: Run
+    dry_run: bool = False
+
+    def remove(self, table: TableName) -> StepReport:
+        """Remove it from the archive of one table. Raises what AWS raises, and the errors of catalogs."""
+        access = aws_access(self.config)
+        folder = table_folder(self.config.uri(ARCHIVE_FOLDER), *table)
+        history = read_history(folder, access)
+        state = rebuild_of(self.config, table, self.catalog, None, _unopened).state(table)
+        if state is None:
+            return StepReport(table, "archive", "is left alone: there is no such table")
+        rows: dict[str, Any] = {}
+        if (doubtful := doubtful_units(history)) and state.sources:
+            rows |= total(
+                done(self.run(find, find_tasks(state.sources, doubtful, _SEARCHES, self.catalog.access_of(table))))
+            )
+        replaced = plan_of(history, state, rows).replaced
+        doomed = _lines(history, replaced)
+        units = frozenset(unit_of(lines.archived.first_id) for lines in doomed)
+        if units and state.sources:
+            present = total(
+                done(self.run(find, find_tasks(state.sources, units, _SEARCHES, self.catalog.access_of(table))))
+            )
+            doomed = [lines for lines in doomed if unit_of(lines.archived.first_id) not in present]
+            if present:
+                return StepReport(
+                    table,
+                    "archive",
+                    f"is left alone: by its index a refresh has replaced {counted(len(present), 'object')}, and the "
+                    "table has rows of them",
+                )
+        entries = [
+            f"{folder}/index/{sync.sync.started:013d}-{sync.sync.sync}/{number:06d}.json"
+            for sync in history.syncs
+            for number in replaced.get(sync.sync.sync, ())
+            if number in sync.batches
+        ]
+        if not self.dry_run:
+            s3 = access.client("s3")
+            # An entry without lines says the same again to the next run; lines without an entry would be doubtful.
+            for uri in (*(lines.uri for lines in doomed), *entries):
+                delete(s3, uri)
+        size = sum(lines.size for lines in doomed)
+        did = "would delete" if self.dry_run else "deleted"
+        text = f"{did} {counted(len(doomed), 'object')} ({megabytes(size)}) of rows that a refresh has replaced"
+        figures = {"files": len(doomed), "bytes": size}
+        return StepReport(
+            table, "archive", text if doomed else "nothing is superseded", figures, (), [each.uri for each in doomed]
+        )
+
+
+def archived_tables(config: Config, streams: Sequence[str]) -> list[TableName]:
+    """Return the tables that have an archive: of these streams, each "name" or "namespace.name", or all."""
+    root = S3Address.parse(f"{config.uri(ARCHIVE_FOLDER)}/")
+    pages = aws_access(config).client("s3").get_paginator("list_objects_v2")
+    found = [
+        TableName(*prefix["Prefix"][len(root.key) : -1].split(".", 1))
+        for page in pages.paginate(Bucket=root.bucket, Prefix=root.key, Delimiter="/")
+        for prefix in page.get("CommonPrefixes", [])
+    ]
+    if not streams:
+        return found
+    naming = TableNaming.of(config)
+    return [name for name in found if any(name in naming.candidates(stream) for stream in streams)]
+
+
+def _lines(history: History, batches: Any) -> list[StoredLines]:
+    return [
+        lines
+        for sync in history.syncs
+        for number in batches.get(sync.sync.sync, ())
+        for lines in (*sync.batches.get(number, (0, ()))[1], *sync.unindexed.get(number, ()))
+    ]
+
+
+def _unopened() -> Any:
+    raise AssertionError("a table is not written to")

@@ -1,0 +1,82 @@
+"""`maintain` with `raw_archive.superseded: delete`: what the archive has of rows that a refresh has replaced goes."""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from integration_tests.archive import archived
+from integration_tests.archive.replays import Replays, difference
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import configured_stream, record, status
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.runs.warm import WarmLaunch
+from integration_tests.harness.table_kinds import TableKind
+from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
+
+ARCHIVE: Mapping[str, object] = {"raw_archive": {"enabled": True, "superseded": "delete"}}
+COMPLETE = status("orders", "COMPLETE")
+
+
+@pytest.fixture
+def warehouse(lake: Lake, platform: Platform, table_kind: TableKind) -> Warehouse:
+    return Warehouse(lake, platform, table_kind)
+
+
+def maintain(launch: WarmLaunch, folder: Path, config: Mapping[str, object], *arguments: str) -> list[str]:
+    """Run the command, which must succeed; return its lines about archives."""
+    workdir = Path(tempfile.mkdtemp(dir=folder))
+    (workdir / "config.json").write_text(json.dumps(config))
+    command = ["maintain", "--config", str(workdir / "config.json"), *arguments]
+    with (
+        (workdir / "stderr").open("wb") as stderr,
+        launch(command, {**os.environ, "TMPDIR": str(workdir)}, stderr) as run,
+    ):
+        lines = run.stdout.read().decode().splitlines()
+        assert run.wait(120) == 0, (lines, (workdir / "stderr").read_text())
+    return [line for line in lines if " archive: " in line]
+
+
+def test_the_archive_of_a_replaced_generation_is_deleted_and_the_table_can_still_be_replayed(
+    warehouse: Warehouse, launch: WarmLaunch, tmp_path: Path
+) -> None:
+    """The columns that only the old generation had stay, too."""
+    lake, config = warehouse.lake, warehouse.config(**ARCHIVE)
+    old = configured_stream("orders", object_schema(id=INTEGER, old=STRING), generation=1)
+    warehouse.sync([old], [record("orders", {"id": 1, "old": "x"}), COMPLETE], **ARCHIVE)
+    new = configured_stream("orders", object_schema(id=INTEGER, new=STRING), generation=2, minimum=2, sync_id=2)
+    sent = [record("orders", {"id": 2, "new": "y"}), record("orders", {"id": 3})]
+    warehouse.sync([new], [*sent, COMPLETE], **ARCHIVE)
+    before = lake.read(lake.database, "orders")
+
+    would = maintain(launch, tmp_path, config, "--dry-run")
+    assert "would delete 1 object" in would[0]
+    assert len(archived.lines(lake, "orders")) == 3
+    assert "deleted 1 object" in maintain(launch, tmp_path, config, "--stream", "orders")[0]
+
+    assert archived.lines(lake, "orders") == archived.as_archived(sent)
+    assert "nothing is superseded" in maintain(launch, tmp_path, config)[0]
+    assert Replays(launch, tmp_path).run(config, "--stream", "orders").exit_code == 0
+    assert difference(before, lake.read(lake.database, "orders__replay")) == []
+
+
+def test_what_the_table_has_rows_of_stays_whatever_the_index_says(
+    warehouse: Warehouse, launch: WarmLaunch, tmp_path: Path
+) -> None:
+    lake, config = warehouse.lake, warehouse.config(**ARCHIVE)
+    orders = configured_stream("orders", object_schema(id=INTEGER), generation=1)
+    warehouse.sync([orders], [record("orders", {"id": 1}), COMPLETE], **ARCHIVE)
+    end = next(key for key in archived.index(lake, "orders") if key.endswith("end.json"))
+    begin = end.replace("end.json", "begin.json")
+    said = json.loads(archived.content(lake, begin))
+    forged = {**said, "sync": "f" * 12, "started": said["started"] + 1, "generation": 9, "minimum_generation": 9}
+    for name, entry in (("begin", forged), ("end", {"published": said["started"] + 3_600_000})):
+        key = f"{archived.folder(lake, 'orders')}index/{forged['started']:013d}-{'f' * 12}/{name}.json"
+        lake.s3.put_object(Bucket=lake.bucket, Key=key, Body=json.dumps(entry).encode())
+
+    assert "is left alone" in maintain(launch, tmp_path, config)[0]
+
+    assert len(archived.lines(lake, "orders")) == 1
