@@ -59,10 +59,28 @@ class StoredSync:
         }
         return {**self.catalog, **{name: value for name, value in ids.items() if value is not None}}
 
+    def configure(self, catalog: Mapping[str, Any]) -> None:
+        """Take the stream's configuration, also for what metadata had no room for."""
+        self.catalog = catalog
+        if not self.sync.stream:
+            stream = catalog["stream"]
+            named = {"stream": stream["name"], "namespace": stream.get("namespace") or None}
+            self.sync = msgspec.structs.replace(self.sync, **named)
+
+    def lines(self) -> Iterator[StoredLines]:
+        """Yield the lines of all batches."""
+        for _, indexed in self.batches.values():
+            yield from indexed
+        for unindexed in self.unindexed.values():
+            yield from unindexed
+
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All syncs in the order of their start. `gone` are the names of lines that the index has, and S3 has not."""
+    """All syncs in the order of their start.
+
+    `gone` are the names of lines that the index has and S3 has not, or of which S3 has not the catalog.
+    """
 
     syncs: Sequence[StoredSync]
     gone: Sequence[str]
@@ -103,11 +121,13 @@ def read_history(folder: str, access: AwsAccess) -> History:
         sync = syncs.get(found[2]) or _begin(ArchivedSync.of_metadata(metadata), syncs)
         lines = _stored(folder, _archived(name, metadata), listed[name])
         sync.unindexed.setdefault(int(found[3]), []).append(lines)
-    hashes = sorted({sync.sync.catalog for sync in syncs.values()})
-    names = [f"catalog/{each}.json" for each in hashes]
-    catalogs = dict(zip(hashes, map(json.loads, _read(folder, names, access)), strict=True))
-    for sync in syncs.values():
-        sync.catalog = catalogs[sync.sync.catalog]
+    hashes = sorted({each for sync in syncs.values() if f"catalog/{(each := sync.sync.catalog)}.json" in listed})
+    catalogs = dict(zip(hashes, _read(folder, [f"catalog/{each}.json" for each in hashes], access), strict=True))
+    for name, sync in [*syncs.items()]:
+        if sync.sync.catalog in catalogs:
+            sync.configure(json.loads(catalogs[sync.sync.catalog]))
+        else:
+            gone += [each.archived.name for each in syncs.pop(name).lines()]
     return History(sorted(syncs.values(), key=lambda each: (each.sync.started, each.sync.sync)), gone)
 
 

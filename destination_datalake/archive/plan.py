@@ -116,7 +116,8 @@ def plan_of(history: History, state: TableFacts | None, found: Mapping[str, Sequ
     refresh, since = _last_refresh(syncs)
     kept = {sync.name: _since(sync, since) if sync not in refresh else sync for sync in syncs}
     kept = {name: sync for name, sync in kept.items() if sync in refresh or sync.happened_after(since)}
-    gone = [name for name in history.gone if any(sync in name for sync in kept)]
+    # Without a refresh, lines of syncs of which nothing else is known are of the table's rows too.
+    gone = [name for name in history.gone if any(sync in name for sync in kept) or not (refresh or _has(syncs, name))]
     if gone:
         notes.append(
             f"{len(gone)} objects that the index names are not in S3 any more, such as {gone[0]}: a lifecycle rule, or "
@@ -210,6 +211,10 @@ def _last_refresh(syncs: Sequence[_Sync]) -> tuple[list[_Sync], int]:
         return [last], last.published or 0
     same = [each for each in syncs if each.stream.overwrite_generation == generation and each.started <= last.started]
     return same, min(each.published for each in same if each.published is not None)
+
+
+def _has(syncs: Iterable[_Sync], name: str) -> bool:
+    return any(sync.name in name for sync in syncs)
 
 
 def _since(sync: _Sync, since: int) -> _Sync:

@@ -1,0 +1,70 @@
+"""The archive of a table in a bucket, as syncs write it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from destination_datalake.archive.ledger import ArchiveLedger
+from destination_datalake.archive.objects import ArchivedObject, ArchiveFile, table_folder
+from destination_datalake.archive.writer import ArchiveWriter
+from destination_datalake.protocol.catalog import StreamId, configured, parse_catalog
+from integration_tests.harness.messages import configured_catalog, configured_stream
+from unit_tests.cloud import BUCKET, Cloud
+
+ROOT = f"s3://{BUCKET}/lake/_raw"
+FOLDER = table_folder(ROOT, "shop", "orders")
+KEY = "lake/_raw/shop.orders"
+ORDERS = StreamId(None, "orders")
+NOW = 1_764_000_000.0
+"""2025-11-24T16:00:00Z."""
+
+LINES = b'{"id":1}\n{"id":2}\n'
+
+
+class Archiving:
+    """A sync of one stream that archives, at a time of the test's choice."""
+
+    def __init__(
+        self,
+        cloud: Cloud,
+        name: str,
+        clock: Callable[[], float] = lambda: NOW,
+        catalog: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.cloud = cloud
+        self.name = name
+        entries = configured_catalog(catalog or configured_stream("orders", {}))
+        self.streams = parse_catalog(entries)
+        self.stream = self.streams[0].id
+        self.ledger = ArchiveLedger(ROOT, name, configured(self.streams, entries), cloud.access, clock)
+
+    def begin(self, *, created: bool = False) -> Archiving:
+        self.ledger.begin(self.stream, "shop", "orders", created=created)
+        return self
+
+    def written(
+        self, attempt: str, lines: bytes = LINES, first_id: str = "01" * 16, held_in: Path | None = None
+    ) -> ArchiveFile:
+        """Write a unit's lines, and do not publish them."""
+        location = self.ledger.location(self.stream)
+        name = location.name(f"{self.name}-{attempt}")
+        archived = ArchivedObject(name, lines.count(b"\n"), len(lines), 0, first_id)
+        writer = ArchiveWriter(
+            location, archived, self.cloud.access.client("s3"), None if held_in is None else str(held_in)
+        )
+        writer.write(lines)
+        return writer.close()
+
+    def published(self, attempt: str, lines: bytes = LINES, first_id: str = "01" * 16) -> ArchiveFile:
+        """Write a unit's lines and publish them, as before a commit."""
+        file = self.written(attempt, lines, first_id)
+        self.ledger.publish([file])
+        return file
+
+    def committed(self, batch: int, *attempts: str) -> list[ArchiveFile]:
+        """Publish the units of a batch and index it, as around a commit."""
+        files = [self.published(f"{batch:06d}-{attempt}") for attempt in attempts]
+        self.ledger.add(self.stream, batch, files)
+        return files

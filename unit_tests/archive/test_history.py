@@ -1,0 +1,161 @@
+"""The archive as `replay` finds it: syncs, the batches that the index has, and lines of which it says nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from destination_datalake.archive.history import History, StoredLines, read_history
+from integration_tests.harness.messages import configured_stream
+from unit_tests.archive.archive import FOLDER, KEY, LINES, NOW, Archiving
+from unit_tests.cloud import BUCKET, Cloud
+
+OTHER_ID = "02" * 16
+
+
+def history(cloud: Cloud) -> History:
+    return read_history(FOLDER, cloud.access)
+
+
+def names(lines: Sequence[StoredLines]) -> list[str]:
+    return [each.archived.name.rpartition("/")[2] for each in lines]
+
+
+def delete(cloud: Cloud, *parts: str) -> None:
+    """Delete the archive's objects whose keys have one of these parts, as a lifecycle rule would."""
+    for key in cloud.objects():
+        if key.startswith(f"{KEY}/") and any(part in key for part in parts):
+            cloud.access.client("s3").delete_object(Bucket=BUCKET, Key=key)
+
+
+def test_without_an_archive_there_is_no_history(cloud: Cloud) -> None:
+    assert history(cloud) == History([], [])
+
+
+def test_syncs_are_in_the_order_of_their_start_each_with_its_batches_and_catalog(cloud: Cloud) -> None:
+    later = configured_stream("orders", {"type": "object"}, generation=5, minimum=5, sync_id=7)
+    second = Archiving(cloud, "0a", lambda: NOW + 2000.0, later).begin()
+    first = Archiving(cloud, "ff", lambda: NOW).begin(created=True)
+    second.committed(1, "0000-aa")
+    first.committed(1, "0000-aa", "0001-aa")
+    first.committed(3, "0000-aa")
+
+    found = history(cloud)
+
+    assert [each.sync.sync for each in found.syncs] == ["ff", "0a"]
+    assert [each.sync.created for each in found.syncs] == [True, False]
+    assert [each.configured for each in found.syncs] == [configured_stream("orders", {}), later]
+    assert [each.published for each in found.syncs] == [None, None]
+    assert {number: names(lines) for number, (_, lines) in found.syncs[0].batches.items()} == {
+        1: ["ff-000001-0000-aa.jsonl.gz", "ff-000001-0001-aa.jsonl.gz"],
+        3: ["ff-000003-0000-aa.jsonl.gz"],
+    }
+    assert found.syncs[1].batches[1][0] == int((NOW + 2000.0) * 1000)
+    assert [each.unindexed for each in found.syncs] == [{}, {}]
+    assert found.gone == []
+
+
+def test_lines_are_found_with_what_s3_says_of_them(cloud: Cloud) -> None:
+    (file,) = Archiving(cloud, "0a").begin().committed(1, "0000-aa")
+
+    ((_, (lines,)),) = history(cloud).syncs[0].batches.values()
+
+    head = cloud.access.client("s3").head_object(Bucket=BUCKET, Key=file.uri.removeprefix(f"s3://{BUCKET}/"))
+    assert lines.archived == file.archived
+    assert (lines.uri, lines.etag, lines.size) == (file.uri, head["ETag"], head["ContentLength"])
+    assert lines.modified == int(head["LastModified"].timestamp() * 1000)
+
+
+def test_lines_without_an_entry_are_read_from_their_metadata(cloud: Cloud) -> None:
+    """As a sync leaves them that is killed between the publication and the entry: two attempts at one batch."""
+    sync = Archiving(cloud, "0a").begin()
+    sync.committed(1, "0000-aa")
+    first = sync.published("000002-0000-aa")
+    again = sync.published("000002-0000-bb", LINES * 2, OTHER_ID)
+
+    (found,) = history(cloud).syncs
+
+    assert [*found.batches] == [1]
+    assert {number: [each.archived for each in lines] for number, lines in found.unindexed.items()} == {
+        2: [first.archived, again.archived]
+    }
+
+
+def test_what_is_not_published_is_not_there(cloud: Cloud) -> None:
+    Archiving(cloud, "0a").begin().written("000001-0000-aa")
+
+    assert (history(cloud).syncs[0].batches, history(cloud).syncs[0].unindexed) == ({}, {})
+
+
+STREAMS: list[dict[str, Any]] = [
+    configured_stream("orders", {}, namespace="shop", generation=3, minimum=3, sync_id=9),
+    configured_stream('an "order" 京都 ', {}, generation=None, minimum=None, sync_id=None),
+    configured_stream("🚀" * 300, {}, namespace="é" * 300),
+]
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=["plain", "odd", "too long for metadata"])
+def test_a_sync_whose_index_is_gone_is_known_by_its_lines(cloud: Cloud, stream: dict[str, Any]) -> None:
+    sync = Archiving(cloud, "0a", catalog=stream).begin(created=True)
+    sync.committed(1, "0000-aa")
+    (before,) = history(cloud).syncs
+    delete(cloud, "/index/")
+
+    (found,) = history(cloud).syncs
+
+    assert found.configured == before.configured == stream
+    assert (found.sync.stream, found.sync.namespace) == sync.stream[::-1]
+    assert (found.sync.started, found.sync.mode) == (before.sync.started, before.sync.mode)
+    assert names(found.unindexed[1]) == ["0a-000001-0000-aa.jsonl.gz"]
+    assert not found.sync.created, "that the archive has the table from its beginning is not known any more"
+
+
+def test_lines_that_the_index_has_and_s3_has_not_are_gone(cloud: Cloud) -> None:
+    sync = Archiving(cloud, "0a").begin()
+    sync.committed(1, "0000-aa", "0001-aa")
+    sync.committed(2, "0000-aa")
+    delete(cloud, "0a-000001-0001", "0a-000002")
+
+    found = history(cloud)
+
+    assert sorted(found.gone) == [
+        "dt=2025-11-24/0a-000001-0001-aa.jsonl.gz",
+        "dt=2025-11-24/0a-000002-0000-aa.jsonl.gz",
+    ]
+    assert {number: names(lines) for number, (_, lines) in found.syncs[0].batches.items()} == {
+        1: ["0a-000001-0000-aa.jsonl.gz"],
+        2: [],
+    }
+
+
+def test_a_sync_whose_catalog_is_gone_is_gone_and_no_other(cloud: Cloud) -> None:
+    """A rule that ends objects by their age ends a catalog before the lines of a sync that went on for a day."""
+    Archiving(cloud, "0a").begin().committed(1, "0000-aa")
+    later = configured_stream("orders", {"type": "object"})
+    Archiving(cloud, "0b", lambda: NOW + DAY, later).begin().committed(1, "0000-aa")
+    old = history(cloud).syncs[0].sync.catalog
+    delete(cloud, f"/catalog/{old}")
+
+    found = history(cloud)
+
+    assert [each.sync.sync for each in found.syncs] == ["0b"]
+    assert found.gone == ["dt=2025-11-24/0a-000001-0000-aa.jsonl.gz"]
+
+
+DAY = 24 * 3600.0
+
+
+def test_objects_of_others_under_the_folder_are_left_alone(cloud: Cloud) -> None:
+    Archiving(cloud, "0a").begin()
+    for name in ("notes.txt", "dt=2025-11-24/notes.jsonl.gz", "index/notes.json", "replay/orders__replay.json"):
+        cloud.access.client("s3").put_object(Bucket=BUCKET, Key=f"{KEY}/{name}", Body=json.dumps({}).encode())
+    cloud.access.client("s3").put_object(
+        Bucket=BUCKET, Key=f"{KEY}2/dt=2025-11-24/0a-000001-0000-aa.jsonl.gz", Body=b""
+    )
+
+    (found,) = history(cloud).syncs
+
+    assert (found.batches, found.unindexed) == ({}, {})

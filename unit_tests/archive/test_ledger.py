@@ -1,0 +1,202 @@
+"""What a sync notes beside its archived lines: how streams were configured, what was committed, what was published."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from destination_datalake.archive.objects import ArchiveFile
+from destination_datalake.schema.types import Field, Int64, List, String
+from integration_tests.harness.messages import configured_stream
+from unit_tests.archive.archive import KEY, NOW, Archiving
+from unit_tests.cloud import BUCKET, Cloud, another_client, during
+
+BEGIN = f"{KEY}/index/1764000000000-0a/begin.json"
+DAY = 24 * 3600
+
+
+def entry(cloud: Cloud, key: str) -> Any:
+    return json.loads(cloud.objects()[key])
+
+
+def catalogs(cloud: Cloud) -> list[str]:
+    return [key for key in cloud.objects() if key.startswith(f"{KEY}/catalog/")]
+
+
+def test_a_sync_that_has_prepared_its_table_says_who_it_is_and_how_the_stream_was_configured(cloud: Cloud) -> None:
+    schema = {"type": "object", "properties": {"z": {"type": "integer"}, "a": {"type": "string"}}}
+    stream = configured_stream(
+        "orders", schema, namespace="é", mode="append_dedup", primary_key=["z"], cursor="a", generation=2, sync_id=3
+    )
+    Archiving(cloud, "0a", catalog=stream).begin(created=True)
+
+    (kept,) = catalogs(cloud)
+    assert entry(cloud, BEGIN) == {
+        "sync": "0a",
+        "started": int(NOW * 1000),
+        "stream": "orders",
+        "namespace": "é",
+        "catalog": kept.removeprefix(f"{KEY}/catalog/").removesuffix(".json"),
+        "mode": "append_dedup",
+        "key": ["z"],
+        "cursor": ["a"],
+        "generation": 2,
+        "minimum_generation": 0,
+        "sync_id": 3,
+        "created": True,
+    }
+    content = cloud.objects()[kept]
+    assert kept == f"{KEY}/catalog/{hashlib.sha256(content).hexdigest()}.json"
+    configured = json.loads(content)
+    assert configured == {name: value for name, value in stream.items() if not name.endswith("_id")}
+    assert [*configured["stream"]["json_schema"]["properties"]] == ["z", "a"], "columns are in the order of fields"
+
+
+def test_syncs_that_differ_in_their_ids_alone_share_a_catalog(cloud: Cloud) -> None:
+    for sync_id in (1, 2):
+        stream = configured_stream("orders", {}, generation=sync_id, minimum=sync_id, sync_id=sync_id)
+        Archiving(cloud, f"0{sync_id}", catalog=stream).begin()
+    assert len(catalogs(cloud)) == 1
+
+    Archiving(cloud, "03", catalog=configured_stream("orders", {"type": "object"})).begin()
+    assert len(catalogs(cloud)) == 2
+
+
+@contextmanager
+def catalog_writes(cloud: Cloud) -> Iterator[list[str | None]]:
+    """Lend the conditions (`If-None-Match`) with which catalogs are put, as the list grows."""
+    conditions: list[str | None] = []
+
+    def note(params: dict[str, Any], **_: object) -> None:
+        if "/catalog/" in params["url_path"]:
+            conditions.append(params["headers"].get("If-None-Match"))
+
+    with during(cloud.access, "before-call.s3.PutObject", note):
+        yield conditions
+
+
+@pytest.mark.parametrize(("age", "writes"), [(0.0, ["*"]), (0.4, ["*"]), (0.6, ["*", None]), (30.0, ["*", None])])
+def test_a_catalog_that_is_there_is_written_again_once_it_is_half_a_day_old(
+    cloud: Cloud, age: float, writes: list[str | None]
+) -> None:
+    """A lifecycle rule would end it before the lines of this sync."""
+    Archiving(cloud, "0a").begin()
+    (kept,) = catalogs(cloud)
+    content = cloud.objects()[kept]
+
+    with catalog_writes(cloud) as conditions:
+        Archiving(cloud, "0b", lambda: time.time() + age * DAY).begin()
+
+    assert conditions == writes
+    assert cloud.objects()[kept] == content
+
+
+def test_a_committed_batch_is_indexed_with_its_objects_and_an_empty_one_is_not(cloud: Cloud) -> None:
+    sync = Archiving(cloud, "0a").begin()
+    first, second = sync.committed(12, "0000-aa", "0001-bb")
+    sync.committed(13)
+
+    found = entry(cloud, f"{KEY}/index/1764000000000-0a/000012.json")
+
+    assert found == {"batch": 12, "committed": int(NOW * 1000), "objects": [said(first), said(second)]}
+    assert f"{KEY}/index/1764000000000-0a/000013.json" not in cloud.objects()
+
+
+def said(file: ArchiveFile) -> dict[str, object]:
+    return {
+        "name": file.uri.removeprefix(f"s3://{BUCKET}/{KEY}/"),
+        "lines": 2,
+        "bytes": 18,
+        "first_record": 0,
+        "first_id": "01" * 16,
+    }
+
+
+def test_what_the_index_cannot_have_is_a_warning(cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
+    sync = Archiving(cloud, "0a").begin()
+    file = sync.published("000001-0000-aa")
+
+    with cloud.refusing("PutObject"), caplog.at_level(logging.WARNING):
+        sync.ledger.add(sync.stream, 1, [file])
+
+    assert [each.getMessage() for each in caplog.records] == [
+        f"The archive's index has no entry s3://{BUCKET}/{KEY}/index/1764000000000-0a/000001.json, "
+        "as S3 has refused it."
+    ]
+
+
+def test_a_table_that_cannot_be_archived_is_not_prepared(cloud: Cloud) -> None:
+    with cloud.refusing("PutObject"), pytest.raises(cloud.access.client("s3").exceptions.ClientError):
+        Archiving(cloud, "0a").begin()
+
+
+def test_lines_of_a_batch_that_was_not_committed_are_deleted_published_or_not(cloud: Cloud) -> None:
+    sync = Archiving(cloud, "0a").begin()
+    before = cloud.objects()
+    files = [sync.published("000001-0000-aa"), sync.written("000001-0001-bb")]
+
+    for _ in range(2):
+        sync.ledger.delete_uncommitted(files)
+
+    assert cloud.objects() == before
+    assert cloud.unfinished_uploads() == []
+
+
+COLUMNS = [Field("id", "Id", Int64()), Field("tags", "tags", List(String()))]
+SCHEMA = "lake/_schema/shop/orders.json"
+
+
+def test_a_sync_that_has_published_its_table_says_so_and_what_columns_it_has(cloud: Cloud) -> None:
+    sync = Archiving(cloud, "0a").begin()
+
+    for _ in range(2):
+        sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders")
+
+    assert entry(cloud, BEGIN.replace("begin", "end")) == {"published": int(NOW * 1000)}
+    assert entry(cloud, SCHEMA) == {
+        "database": "shop",
+        "table": "orders",
+        "stream": "orders",
+        "files": "s3://lake/shop/orders",
+        "columns": [
+            {"name": "id", "type": "bigint", "origin": "Id"},
+            {"name": "tags", "type": "array<string>", "origin": "tags"},
+        ],
+    }
+
+
+def test_of_two_syncs_that_describe_a_table_at_once_none_overwrites_what_it_has_not_read(cloud: Cloud) -> None:
+    sync = Archiving(cloud, "0a").begin()
+    others = another_client().client("s3")
+    asked: list[object] = []
+
+    def interfere(params: dict[str, Any], **_: object) -> None:
+        if "/_schema/" in params["url_path"]:
+            asked.append(params["headers"].get("If-None-Match") or params["headers"]["If-Match"])
+            if len(asked) <= 2:
+                others.put_object(Bucket=BUCKET, Key=SCHEMA, Body=f"{len(asked)}".encode())
+
+    with during(cloud.access, "before-call.s3.PutObject", interfere):
+        sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders")
+
+    assert len(asked) == 3
+    assert asked[0] == "*"
+    assert len(entry(cloud, SCHEMA)["columns"]) == 2
+
+
+def test_that_the_end_and_the_columns_cannot_be_noted_is_a_warning(
+    cloud: Cloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    sync = Archiving(cloud, "0a").begin()
+
+    with cloud.refusing("PutObject"), caplog.at_level(logging.WARNING):
+        sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders")
+
+    assert ["end.json" in caplog.messages[0], SCHEMA in caplog.messages[1]] == [True, True]
