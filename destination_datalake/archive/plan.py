@@ -116,8 +116,7 @@ def plan_of(history: History, state: TableFacts | None, found: Mapping[str, Sequ
     refresh, since = _last_refresh(syncs)
     kept = {sync.name: _since(sync, since) if sync not in refresh else sync for sync in syncs}
     kept = {name: sync for name, sync in kept.items() if sync in refresh or sync.happened_after(since)}
-    # Without a refresh, lines of syncs of which nothing else is known are of the table's rows too.
-    gone = [name for name in history.gone if any(sync in name for sync in kept) or not (refresh or _has(syncs, name))]
+    gone = [name for name in history.gone if _is_missing(name, kept, bool(refresh), {sync.name for sync in syncs})]
     if gone:
         notes.append(
             f"{len(gone)} objects that the index names are not in S3 any more, such as {gone[0]}: a lifecycle rule, or "
@@ -213,8 +212,13 @@ def _last_refresh(syncs: Sequence[_Sync]) -> tuple[list[_Sync], int]:
     return same, min(each.published for each in same if each.published is not None)
 
 
-def _has(syncs: Iterable[_Sync], name: str) -> bool:
-    return any(sync.name in name for sync in syncs)
+def _is_missing(lines: str, kept: Mapping[str, _Sync], has_refresh: bool, syncs: Collection[str]) -> bool:
+    """Whether rows of the table were made of lines that are gone, by their name. A refresh has replaced the others.
+
+    Those of a sync of which nothing else is known count unless there was one.
+    """
+    sync, batch, *_ = lines.rpartition("/")[2].split("-")
+    return int(batch) in kept[sync].times if sync in kept else not has_refresh and sync not in syncs
 
 
 def _since(sync: _Sync, since: int) -> _Sync:

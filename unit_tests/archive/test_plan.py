@@ -1,0 +1,361 @@
+"""What is replayed of an archive, in which order: histories of syncs as tables, and the steps that are left of them.
+
+A history is written as what happened, in order of time: "a+" sync a begins, "a1" it commits its batch 1, "a!" it
+publishes. Its steps are written alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from destination_datalake.archive.history import History, StoredLines, StoredSync
+from destination_datalake.archive.objects import ArchivedObject, ArchivedSync, unit_of
+from destination_datalake.archive.plan import Kind, Plan, TableFacts, as_append, doubtful_units, plan_of
+from destination_datalake.errors import ConfigError
+from destination_datalake.protocol.catalog import Stream
+from integration_tests.harness.messages import configured_stream
+
+ICEBERG = TableFacts(lowest_generation=None, has_pending=False, commits_whole=True)
+HIVE = replace(ICEBERG, commits_whole=False)
+
+APPEND: dict[str, Any] = {"generation": 1}
+
+
+def refresh(generation: int) -> dict[str, Any]:
+    return {"generation": generation, "minimum": generation}
+
+
+WITHOUT_IDS: dict[str, Any] = {"mode": "overwrite", "generation": None, "minimum": None, "sync_id": None}
+PYAIRBYTE: dict[str, Any] = {"mode": "overwrite", "generation": 1, "minimum": 1, "sync_id": 1}
+DEDUP: dict[str, Any] = {"mode": "append_dedup", "primary_key": ["id"], "generation": 1}
+
+SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}
+
+
+class Archive:
+    """The history of syncs of these configurations, to which this has happened. The first one has created the table."""
+
+    def __init__(self, happened: str, *, created: bool = True, **streams: Mapping[str, Any]) -> None:
+        self.syncs: dict[str, StoredSync] = {}
+        self.gone: list[str] = []
+        for at, (name, what) in enumerate(happened.split(), start=1):
+            if what == "+":
+                self.syncs[name] = stored_sync(name, at, streams.get(name, APPEND), created and not self.syncs)
+            elif what == "!":
+                self.syncs[name].published = at
+            else:
+                self.syncs[name].batches[int(what)] = (at, (lines_of(name, int(what)),))
+
+    @property
+    def history(self) -> History:
+        return History([*self.syncs.values()], self.gone)
+
+    def unindexed(self, name: str, batch: int, modified: int, attempt: int = 0) -> StoredLines:
+        """Add lines that the index does not have, of which S3 says when they were written."""
+        lines = lines_of(name, batch, attempt, modified)
+        self.syncs[name].unindexed.setdefault(batch, []).append(lines)
+        return lines
+
+    def expire(self, name: str, batch: int) -> None:
+        """Lose the lines of a batch: the index has it, and S3 has not."""
+        at, lines = self.syncs[name].batches[batch]
+        self.syncs[name].batches[batch] = (at, ())
+        self.gone += [each.archived.name for each in lines]
+
+
+def stored_sync(name: str, started: int, stream: Mapping[str, Any], created: bool) -> StoredSync:
+    configured = configured_stream(
+        "orders", stream.get("schema", SCHEMA), **{"sync_id": None, **without_schema(stream)}
+    )
+    ids = {each: configured.pop(each, None) for each in ("generation_id", "minimum_generation_id", "sync_id")}
+    generation, minimum, sync_id = ids.values()
+    sync: Any = ArchivedSync(
+        name,
+        started,
+        "orders",
+        "hash",
+        "",
+        None,
+        (),
+        (),
+        generation,
+        minimum,
+        sync_id,
+        created,  # type: ignore[arg-type]
+    )
+    return StoredSync(sync, configured)
+
+
+def without_schema(stream: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in stream.items() if key != "schema"}
+
+
+def lines_of(name: str, batch: int, attempt: int = 0, modified: int = 0) -> StoredLines:
+    first_id = f"{name.encode().hex()}{batch:08d}{attempt:014d}00000000"
+    key = f"dt=2026-11-25/{name}-{batch:06d}-0000-{attempt:08x}.jsonl.gz"
+    return StoredLines(ArchivedObject(key, 4, 100, 0, first_id), f"s3://lake/{key}", "etag", 50, modified)
+
+
+def steps(plan: Plan) -> str:
+    marks = {Kind.BEGIN: "+", Kind.END: "!"}
+    return " ".join(f"{step.sync}{marks.get(step.kind, step.batch)}" for step in plan.steps)
+
+
+@pytest.mark.parametrize(
+    ("happened", "streams", "expected"),
+    [
+        pytest.param("a+ a1 a2 a!", {}, "a+ a1 a2 a!", id="one sync"),
+        pytest.param("a+ b+ b1 a1 b! a2 a!", {}, "a+ b+ b1 a1 b! a2 a!", id="two that overlap"),
+        pytest.param("a+ a2 a1 a!", {}, "a+ a2 a1 a!", id="a batch that another has overtaken"),
+        pytest.param("a+ a1 b+ b1 b!", {}, "a+ a1 b+ b1 b!", id="one that was killed"),
+        pytest.param("a+ a1 a! b+ b1 b!", {"b": refresh(2)}, "b+ b1 b!", id="a refresh"),
+        pytest.param(
+            "a+ a1 a! b+ b1 b! c+ c1 c! d+ d1 d!",
+            {"b": refresh(2), "c": refresh(3), "d": {"generation": 3}},
+            "c+ c1 c! d+ d1 d!",
+            id="the last refresh, and what came after it",
+        ),
+        pytest.param(
+            "a+ a1 b+ a2 b1 b! a3 a!", {"b": refresh(2)}, "a+ b+ b1 b! a3 a!", id="appends before and after a refresh"
+        ),
+        pytest.param(
+            "a+ a1 a! b+ b1 c+ c1 c!",
+            {"b": refresh(2), "c": refresh(2)},
+            "b+ b1 c+ c1 c!",
+            id="a refresh that another sync of its generation has completed",
+        ),
+        pytest.param(
+            "b+ b1 b! d+ d1 d! c+ c1 c!",
+            {"b": refresh(2), "c": refresh(2), "d": {"generation": 2}},
+            "b+ b1 b! d+ d1 d! c+ c1 c!",
+            id="a refresh that was published twice, with an append in between",
+        ),
+        pytest.param(
+            "a+ a1 a! b+ b1 c+ c1 c!",
+            {"b": refresh(2), "c": refresh(3)},
+            "c+ c1 c!",
+            id="a refresh that was given up for another one",
+        ),
+        pytest.param(
+            "a+ a1 a! b+ b1 c+ c1 c!",
+            {"b": refresh(2), "c": {"generation": 3}},
+            "a+ a1 a! b+ b1 c+ c1 c!",
+            id="an overwrite that was not published: a later sync takes its rows",
+        ),
+        pytest.param(
+            "a+ a1 a! b+ b1 b!", {"a": WITHOUT_IDS, "b": WITHOUT_IDS}, "b+ b1 b!", id="overwrites without ids"
+        ),
+        pytest.param(
+            "a+ a1 a! b+ b1", {"a": WITHOUT_IDS, "b": WITHOUT_IDS}, "a+ a1 a! b+ b1", id="one that was not published"
+        ),
+        pytest.param("a+ a1 a! b+ b1 b!", {"a": PYAIRBYTE, "b": PYAIRBYTE}, "b+ b1 b!", id="overwrites of PyAirbyte's"),
+        pytest.param("a+ a! b+ b!", {"b": refresh(2)}, "b+ b!", id="a refresh to nothing"),
+        pytest.param("", {}, "", id="nothing"),
+    ],
+)
+def test_syncs_are_lived_through_in_the_order_in_which_they_did_what_they_did(
+    happened: str, streams: Mapping[str, Any], expected: str
+) -> None:
+    plan = plan_of(Archive(happened, **streams).history, ICEBERG, {})
+
+    assert steps(plan) == expected
+    assert plan.notes == []
+    assert {*plan.syncs} == {step.sync for step in plan.steps}
+
+
+def test_a_plan_counts_what_it_replays_and_names_what_a_refresh_has_replaced() -> None:
+    plan = plan_of(Archive("a+ a1 b+ a2 b1 b! a3 a!", b=refresh(2)).history, ICEBERG, {})
+
+    assert (plan.records, plan.bytes) == (8, 200)
+    assert [each.only for each in plan.lines()] == [None, None]
+    assert plan.replaced == {"a": [1, 2]}
+
+
+def test_of_what_a_refresh_has_replaced_columns_are_left() -> None:
+    """Each schema once, in the order of syncs, as of syncs that append, without ids or keys."""
+    older = {**DEDUP, "schema": {**SCHEMA, "properties": {"old": {}, "id": {}}}}
+    archive = Archive("a+ a1 a! b+ b1 b! c+ c1 c! d+ d1 d!", a=older, d=refresh(2))
+
+    columns = plan_of(archive.history, ICEBERG, {}).columns
+
+    assert [[*each.json_schema["properties"]] for each in columns] == [["old", "id"], ["id"]]
+    assert {(each.overwrites_table, each.dedup, each.primary_key, each.sync_id) for each in columns} == {
+        (False, False, (), None)
+    }
+
+
+# Lines without an index entry
+
+
+@pytest.mark.parametrize(
+    ("facts", "rows", "only"),
+    [
+        pytest.param(ICEBERG, [2], None, id="a commit of the whole batch"),
+        pytest.param(HIVE, [0, 2], (0, 2), id="a commit of some of its files"),
+        pytest.param(None, [0, 2], (0, 2), id="no table any more"),
+    ],
+)
+def test_lines_that_the_index_lacks_are_replayed_if_the_table_has_rows_of_them(
+    facts: TableFacts | None, rows: Sequence[int], only: tuple[int, ...] | None
+) -> None:
+    archive = Archive("a+ a1 b+ b1 b!")
+    lost = archive.unindexed("a", 2, modified=2)
+    assert doubtful_units(archive.history) == {unit_of(lost.archived.first_id)}
+
+    plan = plan_of(archive.history, facts, {unit_of(lost.archived.first_id): rows})
+
+    assert steps(plan) == "a+ a1 a2 b+ b1 b!"
+    assert [(each.lines, each.only) for each in plan.syncs["a"].batches[2]] == [(lost, only)]
+    assert plan.notes == []
+
+
+def test_lines_that_the_index_lacks_are_left_out_if_the_table_has_no_row_of_them_and_a_note_says_so() -> None:
+    archive = Archive("a+ a1 b+ b1 b!")
+    lost = archive.unindexed("a", 2, modified=2)
+
+    plan = plan_of(archive.history, ICEBERG, {})
+
+    assert steps(plan) == "a+ a1 b+ b1 b!"
+    (note,) = plan.notes
+    assert note.startswith(f"{lost.uri} is left out")
+    assert plan.is_complete
+
+
+def test_of_two_attempts_at_a_batch_the_one_is_replayed_of_which_there_are_rows() -> None:
+    archive = Archive("a+")
+    archive.unindexed("a", 1, modified=2, attempt=1)
+    second = archive.unindexed("a", 1, modified=3, attempt=2)
+
+    plan = plan_of(archive.history, HIVE, {unit_of(second.archived.first_id): [0, 1, 2, 3]})
+
+    assert steps(plan) == "a+ a1"
+    assert [each.lines for each in plan.lines()] == [second]
+    assert len(plan.notes) == 1
+
+
+def test_lines_that_the_index_lacks_are_before_the_refresh_that_has_replaced_them() -> None:
+    """Even if the table's files have their rows, as long as old snapshots or folders are kept."""
+    archive = Archive("a+ a1 b+ b1 b!", b=refresh(2))
+    lost = archive.unindexed("a", 2, modified=2)
+
+    plan = plan_of(archive.history, ICEBERG, {unit_of(lost.archived.first_id): [0]})
+
+    assert steps(plan) == "b+ b1 b!"
+    assert plan.replaced == {"a": [1, 2]}
+
+
+def test_a_batch_is_never_before_the_beginning_of_its_sync() -> None:
+    """S3's clock is another one."""
+    archive = Archive("a+ a! b+")
+    lost = archive.unindexed("b", 1, modified=1)
+
+    assert steps(plan_of(archive.history, ICEBERG, {unit_of(lost.archived.first_id): [0]})) == "a+ a! b+ b1"
+
+
+# Syncs that were killed after they had published
+
+
+@pytest.mark.parametrize(
+    ("stream", "facts", "expected"),
+    [
+        pytest.param(refresh(2), {"lowest_generation": 2}, "b+ b1 b!", id="a refresh of which the table has the rows"),
+        pytest.param(refresh(2), {"lowest_generation": 1}, "a+ a1 a! b+ b1", id="a refresh of which it has not"),
+        pytest.param(refresh(2), {}, "a+ a1 a! b+ b1", id="a refresh of which it does not say"),
+        pytest.param(WITHOUT_IDS, {"lowest_generation": 1}, "a+ a1 a! b+ b1", id="an overwrite without an identity"),
+        pytest.param(DEDUP, {}, "a+ a1 a! b+ b1 b!", id="a merge that was made"),
+        pytest.param(DEDUP, {"has_pending": True}, "a+ a1 a! b+ b1", id="a merge that was not"),
+    ],
+)
+def test_the_table_tells_whether_a_killed_sync_had_published_it(
+    stream: Mapping[str, Any], facts: Mapping[str, Any], expected: str
+) -> None:
+    archive = Archive("a+ a1 a! b+ b1", b=stream)
+
+    assert steps(plan_of(archive.history, replace(ICEBERG, **facts), {})) == expected
+
+
+def test_a_refresh_that_another_sync_has_published_was_not_published_by_the_killed_one() -> None:
+    archive = Archive("a+ a1 a! b+ b1 c+ c1 c!", b=refresh(2), c=refresh(2))
+
+    assert steps(plan_of(archive.history, replace(ICEBERG, lowest_generation=2), {})) == "b+ b1 c+ c1 c!"
+
+
+# What is not there any more
+
+
+@pytest.mark.parametrize(
+    ("archive", "is_complete"),
+    [
+        pytest.param(Archive("a+ a1 a!"), True, id="from the table's first sync on"),
+        pytest.param(Archive("a+ a1 a!", created=False), False, id="from a later sync on"),
+        pytest.param(Archive("a+ a1 a! b+ b1 b!", created=False, b=refresh(2)), True, id="from a refresh on"),
+        pytest.param(
+            Archive("a+ a1 a! b+ b1", created=False, b=refresh(2)), False, id="from a refresh on, unpublished"
+        ),
+        pytest.param(Archive(""), False, id="no sync"),
+    ],
+)
+def test_an_archive_is_complete_if_nothing_was_before_it(archive: Archive, is_complete: bool) -> None:
+    assert plan_of(archive.history, ICEBERG, {}).is_complete == is_complete
+
+
+@pytest.mark.parametrize(
+    ("happened", "streams", "expired", "is_complete"),
+    [
+        ("a+ a1 a2 a!", {}, [("a", 1)], False),
+        ("a+ a1 a! b+ b1 b!", {"b": refresh(2)}, [("a", 1)], True),
+        ("a+ a1 a! b+ b1 b!", {"b": refresh(2)}, [("b", 1)], False),
+        ("a+ a1 b+ b1 b! a2 a!", {"b": refresh(2)}, [("a", 1)], True),
+        ("a+ a1 b+ b1 b! a2 a!", {"b": refresh(2)}, [("a", 2)], False),
+    ],
+)
+def test_an_archive_is_not_complete_if_lines_have_expired_whose_rows_no_refresh_has_replaced(
+    happened: str, streams: Mapping[str, Any], expired: Sequence[tuple[str, int]], is_complete: bool
+) -> None:
+    archive = Archive(happened, **streams)
+    for sync, batch in expired:
+        archive.expire(sync, batch)
+
+    plan = plan_of(archive.history, ICEBERG, {})
+
+    assert plan.is_complete == is_complete
+    assert len(plan.notes) == (0 if is_complete else 1)
+
+
+@pytest.mark.parametrize(("streams", "is_complete"), [({}, False), ({"b": refresh(2)}, True)])
+def test_lines_of_a_sync_of_which_nothing_else_is_known_are_missing_unless_there_was_a_refresh(
+    streams: Mapping[str, Any], is_complete: bool
+) -> None:
+    archive = Archive("a+ a1 a! b+ b1 b!", **streams)
+    archive.gone.append(lines_of("c", 1).archived.name)
+
+    assert plan_of(archive.history, ICEBERG, {}).is_complete == is_complete
+
+
+def test_a_catalog_that_is_none_is_an_error_of_the_user_s() -> None:
+    archive = Archive("a+")
+    archive.syncs["a"].catalog = {"stream": {}}
+
+    with pytest.raises(ConfigError):
+        plan_of(archive.history, ICEBERG, {})
+
+
+@pytest.mark.parametrize(("dedup", "key"), [(False, ()), (True, ("id",))])
+def test_a_stream_as_one_that_appends_overwrites_nothing(dedup: bool, key: tuple[str, ...]) -> None:
+    plan = plan_of(Archive("a+ a!", a={**DEDUP, **refresh(2)}).history, ICEBERG, {})
+    stream: Stream = plan.syncs["a"].stream
+    assert stream.overwrites_table
+
+    appended = as_append(stream, dedup=dedup)
+
+    assert (appended.overwrites_table, appended.generation, appended.dedup, appended.primary_key) == (
+        False,
+        None,
+        dedup,
+        key,
+    )
+    assert (appended.id, appended.json_schema) == (stream.id, stream.json_schema)
