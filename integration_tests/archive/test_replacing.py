@@ -1,0 +1,230 @@
+"""`replay --replace`: readers, running syncs, kills, other replays, and tables that others have made."""
+
+import random
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from integration_tests.archive.replays import Replays, difference
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import configured_stream, record, state, status
+from integration_tests.harness.runs.kill_points import KillPoint
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.runs.warm import WarmLaunch
+from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS, TableKind
+from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
+
+ARCHIVE = {"raw_archive": {"enabled": True}}
+SCHEMA = object_schema(id=INTEGER, name=STRING)
+ORDERS = configured_stream("orders", SCHEMA)
+COMPLETE = status("orders", "COMPLETE")
+KINDS = (*TABLE_KINDS, *PARTITIONED_KINDS)
+
+
+@pytest.fixture
+def warehouse(lake: Lake, platform: Platform, table_kind: TableKind) -> Warehouse:
+    return Warehouse(lake, platform, table_kind)
+
+
+@pytest.fixture
+def replays(launch: WarmLaunch, tmp_path: Path) -> Replays:
+    return Replays(launch, tmp_path)
+
+
+def orders(*ids: int) -> list[bytes]:
+    return [record("orders", {"id": id_, "name": f"order {id_}"}) for id_ in ids]
+
+
+def whole(lake: Lake, table: str = "orders") -> pa.Table:
+    return lake.read(lake.database, table)
+
+
+def synced(warehouse: Warehouse, syncs: int = 3) -> pa.Table:
+    """Run syncs of two records each; return the table's rows."""
+    for number in range(syncs):
+        warehouse.sync([ORDERS], [*orders(2 * number, 2 * number + 1), COMPLETE], **ARCHIVE)
+    return whole(warehouse.lake)
+
+
+def test_readers_always_see_all_rows(warehouse: Warehouse, replays: Replays) -> None:
+    before, seen, ended = synced(warehouse), set[int](), threading.Event()
+
+    def poll() -> None:
+        while not ended.is_set():
+            seen.add(whole(warehouse.lake).num_rows)
+
+    with ThreadPoolExecutor(1) as readers:
+        reader = readers.submit(poll)
+        replaced = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--replace")
+        ended.set()
+        reader.result()
+
+    assert replaced.exit_code == 0, replaced
+    assert seen == {before.num_rows}
+    assert difference(before, whole(warehouse.lake)) == []
+
+
+def test_a_table_whose_rows_were_damaged_is_as_before(lake: Lake, platform: Platform, replays: Replays) -> None:
+    warehouse = Warehouse(lake, platform, TABLE_KINDS[0])
+    before = synced(warehouse)
+    lake.iceberg_table(lake.database, "orders").delete("id < 3")
+
+    replaced = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--replace")
+
+    assert replaced.exit_code == 0, replaced
+    assert difference(before, whole(lake)) == []
+
+
+def test_what_a_sync_commits_meanwhile_is_kept(warehouse: Warehouse, replays: Replays) -> None:
+    """A Hive table has one writer: the sync is fenced, and what it acknowledged is in the table."""
+    synced(warehouse)
+    with warehouse.start([ORDERS], flush_interval_seconds=1, **ARCHIVE) as running:
+        running.send([*orders(100), state("orders", 1)])
+        running.wait_for_states(1)
+        replaced = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--replace")
+        running.send([*orders(101), state("orders", 2), COMPLETE])
+        run = running.close()
+
+    assert replaced.exit_code == 0, replaced
+    acknowledged = [100, 101][: len(run.states)]
+    assert len(acknowledged) == (2 if warehouse.kind.name == "iceberg" else 1)
+    assert warehouse.ids("orders") == [*range(6), *acknowledged]
+    assert run.exit_code == (0 if len(acknowledged) == 2 else 1), run.report()
+
+
+REPLAYER = "destination_datalake.replay.replayer:Replayer"
+PROGRESS = "destination_datalake.replay.progress:Progress"
+POINTS: Sequence[str] = (
+    f"{REPLAYER}._begin",
+    f"{REPLAYER}._land",
+    f"{REPLAYER}._take_over",
+    f"{PROGRESS}.claim",
+    f"{PROGRESS}.save",
+    f"{PROGRESS}.save",
+    f"{PROGRESS}.require",
+    "destination_datalake.sync.landing:Landing._commit",
+    "destination_datalake.sync.landing:Landing.publish",
+    "destination_datalake.aws.objects:HeldObject.publish",
+    "destination_datalake.tables.iceberg.rebuild:IcebergRebuild.clone",
+    "destination_datalake.tables.iceberg.rebuild:IcebergRebuild.take_over",
+    "destination_datalake.tables.iceberg.rebuild:IcebergRebuild.drop",
+    "destination_datalake.tables.hive.rebuild:HiveRebuild.clone",
+    "destination_datalake.tables.hive.rebuild:HiveRebuild.take_over",
+    "destination_datalake.tables.hive.table:HiveTable.take_over",
+    "destination_datalake.tables.iceberg.table:IcebergTable.commit",
+    "destination_datalake.tables.hive.table:HiveTable.commit",
+)
+
+
+@pytest.mark.share(4)
+@pytest.mark.parametrize("seed", range(50))
+def test_a_replay_that_is_killed_goes_on_and_loses_nothing(
+    lake: Lake, platform: Platform, replays: Replays, seed: int
+) -> None:
+    draw = random.Random(seed)
+    kind = draw.choice(KINDS)
+    warehouse = Warehouse(lake, platform, kind)
+    if kind.name == "iceberg" and draw.random() < 0.5:
+        keyed = configured_stream("orders", SCHEMA, mode="append_dedup", primary_key=["id"])
+        for number in range(3):
+            warehouse.sync([keyed], [*orders(number, number + 1), COMPLETE], **ARCHIVE)
+        before = whole(lake)
+    else:
+        before = synced(warehouse)
+    where = ["--replace"] if draw.random() < 0.7 else []
+    said = []
+
+    for _ in range(draw.randint(1, 3)):
+        point = KillPoint(draw.choice(("before", "after")), draw.choice(POINTS), draw.randint(1, 4))
+        killed = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", *where, killed_at=point)
+        said.append((str(point), killed))
+        assert difference(before, whole(lake)) == [], said
+    replayed = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", *where)
+
+    assert replayed.exit_code == 0, (said, replayed)
+    assert difference(before, whole(lake)) == [], said
+    if not where:
+        assert difference(before, whole(lake, "orders__replay")) == [], said
+
+
+def test_of_two_replays_into_one_table_it_has_the_rows_once(warehouse: Warehouse, replays: Replays) -> None:
+    before = synced(warehouse)
+    config = warehouse.config(**ARCHIVE)
+
+    with ThreadPoolExecutor(2) as both:
+        ran = [both.submit(replays.run, config, "--stream", "orders") for _ in range(2)]
+        codes = sorted(each.result().exit_code for each in ran)
+    last = replays.run(config, "--stream", "orders")
+
+    assert codes in ([0, 0], [0, 1]), [each.result() for each in ran]
+    assert last.exit_code == 0, last
+    assert difference(before, whole(warehouse.lake, "orders__replay")) == []
+
+
+def test_a_replay_is_no_table_of_a_stream(warehouse: Warehouse, replays: Replays) -> None:
+    before = synced(warehouse, 1)
+    config = warehouse.config(**ARCHIVE)
+    assert replays.run(config, "--stream", "orders").exit_code == 0
+
+    preserving = {"naming": {"style": "preserve"}}
+    namesake = warehouse.attempt([configured_stream("orders__replay", SCHEMA)], [], **preserving)
+    assert "a name that the command `replay` gives to tables" in namesake.errors[0]["message"]
+    other = configured_stream("others", SCHEMA)
+    warehouse.sync([other], [record("others", {"id": 1}), status("others", "COMPLETE")])
+    into_a_stream_s = replays.run(config, "--stream", "orders", "--into", "others")
+
+    assert into_a_stream_s.exit_code == 1
+    assert "Table" in into_a_stream_s.stderr
+    assert warehouse.ids("others") == [1]
+    assert difference(before, whole(warehouse.lake, "orders__replay")) == []
+
+
+def test_a_table_with_rows_that_the_archive_lacks_is_not_replaced(warehouse: Warehouse, replays: Replays) -> None:
+    warehouse.sync([ORDERS], [*orders(1, 2), COMPLETE])
+    warehouse.sync([ORDERS], [*orders(3), COMPLETE], **ARCHIVE)
+    config = warehouse.config(**ARCHIVE)
+
+    refused = replays.run(config, "--stream", "orders", "--replace")
+    assert refused.exit_code == 1
+    assert "does not have the table's rows from the first one on" in refused.stderr
+    assert warehouse.ids("orders") == [1, 2, 3]
+    accepted = replays.run(config, "--stream", "orders", "--replace", "--accept-incomplete")
+
+    assert accepted.exit_code == 0, accepted
+    assert warehouse.ids("orders") == [3]
+
+
+def test_a_sync_without_an_archive_in_between_is_noticed(lake: Lake, platform: Platform, replays: Replays) -> None:
+    warehouse = Warehouse(lake, platform, TABLE_KINDS[0])
+    synced(warehouse, 1)
+    warehouse.sync([ORDERS], [*orders(7), COMPLETE])
+
+    refused = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--replace")
+
+    assert refused.exit_code == 1
+    assert "has 3 rows, and the archive makes 2 of them" in refused.stderr
+    assert warehouse.ids("orders") == [0, 1, 7]
+
+
+def test_a_dry_run_changes_nothing(warehouse: Warehouse, replays: Replays) -> None:
+    synced(warehouse)
+    before = warehouse.lake.objects()
+
+    said = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--dry-run")
+
+    assert said.exit_code == 0, said
+    assert "3 syncs, 3 batches and 6 records" in said.lines[-1]
+    assert warehouse.lake.objects() == before
+
+
+def test_a_stream_without_an_archive_is_told(warehouse: Warehouse, replays: Replays) -> None:
+    warehouse.sync([ORDERS], [*orders(1), COMPLETE])
+
+    told = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders")
+
+    assert told.exit_code == 1
+    assert "there is no archive of it" in told.stderr
