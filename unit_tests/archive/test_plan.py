@@ -71,22 +71,8 @@ def stored_sync(name: str, started: int, stream: Mapping[str, Any], created: boo
     configured = configured_stream(
         "orders", stream.get("schema", SCHEMA), **{"sync_id": None, **without_schema(stream)}
     )
-    ids = {each: configured.pop(each, None) for each in ("generation_id", "minimum_generation_id", "sync_id")}
-    generation, minimum, sync_id = ids.values()
-    sync: Any = ArchivedSync(
-        name,
-        started,
-        "orders",
-        "hash",
-        "",
-        None,
-        (),
-        (),
-        generation,
-        minimum,
-        sync_id,
-        created,  # type: ignore[arg-type]
-    )
+    ids: Any = {each: configured.pop(each, None) for each in ("generation_id", "minimum_generation_id", "sync_id")}
+    sync = ArchivedSync(name, started, "orders", "hash", "", None, (), (), *ids.values(), created)
     return StoredSync(sync, configured)
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import random
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,6 +25,8 @@ from destination_datalake.aws.objects import (
     Upload,
     abort_all,
     delete_uncommitted,
+    gunzipped,
+    is_changed,
     put,
     undone_on_failure,
 )
@@ -28,7 +34,7 @@ from destination_datalake.files.plan import WrittenFile
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
 
-pytestmark = pytest.mark.share(12)
+pytestmark = pytest.mark.share(20)
 
 CONTENTS = [b"", b"x", b"x" * (PART_BYTES + 1)]
 
@@ -276,3 +282,134 @@ def test_a_succeeding_body_takes_no_step() -> None:
         taken.append("done")
 
     assert taken == ["done"]
+
+
+# Conditions, and metadata
+
+
+CONDITIONS: list[tuple[dict[str, Any], bytes | None, bool]] = [
+    ({}, None, True),
+    ({}, b"old", True),
+    ({"if_none_match": True}, None, True),
+    ({"if_none_match": True}, b"old", False),
+    ({"if_match": "that of the object"}, b"old", True),
+    ({"if_match": '"another one"'}, b"old", False),
+]
+
+
+@pytest.mark.parametrize(("conditions", "present", "is_put"), CONDITIONS)
+def test_an_object_is_put_where_its_condition_holds(
+    cloud: Cloud, conditions: Mapping[str, Any], present: bytes | None, is_put: bool
+) -> None:
+    s3, uri = cloud.access.client("s3"), f"s3://{BUCKET}/file"
+    etag = None if present is None else put(s3, uri, present)
+    asked: Any = {key: etag if value == "that of the object" else value for key, value in conditions.items()}
+
+    if is_put:
+        answered = put(s3, uri, b"new", **asked)
+        assert answered == s3.head_object(Bucket=BUCKET, Key="file")["ETag"]
+    else:
+        with pytest.raises(s3.exceptions.ClientError) as raised:
+            put(s3, uri, b"new", **asked)
+        assert is_changed(raised.value)
+
+    assert cloud.objects() == {"file": b"new" if is_put or present is None else present}
+
+
+def test_only_a_condition_that_does_not_hold_is_a_change(cloud: Cloud) -> None:
+    s3 = cloud.access.client("s3")
+    with cloud.refusing("PutObject"), pytest.raises(s3.exceptions.ClientError) as raised:
+        put(s3, f"s3://{BUCKET}/file", b"new", if_none_match=True)
+
+    assert not is_changed(raised.value)
+    assert not is_changed(ValueError())
+
+
+@pytest.mark.parametrize("size", [1, HELD_BYTES + 1, PART_BYTES + 1], ids=["small", "one part", "two parts"])
+@pytest.mark.parametrize("deferred", [True, False])
+def test_an_object_has_its_metadata_however_it_is_uploaded(
+    cloud: Cloud, tmp_path: Path, deferred: bool, size: int
+) -> None:
+    s3, metadata = cloud.access.client("s3"), {"stream": '"a \\u00e9"', "lines": "2"}
+    uri, folder = f"s3://{BUCKET}/folder/file", str(tmp_path)
+    upload = Upload(s3, uri, deferred=deferred, held_in=folder, metadata=metadata)
+    upload.write(bytes(size))
+    upload.close()
+
+    if upload.pending_upload is not None:
+        upload.pending_upload.publish(s3)
+
+    assert s3.head_object(Bucket=BUCKET, Key="folder/file")["Metadata"] == metadata
+
+
+# Members of gzip
+
+
+MEMBERS = [b"a" * 1000, b"", b"line\n", random.Random(1).randbytes(600)]
+
+
+def members_of(cloud: Cloud, members: Sequence[bytes]) -> bytes:
+    upload = GzipUpload(upload_to(cloud, deferred=False))
+    for member in members:
+        upload.write(member)
+        upload.finish()
+    upload.close()
+    return cloud.objects()["folder/file"]
+
+
+def test_what_is_written_after_the_end_of_a_member_begins_another_one(cloud: Cloud) -> None:
+    content = members_of(cloud, MEMBERS)
+
+    assert gzip.decompress(content) == b"".join(MEMBERS)
+    assert [bytes(each) for each in gunzipped([content])] == MEMBERS
+
+
+@pytest.fixture(params=["isal", "zlib"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What compresses: executors that lack the one have the other."""
+    if request.param == "zlib":
+        monkeypatch.setitem(sys.modules, "isal", None)
+
+
+@pytest.mark.usefixtures("library")
+def test_members_are_the_same_however_the_file_is_cut_into_pieces(cloud: Cloud) -> None:
+    content = members_of(cloud, MEMBERS)
+
+    for size in (*range(1, 64), len(content)):
+        pieces = [content[start : start + size] for start in range(0, len(content), size)]
+        assert [bytes(each) for each in gunzipped(pieces)] == MEMBERS
+    for cut in range(len(content) + 1):
+        assert [bytes(each) for each in gunzipped([content[:cut], b"", content[cut:]])] == MEMBERS
+
+
+def test_what_one_library_writes_the_other_one_reads(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_isal = members_of(cloud, MEMBERS)
+    monkeypatch.setitem(sys.modules, "isal", None)
+    by_zlib = members_of(cloud, MEMBERS)
+
+    assert by_isal != by_zlib
+    assert [bytes(each) for each in gunzipped([by_isal])] == MEMBERS
+    monkeypatch.undo()
+    assert [bytes(each) for each in gunzipped([by_zlib])] == MEMBERS
+
+
+@pytest.mark.usefixtures("library")
+def test_a_member_may_be_larger_than_what_is_inflated_at_once(cloud: Cloud) -> None:
+    members = [random.Random(2).randbytes(1_000_000), b"x" * 3_000_000, random.Random(3).randbytes(300_000)]
+
+    assert [bytes(each) for each in gunzipped([members_of(cloud, members)])] == members
+
+
+@pytest.mark.usefixtures("library")
+def test_a_file_that_ends_within_a_member_is_an_error(cloud: Cloud) -> None:
+    content = members_of(cloud, MEMBERS[:1])
+    two = members_of(cloud, MEMBERS[:1] * 2)
+
+    for cut in range(1, len(content)):
+        with pytest.raises(EOFError):
+            [*gunzipped([content[:cut]])]
+        reader = gunzipped([two[: len(content) + cut]])
+        assert bytes(next(reader)) == MEMBERS[0]
+        with pytest.raises(EOFError):
+            next(reader)
+    assert [*gunzipped([])] == []

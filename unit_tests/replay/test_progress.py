@@ -1,0 +1,87 @@
+"""How far a replay is, kept beside the archive: one that was killed goes on, and of two the older one stops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from destination_datalake.archive.plan import Kind, Step
+from destination_datalake.errors import ConnectorError
+from destination_datalake.replay.progress import Done, DoneSync, Progress
+from unit_tests.cloud import BUCKET, Cloud
+
+URI = f"s3://{BUCKET}/lake/_raw/shop.orders/replay/orders__replay.json"
+STEPS = (Step(1, "a", Kind.BEGIN), Step(2, "a", Kind.BATCH, 7), Step(3, "a", Kind.END), Step(4, "b", Kind.BEGIN))
+
+
+def progress(cloud: Cloud) -> Progress:
+    return Progress(URI, cloud.access)
+
+
+@pytest.mark.parametrize("steps", [STEPS[:count] for count in range(len(STEPS) + 1)])
+def test_steps_that_were_noted_are_done_and_no_others(cloud: Cloud, steps: Sequence[Step]) -> None:
+    first = progress(cloud)
+    done = first.claim("run-1", 10.0)
+    done.add(steps)
+    first.save(done)
+
+    later = progress(cloud).claim("run-2", 20.0)
+
+    assert [step for step in STEPS if later.has(step)] == [*steps]
+    assert not later.has(Step(2, "a", Kind.BATCH, 8))
+    assert (later.run, later.started, later.state) == ("run-2", 10.0, "replaying")
+
+
+def test_the_first_replay_has_done_nothing(cloud: Cloud) -> None:
+    assert progress(cloud).claim("run-1", 10.0) == Done("run-1", 10.0)
+    assert [*cloud.objects()] == [URI.removeprefix(f"s3://{BUCKET}/")]
+
+
+def test_everything_that_is_done_is_read_back(cloud: Cloud) -> None:
+    first = progress(cloud)
+    done = first.claim("run-1", 10.0)
+    done.syncs, done.state = {"a": DoneSync(begun=True, batches={1, 3}, ended=True), "b": DoneSync()}, "taking over"
+    first.save(done)
+
+    assert progress(cloud).claim("run-1", 20.0) == done
+
+
+def test_a_replay_whose_progress_another_one_has_claimed_stops(cloud: Cloud) -> None:
+    older, newer = progress(cloud), progress(cloud)
+    done = older.claim("run-1", 10.0)
+    done.add(STEPS[:1])
+    older.save(done)
+
+    newer.claim("run-2", 20.0)
+
+    with pytest.raises(ConnectorError, match="Another replay into the same table has begun") as raised:
+        older.save(done)
+    assert raised.value.failure.type == "config_error"
+    with pytest.raises(ConnectorError):
+        older.require("run-1")
+    newer.require("run-2")
+    assert progress(cloud).claim("run-3", 30.0).has(STEPS[0])
+
+
+def test_of_two_that_begin_at_once_one_stops(cloud: Cloud) -> None:
+    """Whichever of them has written first."""
+    first, second = progress(cloud), progress(cloud)
+    events = cloud.access.client("s3").meta.events
+    claimed: list[Done] = []
+
+    def meanwhile(**_: object) -> None:
+        events.unregister("before-call.s3.PutObject", meanwhile)
+        claimed.append(second.claim("run-2", 20.0))
+
+    events.register("before-call.s3.PutObject", meanwhile)
+    with pytest.raises(ConnectorError, match="Another replay"):
+        first.claim("run-1", 10.0)
+
+    assert claimed == [Done("run-2", 20.0)]
+    second.require("run-2")
+
+
+def test_a_refusal_is_what_s3_says_of_it(cloud: Cloud) -> None:
+    with cloud.refusing("PutObject"), pytest.raises(cloud.access.client("s3").exceptions.ClientError):
+        progress(cloud).claim("run-1", 10.0)
