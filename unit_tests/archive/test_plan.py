@@ -42,7 +42,8 @@ class Archive:
     def __init__(self, happened: str, *, created: bool = True, **streams: Mapping[str, Any]) -> None:
         self.syncs: dict[str, StoredSync] = {}
         self.gone: list[str] = []
-        for at, (name, what) in enumerate(happened.split(), start=1):
+        for at, event in enumerate(happened.split(), start=1):
+            name, what = event[0], event[1:]
             if what == "+":
                 self.syncs[name] = stored_sync(name, at, streams.get(name, APPEND), created and not self.syncs)
             elif what == "!":
@@ -71,8 +72,9 @@ def stored_sync(name: str, started: int, stream: Mapping[str, Any], created: boo
     configured = configured_stream(
         "orders", stream.get("schema", SCHEMA), **{"sync_id": None, **without_schema(stream)}
     )
-    ids: Any = {each: configured.pop(each, None) for each in ("generation_id", "minimum_generation_id", "sync_id")}
-    sync = ArchivedSync(name, started, "orders", "hash", "", None, (), (), *ids.values(), created)
+    ids: Any = [configured.pop(each, None) for each in ("generation_id", "minimum_generation_id", "sync_id")]
+    generation, minimum, sync_id = ids
+    sync = ArchivedSync(name, started, "orders", "hash", "", None, (), (), generation, minimum, sync_id, created)
     return StoredSync(sync, configured)
 
 

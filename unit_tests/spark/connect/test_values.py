@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -12,13 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from destination_datalake.aws.objects import PendingUpload
+from destination_datalake.archive.objects import ArchivedObject, ArchiveFile
+from destination_datalake.aws.objects import HeldObject, PendingUpload
 from destination_datalake.errors import Failure, MissingPermission
 from destination_datalake.files.compact import compact
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import UNKNOWN, IndexPart, KeyBounds, Removed, RowSet, Winners
 from destination_datalake.files.dedup.winners import consume_versions, winners
 from destination_datalake.files.encode import encode as encode_files
+from destination_datalake.files.find import Found, find
 from destination_datalake.files.jobs import Failed
 from destination_datalake.files.plan import (
     Compacted,
@@ -79,12 +82,16 @@ FILE = DataFile(
     is_sorted=True,
 )
 REJECTS = RejectFile(Partition("REASON", "shop.orders", "2026-11-22"), "s3://lake/_errors/1", UPLOAD)
+HELD = HeldObject("lake", "_raw/shop.orders/1", "/tmp/held", {"stream": '"caf\\u00e9"', "lines": "2"})
+ARCHIVED = ArchiveFile("s3://lake/_raw/shop.orders/1", ArchivedObject("1", 2, 2**40, 0, "ab" * 16), HELD)
 INDEX = IndexPart(0, 2, 3, 4, (KeyBounds(date(1, 1, 1), UNKNOWN, has_null=True, has_nan=False),), "", b"ARROW")
 RESULTS: list[tuple[Callable[..., Any], Any]] = [
     (
         encode_files,
         Encoded(ORDERS, (FILE,), RejectCounts(5, 1, 2, {(None, "A"): 1, ("id", "B"): 2}), (REJECTS,), ("x",)),
     ),
+    (encode_files, Encoded(ORDERS, (), RejectCounts(), (), (), ARCHIVED, 3)),
+    (encode_files, Encoded(ORDERS, (), RejectCounts(), (), (), replace(ARCHIVED, pending_upload=UPLOAD))),
     (encode_files, NotEncoded(FAILED, StreamId(None, "orders"))),
     (rewrite, Rewritten("s3://lake/b", 1, 2, b"PAR1", UPLOAD, "s3://lake/a")),
     (rewrite, Failed(FAILED)),
@@ -108,6 +115,8 @@ RESULTS: list[tuple[Callable[..., Any], Any]] = [
     (remove, Removed("a", (0, 2), NEW, {1: NEW}, replaced=1, deleted=2, superseded=ROWS)),
     (winners, Winners(1, 2, ROWS, ROWS, INDEX)),
     (consume_versions, Failed(FAILED)),
+    (find, Found({"00000000-0000-7000-8000-0000": (0, 2**32 - 1), "0": ()})),
+    (find, Failed(FAILED)),
 ]
 
 

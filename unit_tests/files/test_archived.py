@@ -1,0 +1,247 @@
+"""Lines archived beside their encoding, and encoded again from there: the same rows, with the same ids."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyroaring import BitMap
+
+from destination_datalake.archive import writer as archive_writing
+from destination_datalake.archive.objects import ArchivedSync, ArchiveFile, ArchiveLocation
+from destination_datalake.files import segments as reading
+from destination_datalake.files.encode import encode
+from destination_datalake.files.plan import Encoded, EncodeTask, EncodeUnit, MalformedRecord, NotEncoded, UnitResult
+from destination_datalake.files.segments import ArchivedLines, ArchiveGone, StagedSegment, Window, contents
+from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.files.test_encode import ORDERS, PLAN, REJECTS, Segments, files, framed, record, rows, segments
+
+__all__ = ["segments"]
+
+FOLDER = f"s3://{BUCKET}/_raw/shop.orders"
+LOCATION = ArchiveLocation(FOLDER, "2026-11-25", ArchivedSync("0a", 7, "orders", "ab" * 32, "append"))
+
+
+def encoded(cloud: Cloud, staged: Sequence[StagedSegment]) -> UnitResult:
+    """Encode a unit that is archived."""
+    unit = EncodeUnit(ORDERS, "0a-000001-0000", tuple(staged), PLAN, REJECTS, archive=LOCATION)
+    [result] = encode([EncodeTask((unit,), cloud.access)])
+    return result
+
+
+def archived(cloud: Cloud, result: UnitResult) -> tuple[ArchiveFile, list[bytes]]:
+    """Publish the lines of a unit; return them."""
+    assert isinstance(result, Encoded), result
+    assert result.archived is not None
+    result.archived.pending_upload.publish(cloud.access.client("s3"))
+    content = cloud.objects()[result.archived.uri.removeprefix(f"s3://{BUCKET}/")]
+    return result.archived, gzip.decompress(content).splitlines(keepends=True)
+
+
+def replayed(
+    cloud: Cloud, file: ArchiveFile, only: Sequence[int] | None = None, window: Window | None = None
+) -> Encoded:
+    """Encode the lines that were archived."""
+    unit = EncodeUnit(ORDERS, "replay", (segment_of(cloud, file, only, window),), PLAN, REJECTS)
+    [result] = encode([EncodeTask((unit,), cloud.access)])
+    assert isinstance(result, Encoded), result
+    assert result.archived is None
+    return result
+
+
+def segment_of(
+    cloud: Cloud, file: ArchiveFile, only: Sequence[int] | None = None, window: Window | None = None
+) -> StagedSegment:
+    head = cloud.access.client("s3").head_object(Bucket=BUCKET, Key=file.uri.removeprefix(f"s3://{BUCKET}/"))
+    lines = None if only is None else BitMap(only)
+    first_id = bytes.fromhex(file.archived.first_id)
+    location = ArchivedLines(file.uri, head["ETag"], head["ContentLength"], first_id, lines, window)
+    return StagedSegment(location, file.archived.bytes, file.archived.first_record, records=file.archived.lines)
+
+
+def table(cloud: Cloud, result: Encoded) -> list[dict[str, Any]]:
+    """The rows, by their ids: lines with a frame and others are decoded apart."""
+    found = [row for file in files(result) for row in rows(cloud, file)]
+    return sorted(found, key=lambda row: str(row["_airbyte_raw_id"]))
+
+
+def of(lines: Sequence[bytes], staged: StagedSegment) -> StagedSegment:
+    return replace(staged, records=len(lines))
+
+
+ODD = record(3, "c").replace(b"000}}", b"000.5}}")
+"""A line that the frame of the others does not fit."""
+BAD = record("x", "b")
+UNDECLARED = record(4).replace(b'"id"', b'"more": 1, "id"')
+EMPTY = record(0).replace(b'{"id": 0, "Text": null}', b"{}")
+SPACED = b' {"type":"RECORD",\t"record":{"stream":"orders","emitted_at":1700000000000,"data":{"id":6}},"x":1}\r\n'
+REFUSED = record(7).replace(b"1700000000000", b"1e30")
+LINES = [record(1, "a"), BAD, UNDECLARED, EMPTY, SPACED, ODD, REFUSED, record(2, "\ud800"), record(8, "é" * 500)]
+
+PLAIN = [record(number, "x") for number in range(9)]
+
+WAYS: list[Any] = [
+    pytest.param(LINES, lambda segments: [segments.of(*LINES)], id="as received"),
+    pytest.param(LINES, lambda segments: [framed(segments, *LINES)], id="mixed"),
+    pytest.param(PLAIN, lambda segments: [framed(segments, *PLAIN)], id="framed"),
+    pytest.param(
+        [*PLAIN, *LINES, *LINES],
+        lambda segments: [framed(segments, *PLAIN), segments.of(*LINES), framed(segments, *LINES)],
+        id="of all three",
+    ),
+]
+
+
+@pytest.fixture(params=[2**24, 100], ids=["one member", "many members"])
+def _members(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members of any size, blocks of a line or two, and answers of S3 that end anywhere."""
+    monkeypatch.setattr(archive_writing, "MEMBER_BYTES", request.param)
+    if request.param == 100:
+        monkeypatch.setattr("destination_datalake.records.decoder.BLOCK_BYTES", 300)
+        monkeypatch.setattr(reading, "_PIECE_BYTES", 61)
+
+
+@pytest.mark.usefixtures("_members")
+@pytest.mark.parametrize(("lines", "staged"), WAYS)
+def test_archived_lines_are_those_received_and_become_the_same_rows_again(
+    cloud: Cloud, segments: Segments, lines: Sequence[bytes], staged: Callable[[Segments], list[StagedSegment]]
+) -> None:
+    first = encoded(cloud, [replace(each, records=9) for each in staged(segments)])
+    file, kept = archived(cloud, first)
+    assert isinstance(first, Encoded)
+
+    assert kept == [*lines]
+    again = replayed(cloud, file)
+
+    assert table(cloud, again) == table(cloud, first)
+    assert len({row["_airbyte_raw_id"] for row in table(cloud, again)}) == len(lines) - lines.count(REFUSED)
+    assert (again.counts, again.left_out) == (first.counts, 0)
+
+
+def test_an_object_says_what_its_lines_are(cloud: Cloud, segments: Segments) -> None:
+    one, two = [record(1), BAD], [record(3)]
+    staged = [
+        replace(segments.of(*one), records=2, first_record=70),
+        replace(segments.of(*two), records=1, first_record=72),
+    ]
+
+    result = encoded(cloud, staged)
+    file, lines = archived(cloud, result)
+
+    first_row = rows(cloud, files(result)[0])[0]
+    assert file.archived.first_id == first_row["_airbyte_raw_id"].replace("-", "")
+    assert (file.archived.lines, file.archived.bytes) == (3, sum(map(len, lines)))
+    assert file.archived.first_record == 70
+    assert file.uri == f"{FOLDER}/{file.archived.name}"
+    assert file.archived.name.startswith("dt=2026-11-25/0a-000001-0000-")
+
+
+def test_rows_are_made_of_some_lines_only_and_have_the_ids_that_they_had(cloud: Cloud, segments: Segments) -> None:
+    lines = [record(n, "x") for n in range(6)]
+    first = encoded(cloud, [of(lines, framed(segments, *lines))])
+    file, _ = archived(cloud, first)
+    assert isinstance(first, Encoded)
+
+    again = replayed(cloud, file, only=[0, 4])
+
+    assert table(cloud, again) == [row for row in table(cloud, first) if row["id"] in (0, 4)]
+    assert again.left_out == 4
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "ids"),
+    [(None, None, [0, 1, 2, 3]), (1, None, [1, 2, 3]), (None, 2, [0, 1]), (1, 3, [1, 2]), (9, None, [])],
+)
+def test_rows_are_made_of_lines_within_a_window_of_extraction(
+    cloud: Cloud, segments: Segments, since: int | None, until: int | None, ids: list[int]
+) -> None:
+    lines = [record(n).replace(b"1700000000000", b"%d" % (1_700_000_000_000 + n)) for n in range(4)]
+    first = encoded(cloud, [of(lines, framed(segments, *lines))])
+    file, _ = archived(cloud, first)
+    since_, until_ = [None if each is None else (1_700_000_000_000 + each) * 1000 for each in (since, until)]
+
+    again = replayed(cloud, file, window=Window(since_, until_))
+
+    assert [row["id"] for row in table(cloud, again)] == ids
+    assert again.left_out == 4 - len(ids)
+    both = replayed(cloud, file, only=[0, 1], window=Window(since_, until_))
+    assert [row["id"] for row in table(cloud, both)] == [each for each in ids if each < 2]
+
+
+def test_members_whose_lines_have_other_frames_are_read_too(cloud: Cloud) -> None:
+    """None of the second has the frame of the first."""
+    other = [record(n).replace(b'"type"', b'"more": 1, "type"') for n in range(2, 4)]
+    members = [[record(0), record(1)], other, [SPACED, record(5)]]
+    body = b"".join(gzip.compress(b"".join(each)) for each in members)
+    uri = put(cloud, "mixed", body)
+    unit = EncodeUnit(ORDERS, "replay", (uri,), PLAN, REJECTS)
+
+    [result] = encode([EncodeTask((unit,), cloud.access)])
+
+    assert isinstance(result, Encoded), result
+    assert sorted(row["id"] for row in table(cloud, result)) == [0, 1, 2, 3, 5, 6]
+    assert len({row["_airbyte_raw_id"] for row in table(cloud, result)}) == 6
+
+
+def put(cloud: Cloud, name: str, body: bytes) -> StagedSegment:
+    answer = cloud.access.client("s3").put_object(Bucket=BUCKET, Key=f"_raw/{name}", Body=body)
+    return StagedSegment(ArchivedLines(f"s3://{BUCKET}/_raw/{name}", answer["ETag"], len(body), bytes(16)), len(body))
+
+
+@pytest.mark.parametrize("body", [b"", gzip.compress(b""), gzip.compress(b"") * 2])
+def test_an_object_without_lines_has_no_content(cloud: Cloud, body: bytes) -> None:
+    assert [*contents([put(cloud, "empty", body)], cloud.access)] == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s3, key: s3.delete_object(Bucket=BUCKET, Key=key),
+        lambda s3, key: s3.put_object(Bucket=BUCKET, Key=key, Body=gzip.compress(b"another")),
+        lambda s3, key: s3.put_object(Bucket=BUCKET, Key=key, Body=b""),
+    ],
+    ids=["deleted", "replaced", "emptied"],
+)
+def test_an_archived_object_that_is_gone_or_another_one_is_not_read(
+    cloud: Cloud, change: Callable[[Any, str], object]
+) -> None:
+    segment = put(cloud, "gone", gzip.compress(record(1)))
+    change(cloud.access.client("s3"), "_raw/gone")
+
+    with pytest.raises(ArchiveGone) as failed:
+        [*contents([segment], cloud.access)]
+
+    assert failed.value.failure.type == "transient_error"
+    assert "_raw/gone" in failed.value.failure.message
+    assert "replay again" in failed.value.failure.message
+
+
+def test_nothing_is_archived_of_a_unit_that_has_a_malformed_line(cloud: Cloud, segments: Segments) -> None:
+    malformed = record(5).replace(b'"id": 5', b'"id": 5,')
+
+    result = encoded(cloud, [framed(segments, record(4), malformed)])
+
+    assert isinstance(result, MalformedRecord)
+    assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
+
+
+def test_a_unit_that_cannot_be_archived_fails_says_so_and_leaves_nothing(cloud: Cloud, segments: Segments) -> None:
+    refused = cloud.access.client("s3").meta.events
+
+    def deny(params: dict[str, Any], **_: object) -> None:
+        if "/_raw/" in params["url_path"]:
+            params["url_path"] = "/nobody-s-bucket/x"
+            params["url"] = params["url"].replace(BUCKET, "nobody-s-bucket")
+
+    refused.register("before-call.s3.CreateMultipartUpload", deny)
+    try:
+        result = encoded(cloud, [segments.of(record(1))])
+    finally:
+        refused.unregister("before-call.s3.CreateMultipartUpload", deny)
+
+    assert isinstance(result, NotEncoded)
+    assert f"Cannot archive records in {FOLDER}/dt=" in result.failure.message
+    assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])

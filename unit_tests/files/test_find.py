@@ -1,0 +1,147 @@
+"""The rows of units that data files have, found by their ids, whatever the format."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from destination_datalake.archive.objects import unit_of
+from destination_datalake.aws.objects import Upload
+from destination_datalake.files.block_tables import OrderedIds, first_id
+from destination_datalake.files.find import FindTask, Found, find, find_tasks, total
+from destination_datalake.files.jobs import Failed
+from destination_datalake.files.open_file import extension, opener
+from destination_datalake.files.plan import FIRST, FileFormat, SourceFile
+from unit_tests.cloud import Cloud
+from unit_tests.files.stored import FOLDER, dead, put, put_deletes, with_deletes
+
+ONE, TWO, OTHER = (first_id(FIRST) for _ in range(3))
+UNITS = {unit_of(octets.hex()): name for name, octets in (("one", ONE), ("two", TWO))}
+
+KINDS: list[tuple[FileFormat, str]] = [("parquet", "ZSTD"), ("jsonl", "GZIP"), ("jsonl", "UNCOMPRESSED")]
+
+
+def ids(first: bytes, *lines: int) -> pa.StringArray:
+    return OrderedIds(first).of(np.array(lines, np.int64))
+
+
+def rows(*units: tuple[bytes, Sequence[int]], **columns: Any) -> pa.Table:
+    """Rows of these lines of units, with the same in these columns."""
+    of_all: Any = pa.concat_arrays([ids(first, *lines) for first, lines in units])
+    beside = {name: pa.array([value] * len(of_all), type_) for name, (value, type_) in columns.items()}
+    return pa.table({"_airbyte_raw_id": of_all, **beside})
+
+
+def stored(cloud: Cloud, name: str, table: pa.Table, format: FileFormat = "parquet", codec: str = "ZSTD") -> SourceFile:
+    uri = f"{FOLDER}/{name}{extension(format, codec)}"
+    upload = Upload(cloud.access.client("s3"), uri, deferred=False)
+    writer = opener(format, codec, table.schema).open(upload)
+    writer.write(table)
+    writer.close()
+    upload.close()
+    return SourceFile(uri, upload.written, 0)
+
+
+def search(cloud: Cloud, *sources: SourceFile) -> Found | Failed:
+    (result,) = find([FindTask(sources, frozenset(UNITS), cloud.access)])
+    return result
+
+
+def found(cloud: Cloud, *sources: SourceFile) -> Mapping[str, tuple[int, ...]]:
+    result = search(cloud, *sources)
+    assert isinstance(result, Found), result
+    return {UNITS[unit]: lines for unit, lines in result.lines.items()}
+
+
+@pytest.mark.parametrize(("format", "codec"), KINDS)
+def test_the_lines_of_units_are_found_and_no_others(cloud: Cloud, format: FileFormat, codec: str) -> None:
+    table = rows((TWO, [7, 0x1234_5678]), (OTHER, [1]), (ONE, [3, 0, 3]), id=(1, pa.int64()))
+
+    assert found(cloud, stored(cloud, "a", table, format, codec)) == {"one": (0, 3), "two": (7, 0x1234_5678)}
+
+
+@pytest.mark.parametrize(("format", "codec"), KINDS)
+def test_a_file_without_rows_of_the_units_has_none(cloud: Cloud, format: FileFormat, codec: str) -> None:
+    assert found(cloud, stored(cloud, "a", rows((OTHER, [1, 2]), id=(1, pa.int64())), format, codec)) == {}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(Decimal("0.5"), id="what is written row by row"),
+        pytest.param(f'"_airbyte_raw_id":"{uuid.UUID(bytes=TWO)}"', id="a text that has an id"),
+        pytest.param("x" * 300_000, id="large rows"),
+    ],
+)
+def test_json_lines_have_their_ids_whatever_is_beside_them(cloud: Cloud, value: object) -> None:
+    type_ = pa.decimal128(38, 38) if isinstance(value, Decimal) else pa.string()
+
+    assert found(cloud, stored(cloud, "a", rows((ONE, [5]), value=(value, type_)), "jsonl", "GZIP")) == {"one": (5,)}
+
+
+def test_files_of_all_kinds_are_searched_together(cloud: Cloud) -> None:
+    sources = [
+        stored(cloud, f"{number}", rows((ONE, [number])), format, codec) for number, (format, codec) in enumerate(KINDS)
+    ]
+
+    assert found(cloud, *sources) == {"one": (0, 1, 2)}
+
+
+def test_a_file_that_another_engine_has_written_without_ids_has_none(cloud: Cloud) -> None:
+    assert found(cloud, put(cloud, "theirs.parquet", pa.table({"id": [1, 2]}))) == {}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        lambda ids: pa.array([None, *ids.to_pylist()]),
+        lambda ids: ids.cast(pa.large_string()),
+        lambda ids: pa.array(["", "short", *ids.to_pylist()]),
+    ],
+    ids=["nulls", "large texts", "other texts"],
+)
+def test_ids_may_be_as_other_engines_write_them(cloud: Cloud, written: Callable[[Any], Any]) -> None:
+    table = pa.table({"_airbyte_raw_id": written(ids(ONE, 1, 2))})
+
+    assert found(cloud, put(cloud, "a.parquet", table)) == {"one": (1, 2)}
+
+
+def test_deleted_rows_are_found_too(cloud: Cloud) -> None:
+    """They tell of their batch's commit as well as others do."""
+    file = stored(cloud, "a", rows((ONE, [0, 1, 2])))
+    deletes = put_deletes(cloud, "deletes", dead(file, [0, 1, 2]))
+
+    assert found(cloud, with_deletes(file, deletes)) == {"one": (0, 1, 2)}
+
+
+def test_a_file_that_is_gone_fails_the_task_with_its_name(cloud: Cloud) -> None:
+    result = search(cloud, SourceFile(f"{FOLDER}/gone.parquet", 10, 0))
+
+    assert isinstance(result, Failed)
+    assert "gone.parquet" in result.failure.message
+
+
+@pytest.mark.parametrize(("files", "tasks", "sizes"), [(0, 4, []), (1, 4, [1]), (5, 2, [3, 2]), (4, 4, [1, 1, 1, 1])])
+def test_tasks_share_the_files(cloud: Cloud, files: int, tasks: int, sizes: Sequence[int]) -> None:
+    sources = [SourceFile(f"{FOLDER}/{number}.parquet", 1, 1) for number in range(files)]
+
+    made = find_tasks(sources, frozenset(UNITS), tasks, cloud.access)
+
+    assert [len(task.sources) for task in made] == sizes
+    assert sorted(source.uri for task in made for source in task.sources) == [source.uri for source in sources]
+    assert {task.units for task in made} <= {frozenset(UNITS)}
+
+
+def test_what_all_tasks_have_found_is_one() -> None:
+    assert total([]) == {}
+    assert total([Found({"a": (1, 5)}), Found({"b": (2,), "a": (0, 5)})]) == {"a": [0, 1, 5], "b": [2]}
+
+
+def test_a_unit_is_the_beginning_of_its_ids() -> None:
+    assert {str(id_)[:-8] for id_ in ids(ONE, 0, 1, 0xFFFF_FFFF).to_pylist()} == {unit_of(ONE.hex())}
