@@ -40,7 +40,7 @@ class ArchiveWriter:
         self._gzip = GzipUpload(self._upload)
         self._member = 0
 
-    def write(self, lines: bytes | memoryview) -> None:
+    def write(self, lines: bytes | bytearray | memoryview) -> None:
         """Append whole lines as they were received. Raises ArchiveNotWritten."""
         try:
             if self._member >= MEMBER_BYTES:

@@ -29,7 +29,7 @@ from destination_datalake.files.plan import (
     NotEncoded,
     UnitResult,
 )
-from destination_datalake.files.segments import ArchivedLines, LocalFile, StagedSegment, contents
+from destination_datalake.files.segments import ArchivedLines, Content, LocalFile, StagedSegment, contents
 from destination_datalake.files.unit_files import PartitionedFileWriter, RollingFileWriter
 from destination_datalake.protocol.messages import MalformedLine
 from destination_datalake.records.decoded import TRUNCATED, Decoded, RejectedLine, RowLines, numbers_of
@@ -183,7 +183,7 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
             frame = content.frame
             for block in blocks(content.lines, unit.plan.columns):
                 if archive is not None:
-                    archive.write(block if frame is None else frame.restored(block))
+                    archive.write(_received(block, content))
                 if undeclared is None:
                     first = block if frame is None else _first_received(block, frame)
                     undeclared = undeclared_fields(first, unit.plan.columns)
@@ -245,6 +245,12 @@ class Replayed:
             return decoded
         self.left_out += int(np.count_nonzero(~wanted))
         return _with_rows(decoded, wanted)
+
+
+def _received(block: memoryview, content: Content) -> memoryview | bytearray | bytes:
+    if content.frame is None:
+        return block
+    return content.frame.restored(block) if content.mixed else content.frame.all_restored(block)
 
 
 def _first_received(block: memoryview, frame: Frame) -> bytes:

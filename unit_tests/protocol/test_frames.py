@@ -115,6 +115,7 @@ def test_a_line_that_differs_stays_as_it_is_among_flat_ones(line: bytes) -> None
     (flat, flat_numbers), (others, other_numbers) = frame.parted(text)
     assert (flat_numbers.tolist(), other_numbers.tolist()) == ([0, 2], [1])
     assert (frame.restored(flat), others) == (2 * (LINE + b"\n"), line + b"\n")
+    assert frame.all_restored(flat) == frame.restored(flat)
     assert frame.restored(text) == LINE + b"\n" + line + b"\n" + LINE + b"\n"
 
 
