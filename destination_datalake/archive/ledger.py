@@ -23,7 +23,9 @@ from destination_datalake.archive.objects import (
     table_folder,
 )
 from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.errors import explain
 from destination_datalake.aws.objects import delete_uncommitted, is_changed, publish_all, put
+from destination_datalake.errors import ConnectorError
 from destination_datalake.schema.glue import glue_type
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ class ArchiveLedger:
     def begin(self, stream_id: StreamId, database: str, table: str, *, created: bool) -> None:
         """Note that the sync has prepared the stream's table, and perhaps `created` it. Must be called first.
 
-        Raises what S3's client raises.
+        Raises ConnectorError, and what S3's client raises of another kind.
         """
         stream, configured = self._streams[stream_id]
         catalog = _catalog_of(configured)
@@ -86,8 +88,14 @@ class ArchiveLedger:
             created=created,
         )
         location = ArchiveLocation(table_folder(self._root, database, table), self._day, sync)
-        self._keep_catalog(f"{location.folder}/catalog/{sync.catalog}.json", catalog)
-        self._put(location, "begin", sync)
+        try:
+            self._keep_catalog(f"{location.folder}/catalog/{sync.catalog}.json", catalog)
+            self._put(location, "begin", sync)
+        except Exception as error:
+            failure = explain(error, doing="begin the archive", resource=f"{location.folder}/")
+            if failure is None:
+                raise
+            raise ConnectorError(failure) from error
         self._locations[stream_id] = location
 
     def location(self, stream: StreamId) -> ArchiveLocation:

@@ -83,7 +83,7 @@ class NoRejects(RejectLedger):
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What all syncs that are lived through share. `open_table` opens the table for a stream; the text is unique.
+    """What all syncs that are lived through share: the fencing token too, which is the run's.
 
     Rows are made of what was extracted within the `window` alone, if there is one.
     """
@@ -93,7 +93,7 @@ class World:
     access: AwsAccess
     run: str
     rejects: RejectLedger
-    open_table: Callable[[Stream, str], Table]
+    open_table: Callable[[Stream], Table]
     window: Window | None = None
 
 
@@ -108,7 +108,7 @@ class Life:
         self._window = world.window
         name = f"{world.run}-{number:04d}"
         self._landing = Landing(
-            StreamTables({stream.id: lambda: world.open_table(stream, name)}, world.access),
+            StreamTables({stream.id: lambda: world.open_table(stream)}, world.access),
             Encoding(world.engine, ArchiveStaging(world.staging), world.access, name),
             world.rejects,
             self._outcomes.append,

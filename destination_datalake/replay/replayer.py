@@ -124,7 +124,7 @@ class Replayer:
             ledger = NoRejects if replace else RejectLedger
             day = datetime.now(UTC).date().isoformat()
             rejects = ledger(config.uri(REJECTS_FOLDER), run, day, RejectLimit(), None, self._source.access)
-            open_table = self._opener(jobs, in_place=replace)
+            open_table = self._opener(jobs, run, in_place=replace)
             world = World(engine, staging, self._source.access, run, rejects, open_table, window)
             rebuild = self._rebuild(jobs, plan)
             progress = Progress(f"{self._source.folder}/replay/{self._made.table}.json", self._source.access)
@@ -163,18 +163,15 @@ class Replayer:
 
         return rebuild_of(self._source.config, self._source.name, self._source.catalog, jobs, open_table)
 
-    def _opener(self, jobs: Jobs, *, in_place: bool) -> Callable[[Stream, str], Table]:
+    def _opener(self, jobs: Jobs, run: str, *, in_place: bool) -> Callable[[Stream], Table]:
         config = self._source.config
         if in_place:
             # Delete files belong to sequence numbers of the table that they were written for.
             config = config.model_copy(update={"dedup": config.dedup.model_copy(update={"deletes": "copy_on_write"})})
         replay = Replay(self._source.name, in_place)
 
-        def open_table(stream: Stream, sync: str) -> Table:
-            source = self._source
-            return TableFactory(config, sync, source.access, source.catalog, jobs, replay).open(stream, self._made)
-
-        return open_table
+        factory = TableFactory(config, run, self._source.access, self._source.catalog, jobs, replay)
+        return lambda stream: factory.open(stream, self._made)
 
     # Beginning
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -125,3 +126,38 @@ def with_id(rows: pa.Table, id_: int, emitted_at: int) -> pa.Table:
     row = rows.slice(0, 1).to_pylist()[0]
     changed = {**row, "id": id_, "_airbyte_extracted_at": datetime.fromtimestamp(emitted_at / 1000, UTC)}
     return pa.Table.from_pylist([changed], rows.schema)
+
+
+@pytest.mark.share(3)
+@pytest.mark.parametrize("seed", range(30))
+def test_syncs_that_overlap_are_lived_through_as_they_were(
+    lake: Lake, platform: Platform, replays: Replays, seed: int
+) -> None:
+    """Two connections write to an Iceberg table at once: one appends, or deduplicates, the other may refresh."""
+    draw = random.Random(seed)
+    warehouse = Warehouse(lake, platform, TABLE_KINDS[0])
+    key = draw.choice(([], ["id"]))
+    mode: Literal["append", "append_dedup"] = "append_dedup" if key else "append"
+    first = configured_stream("orders", NARROW, mode=mode, primary_key=key, generation=1)
+    warehouse.sync([first], lines({"id": 1, "name": "before"}, {"id": 2}), **ARCHIVE)
+    refresh = draw.choice((0, 2))
+    generation = max(1, refresh)
+    other = configured_stream("orders", WIDE, mode=mode, primary_key=key, generation=generation, minimum=refresh)
+
+    options = {**ARCHIVE, "flush_interval_seconds": 1}
+    with warehouse.start([first], **options) as one, warehouse.start([other], **options) as two:
+        sent = {one: 0, two: 0}
+        for number in range(draw.randint(2, 6)):
+            running = draw.choice((one, two))
+            row = {"id": draw.randint(1, 4), "name": f"{seed} {number}", "price": number}
+            running.send([record("orders", row, emitted_at=NOON + number), state("orders", number)])
+            sent[running] += 1
+            with suppress(ProtocolError):  # It has ended, as the other one has fenced it.
+                running.wait_for_states(sent[running])
+        for running in draw.sample((one, two), 2):
+            running.send([status("orders", "COMPLETE")])
+            running.close()
+    replayed = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders")
+
+    assert replayed.exit_code == 0, replayed
+    assert difference(whole(lake, "orders"), whole(lake, "orders__replay")) == [], replayed

@@ -14,7 +14,7 @@ Other engines may add files, partitions and columns at any time, and set paramet
 
 from __future__ import annotations
 
-import itertools
+import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -98,7 +98,6 @@ class HiveTable:
         self._catalog = context.catalog
         self._glue_table = GlueTable(name, context.access)
         self._in_place = plan.format in WIDENED_IN_PLACE
-        self._commits = itertools.count(1)
         self._published = self._released = False
         self._planned = PlannedFolders()
 
@@ -373,7 +372,7 @@ class HiveTable:
             self._folders.delete(copies - originals)
 
     def _new_commit(self) -> str:
-        return f"{self._sync}-{next(self._commits)}"
+        return f"{self._sync}-{uuid.uuid4().hex[:12]}"
 
     # Publishing
 

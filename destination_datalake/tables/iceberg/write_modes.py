@@ -350,14 +350,24 @@ def _schema_of_pending(metadata: TableMetadata) -> Schema:
 class Overwrite(WriteMode):
     """Writes to a branch of its own, which publishing makes the table's content. Holds the table's fencing token.
 
-    With a `definition` the branch is deduplicated before it is published.
+    With a `definition` the branch is deduplicated before it is published. If it is `exclusive`, no other may write to
+    the table afterwards either.
     """
 
-    def __init__(self, table: TableName, stream: Stream, token: FencingToken, definition: Definition | None) -> None:
+    def __init__(
+        self,
+        table: TableName,
+        stream: Stream,
+        token: FencingToken,
+        definition: Definition | None,
+        *,
+        exclusive: bool = False,
+    ) -> None:
         generation = stream.overwrite_generation
         branch = f"{GENERATION_PREFIX}{generation if generation is not None else 'none'}"
         super().__init__(table, stream, branch, token)
         self._definition = definition
+        self._exclusive = exclusive
 
     def begin(self, table: Table, transaction: Transaction) -> None:
         """Take the fencing token; continue the branch of the same generation, or create it; remove all others."""
@@ -405,9 +415,10 @@ class Overwrite(WriteMode):
 
     def published(self) -> WriteMode:
         """Return how to append to the content."""
+        token = self._token if self._exclusive else None
         if self._definition is not None:
-            return AppendDedup(self._table, self._stream, self._definition)
-        return Append(self._table, self._stream)
+            return AppendDedup(self._table, self._stream, self._definition, token)
+        return Append(self._table, self._stream, token)
 
     def end_merge(self, table: Table, transaction: Transaction) -> None:
         """Publish in the same commit.
@@ -428,7 +439,8 @@ class Overwrite(WriteMode):
             self._definition.write_to(UNIQUE_BY, transaction)
         set_lowest_generation(self._stream.generation, transaction)
         set_overwrites(Overwrites.of(transaction.table_metadata.properties).published(), transaction)
-        set_property(TOKEN_PROPERTY, None, transaction)
+        if not self._exclusive:
+            set_property(TOKEN_PROPERTY, None, transaction)
 
 
 # --- which mode a sync has --------------------------------------------------------------------------------------------
@@ -451,7 +463,7 @@ def write_mode(
     """
     properties = metadata.properties
     token = FencingToken.after(properties, sync)
-    overwrite = Overwrite(table, stream, token, definition)
+    overwrite = Overwrite(table, stream, token, definition, exclusive=exclusive)
     lowest, pending = lowest_generation(metadata), overwrite.is_pending(metadata)
     if Overwrites.of(properties).overwritten_by(stream, table, lowest, pending=pending):
         return overwrite
