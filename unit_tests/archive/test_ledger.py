@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from destination_datalake.archive.objects import ArchiveFile
+from destination_datalake.errors import ConnectorError
 from destination_datalake.schema.types import Field, Int64, List, String
 from integration_tests.harness.messages import configured_stream
-from unit_tests.archive.archive import KEY, NOW, Archiving
+from unit_tests.archive.archive import FOLDER, KEY, NOW, Archiving
 from unit_tests.cloud import BUCKET, Cloud, another_client, during
 
 BEGIN = f"{KEY}/index/1764000000000-0a/begin.json"
@@ -132,9 +133,12 @@ def test_what_the_index_cannot_have_is_a_warning(cloud: Cloud, caplog: pytest.Lo
     ]
 
 
-def test_a_table_that_cannot_be_archived_is_not_prepared(cloud: Cloud) -> None:
-    with cloud.refusing("PutObject"), pytest.raises(cloud.access.client("s3").exceptions.ClientError):
+def test_a_table_that_cannot_be_archived_is_not_prepared_and_the_failure_names_the_archive(cloud: Cloud) -> None:
+    with cloud.refusing("PutObject"), pytest.raises(ConnectorError) as raised:
         Archiving(cloud, "0a").begin()
+
+    assert raised.value.failure.type == "config_error"
+    assert raised.value.failure.message.startswith(f"Cannot begin the archive {FOLDER}/ (S3, PutObject): access denied")
 
 
 def test_lines_of_a_batch_that_was_not_committed_are_deleted_published_or_not(cloud: Cloud) -> None:
