@@ -19,6 +19,9 @@ APPEND, OVERWRITE = "append", "overwrite"
 DESTINATIONS = (APPEND, OVERWRITE)
 """Every pair is sent to two namespaces: one whose tables are appended to, one whose tables are replaced."""
 
+ARCHIVED = "hive-parquet"
+"""The kind of table whose records are archived as well."""
+
 
 @dataclass(frozen=True)
 class Sync:
@@ -107,6 +110,6 @@ def _sync(
                         sync_id=sync_id,
                     )
                 )
-    config = lake.config(**kind.options)
+    config = lake.config(**kind.options, raw_archive={"enabled": kind.name == ARCHIVED})
     run = platform.write(config, configured_catalog(*streams), [*lines, *statuses])
     return Sync(sync_id, generations, lines, run)

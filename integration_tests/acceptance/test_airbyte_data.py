@@ -3,16 +3,17 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from integration_tests.acceptance.conftest import APPEND, DESTINATIONS, Landing
+from integration_tests.acceptance.conftest import APPEND, ARCHIVED, DESTINATIONS, Landing
 from integration_tests.acceptance.expectation import WRONG_TYPE, Row, columns, identifier
 from integration_tests.acceptance.pairs import Pair, find_pairs, is_record, is_state
+from integration_tests.archive import archived
 from integration_tests.aws.server import AwsServer
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream
@@ -70,6 +71,21 @@ def test_every_state_counts_the_records_since_the_one_before(landing: Landing) -
 
 def test_nothing_unfinished_is_left_in_the_bucket(landing: Landing) -> None:
     assert landing.lake.unfinished_uploads() == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_archive_has_every_record_of_both_syncs_byte_for_byte(
+    land: Callable[[str, str], Landing], version: str
+) -> None:
+    landing = land(version, ARCHIVED)
+    sent: dict[tuple[str, str], list[bytes]] = {}
+    for line in (line for sync in landing.syncs for line in sync.lines if is_record(line)):
+        record = json.loads(line)["record"]
+        sent.setdefault((record["namespace"], identifier(record["stream"])), []).append(line + b"\n")
+
+    found = {table: archived.lines(landing.lake, table[1], table[0]) for table in sent}
+
+    assert found == {table: sorted(lines) for table, lines in sent.items()}
 
 
 def test_a_table_holds_what_was_sent(landing: Landing, case: Case) -> None:

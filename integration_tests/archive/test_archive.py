@@ -1,26 +1,35 @@
 """The archive: the RECORD lines of every acknowledged row, byte for byte, and whose they are."""
 
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import boto3
 import pytest
 
 from integration_tests.archive import archived
-from integration_tests.harness.lake import Lake
-from integration_tests.harness.messages import configured_stream, record, state, status
+from integration_tests.archive.histories import FILL, KILLS
+from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from integration_tests.harness.faulty_aws import Fault, FaultyAws
+from integration_tests.harness.lake import PREFIX, Lake
+from integration_tests.harness.messages import Json, configured_stream, record, state, status
+from integration_tests.harness.runs.kill_points import KillPoint
+from integration_tests.harness.runs.output import ProtocolError
 from integration_tests.harness.runs.platform import Platform
-from integration_tests.harness.table_kinds import TableKind
+from integration_tests.harness.runs.warm import WarmLaunch
+from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 
 SCHEMA = object_schema(id=INTEGER, name=STRING)
 ORDERS = configured_stream("orders", SCHEMA)
-ARCHIVE = {"raw_archive": {"enabled": True}}
-SENT = [
-    record("orders", {"id": 1, "name": "a"}),
-    b' {"type":"RECORD", "x":1, "record":{"stream":"orders","emitted_at":1700000000000,"data":{"name":"\xc3\xa9"}}} ',
-    record("orders", {"id": "no number"}),
-    state("orders", 3),
-    record("orders", {"id": 2**40}),
-    state("orders", 4),
-    status("orders", "COMPLETE"),
-]
+COMPLETE = status("orders", "COMPLETE")
+KEYS: dict[str, Any] = {"aws_access_key_id": ACCESS_KEY_ID, "aws_secret_access_key": SECRET_ACCESS_KEY}
+ARCHIVE: dict[str, Any] = {"raw_archive": {"enabled": True}}
 
 
 @pytest.fixture
@@ -28,8 +37,319 @@ def warehouse(lake: Lake, platform: Platform, table_kind: TableKind) -> Warehous
     return Warehouse(lake, platform, table_kind)
 
 
-def test_records_are_archived_byte_for_byte(warehouse: Warehouse) -> None:
-    warehouse.sync([ORDERS], SENT, **ARCHIVE)
+@pytest.fixture
+def iceberg(lake: Lake, platform: Platform) -> Warehouse:
+    """A warehouse of one kind, for what all kinds share."""
+    return Warehouse(lake, platform, TABLE_KINDS[0])
 
-    assert archived.lines(warehouse.lake, "orders") == archived.as_archived(SENT)
-    assert not warehouse.lake.unfinished_uploads()
+
+def order(id_: object, **more: object) -> bytes:
+    return record("orders", {"id": id_, **more})
+
+
+# Bytes
+
+
+def without_ids(name: str, **more: Any) -> Json:
+    """A stream of a platform that sends no statuses: the end of the input completes it."""
+    return configured_stream(name, SCHEMA, generation=None, minimum=None, sync_id=None, **more)
+
+
+DATA_LAST = b'{"type":"RECORD","record":{"stream":"orders","emitted_at":1700000000000,"data":{"name":"\xc3\xa9"}}}'
+ODD = [
+    DATA_LAST,
+    b' {"type" : "RECORD",\t"record":{"data":{"id":1},"stream":"orders","emitted_at":1700000000000,"more":[1]},"x":1} ',
+    b'{"record":{"stream":"orders","data":{"id":2},"emitted_at":1700000000000},"type":"RECORD"}\r',
+    order(3).replace(b"3", b"NaN"),
+    order(4, name="").replace(b'""', rb'"\ud800"'),
+    order(5, name={"a": 1}).replace(b'{"a":1}', b"[" * 2000 + b"]" * 2000),
+    order("no number"),
+    order(6, undeclared="x"),
+    order(7).replace(b'"id":7', b'"id":7,"id":8'),
+    record("orders", {}),
+    order(8, name="x" * 2_000_000),
+    record("orders", {"id": 9}, emitted_at=1e30),
+]
+
+
+def test_lines_are_archived_byte_for_byte_however_odd_they_are(warehouse: Warehouse) -> None:
+    """But for a byte order mark, which is no part of its line, and the newline that a last line lacks."""
+    shop = warehouse.lake.name("shop")
+    user, last = record("users", {"id": 1}, namespace=shop), order(10)
+    sent = [b"\xef\xbb\xbf" + order(0), b"", b"  \r", *ODD, user, state("orders", 1), ODD[0], user, last]
+
+    with warehouse.start([without_ids("orders"), without_ids("users", namespace=shop)], **ARCHIVE) as running:
+        assert running.process.stdin is not None
+        running.process.stdin.write(b"\n".join(sent))
+        run = running.close()
+
+    assert run.exit_code == 0, run.report()
+    assert_archived(warehouse.lake, "orders", [order(0), *ODD, ODD[0], last])
+    assert_archived(warehouse.lake, "users", [user, user], shop)
+    assert warehouse.lake.unfinished_uploads() == []
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize("shared_disk", [True, False], ids=["here", "executors elsewhere"])
+def test_lines_of_which_the_frames_were_removed_are_archived_as_they_were(
+    lake: Lake, launch: WarmLaunch, tmp_path: Path, table_kind: TableKind, shared_disk: bool
+) -> None:
+    """Chunks of many lines, among them some without the frame of the others; in batches and, elsewhere, staged."""
+    launch = launch if shared_disk else launch.without_shared_disk()
+    warehouse = Warehouse(lake, Platform(tmp_path, launch), table_kind)
+    orders = [
+        line
+        for number in range(6000)
+        for line in ([order(number, name="x" * (number % 400))] + ([ODD[number % 3]] if number % 40 == 0 else []))
+    ]
+    users = [record("users", {"id": number}, emitted_at=10**12 + number) for number in range(2000)]
+    orders[3000:3000] = [order(0, name=FILL), order(1, name=FILL)]
+    users_and_orders = [*orders[:3000], *users[:1000], *orders[3000:], *users[1000:]]
+    streams = [without_ids("orders"), without_ids("users")]
+
+    warehouse.sync(streams, [*users_and_orders, state("orders", 1)], batch_size_mb=1, **ARCHIVE)
+
+    assert_archived(lake, "orders", orders)
+    assert_archived(lake, "users", users)
+    assert len(archived.objects(lake, "orders")) > 1
+    assert (lake.unfinished_uploads(), lake.objects(f"{PREFIX}/_staging/")) == ([], {})
+
+
+def assert_archived(lake: Lake, table: str, sent: Sequence[bytes], database: str | None = None) -> None:
+    """Each object has the lines that it says it has, in their order; together they have each line once."""
+    numbers: list[int] = []
+    for key, lines in archived.objects(lake, table, database).items():
+        metadata = lake.s3.head_object(Bucket=lake.bucket, Key=key)["Metadata"]
+        first = int(metadata["first-record"])
+        assert lines == [line + b"\n" for line in sent[first : first + int(metadata["lines"])]]
+        assert int(metadata["bytes"]) == sum(map(len, lines))
+        numbers += range(first, first + len(lines))
+    assert sorted(numbers) == [*range(len(sent))]
+
+
+# What is said of them
+
+
+def test_objects_say_whose_they_are_and_the_index_has_those_of_each_committed_batch(warehouse: Warehouse) -> None:
+    lake = warehouse.lake
+    for sync_id in (1, 2):
+        stream = configured_stream("orders", SCHEMA, generation=4, sync_id=sync_id)
+        sent = [order(10 * sync_id + number, name=FILL) for number in range(4)]
+        warehouse.sync([stream], [*sent, state("orders", 1), COMPLETE], batch_size_mb=1, **ARCHIVE)
+
+    index = archived.index(lake, "orders")
+    begins = [entry for key, entry in index.items() if key.endswith("/begin.json")]
+    assert [(each["sync_id"], each["generation"], each.get("created", False)) for each in begins] == [
+        (1, 4, True),
+        (2, 4, False),
+    ]
+    (catalog,) = lake.objects(f"{archived.folder(lake, 'orders')}catalog/")
+    assert {f"{each['catalog']}.json" for each in begins} == {catalog.rpartition("/")[2]}
+    of_raw_ids = {row["id"]: row["_airbyte_raw_id"].replace("-", "") for row in warehouse.whole_rows("orders")}
+    found = archived.objects(lake, "orders")
+    for begin in begins:
+        own = f"{archived.folder(lake, 'orders')}index/{begin['started']:013d}-{begin['sync']}"
+        batches = [entry for key, entry in index.items() if key.startswith(own) and "objects" in entry]
+        committed = [each["committed"] for each in batches]
+        assert len(batches) > 1
+        assert begin["started"] <= min(committed) <= max(committed) <= index[f"{own}/end.json"]["published"]
+        for batch in batches:
+            for each in batch["objects"]:
+                key = f"{archived.folder(lake, 'orders')}{each['name']}"
+                lines = found.pop(key)
+                assert (each["lines"], each["bytes"]) == (len(lines), sum(map(len, lines)))
+                assert each["first_id"] == of_raw_ids[json.loads(lines[0])["record"]["data"]["id"]]
+                said = {name.replace("_", "-"): str(value) for name, value in (begin | each).items()}
+                metadata = lake.s3.head_object(Bucket=lake.bucket, Key=key)["Metadata"]
+                assert metadata == {name: value for name, value in said.items() if name not in ("name", "created")}
+    assert found == {}
+
+
+def test_without_the_option_nothing_is_archived(iceberg: Warehouse) -> None:
+    iceberg.sync([ORDERS], [order(1), COMPLETE])
+
+    assert (iceberg.lake.objects(f"{PREFIX}/_raw/"), iceberg.lake.objects(f"{PREFIX}/_schema/")) == ({}, {})
+
+
+@pytest.mark.slow
+def test_the_archive_is_encrypted_as_data_files_are(iceberg: Warehouse) -> None:
+    kms = boto3.client("kms", REGION, endpoint_url=iceberg.lake.endpoint_url, **KEYS)
+    key = kms.create_key()["KeyMetadata"]["Arn"]
+    encryption = {"encryption_type": "SSE-KMS", "kms_key_arn": key}
+
+    iceberg.sync([ORDERS], [order(1), order(2, name="x" * 3_000_000), COMPLETE], encryption=encryption, **ARCHIVE)
+
+    keys = iceberg.lake.objects(f"{PREFIX}/_raw/")
+    heads = [iceberg.lake.s3.head_object(Bucket=iceberg.lake.bucket, Key=each) for each in keys]
+    assert len(keys) >= 5, "lines, catalog and index"
+    assert {(each["ServerSideEncryption"], each["SSEKMSKeyId"]) for each in heads} == {("aws:kms", key)}
+
+
+# What cannot be archived
+
+
+def denied(*parts: str) -> Fault:
+    """S3 denies writes and deletes in the archive, of objects whose paths have these parts (AccessDenied)."""
+    body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+    return Fault(
+        lambda request: (
+            request.method in ("PUT", "POST", "DELETE") and all(part in request.path for part in ("/_raw/", *parts))
+        ),
+        403,
+        body,
+        1_000_000,
+    )
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize("parts", [(), ("/dt",)], ids=["everything", "the lines"])
+@pytest.mark.parametrize("size", [1, 3_000_000], ids=["small", "large"])
+def test_no_state_passes_a_record_that_is_not_archived(warehouse: Warehouse, parts: Sequence[str], size: int) -> None:
+    """Where the archive may not be written, the stream fails, and nothing of it is committed or left behind."""
+    with FaultyAws(warehouse.lake.endpoint_url, denied(*parts)) as aws:
+        lines = [order(1, name=random_text(size)), state("orders", 1), COMPLETE]
+        run = warehouse.attempt([ORDERS], lines, endpoint_url=aws.endpoint_url, **ARCHIVE)
+
+    assert aws.refused > 0
+    assert run.exit_code == 1
+    (error,) = run.errors
+    assert error["failure_type"] == "config_error"
+    assert "archive" in error["message"]
+    assert run.states == []
+    assert warehouse.whole_rows("orders") == []
+    assert (archived.objects(warehouse.lake, "orders"), warehouse.lake.unfinished_uploads()) == ({}, [])
+
+
+def random_text(size: int) -> str:
+    """A text that cannot be compressed to less than half."""
+    return random.Random(size).randbytes(size).hex()[:size]
+
+
+@pytest.mark.slow
+def test_an_index_that_cannot_be_written_is_a_warning(iceberg: Warehouse) -> None:
+    fault = denied("/index/", "/0")
+    with FaultyAws(iceberg.lake.endpoint_url, fault) as aws:
+        run = iceberg.sync([ORDERS], [order(1), state("orders", 1), COMPLETE], endpoint_url=aws.endpoint_url, **ARCHIVE)
+
+    assert aws.refused == 1
+    assert len(run.states) == 1
+    assert any(log.startswith("WARN") and "The archive's index has no entry" in log for log in run.logs)
+    assert archived.lines(iceberg.lake, "orders") == [order(1) + b"\n"]
+    assert [key.rpartition("/")[2] for key in archived.index(iceberg.lake, "orders")] == ["begin.json", "end.json"]
+
+
+# What was not committed
+
+
+def test_a_batch_that_is_encoded_again_is_archived_once(warehouse: Warehouse) -> None:
+    """As a Hive table of Parquet has it when a column becomes wider."""
+    warehouse.sync([ORDERS], [order(1), COMPLETE], **ARCHIVE)
+
+    warehouse.sync([ORDERS], [order(2**31), order(2), COMPLETE], **ARCHIVE)
+
+    assert archived.lines(warehouse.lake, "orders") == archived.as_archived([order(1), order(2**31), order(2)])
+    assert names(warehouse.lake) == indexed(warehouse.lake)
+    assert warehouse.lake.unfinished_uploads() == []
+
+
+def names(lake: Lake) -> set[str]:
+    return {key.removeprefix(archived.folder(lake, "orders")) for key in archived.objects(lake, "orders")}
+
+
+def indexed(lake: Lake) -> set[str]:
+    entries = archived.index(lake, "orders").values()
+    return {each["name"] for entry in entries for each in entry.get("objects", ())}
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize(
+    ("lines", "options"),
+    [
+        pytest.param([order("x"), order("y"), order(1)], {"rejects": {"max_count": 1}}, id="too many rejects"),
+        pytest.param(
+            [*(order(number, name="x" * 50) for number in range(1000)), order(1).replace(b'"id":1', b'"id":1,')],
+            {},
+            id="a malformed line",
+        ),
+    ],
+)
+def test_nothing_is_archived_of_a_batch_that_fails(
+    warehouse: Warehouse, lines: Sequence[bytes], options: Mapping[str, object]
+) -> None:
+    run = warehouse.attempt([ORDERS], [*lines, state("orders", 1), COMPLETE], **options, **ARCHIVE)
+
+    assert (run.exit_code, run.states) == (1, [])
+    assert warehouse.whole_rows("orders") == []
+    assert (archived.objects(warehouse.lake, "orders"), warehouse.lake.unfinished_uploads()) == ({}, [])
+
+
+# Overlapping and killed syncs
+
+
+def ids(lines: Sequence[bytes]) -> Counter[int]:
+    return Counter(json.loads(line)["record"]["data"]["id"] for line in lines)
+
+
+def assert_every_row_is_archived(warehouse: Warehouse) -> None:
+    assert Counter(warehouse.ids("orders")) <= ids(archived.lines(warehouse.lake, "orders"))
+
+
+@pytest.mark.slow
+def test_overlapping_syncs_archive_their_own_lines(warehouse: Warehouse) -> None:
+    """Of a Hive table the newer one goes on alone, and what the older one has acknowledged stays."""
+    first_lines, second_lines = [[order(number + n) for n in range(3)] for number in (10, 20)]
+    options = {"flush_interval_seconds": 1, **ARCHIVE}
+    with warehouse.start([ORDERS], **options) as first, warehouse.start([ORDERS], **options) as second:
+        for number, (one, two) in enumerate(zip(first_lines, second_lines, strict=True)):
+            for running, line in ((first, one), (second, two)):
+                running.send([line, state("orders", number)])
+                with suppress(ProtocolError):
+                    running.wait_for_states(number + 1)
+        runs = []
+        for running in (first, second):
+            running.send([COMPLETE])
+            runs.append(running.close())
+
+    released = [len(run.states) for run in runs]
+    acknowledged = [*first_lines[: released[0]], *second_lines[: released[1]]]
+    assert released[1] == 3
+    assert ids([line + b"\n" for line in acknowledged]) <= ids(archived.lines(warehouse.lake, "orders"))
+    assert_every_row_is_archived(warehouse)
+    begun = [entry["sync"] for entry in archived.index(warehouse.lake, "orders").values() if "sync" in entry]
+    assert len({*begun}) == 2
+    assert indexed(warehouse.lake) <= names(warehouse.lake), "that of a commit that failed may stay"
+
+
+MOMENTS = [
+    KillPoint(moment, function, call)
+    for function in KILLS
+    for moment in ("before", "after")
+    for call in ((1,) if function.endswith(("Ledger.begin", "Ledger.end", "Landing.publish")) else (1, 2))
+]
+"""What is called once in a sync, and what is called for each batch."""
+
+
+@pytest.mark.share(2)
+@pytest.mark.parametrize("point", MOMENTS, ids=str)
+def test_every_acknowledged_record_is_archived_at_any_kill(
+    warehouse: Warehouse, launch: WarmLaunch, tmp_path: Path, point: KillPoint
+) -> None:
+    dying = replace(warehouse, platform=Platform(tmp_path, launch.killed_at(point)))
+    batches = [[order(10 * number + each) for each in range(2)] for number in range(3)]
+
+    with dying.start([ORDERS], flush_interval_seconds=1, **ARCHIVE) as running, suppress(ProtocolError):
+        for number, batch in enumerate(batches):
+            running.send([*batch, state("orders", number)])
+            running.wait_for_states(number + 1)
+        running.send([COMPLETE])
+    killed = running.perish()
+
+    assert killed.exit_code == -9, f"the point was not reached\n{killed.report()}"
+    acknowledged = [line + b"\n" for batch in batches[: len(killed.states)] for line in batch]
+    assert {*acknowledged} <= {*archived.lines(warehouse.lake, "orders")}
+    if warehouse.exists("orders"):
+        assert_every_row_is_archived(warehouse)
+    again = [line for batch in batches[len(killed.states) :] for line in batch]
+    warehouse.sync([ORDERS], [*again, COMPLETE], **ARCHIVE)
+    assert {*archived.lines(warehouse.lake, "orders")} == {line + b"\n" for batch in batches for line in batch}
+    assert_every_row_is_archived(warehouse)
