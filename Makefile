@@ -8,7 +8,7 @@ PYTHON := .venv/bin/python
 # No test may hang a build: the limit is seconds for one test, its fixtures included.
 PYTEST := .venv/bin/pytest --timeout 300 --dist worksteal
 SYNCED := .venv/.synced
-ARCHIVE := .venv/share/destination-datalake/spark.jsa
+JVM_ARCHIVE := .venv/share/destination-datalake/spark.jsa
 
 # A test run is dozens of processes: without byte code each would compile the connector, and workers rewrite all assertions.
 unexport PYTHONDONTWRITEBYTECODE
@@ -29,19 +29,19 @@ $(SYNCED): pyproject.toml uv.lock scripts/setup.sh scripts/uv.txt $(if $(wildcar
 jdk: # Spark needs a Java 17 or newer
 	@scripts/jdk.sh
 
-demo: jdk setup ## run spec, check and a sync against an embedded AWS (FORMAT=jsonl, TABLE_TYPE=hive)
+demo: jdk setup ## run spec, check and a sync against an embedded AWS (FORMAT=jsonl, TABLE_TYPE=hive, ARCHIVE=1)
 	$(PYTHON) -m demo
 
-test: jdk setup $(ARCHIVE) ## run the tests that see every kind of defect (WORKERS=3 processes, ARGS="--durations=25")
+test: jdk setup $(JVM_ARCHIVE) ## run the tests that see every kind of defect (WORKERS=3 processes, ARGS="--durations=25")
 	$(PYTEST) -n $(WORKERS) -m "not slow" $(ARGS)
 
-test-slow: jdk setup $(ARCHIVE) ## run all other tests, and laws on more examples (WORKERS, ARGS)
+test-slow: jdk setup $(JVM_ARCHIVE) ## run all other tests, and laws on more examples (WORKERS, ARGS)
 	EXAMPLES=more $(PYTEST) -n $(WORKERS) -m "slow or law" $(ARGS)
 
 test-unit: setup ## run all tests that need no Java and no network (WORKERS)
 	$(PYTEST) unit_tests -n $(WORKERS)
 
-conformance: jdk setup $(ARCHIVE) ## try what the platform can send, and write build/conformance.md of it
+conformance: jdk setup $(JVM_ARCHIVE) ## try what the platform can send, and write build/conformance.md of it
 	mkdir -p build
 	$(PYTEST) integration_tests/conformance -n $(WORKERS) -p integration_tests.conformance.coverage \
 		--conformance-report build/conformance.md --all-kill-points --all-kinds
@@ -53,17 +53,17 @@ test-cluster: jdk setup ## run syncs on clusters of processes that share no disk
 	$(PYTHON) -m integration_tests.cluster.harness.environments
 	$(PYTEST) integration_tests/cluster -n 3 --dist loadgroup $(ARGS)
 
-test-clients: jdk setup $(ARCHIVE) ## sync with PyAirbyte and source-faker, which it downloads, into an embedded AWS
+test-clients: jdk setup $(JVM_ARCHIVE) ## sync with PyAirbyte and source-faker, which it downloads, into an embedded AWS
 	$(PYTHON) -m integration_tests.clients.environments
 	$(PYTEST) --timeout 1000 integration_tests/clients -n 2 $(ARGS)
 
-test-catalogs: jdk setup $(ARCHIVE) ## sync into REST catalogs, and ask Iceberg's own, which it downloads, what the tests' says
+test-catalogs: jdk setup $(JVM_ARCHIVE) ## sync into REST catalogs, and ask Iceberg's own, which it downloads, what the tests' says
 	$(PYTHON) -m integration_tests.catalogs.reference.jars
 	$(PYTEST) integration_tests/catalogs --iceberg-catalog .catalogs -n $(WORKERS) $(ARGS)
-	$(PYTEST) $(addprefix integration_tests/conformance/,airbyte dedup failures records tables) \
+	$(PYTEST) $(addprefix integration_tests/conformance/,airbyte dedup failures records tables) integration_tests/archive \
 		--rest-catalog --all-kill-points -k iceberg -n $(WORKERS) $(ARGS)
 
-chaos: jdk setup $(ARCHIVE) ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
+chaos: jdk setup $(JVM_ARCHIVE) ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 laws: setup ## try the laws of values, texts and tables on many more examples than other targets do
@@ -86,10 +86,10 @@ types: setup ## check types, strictly
 bench: jdk setup ## measure throughput, memory and start-up (ARGS="--quick")
 	$(PYTHON) -m benchmarks $(ARGS)
 
-archive: $(ARCHIVE) ## write the JVM's class-data archive, which makes Spark start sooner
+archive: $(JVM_ARCHIVE) ## write the JVM's class-data archive, which makes Spark start sooner
 
 # A JVM that it does not fit ignores it, and one that cannot write it is as good for tests.
-$(ARCHIVE): $(SYNCED) | jdk
+$(JVM_ARCHIVE): $(SYNCED) | jdk
 	-$(PYTHON) -m destination_datalake.spark.classic.jvm_archive
 
 sbom: setup ## write build/sbom.cdx.json: the image's Python packages, with hashes (CycloneDX 1.5)

@@ -4,6 +4,7 @@ What an attempt is to do and what happens to it comes from the seed, the round a
 round can be played again. What cannot be repeated is how threads take turns.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -11,9 +12,10 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Literal
 
+from integration_tests.archive import archived
 from integration_tests.chaos.attempts.attempt import Attempt, Order, Stage
 from integration_tests.chaos.attempts.connection import Connection
-from integration_tests.chaos.attempts.source import Sending
+from integration_tests.chaos.attempts.source import STREAM, Sending
 from integration_tests.chaos.aws.adversary import Adversary, Blow, HostileAws, kill_spark
 from integration_tests.chaos.aws.faults import draw
 from integration_tests.chaos.foreign import Foreigner
@@ -55,9 +57,9 @@ class Round:
         self._launch = launch
         self._stage = Stage(lake, self.subject.kind, aws, launch, folder)
         self._reader = Reader(lake)
-        layouts = [
-            {**self.subject.options, **layout} for layout in self.subject.layouts(Random(f"{self._seed}/layouts"))
-        ]
+        self._archives = Random(f"{self._seed}/archive").random() < 0.5
+        options = {**self.subject.options, "raw_archive": {"enabled": self._archives}}
+        layouts = [{**options, **layout} for layout in self.subject.layouts(Random(f"{self._seed}/layouts"))]
         self._connection = Connection(self._seed, self.subject.overwrites, layouts, self.subject.source)
         self._oracle = (
             LatestOracle(self._connection.sent)
@@ -68,6 +70,7 @@ class Round:
             lake, self.subject, self._connection, self._oracle, self._reader, self.tally, self.log
         )
         self._to_be_rejected: set[Sending] = set()
+        self._acknowledged = Counter[bytes]()
 
     def play(self) -> None:
         """Make all attempts. Raises Broken when a promise was not kept."""
@@ -80,6 +83,8 @@ class Round:
         self._foreign.judge()
         if missing := self._to_be_rejected - self._reader.rejected():
             raise Broken(f"acknowledged, rejected, and not among the rejects: {sorted(map(tuple, missing))}")
+        if self._archives and (lost := self._acknowledged - Counter(archived.lines(self._stage.lake, STREAM))):
+            raise Broken(f"acknowledged, and not in the archive: {lost.total()} lines")
 
     def confirm(self, spark: "SparkContext") -> None:
         """Let Spark read what is left of a table that is deduplicated by rewriting files. Raises Broken."""
@@ -264,6 +269,7 @@ class Round:
         self.tally.ours.update(error["message"] for error in run.errors if error["failure_type"] == "system_error")
         for chunk in attempt.order.chunks[: len(run.states)]:
             self._to_be_rejected |= {sent.sending for sent in chunk.records if sent.misfit or sent.row is None}
+            self._acknowledged.update(sent.line + b"\n" for sent in chunk.records)
 
     # Judgement.
 
