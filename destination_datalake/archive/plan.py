@@ -70,13 +70,15 @@ class Plan:
     """The steps of a replay, in their order.
 
     `columns` are streams of former syncs as append modes without ids: to prepare the table for them gives it their
-    columns. `notes` say, in sentences, what is left out and what is not known.
+    columns. `notes` say, in sentences, what is missing. `left_out` are the URIs of lines of batches that were not
+    committed: the next sync has sent their records again.
     """
 
     steps: Sequence[Step]
     syncs: Mapping[str, ReplayedSync]
     columns: Sequence[Stream]
     notes: Sequence[str]
+    left_out: Sequence[str]
     is_complete: bool
     """Whether the archive has the table's rows from the first one on, or from a refresh on."""
     replaced: Mapping[str, Sequence[int]]
@@ -110,7 +112,8 @@ def plan_of(history: History, state: TableFacts | None, found: Mapping[str, Sequ
     Raises ConfigError for a catalog that cannot be parsed.
     """
     notes: list[str] = []
-    syncs = [_Sync.of(each, state, found, notes) for each in history.syncs]
+    left_out: list[str] = []
+    syncs = [_Sync.of(each, state, found, left_out) for each in history.syncs]
     for sync in syncs:
         sync.published = sync.published or _published_unnoticed(sync, syncs, state)
     refresh, since = _last_refresh(syncs)
@@ -132,6 +135,7 @@ def plan_of(history: History, state: TableFacts | None, found: Mapping[str, Sequ
         {name: ReplayedSync(name, sync.stream, sync.started, sync.batches) for name, sync in kept.items()},
         _columns(sync for sync in syncs if sync.name not in kept),
         notes,
+        left_out,
         is_complete,
         {name: numbers for name, numbers in replaced.items() if numbers},
     )
@@ -148,7 +152,7 @@ class _Sync:
 
     @classmethod
     def of(
-        cls, stored: StoredSync, state: TableFacts | None, found: Mapping[str, Sequence[int]], notes: list[str]
+        cls, stored: StoredSync, state: TableFacts | None, found: Mapping[str, Sequence[int]], left_out: list[str]
     ) -> _Sync:
         [stream] = parse_catalog({"streams": [stored.configured]})
         sync = cls(stored.sync.sync, stream, stored.sync.started, stored.published)
@@ -159,10 +163,7 @@ class _Sync:
             for lines in unindexed:
                 rows = found.get(unit_of(lines.archived.first_id), ())
                 if not rows:
-                    notes.append(
-                        f"{lines.uri} is left out: its batch was not committed, as the index does not have it and the "
-                        "table none of its rows. The next sync has sent its records again."
-                    )
+                    left_out.append(lines.uri)
                     continue
                 only = None if state is not None and state.commits_whole else tuple(rows)
                 sync.times.setdefault(number, max(sync.started, lines.modified))

@@ -71,12 +71,14 @@ class Replayer:
         self._is_stopped = is_stopped
         self._lives: dict[str, Life] = {}
         self._started_lives = 0
-        self._records = self._rejected = self._bytes = 0
+        self._records = self._rejected = self._bytes = self._left_out = 0
+        self._replayed: set[str] = set()
 
     @property
     def summary(self) -> str:
         """What was replayed, without a period."""
-        return f"Replayed {self._records:,} records, {self._rejected:,} of them refused, {self._bytes / 1e6:,.1f} MB"
+        figures = f"{self._records:,} records, {self._rejected:,} of them refused, {self._bytes / 1e6:,.1f} MB"
+        return f"Replayed {len(self._replayed)} syncs, {figures}; {self._left_out} objects were left out"
 
     def describe(self, history: History) -> Plan:
         """Say what an archive has and what is replayed of it; return the plan."""
@@ -85,8 +87,11 @@ class Replayer:
         since = _time(min((each.sync.started for each in history.syncs), default=0))
         complete = "complete" if plan.is_complete else f"not complete: it has what came since {since}"
         self._say(f"The archive of table {self._source.name} has {len(history.syncs)} syncs, and is {complete}.")
+        self._left_out = len(plan.left_out)
         for text in plan.notes:
             self._say(f"Note: {text}")
+        for uri in plan.left_out:
+            self._say(f"Left out: {uri} was not committed: the index lacks it, and the table has none of its rows.")
         self._say(
             f"{len(plan.syncs)} syncs, {batches} batches and {plan.records:,} records ({plan.bytes / 1e6:,.1f} MB) are "
             f"replayed into {self._made}."
@@ -244,6 +249,7 @@ class Replayer:
         records = sum(each.lines.archived.lines for each in lines)
         self._records += records
         self._bytes += sum(each.lines.archived.bytes for each in lines)
+        self._replayed.add(sync.name)
         self._say(f"Sync {sync.name} of {_time(sync.started)}: {records:,} records of {len(group)} batches.")
 
     def _forget_unfinished(self, plan: Plan, done: Done) -> None:

@@ -201,15 +201,14 @@ def test_lines_that_the_index_lacks_are_replayed_if_the_table_has_rows_of_them(
     assert plan.notes == []
 
 
-def test_lines_that_the_index_lacks_are_left_out_if_the_table_has_no_row_of_them_and_a_note_says_so() -> None:
+def test_lines_that_the_index_lacks_are_left_out_if_the_table_has_no_row_of_them() -> None:
     archive = Archive("a+ a1 b+ b1 b!")
     lost = archive.unindexed("a", 2, modified=2)
 
     plan = plan_of(archive.history, ICEBERG, {})
 
     assert steps(plan) == "a+ a1 b+ b1 b!"
-    (note,) = plan.notes
-    assert note.startswith(f"{lost.uri} is left out")
+    assert plan.left_out == [lost.uri]
     assert plan.is_complete
 
 
@@ -222,7 +221,7 @@ def test_of_two_attempts_at_a_batch_the_one_is_replayed_of_which_there_are_rows(
 
     assert steps(plan) == "a+ a1"
     assert [each.lines for each in plan.lines()] == [second]
-    assert len(plan.notes) == 1
+    assert len(plan.left_out) == 1
 
 
 def test_lines_that_the_index_lacks_are_before_the_refresh_that_has_replaced_them() -> None:
