@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.archive import archived
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
 from integration_tests.harness.runs.platform import Platform
@@ -24,19 +25,21 @@ def test_a_sync_over_spark_connect_outlives_its_session_and_leaves_nothing_behin
     }
     catalog = configured_catalog(configured_stream("orders", object_schema(id=INTEGER, name=STRING)))
     with ConnectServer(tmp_path, **soon) as server:
-        config = lake.config(spark={"remote": server.remote}, flush_interval_seconds=1)
+        config = lake.config(spark={"remote": server.remote}, flush_interval_seconds=1, raw_archive={"enabled": True})
+        orders = [record("orders", {"id": 1, "name": "é"}), record("orders", {"id": 2, "name": None})]
         with container.start(config, catalog) as sync:
-            sync.send([record("orders", {"id": 1, "name": "é"}), state("orders", 1)])
+            sync.send([orders[0], state("orders", 1)])
             sync.wait_for_states(1)
 
             # When the next batch comes after that
             server.wait_for("Closing session with")
-            sync.send([record("orders", {"id": 2, "name": None}), state("orders", 2), status("orders", "COMPLETE")])
+            sync.send([orders[1], state("orders", 2), status("orders", "COMPLETE")])
             run = sync.close()
         server.wait_for("Closing session with", 2)
 
     # Then it is committed in another session, which ends with the sync
     assert run.exit_code == 0, run.report()
     assert sorted(row["id"] for row in lake.rows(lake.database, "orders")) == [1, 2]
+    assert archived.lines(lake, "orders") == archived.as_archived(orders)
     assert "has ended; another is opened" in run.report()
     assert lake.objects("lake/_staging") == {}

@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moto import mock_aws
 
+from destination_datalake.archive.objects import ArchivedSync, ArchiveLocation
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import publish_all
@@ -40,6 +41,9 @@ pytestmark = pytest.mark.share(2)
 
 ORDERS = StreamId("shop", "orders")
 RECORDS = 6
+ARCHIVE = ArchiveLocation(
+    f"s3://{BUCKET}/_raw/shop.orders", "2026-11-21", ArchivedSync("run", 1, "orders", "", "append")
+)
 KEY = "_staging/sync/00000001.jsonl"
 
 
@@ -162,16 +166,18 @@ def test_the_files_and_rejects_of_exactly_one_attempt_are_committed_and_stay(
             "jsonl", "UNCOMPRESSED", (Field("id", "id", Int32()),), {}, f"s3://{BUCKET}/shop", deferred, 1, 1, 1
         )
         rejects = RejectLocation(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "shop", "orders")
-        task = EncodeTask((EncodeUnit(ORDERS, "batch-0000", (segment,), plan, rejects),), executors)
+        unit = EncodeUnit(ORDERS, "batch-0000", (segment,), plan, rejects, archive=ARCHIVE)
+        task = EncodeTask((unit,), executors)
         committed: dict[str, bytes] = {}
 
         def commit(result: Any) -> bool:
-            """As the driver does: rejects, then the table; then the segments are not needed any more."""
+            """As the driver does: rejects and lines, then the table; then the segments are not needed any more."""
             if not isinstance(result, Encoded):
                 return False
-            publish_all([file.pending_upload for file in result.rejects], s3)
+            assert result.archived is not None
+            publish_all([*(file.pending_upload for file in result.rejects), result.archived.pending_upload], s3)
             publish_all([file.pending_upload for file in result.files if file.pending_upload is not None], s3)
-            uris = [file.uri for file in result.files] + [file.uri for file in result.rejects]
+            uris = [*(file.uri for file in result.files), *(file.uri for file in result.rejects), result.archived.uri]
             everything = contents(s3, "")
             committed.update({key: everything[key] for key in (S3Address.parse(uri).key for uri in uris)})
             s3.delete_object(Bucket=BUCKET, Key=KEY)
@@ -183,6 +189,9 @@ def test_the_files_and_rejects_of_exactly_one_attempt_are_committed_and_stay(
             assert contents(s3, key) == {key: content}, "what is committed stays as it is"
         visible = contents(s3, "_errors/")
         assert visible.keys() == {key for key in committed if key.startswith("_errors/")}
+        archived = contents(s3, "_raw/")
+        assert archived.keys() == {key for key in committed if key.startswith("_raw/")}
+        assert [gzip.decompress(each) for each in archived.values()] == [LINES] * bool(committed)
         if deferred:
             assert contents(s3, "shop/").keys() == {key for key in committed if key.startswith("shop/")}
         if committed:
