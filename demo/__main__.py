@@ -1,7 +1,8 @@
 """A whole sync on this machine alone: an embedded AWS, a sample, the connector, and a look at the lake.
 
-`FORMAT=jsonl` or `TABLE_TYPE=hive` in the environment choose other tables. Exit code 0 only when every table holds as
-many rows as were sent and every state came back.
+`FORMAT=jsonl` or `TABLE_TYPE=hive` in the environment choose other tables; with `ARCHIVE=1` the records are archived
+too, and one stream is replayed. Exit code 0 only when every table holds as many rows as were sent, every state came
+back, and the replayed table equals the first one.
 """
 
 import json
@@ -12,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from demo.connector import run_connector
+from demo.replay import replay
 from demo.sample import NAMESPACE, SIZES, write_sample
 from demo.show import console, show_answer, show_config, show_states, show_stderr, show_table
 from integration_tests.aws.server import AwsServer
@@ -31,6 +33,8 @@ def main() -> int:
         config = lake.config(**options)
         (folder / "config.json").write_text(json.dumps(config))
         problems = _sync(lake, folder)
+        if not problems and "raw_archive" in options:
+            problems = replay(lake, folder, "orders")
         if problems:
             show_stderr(folder)
     for problem in problems:
@@ -49,6 +53,8 @@ def _options() -> dict[str, object]:
         if chosen.lower() not in _TABLE_TYPES:
             sys.exit(f"TABLE_TYPE is {chosen}; it can be one of: {', '.join(_TABLE_TYPES)}")
         options["table_type"] = _TABLE_TYPES[chosen.lower()]
+    if os.environ.get("ARCHIVE", "0") not in ("", "0"):
+        options["raw_archive"] = {"enabled": True}
     return options
 
 

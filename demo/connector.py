@@ -35,6 +35,11 @@ class Answer:
         return errors + [log["message"] for log in logs if log["level"] in ("WARN", "ERROR", "FATAL")]
 
 
+def connector() -> str:
+    """Return the path of the console script."""
+    return str(Path(sys.executable).with_name("destination-datalake"))
+
+
 def run_connector(folder: Path, *arguments: str, stdin: Path | None = None) -> Answer:
     """Run `destination-datalake` with these arguments and wait for its end.
 
@@ -42,7 +47,7 @@ def run_connector(folder: Path, *arguments: str, stdin: Path | None = None) -> A
     and otherwise to the file `stderr` in the folder. When the wait is interrupted the connector is stopped first.
     """
     started = time.monotonic()
-    command = [str(Path(sys.executable).with_name("destination-datalake")), *arguments]
+    command = [connector(), *arguments]
     with (
         Path(stdin or os.devnull).open("rb") as messages,
         (folder / "stderr").open("ab") as log,
