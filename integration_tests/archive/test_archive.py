@@ -165,6 +165,18 @@ def test_objects_say_whose_they_are_and_the_index_has_those_of_each_committed_ba
     assert found == {}
 
 
+@pytest.mark.share(1)
+@pytest.mark.parametrize("name", ["é" * 1000, 'an "order" \n京都 '], ids=["long", "odd"])
+def test_streams_are_archived_whatever_they_are_called(iceberg: Warehouse, name: str) -> None:
+    sent = record(name, {"id": 1})
+
+    iceberg.sync([configured_stream(name, SCHEMA)], [sent, status(name, "COMPLETE")], **ARCHIVE)
+
+    ((database, table),) = iceberg.lake.tables()
+    assert archived.lines(iceberg.lake, table, database) == [sent + b"\n"]
+    assert [each["stream"] for each in archived.index(iceberg.lake, table).values() if "stream" in each] == [name]
+
+
 def test_without_the_option_nothing_is_archived(iceberg: Warehouse) -> None:
     iceberg.sync([ORDERS], [order(1), COMPLETE])
 

@@ -11,6 +11,7 @@ from integration_tests.aws.caller import caller_arn
 from integration_tests.aws.controls import PREFIX, Controls
 from integration_tests.aws.objects.deletes import delete_others, refused_keys
 from integration_tests.aws.objects.implied import implied_needs
+from integration_tests.aws.objects.metadata import metadata_too_large
 from integration_tests.aws.objects.policies import take_bucket_policies_from_moto
 from integration_tests.aws.objects.uploads import with_encryption_of_upload
 from integration_tests.aws.requests.log import Ledger, Record
@@ -90,7 +91,7 @@ class Gate:
             if request.access_key_id not in ("", self._key):
                 identity = identify(request.access_key_id, request.session_token, self._account)
                 call = Call(request, identity, needed, self._account)
-            return call, refused(call)
+            return call, metadata_too_large(request) or refused(call)
         except ValueError as error:
             return call, Refusal(400, "MalformedPolicyDocument", str(error))
 

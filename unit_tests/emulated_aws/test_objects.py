@@ -197,3 +197,18 @@ def test_an_alias_is_its_key(account: Account, bucket: str, key: str) -> None:
     )
 
     assert [need.resource for need in log.needs(caller=user.arn)] == [f"arn:aws:s3:::{bucket}/a", key]
+
+
+@pytest.mark.parametrize(("size", "is_taken"), [(2048 - 4, True), (2048 - 3, False)])
+def test_an_object_has_two_kilobytes_of_metadata_at_most(
+    account: Account, bucket: str, size: int, is_taken: bool
+) -> None:
+    s3 = account.client("s3")
+    metadata = {"name": "x" * size}
+
+    if is_taken:
+        s3.put_object(Bucket=bucket, Key="a", Metadata=metadata)
+        assert s3.head_object(Bucket=bucket, Key="a")["Metadata"] == metadata
+    else:
+        assert refusal(s3.put_object, Bucket=bucket, Key="a", Metadata=metadata)[0] == "MetadataTooLarge"
+        assert refusal(s3.create_multipart_upload, Bucket=bucket, Key="a", Metadata=metadata)[0] == "MetadataTooLarge"
