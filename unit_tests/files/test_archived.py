@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from destination_datalake.archive import writer as archive_writing
@@ -16,10 +21,15 @@ from destination_datalake.files import segments as reading
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import Encoded, EncodeTask, EncodeUnit, MalformedRecord, NotEncoded, UnitResult
 from destination_datalake.files.segments import ArchivedLines, ArchiveGone, StagedSegment, Window, contents
+from destination_datalake.protocol.messages import MessageReader, Records
 from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import cloud as account
+from unit_tests.examples import examples
 from unit_tests.files.test_encode import ORDERS, PLAN, REJECTS, Segments, files, framed, record, rows, segments
 
 __all__ = ["segments"]
+
+pytestmark = pytest.mark.share(14)
 
 FOLDER = f"s3://{BUCKET}/_raw/shop.orders"
 LOCATION = ArchiveLocation(FOLDER, "2026-11-25", ArchivedSync("0a", 7, "orders", "ab" * 32, "append"))
@@ -245,3 +255,64 @@ def test_a_unit_that_cannot_be_archived_fails_says_so_and_leaves_nothing(cloud: 
     assert isinstance(result, NotEncoded)
     assert f"Cannot archive records in {FOLDER}/dt=" in result.failure.message
     assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
+
+
+# Any lines
+
+
+KEYS = st.sampled_from(["id", "Text", "emitted_at", "data", 'a"b', "é"]) | st.text(max_size=5)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=6,
+)
+SHAPES = (
+    b'{"type":"RECORD","record":{"stream":"orders","data":%b,"emitted_at":%d}}',
+    b'{"type": "RECORD", "record": {"emitted_at": %d, "stream": "orders", "more": {"data": 1}, "data": %b}}',
+    b' {"record":{"data":%b,"meta":{"changes":[]},"stream":"orders","emitted_at":%d },"type":"RECORD"}\t\r',
+)
+
+
+@st.composite
+def lines_of(draw: st.DrawFn) -> bytes:
+    shape = draw(st.sampled_from(SHAPES))
+    data = json.dumps(draw(st.dictionaries(KEYS, VALUES, max_size=4)), ensure_ascii=draw(st.booleans()))
+    time = draw(st.sampled_from([0, 1_700_000_000, 1_700_000_000_000, 1_700_000_000_001]))
+    fields = (data.encode(), time) if shape.index(b"%b") < shape.index(b"%d") else (time, data.encode())
+    return shape % fields + b"\n"
+
+
+@settings(max_examples=examples(300))
+@given(lines=st.lists(lines_of(), min_size=1, max_size=40), member=st.sampled_from([1, 500, 2**24]))
+def test_any_lines_are_archived_as_received_and_become_the_same_rows_again(lines: list[bytes], member: int) -> None:
+    with pytest.MonkeyPatch.context() as patched, account() as cloud, TemporaryDirectory() as folder:
+        patched.setattr("destination_datalake.protocol.messages._LEAST_FRAMED", 0)
+        patched.setattr(archive_writing, "MEMBER_BYTES", member)
+
+        first = encoded(cloud, received(Segments(Path(folder)), b"".join(lines)))
+        file, kept = archived(cloud, first)
+
+        assert kept == lines
+        assert isinstance(first, Encoded)
+        assert table(cloud, replayed(cloud, file)) == table(cloud, first)
+
+
+def received(segments: Segments, text: bytes) -> list[StagedSegment]:
+    """The segments of what was read: each has lines of one frame at most, and others."""
+    found: list[StagedSegment] = []
+    items: list[Records] = []
+
+    def seal() -> None:
+        staged = segments.of(*(bytes(item.lines) for item in items))
+        frame = next((item.frame for item in items if item.frame is not None), None)
+        mixed = frame is not None and any(item.frame is None for item in items)
+        found.append(replace(staged, frame=frame, mixed=mixed, records=sum(item.count for item in items)))
+        items.clear()
+
+    for item in MessageReader().read(bytearray(text)):
+        assert isinstance(item, Records)
+        if item.frame is not None and any(each.frame not in (None, item.frame) for each in items):
+            seal()
+        items.append(replace(item, lines=bytes(item.lines)))
+    seal()
+    return found
