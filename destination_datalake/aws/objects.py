@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from gzip import BadGzipFile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -432,7 +433,10 @@ def _gzip() -> Any:
 
 
 def gunzipped(pieces: Iterable[bytes]) -> Iterator[bytearray]:
-    """Yield each member of a gzip file, whole, of which `pieces` are the bytes. Raises EOFError if it ends early."""
+    """Yield each member of a gzip file, whole, of which `pieces` are the bytes.
+
+    Raises EOFError if it ends early, and BadGzipFile if it is damaged, or none.
+    """
     library = _gzip()
     member = bytearray()
     inflate = library.decompressobj(wbits=_GZIP_WBITS)
@@ -442,7 +446,10 @@ def gunzipped(pieces: Iterable[bytes]) -> Iterator[bytearray]:
         while rest:
             is_open = True
             part = rest[:_INFLATED_AT_ONCE]
-            member += inflate.decompress(part)
+            try:
+                member += inflate.decompress(part)
+            except library.error as error:
+                raise BadGzipFile(f"{error}") from error
             rest = rest[len(part) - len(inflate.unused_data) :]
             if inflate.eof:
                 yield member

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from gzip import BadGzipFile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
@@ -116,6 +117,17 @@ class ArchiveGone(ConnectorError):
         super().__init__(Failure(message, f"{uri} is gone or was replaced", "transient_error"))
 
 
+class ArchiveDamaged(ConnectorError):
+    """An object of the archive is not as it was written."""
+
+    def __init__(self, uri: str, reason: str) -> None:
+        message = (
+            f"{uri} cannot be replayed: it is no gzip file of whole lines any more, as somebody has changed it. "
+            "Restore it from a copy, or delete it to replay the others without it."
+        )
+        super().__init__(Failure(message, f"{uri}: {reason}", "config_error"))
+
+
 class SegmentUnreadable(ConnectorError):
     """The content of a staged segment did not arrive completely in any attempt."""
 
@@ -139,7 +151,7 @@ class Content:
 def contents(segments: Sequence[StagedSegment], access: AwsAccess) -> Iterator[Content]:
     """Yield the content of each segment, in order. At most two downloaded segments are in memory at a time.
 
-    Raises SegmentGone, ArchiveGone, SegmentUnreadable, and what botocore and the disk raise.
+    Raises SegmentGone, ArchiveGone, ArchiveDamaged, SegmentUnreadable, and what botocore and the disk raise.
     """
     with _ReadAhead(segments, access) as downloads:
         for number, segment in enumerate(segments):
@@ -193,6 +205,8 @@ def _archived(source: ArchivedLines, access: AwsAccess) -> Iterator[Content]:
         for member in gunzipped(get(s3, source.uri, *each, etag=source.etag) for each in ranges):
             if not member:
                 continue
+            if not member.endswith(b"\n"):
+                raise ArchiveDamaged(source.uri, "its last line has no end")
             octets = np.frombuffer(member, np.uint8)
             line_starts, ends = line_bounds(octets)
             frame = frame or Frame.of(bytes(member[: ends[0]]))
@@ -209,6 +223,8 @@ def _archived(source: ArchivedLines, access: AwsAccess) -> Iterator[Content]:
         if status in (404, 412) and error.response["Error"]["Code"] != "NoSuchBucket":
             raise ArchiveGone(source.uri) from error
         raise
+    except (EOFError, BadGzipFile) as error:
+        raise ArchiveDamaged(source.uri, str(error)) from error
     except body_errors() as error:
         raise SegmentUnreadable(source.uri, f"{type(error).__name__}: {error}") from error
 

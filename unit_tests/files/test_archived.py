@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,14 @@ from destination_datalake.archive.objects import ArchivedSync, ArchiveFile, Arch
 from destination_datalake.files import segments as reading
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import Encoded, EncodeTask, EncodeUnit, MalformedRecord, NotEncoded, UnitResult
-from destination_datalake.files.segments import ArchivedLines, ArchiveGone, StagedSegment, Window, contents
+from destination_datalake.files.segments import (
+    ArchiveDamaged,
+    ArchivedLines,
+    ArchiveGone,
+    StagedSegment,
+    Window,
+    contents,
+)
 from destination_datalake.protocol.messages import MessageReader, Records
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as account
@@ -201,7 +209,7 @@ def put(cloud: Cloud, name: str, body: bytes) -> StagedSegment:
     return StagedSegment(ArchivedLines(f"s3://{BUCKET}/_raw/{name}", answer["ETag"], len(body), bytes(16)), len(body))
 
 
-@pytest.mark.parametrize("body", [b"", gzip.compress(b""), gzip.compress(b"") * 2])
+@pytest.mark.parametrize("body", [b"", gzip.compress(b""), gzip.compress(b"") * 2], ids=["empty", "a member", "two"])
 def test_an_object_without_lines_has_no_content(cloud: Cloud, body: bytes) -> None:
     assert [*contents([put(cloud, "empty", body)], cloud.access)] == []
 
@@ -227,6 +235,31 @@ def test_an_archived_object_that_is_gone_or_another_one_is_not_read(
     assert failed.value.failure.type == "transient_error"
     assert "_raw/gone" in failed.value.failure.message
     assert "replay again" in failed.value.failure.message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"no gzip file",
+        gzip.compress(record(1))[:-1],
+        gzip.compress(record(1))[:-8] + bytes(8),
+        gzip.compress(record(1)) + b"more",
+        gzip.compress(record(1)[:-1]),
+    ],
+    ids=["of another format", "cut", "of another checksum", "with more behind it", "with a part of a line"],
+)
+@pytest.mark.parametrize("has_isal", [True, False], ids=["isal", "zlib"])
+def test_an_archived_object_that_is_damaged_is_named(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch, has_isal: bool, body: bytes
+) -> None:
+    if not has_isal:
+        monkeypatch.setitem(sys.modules, "isal", None)
+
+    with pytest.raises(ArchiveDamaged) as failed:
+        [*contents([put(cloud, "damaged", body)], cloud.access)]
+
+    assert failed.value.failure.type == "config_error"
+    assert failed.value.failure.message.startswith(f"s3://{BUCKET}/_raw/damaged cannot be replayed")
 
 
 def test_nothing_is_archived_of_a_unit_that_has_a_malformed_line(cloud: Cloud, segments: Segments) -> None:
