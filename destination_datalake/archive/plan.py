@@ -122,8 +122,8 @@ def plan_of(history: History, state: TableFacts | None, found: Mapping[str, Sequ
     gone = [name for name in history.gone if _is_missing(name, kept, bool(refresh), {sync.name for sync in syncs})]
     if gone:
         notes.append(
-            f"{len(gone)} objects that the index names are not in S3 any more, such as {gone[0]}: a lifecycle rule, or "
-            "somebody, has deleted them."
+            f"{len(gone)} objects of lines are missing, such as {gone[0]}: a lifecycle rule, or somebody, has deleted "
+            "them, or the catalog of their sync."
         )
     is_complete = bool(syncs) and not gone and (bool(refresh) or history.syncs[0].sync.created)
     steps = sorted(step for sync in kept.values() for step in sync.steps())
