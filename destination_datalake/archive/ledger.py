@@ -151,16 +151,13 @@ class ArchiveLedger:
                 put(s3, uri, catalog)
 
     def _replace(self, uri: str, content: bytes) -> None:
-        """Write an object unless it is so already. Of two that do so at once, one has read what the other wrote."""
+        """Write an object unless it is so already. Of two that do so at once, one has read what the other wrote.
+
+        Reading comes second: that there is no object S3 tells only who may list the folder.
+        """
         s3, address = self._access.client("s3"), S3Address.parse(uri)
+        etag: str | None = None
         for _ in range(_ATTEMPTS):
-            try:
-                answer = s3.get_object(Bucket=address.bucket, Key=address.key)
-                if answer["Body"].read() == content:
-                    return
-                etag: str | None = answer["ETag"]
-            except s3.exceptions.NoSuchKey:
-                etag = None
             try:
                 put(s3, uri, content, if_none_match=etag is None, if_match=etag)
             except s3.exceptions.ClientError as error:
@@ -168,6 +165,10 @@ class ArchiveLedger:
                     raise
             else:
                 return
+            answer = s3.get_object(Bucket=address.bucket, Key=address.key)
+            if answer["Body"].read() == content:
+                return
+            etag = answer["ETag"]
 
     def _put(self, location: ArchiveLocation, name: str, entry: msgspec.Struct) -> None:
         put(self._access.client("s3"), f"{location.index}/{name}.json", msgspec.json.encode(entry))

@@ -176,6 +176,24 @@ def test_a_sync_that_has_published_its_table_says_so_and_what_columns_it_has(clo
     }
 
 
+def test_columns_are_described_without_asking_whether_they_were_before(cloud: Cloud) -> None:
+    """Who may not list the folder is not told that there is no object, but that it may not be read."""
+    sync = Archiving(cloud, "0a").begin()
+
+    with cloud.refusing("GetObject"):
+        sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders")
+
+    assert len(entry(cloud, SCHEMA)["columns"]) == 2
+
+
+def test_columns_that_have_changed_are_described_anew(cloud: Cloud) -> None:
+    sync = Archiving(cloud, "0a").begin()
+    for count in (1, 2):
+        sync.ledger.end(sync.stream, COLUMNS[:count], "s3://lake/shop/orders")
+
+        assert len(entry(cloud, SCHEMA)["columns"]) == count
+
+
 def test_of_two_syncs_that_describe_a_table_at_once_none_overwrites_what_it_has_not_read(cloud: Cloud) -> None:
     sync = Archiving(cloud, "0a").begin()
     others = another_client().client("s3")
