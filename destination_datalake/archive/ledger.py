@@ -66,8 +66,8 @@ class ArchiveLedger:
         self._day = datetime.fromtimestamp(clock(), UTC).date().isoformat()
         self._locations: dict[StreamId, ArchiveLocation] = {}
 
-    def begin(self, stream_id: StreamId, database: str, table: str, *, created: bool) -> None:
-        """Note that the sync has prepared the stream's table, and perhaps `created` it. Must be called first.
+    def begin(self, stream_id: StreamId, database: str, table: str, *, found_empty: bool) -> None:
+        """Note that the sync has prepared the stream's table, and whether that had no rows. Must be called first.
 
         Raises ConnectorError, and what S3's client raises of another kind.
         """
@@ -85,7 +85,7 @@ class ArchiveLedger:
             generation=stream.generation,
             minimum_generation=stream.minimum_generation,
             sync_id=stream.sync_id,
-            created=created,
+            found_empty=found_empty,
         )
         location = ArchiveLocation(table_folder(self._root, database, table), self._day, sync)
         try:

@@ -36,7 +36,7 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `sync` is a name that no other sync has. `started` is when it had prepared the table, in milliseconds since
     1970-01-01 UTC. `catalog` is the SHA-256 hash of the stream's configuration without the three ids of the sync.
-    `created`: it has created the table.
+    `found_empty`: the table had no rows then.
     """
 
     sync: str
@@ -50,14 +50,14 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
     generation: int | None = None
     minimum_generation: int | None = None
     sync_id: int | None = None
-    created: bool = False
+    found_empty: bool = False
 
     def metadata(self) -> dict[str, str]:
         """Return what objects of the sync have as metadata: texts in ASCII, as S3 asks for.
 
         Names and keys that S3 has no room for are left out: the catalog has them.
         """
-        members = {name: _ascii(value) for name, value in msgspec.to_builtins(self).items() if name != "created"}
+        members = {name: _ascii(value) for name, value in msgspec.to_builtins(self).items() if name != "found_empty"}
         room = _TEXT_BYTES
         for name in _LONG:
             if name in members and (size := len(name) + len(members[name])) <= room:

@@ -125,7 +125,7 @@ def plan_of(history: History, state: TableFacts | None, found: Mapping[str, Sequ
             f"{len(gone)} objects of lines are missing, such as {gone[0]}: a lifecycle rule, or somebody, has deleted "
             "them, or the catalog of their sync."
         )
-    is_complete = bool(syncs) and not gone and (bool(refresh) or history.syncs[0].sync.created)
+    is_complete = bool(syncs) and not gone and (bool(refresh) or history.syncs[0].sync.found_empty)
     steps = sorted(step for sync in kept.values() for step in sync.steps())
     replaced = {
         sync.name: [number for number, at in sync.times.items() if at <= since] for sync in syncs if sync not in refresh

@@ -111,7 +111,7 @@ class StreamTables:
         with self.naming_grants(table):
             table.prepare()
         if self.archive is not None:
-            self.archive.begin(stream, *table.name, created=table.created)
+            self.archive.begin(stream, *table.name, found_empty=table.is_empty())
         return table
 
 

@@ -71,14 +71,15 @@ class Table(Protocol):
     """
 
     name: TableName
-    created: bool
-    """Whether `prepare` has created it."""
 
     def prepare(self) -> None:
         """Create the table or reconcile the existing one with the stream; take over unfinished work of earlier syncs.
 
         Must be called first.
         """
+
+    def is_empty(self) -> bool:
+        """Whether it has no rows, nor any that will be in its content. Asked after `prepare`; may call AWS."""
 
     def plan(self) -> FilePlan:
         """Return how the files of the next batch are to be written, given all commits so far."""

@@ -139,7 +139,7 @@ def test_objects_say_whose_they_are_and_the_index_has_those_of_each_committed_ba
 
     index = archived.index(lake, "orders")
     begins = [entry for key, entry in index.items() if key.endswith("/begin.json")]
-    assert [(each["sync_id"], each["generation"], each.get("created", False)) for each in begins] == [
+    assert [(each["sync_id"], each["generation"], each.get("found_empty", False)) for each in begins] == [
         (1, 4, True),
         (2, 4, False),
     ]
@@ -161,7 +161,7 @@ def test_objects_say_whose_they_are_and_the_index_has_those_of_each_committed_ba
                 assert each["first_id"] == of_raw_ids[json.loads(lines[0])["record"]["data"]["id"]]
                 said = {name.replace("_", "-"): str(value) for name, value in (begin | each).items()}
                 metadata = lake.s3.head_object(Bucket=lake.bucket, Key=key)["Metadata"]
-                assert metadata == {name: value for name, value in said.items() if name not in ("name", "created")}
+                assert metadata == {name: value for name, value in said.items() if name not in ("name", "found_empty")}
     assert found == {}
 
 

@@ -40,8 +40,8 @@ class Archiving:
         self.stream = self.streams[0].id
         self.ledger = ArchiveLedger(ROOT, name, configured(self.streams, entries), cloud.access, clock)
 
-    def begin(self, *, created: bool = False) -> Archiving:
-        self.ledger.begin(self.stream, "shop", "orders", created=created)
+    def begin(self, *, found_empty: bool = False) -> Archiving:
+        self.ledger.begin(self.stream, "shop", "orders", found_empty=found_empty)
         return self
 
     def written(

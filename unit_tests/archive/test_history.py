@@ -38,7 +38,7 @@ def test_without_an_archive_there_is_no_history(cloud: Cloud) -> None:
 def test_syncs_are_in_the_order_of_their_start_each_with_its_batches_and_catalog(cloud: Cloud) -> None:
     later = configured_stream("orders", {"type": "object"}, generation=5, minimum=5, sync_id=7)
     second = Archiving(cloud, "0a", lambda: NOW + 2000.0, later).begin()
-    first = Archiving(cloud, "ff", lambda: NOW).begin(created=True)
+    first = Archiving(cloud, "ff", lambda: NOW).begin(found_empty=True)
     second.committed(1, "0000-aa")
     first.committed(1, "0000-aa", "0001-aa")
     first.committed(3, "0000-aa")
@@ -46,7 +46,7 @@ def test_syncs_are_in_the_order_of_their_start_each_with_its_batches_and_catalog
     found = history(cloud)
 
     assert [each.sync.sync for each in found.syncs] == ["ff", "0a"]
-    assert [each.sync.created for each in found.syncs] == [True, False]
+    assert [each.sync.found_empty for each in found.syncs] == [True, False]
     assert [each.configured for each in found.syncs] == [configured_stream("orders", {}), later]
     assert [each.published for each in found.syncs] == [None, None]
     assert {number: names(lines) for number, (_, lines) in found.syncs[0].batches.items()} == {
@@ -99,7 +99,7 @@ STREAMS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("stream", STREAMS, ids=["plain", "odd", "too long for metadata"])
 def test_a_sync_whose_index_is_gone_is_known_by_its_lines(cloud: Cloud, stream: dict[str, Any]) -> None:
-    sync = Archiving(cloud, "0a", catalog=stream).begin(created=True)
+    sync = Archiving(cloud, "0a", catalog=stream).begin(found_empty=True)
     sync.committed(1, "0000-aa")
     (before,) = history(cloud).syncs
     delete(cloud, "/index/")
@@ -110,7 +110,7 @@ def test_a_sync_whose_index_is_gone_is_known_by_its_lines(cloud: Cloud, stream: 
     assert (found.sync.stream, found.sync.namespace) == sync.stream[::-1]
     assert (found.sync.started, found.sync.mode) == (before.sync.started, before.sync.mode)
     assert names(found.unindexed[1]) == ["0a-000001-0000-aa.jsonl.gz"]
-    assert not found.sync.created, "that the archive has the table from its beginning is not known any more"
+    assert not found.sync.found_empty, "that the archive has the table from its beginning is not known any more"
 
 
 def test_lines_that_the_index_has_and_s3_has_not_are_gone(cloud: Cloud) -> None:

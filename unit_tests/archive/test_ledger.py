@@ -36,7 +36,7 @@ def test_a_sync_that_has_prepared_its_table_says_who_it_is_and_how_the_stream_wa
     stream = configured_stream(
         "orders", schema, namespace="é", mode="append_dedup", primary_key=["z"], cursor="a", generation=2, sync_id=3
     )
-    Archiving(cloud, "0a", catalog=stream).begin(created=True)
+    Archiving(cloud, "0a", catalog=stream).begin(found_empty=True)
 
     (kept,) = catalogs(cloud)
     assert entry(cloud, BEGIN) == {
@@ -51,7 +51,7 @@ def test_a_sync_that_has_prepared_its_table_says_who_it_is_and_how_the_stream_wa
         "generation": 2,
         "minimum_generation": 0,
         "sync_id": 3,
-        "created": True,
+        "found_empty": True,
     }
     content = cloud.objects()[kept]
     assert kept == f"{KEY}/catalog/{hashlib.sha256(content).hexdigest()}.json"

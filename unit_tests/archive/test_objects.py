@@ -38,7 +38,18 @@ NAMES = [
 
 def test_metadata_have_whose_the_lines_are_and_what_the_index_says_of_them() -> None:
     sync = ArchivedSync(
-        "0123456789ab", 7, "orders", CATALOG, "append_dedup", "shop", ("id", "line"), ("at",), 3, 3, 42, created=True
+        "0123456789ab",
+        7,
+        "orders",
+        CATALOG,
+        "append_dedup",
+        "shop",
+        ("id", "line"),
+        ("at",),
+        3,
+        3,
+        42,
+        found_empty=True,
     )
 
     assert replace(LOCATION, sync=sync).metadata(LINES) == {

@@ -37,15 +37,18 @@ SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}
 
 
 class Archive:
-    """The history of syncs of these configurations, to which this has happened. The first one has created the table."""
+    """The history of syncs of these configurations, to which this has happened.
 
-    def __init__(self, happened: str, *, created: bool = True, **streams: Mapping[str, Any]) -> None:
+    The first one has found the table empty.
+    """
+
+    def __init__(self, happened: str, *, found_empty: bool = True, **streams: Mapping[str, Any]) -> None:
         self.syncs: dict[str, StoredSync] = {}
         self.gone: list[str] = []
         for at, event in enumerate(happened.split(), start=1):
             name, what = event[0], event[1:]
             if what == "+":
-                self.syncs[name] = stored_sync(name, at, streams.get(name, APPEND), created and not self.syncs)
+                self.syncs[name] = stored_sync(name, at, streams.get(name, APPEND), found_empty and not self.syncs)
             elif what == "!":
                 self.syncs[name].published = at
             else:
@@ -68,13 +71,13 @@ class Archive:
         self.gone += [each.archived.name for each in lines]
 
 
-def stored_sync(name: str, started: int, stream: Mapping[str, Any], created: bool) -> StoredSync:
+def stored_sync(name: str, started: int, stream: Mapping[str, Any], found_empty: bool) -> StoredSync:
     configured = configured_stream(
         "orders", stream.get("schema", SCHEMA), **{"sync_id": None, **without_schema(stream)}
     )
     ids: Any = [configured.pop(each, None) for each in ("generation_id", "minimum_generation_id", "sync_id")]
     generation, minimum, sync_id = ids
-    sync = ArchivedSync(name, started, "orders", "hash", "", None, (), (), generation, minimum, sync_id, created)
+    sync = ArchivedSync(name, started, "orders", "hash", "", None, (), (), generation, minimum, sync_id, found_empty)
     return StoredSync(sync, configured)
 
 
@@ -278,10 +281,10 @@ def test_a_refresh_that_another_sync_has_published_was_not_published_by_the_kill
     ("archive", "is_complete"),
     [
         pytest.param(Archive("a+ a1 a!"), True, id="from the table's first sync on"),
-        pytest.param(Archive("a+ a1 a!", created=False), False, id="from a later sync on"),
-        pytest.param(Archive("a+ a1 a! b+ b1 b!", created=False, b=refresh(2)), True, id="from a refresh on"),
+        pytest.param(Archive("a+ a1 a!", found_empty=False), False, id="from a later sync on"),
+        pytest.param(Archive("a+ a1 a! b+ b1 b!", found_empty=False, b=refresh(2)), True, id="from a refresh on"),
         pytest.param(
-            Archive("a+ a1 a! b+ b1", created=False, b=refresh(2)), False, id="from a refresh on, unpublished"
+            Archive("a+ a1 a! b+ b1", found_empty=False, b=refresh(2)), False, id="from a refresh on, unpublished"
         ),
         pytest.param(Archive(""), False, id="no sync"),
     ],

@@ -85,7 +85,6 @@ class HiveTable:
         self, name: TableName, layout: TableLayout, plan: FilePlan, owner: TableOwner, context: TableContext
     ) -> None:
         self.name = name
-        self.created = False
         self._stream = layout.stream
         self._columns = plan.columns
         self._schema_conflicts = layout.config.schema_conflicts
@@ -104,9 +103,9 @@ class HiveTable:
     def prepare(self) -> None:
         """Create the table, or add columns to it; begin to append or overwrite."""
         try:
-            version, self.created = self._glue_table.read_version(), False
+            version, created = self._glue_table.read_version(), False
         except self._access.client("glue").exceptions.EntityNotFoundException:
-            version, self.created = self._create(), True
+            version, created = self._create(), True
         self._catalog.govern(self.name.database)
         table_input = version.table_input
         if problem := incompatibility(table_input, self._plan):
@@ -123,7 +122,7 @@ class HiveTable:
         wanted = wanted_scheme(replace(self._layout, known=known_columns(table_input)), self._columns)
         self._scheme = scheme_of(self._stream.id, self.name, table_input, wanted, self._columns)
         location, generation = table_location(table_input), self._stream.generation
-        self._location.accept(self._stream.id, self.name, "Hive", location, created=self.created)
+        self._location.accept(self._stream.id, self.name, "Hive", location, created=created)
         self._folders = Folders(self._location.content_root(location), self._access)
         self._index = PartitionIndex(self._glue_table, self._access, self._folders, self._stream.id, self._scheme)
         self._cleanup = Cleanup(self._glue_table, self._folders, table_input, self._index)
@@ -141,6 +140,10 @@ class HiveTable:
             self._replan(begin, version)
         self._moves = Moves(self._glue_table, self._folders, self._index, self._mode, self._in_place, generation)
         self._index.warn_of_retyped(self._current, self._columns, self._plan.columns)
+
+    def is_empty(self) -> bool:
+        """Whether its folders, that of a pending overwrite too, have no objects."""
+        return all(map(self._folders.is_empty, folders_in_use(self._current)))
 
     def plan(self) -> FilePlan:
         """Return the plan for the next batch: the content's folder, and columns as wide as its types."""

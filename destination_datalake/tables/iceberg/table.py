@@ -28,7 +28,7 @@ from destination_datalake.schema.evolution import AddColumn, Widen, evolve
 from destination_datalake.schema.iceberg import iceberg_field
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.context import TableContext
-from destination_datalake.tables.iceberg.branches import NEW
+from destination_datalake.tables.iceberg.branches import NEW, rows_on, unpublished_branches
 from destination_datalake.tables.iceberg.commit import COMMENT, TableOperations, Ungoverned
 from destination_datalake.tables.iceberg.compatibility import (
     incompatibility,
@@ -100,7 +100,6 @@ class IcebergTable:
         self, name: TableName, layout: TableLayout, plan: FilePlan, owner: TableOwner, context: TableContext
     ) -> None:
         self.name = name
-        self.created = False
         self._stream = layout.stream
         self._columns = plan.columns
         self._schema_conflicts = layout.config.schema_conflicts
@@ -121,13 +120,13 @@ class IcebergTable:
     def prepare(self) -> None:
         """Create the table or reconcile its schema; settle the pending overwrites that earlier syncs left."""
         try:
-            table, self.created = self._operations.load(), False
+            table, created = self._operations.load(), False
         except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
             problem = no_iceberg_table(self._catalog.find(self.name) or {}, self._stream)
             raise TableConflict(cannot_write(self._stream.id, self.name, problem)) from error
         except NoSuchTableError:
-            table, self.created = self._create(), True
-        self._location.accept(self._stream.id, self.name, "Iceberg", table.location(), created=self.created)
+            table, created = self._create(), True
+        self._location.accept(self._stream.id, self.name, "Iceberg", table.location(), created=created)
         self._catalog.govern(self.name.database)
         table, columns = self._begin(table)
         if not self._is_ours(table):
@@ -135,6 +134,11 @@ class IcebergTable:
         # Files in a former sort order are as good: unlike the partition spec, it is not followed during a sync.
         self._plan = replace(self._plan, sort_order=sort_order(table.metadata, self._plan.columns))
         self._plan = replace(self._plan, folder=f"{table.location().rstrip('/')}/data")
+
+    def is_empty(self) -> bool:
+        """Whether no branch of it has rows, by the summaries of their snapshots."""
+        branches = (MAIN_BRANCH, *unpublished_branches(self._metadata))
+        return all(rows_on(branch, self._metadata) is None for branch in branches)
 
     def plan(self) -> FilePlan:
         """Return the plan with the column types and field ids of the last commit, and with what it may write."""

@@ -23,13 +23,15 @@ class FakeTable:
     on_merge: Callable[[], None] = lambda: None
     is_due: bool = False
     rows: int = 0
-    created: bool = False
     published: bool = False
     committed: list[str] = field(default_factory=list)
     discarded: list[str] = field(default_factory=list)
 
     def prepare(self) -> None:
         self.on_prepare()
+
+    def is_empty(self) -> bool:
+        return not self.rows
 
     def plan(self) -> FilePlan:
         self.on_plan()
