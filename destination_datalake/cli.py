@@ -13,6 +13,7 @@ import pkgutil
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
@@ -58,9 +59,11 @@ def run() -> int:
 
             return run_iam_policy(options)
         if command == "replay":
+            # Spark starts while the command is still imported, as in `write`.
+            spark = _early_spark(config) if (config := _config_of_replay(options)) is not None else None
             from destination_datalake.replay.command import run_replay
 
-            return run_replay(options)
+            return run_replay(options, spark)
         from destination_datalake.maintenance.command import run_maintain
 
         return run_maintain(options)
@@ -178,6 +181,18 @@ def _write(config: str, catalog: str, out: Stdout) -> int:
     finally:
         if spark is not None:
             spark.stop()
+
+
+def _config_of_replay(options: Sequence[str]) -> str | None:
+    """Return the configuration's file on a command line that asks for a replay; None if Spark may not be needed."""
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    parser.add_argument("--config")
+    parser.add_argument("--dry-run", "--help", "-h", action="store_true", dest="is_short")
+    try:
+        asked, _ = parser.parse_known_args(options)
+    except argparse.ArgumentError:
+        return None
+    return None if asked.is_short else asked.config
 
 
 def _early_spark(config: str) -> Engine | None:

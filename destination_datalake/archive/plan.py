@@ -82,7 +82,7 @@ class Plan:
     is_complete: bool
     """Whether the archive has the table's rows from the first one on, or from a refresh on."""
     replaced: Mapping[str, Sequence[int]]
-    """The batches whose rows a refresh has replaced, by sync."""
+    """The batches whose rows a refresh has replaced, or were gone when a later sync began, by sync."""
 
     @property
     def records(self) -> int:
@@ -117,6 +117,10 @@ def plan_of(history: History, state: TableFacts | None, found: Mapping[str, Sequ
     for sync in syncs:
         sync.published = sync.published or _published_unnoticed(sync, syncs, state)
     refresh, since = _last_refresh(syncs)
+    emptied = max((each.started for each in syncs if each.found_empty), default=0)
+    if emptied > since:
+        # What came before was dropped with the table, or deleted by somebody: its rows are none of this table.
+        refresh, since = [], emptied - 1
     kept = {sync.name: _since(sync, since) if sync not in refresh else sync for sync in syncs}
     kept = {name: sync for name, sync in kept.items() if sync in refresh or sync.happened_after(since)}
     gone = [name for name in history.gone if _is_missing(name, kept, bool(refresh), {sync.name for sync in syncs})]
@@ -125,7 +129,7 @@ def plan_of(history: History, state: TableFacts | None, found: Mapping[str, Sequ
             f"{len(gone)} objects of lines are missing, such as {gone[0]}: a lifecycle rule, or somebody, has deleted "
             "them, or the catalog of their sync."
         )
-    is_complete = bool(syncs) and not gone and (bool(refresh) or history.syncs[0].sync.found_empty)
+    is_complete = bool(syncs) and not gone and (bool(refresh) or emptied > 0)
     steps = sorted(step for sync in kept.values() for step in sync.steps())
     replaced = {
         sync.name: [number for number, at in sync.times.items() if at <= since] for sync in syncs if sync not in refresh
@@ -146,6 +150,7 @@ class _Sync:
     name: str
     stream: Stream
     started: int
+    found_empty: bool
     published: int | None
     times: dict[int, int] = field(default_factory=dict)
     batches: dict[int, tuple[ReplayedLines, ...]] = field(default_factory=dict)
@@ -155,7 +160,7 @@ class _Sync:
         cls, stored: StoredSync, state: TableFacts | None, found: Mapping[str, Sequence[int]], left_out: list[str]
     ) -> _Sync:
         [stream] = parse_catalog({"streams": [stored.configured]})
-        sync = cls(stored.sync.sync, stream, stored.sync.started, stored.published)
+        sync = cls(stored.sync.sync, stream, stored.sync.started, stored.sync.found_empty, stored.published)
         for number, (committed, indexed) in stored.batches.items():
             sync.times[number] = committed
             sync.batches[number] = tuple(map(ReplayedLines, indexed))

@@ -109,6 +109,14 @@ def delete(s3: S3Client, uri: str) -> None:
     s3.delete_object(Bucket=address.bucket, Key=address.key)
 
 
+def delete_folder(s3: S3Client, uri: str) -> None:
+    """Delete all objects below an S3 URI without a slash at its end. Idempotent."""
+    address = S3Address.parse(f"{uri}/")
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=address.bucket, Prefix=address.key):
+        for entry in page.get("Contents", []):
+            s3.delete_object(Bucket=address.bucket, Key=entry["Key"])
+
+
 @dataclass(frozen=True, slots=True)
 class PendingUpload:
     """A multipart upload whose parts are complete, of an object that is not visible yet."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import delete
+from destination_datalake.aws.objects import delete, delete_folder
 from destination_datalake.files.segments import ArchivedLines, LocalFile, StagedObject, StagedSegment
 from destination_datalake.protocol.catalog import StreamId
 
@@ -250,12 +250,8 @@ class RemoteStaging:
 
     def _delete_scratch(self) -> None:
         """Delete what jobs have left that failed or were given up."""
-        address = S3Address.parse(f"{self._folder}/scratch/")
         try:
-            s3 = self._access.client("s3")
-            for page in s3.get_paginator("list_objects_v2").paginate(Bucket=address.bucket, Prefix=address.key):
-                for entry in page.get("Contents", []):
-                    s3.delete_object(Bucket=address.bucket, Key=entry["Key"])
+            delete_folder(self._access.client("s3"), f"{self._folder}/scratch")
         except Exception:
             self._is_clean = False
             _logger.debug("Indexes could not be deleted.", exc_info=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from destination_datalake.archive.objects import COUNTED_DIGITS
 from destination_datalake.aws.access import AwsAccess
@@ -38,9 +39,10 @@ class FindTask:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The numbers of the lines whose rows were found, ascending, by unit."""
+    """The numbers of the lines whose rows were found, ascending, by unit, and the number of all rows of the files."""
 
     lines: Mapping[str, tuple[int, ...]]
+    rows: int = 0
 
 
 FindResult = Found | Failed
@@ -73,24 +75,27 @@ def total(results: Iterable[Found]) -> Mapping[str, Sequence[int]]:
 def _found(task: FindTask) -> Found:
     s3 = task.access.client("s3")
     lines: dict[str, set[int]] = defaultdict(set)
+    rows = 0
     of_json = [source for source in task.sources if ".jsonl" in source.uri.rpartition("/")[2]]
     for source in of_json:
         content = get(s3, source.uri)
         members = gunzipped([content]) if source.uri.endswith(".gz") else iter((content,))
         for member in members:
+            rows += member.count(b"\n")
             for match in _IN_JSON.finditer(member):
                 _note(match[1].decode(), task.units, lines)
     for stored in opened([source for source in task.sources if source not in of_json], s3):
-        for ids in _ids_in_parquet(stored, task.units):
+        file = parquet_file(stored)
+        rows += file.metadata.num_rows
+        for ids in _ids_in_parquet(file, task.units):
             for id_ in ids:
                 _note(id_, task.units, lines)
-    return Found({unit: tuple(sorted(found)) for unit, found in lines.items()})
+    return Found({unit: tuple(sorted(found)) for unit, found in lines.items()}, rows)
 
 
-def _ids_in_parquet(stored: Any, units: frozenset[str]) -> Iterator[list[str]]:
-    file = parquet_file(stored)
-    if RAW_ID not in file.schema_arrow.names:
-        return  # Another engine has written it.
+def _ids_in_parquet(file: pq.ParquetFile, units: frozenset[str]) -> Iterator[list[str]]:
+    if not units or RAW_ID not in file.schema_arrow.names:
+        return  # Another engine has written it, or rows are only counted.
     for batch in file.iter_batches(columns=[RAW_ID], use_threads=False):
         ids: Any = batch.column(0)
         kept = pc.is_in(pc.utf8_slice_codeunits(ids, 0, 36 - COUNTED_DIGITS), pa.array([*units], ids.type))

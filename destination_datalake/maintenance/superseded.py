@@ -60,16 +60,16 @@ class SupersededArchive:
         if state is None:
             return StepReport(table, "archive", "is left alone: there is no such table")
         rows: dict[str, Any] = {}
-        if (doubtful := doubtful_units(history)) and state.sources:
+        if (doubtful := doubtful_units(history)) and state.written:
             rows |= total(
-                done(self.run(find, find_tasks(state.sources, doubtful, _SEARCHES, self.catalog.access_of(table))))
+                done(self.run(find, find_tasks(state.written, doubtful, _SEARCHES, self.catalog.access_of(table))))
             )
         replaced = plan_of(history, state, rows).replaced
         doomed = _lines(history, replaced)
         units = frozenset(unit_of(lines.archived.first_id) for lines in doomed)
-        if units and state.sources:
+        if units and state.written:
             present = total(
-                done(self.run(find, find_tasks(state.sources, units, _SEARCHES, self.catalog.access_of(table))))
+                done(self.run(find, find_tasks(state.written, units, _SEARCHES, self.catalog.access_of(table))))
             )
             doomed = [lines for lines in doomed if unit_of(lines.archived.first_id) not in present]
             if present:

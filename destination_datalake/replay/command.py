@@ -52,15 +52,16 @@ EXIT_TERMINATED = 143
 _TABLE = re.compile(r"[a-z0-9_]{1,255}")
 
 
-def run_replay(arguments: Sequence[str]) -> int:
+def run_replay(arguments: Sequence[str], spark: Engine | None) -> int:
     """Run the command with these arguments (without its name); return the exit code: 0, 1 or 143.
 
-    Raises SystemExit with code 2 for a wrong command line, and with 0 for `--help`.
+    Uses `spark`, and starts its own if it is given none but needs one. Raises SystemExit with code 2 for a wrong
+    command line, and with 0 for `--help`.
     """
     asked = _parser().parse_args(arguments)
     termination = Termination()
     try:
-        return _replay(asked, termination)
+        return _replay(asked, termination, spark)
     except ConnectorError as error:
         note(error.failure.advice)
     except Exception as error:
@@ -69,11 +70,13 @@ def run_replay(arguments: Sequence[str]) -> int:
             raise
         note(failure.advice)
     finally:
+        if spark is not None:
+            spark.stop()
         termination.close()
     return 1
 
 
-def _replay(asked: argparse.Namespace, termination: Termination) -> int:
+def _replay(asked: argparse.Namespace, termination: Termination, spark: Engine | None) -> int:
     config = Config.parse(read_object(asked.config, "configuration"))
     register_secrets(*config.secrets())
     for option in config.unknown_options():
@@ -92,7 +95,7 @@ def _replay(asked: argparse.Namespace, termination: Termination) -> int:
     folder = table_folder(config.uri(ARCHIVE_FOLDER), *name)
     with ExitStack() as stack:
         source = Source(config, access, catalog_of(config, access), name, folder)
-        replayer = Replayer(source, made, _engine_on_demand(config, stack), write, lambda: termination.requested)
+        replayer = Replayer(source, made, _engine_on_demand(config, stack, spark), write, lambda: termination.requested)
         if asked.dry_run:
             replayer.describe(history)
             return 0
@@ -123,15 +126,18 @@ def _window(asked: argparse.Namespace) -> Window | None:
 
 
 def _microseconds(text: str) -> int:
-    """Return a time in microseconds since 1970-01-01 UTC. Raises ValueError."""
-    time_ = datetime.fromisoformat(text)
+    """Return a time in microseconds since 1970-01-01 UTC. Raises ArgumentTypeError (argparse)."""
+    try:
+        time_ = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is no date, and no date and time, such as 2026-11-20T12:00") from None
     elapsed = (time_ if time_.tzinfo is not None else time_.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
     return elapsed // timedelta(microseconds=1)
 
 
-def _engine_on_demand(config: Config, stack: ExitStack) -> Callable[[], Engine]:
-    """Return what starts the configured Spark when it is called first; it stops with the stack."""
-    engines: list[Engine] = []
+def _engine_on_demand(config: Config, stack: ExitStack, spark: Engine | None) -> Callable[[], Engine]:
+    """Return what starts the configured Spark when it is called first, unless it is there; it stops with the stack."""
+    engines: list[Engine] = [] if spark is None else [spark]
 
     def engine() -> Engine:
         from destination_datalake.spark.engine import start_engine

@@ -14,6 +14,7 @@ from destination_datalake.archive.plan import Kind, Step
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import is_changed, put
 from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.files.segments import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,10 +31,14 @@ class DoneSync(msgspec.Struct, omit_defaults=True):
 
 
 class Done(msgspec.Struct, omit_defaults=True):
-    """What a replay has done. `started` is when it began with an empty table, in seconds since 1970-01-01 UTC."""
+    """What a replay has done. `started` is when it began with an empty table, in seconds since 1970-01-01 UTC.
+
+    Only rows that were extracted within the `window` are made.
+    """
 
     run: str
     started: float
+    window: Window | None = None
     syncs: dict[str, DoneSync] = msgspec.field(default_factory=dict)
     state: Literal["replaying", "taking over", "complete"] = "replaying"
 
@@ -69,14 +74,18 @@ class Progress:
         self._s3 = access.client("s3")
         self._etag: str | None = None
 
-    def claim(self, run: str, now: float) -> Done:
+    def claim(self, run: str, now: float, window: Window | None = None) -> Done:
         """Return what former replays have done, nothing without any, and make it this one's. Raises ConnectorError."""
+        done = Done(run, now, window)
         try:
+            # Reading comes second: that there is no object S3 tells only who may list the folder.
+            self._etag = put(self._s3, self._uri, msgspec.json.encode(done), if_none_match=True)
+        except self._s3.exceptions.ClientError as error:
+            if not is_changed(error):
+                raise
             done = self._read()
-        except self._s3.exceptions.NoSuchKey:
-            done = Done(run, now)
-        done.run = run
-        self.save(done)
+            done.run = run
+            self.save(done)
         return done
 
     def save(self, done: Done) -> None:

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 _STALE_SECONDS = 24 * 3600
 """After so long a replacement is begun anew: maintenance takes files that no table has for orphans some days later."""
 
+_COUNTS = 8
+"""Tasks that count rows of files: small work, on as many executors as there are."""
+
 _TAKEN_OVER_IN = 10
 """How often syncs may commit while the rest of the archive is replayed, before the replacement is given up."""
 
@@ -77,8 +80,8 @@ class Replayer:
     @property
     def summary(self) -> str:
         """What was replayed, without a period."""
-        figures = f"{self._records:,} records, {self._rejected:,} of them refused, {self._bytes / 1e6:,.1f} MB"
-        return f"Replayed {len(self._replayed)} syncs, {figures}; {self._left_out} objects were left out"
+        figures = f"{self._records:,} records ({self._bytes / 1e6:,.1f} MB) of {len(self._replayed)} syncs"
+        return f"Replayed {figures}: {self._rejected:,} were refused, and {self._left_out} objects left out"
 
     def describe(self, history: History) -> Plan:
         """Say what an archive has and what is replayed of it; return the plan."""
@@ -133,7 +136,7 @@ class Replayer:
             world = World(engine, staging, self._source.access, run, rejects, open_table, window)
             rebuild = self._rebuild(jobs, plan)
             progress = Progress(f"{self._source.folder}/replay/{self._made.table}.json", self._source.access)
-            done = self._begin(progress, rebuild, run, replace=replace)
+            done = self._begin(progress, rebuild, run, window, replace=replace)
             if not replace:
                 self._give_columns(plan, world)
             if not self._live(plan, world, rebuild, progress, done):
@@ -152,10 +155,10 @@ class Replayer:
 
     def _found(self, state: TableState | None, units: frozenset[str], name: TableName) -> Mapping[str, Sequence[int]]:
         """Return the rows of these units that a table has."""
-        if state is None or not state.sources or not units:
+        if state is None or not state.written or not units:
             return {}
         engine = self._engine()
-        tasks = find_tasks(state.sources, units, engine.parallelism(), self._source.catalog.access_of(name))
+        tasks = find_tasks(state.written, units, engine.parallelism(), self._source.catalog.access_of(name))
         return total(results_of(engine.run(find, tasks)))
 
     def _rebuild(self, jobs: Jobs | None = None, plan: Plan | None = None) -> Rebuild:
@@ -180,10 +183,10 @@ class Replayer:
 
     # Beginning
 
-    def _begin(self, progress: Progress, rebuild: Rebuild, run: str, *, replace: bool) -> Done:
+    def _begin(self, progress: Progress, rebuild: Rebuild, run: str, window: Window | None, *, replace: bool) -> Done:
         """Return what is done already; make the table empty if that is nothing."""
         now = time.time()
-        done = progress.claim(run, now)
+        done = progress.claim(run, now, window)
         exists = rebuild.state(self._made) is not None
         if not replace:
             if exists and done.started == now:
@@ -191,14 +194,20 @@ class Replayer:
                     f"Table {self._made} exists, and no replay has made it that could go on. Drop it, or choose "
                     "another table with --into."
                 )
+            if exists and done.window != window:
+                raise ConfigError(
+                    f"Table {self._made} was made of another window of time. Drop it, choose another table with "
+                    "--into, or repeat the command with the same --from and --to."
+                )
             if not exists:
-                done.started, done.syncs = now, {}
+                done.started, done.syncs, done.window = now, {}, window
             return done
-        if exists and done.state == "replaying" and done.started != now and now - done.started < _STALE_SECONDS:
+        is_fresh = done.started != now and now - done.started < _STALE_SECONDS
+        if exists and done.state == "replaying" and is_fresh and done.window == window:
             return done
         if exists:
             rebuild.drop(self._made)
-        done.started, done.syncs, done.state = now, {}, "replaying"
+        done.started, done.syncs, done.state, done.window = now, {}, "replaying", window
         progress.save(done)
         rebuild.clone(self._made, {REPLAY_OF: str(self._source.name)})
         return done
@@ -250,7 +259,8 @@ class Replayer:
         self._records += records
         self._bytes += sum(each.lines.archived.bytes for each in lines)
         self._replayed.add(sync.name)
-        self._say(f"Sync {sync.name} of {_time(sync.started)}: {records:,} records of {len(group)} batches.")
+        batches = "1 batch" if len(group) == 1 else f"{len(group)} batches"
+        self._say(f"Sync {sync.name} of {_time(sync.started)}: {records:,} records of {batches}.")
 
     def _forget_unfinished(self, plan: Plan, done: Done) -> None:
         """Forget what was done of overwrites that cannot be continued, as nothing identifies them."""
@@ -328,13 +338,23 @@ class Replayer:
                 "be outside. Replay all of it, or the window into another table."
             )
 
+    def _rows_of(self, state: TableState, name: TableName) -> int:
+        """Return the number of rows that readers see."""
+        if state.rows is not None:
+            return state.rows
+        tasks = find_tasks(state.sources, frozenset(), _COUNTS, self._source.catalog.access_of(name))
+        return sum(each.rows for each in results_of(self._engine().run(find, tasks)))
+
     def _require_all_rows(self, state: TableState, made: TableState | None, *, incomplete: bool) -> None:
-        if incomplete or made is None or made.rows is None or state.rows is None or made.rows >= state.rows:
+        if incomplete or made is None:
+            return
+        has, makes = self._rows_of(state, self._source.name), self._rows_of(made, self._made)
+        if makes >= has:
             return
         raise ConfigError(
-            f"Nothing was replaced: table {self._source.name} has {state.rows:,} rows, and the archive makes "
-            f"{made.rows:,} of them. Other writers, or syncs without an archive, have added the others. Replay into "
-            "another table to compare them, or repeat the command with --accept-incomplete."
+            f"Nothing was replaced: table {self._source.name} has {has:,} rows, and the archive makes {makes:,} of "
+            "them. Other writers, or syncs without an archive, have added the others. Replay into another table to "
+            f"compare them, or repeat the command with --accept-incomplete. {self._made} is kept until then."
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from destination_datalake.archive.objects import ARCHIVE_FOLDER
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.layout import TableLayout
@@ -97,7 +98,8 @@ def rebuild_of(
     if config.table_type == "ICEBERG":
         from destination_datalake.tables.iceberg.rebuild import IcebergRebuild
 
-        return IcebergRebuild(name, catalog, config.format.compression_codec, jobs)
+        scratch = config.uri(ARCHIVE_FOLDER, f"{name}", "replay", "metadata")
+        return IcebergRebuild(name, catalog, config.format.compression_codec, scratch, jobs)
     from destination_datalake.tables.hive.rebuild import HiveRebuild
     from destination_datalake.tables.hive.table import HiveTable
 

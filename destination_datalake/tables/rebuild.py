@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class TableState(TableFacts):
     """A table as it was found.
 
-    `sources` are all files with rows that this connector may have written, those of unfinished syncs too. `version`
+    `sources` are the files of its content, `unpublished` those of unfinished syncs. `version`
     changes with each commit of rows that readers see, or will. `rows` is the number of rows that readers see, None if
     it is not known.
     """
@@ -29,6 +29,12 @@ class TableState(TableFacts):
     sources: tuple[SourceFile, ...]
     version: str
     rows: int | None
+    unpublished: tuple[SourceFile, ...] = ()
+
+    @property
+    def written(self) -> tuple[SourceFile, ...]:
+        """All files with rows that this connector may have written."""
+        return (*self.sources, *self.unpublished)
 
 
 class Rebuild(Protocol):

@@ -47,6 +47,20 @@ class Replays:
         return Replayed(code, lines, (workdir / "stderr").read_text())
 
 
+def maintain(launch: WarmLaunch, folder: Path, config: Mapping[str, object], *arguments: str) -> list[str]:
+    """Run the command, which must succeed; return its lines."""
+    workdir = Path(tempfile.mkdtemp(dir=folder))
+    (workdir / "config.json").write_text(json.dumps(config))
+    command = ["maintain", "--config", str(workdir / "config.json"), *arguments]
+    with (
+        (workdir / "stderr").open("wb") as stderr,
+        launch(command, {**os.environ, "TMPDIR": str(workdir)}, stderr) as run,
+    ):
+        lines = run.stdout.read().decode().splitlines()
+        assert run.wait(120) == 0, (lines, (workdir / "stderr").read_text())
+    return lines
+
+
 def difference(one: pa.Table, two: pa.Table) -> list[Any]:
     """Return the rows that one table has and the other has not, by DuckDB's EXCEPT ALL, with which of the two it is.
 

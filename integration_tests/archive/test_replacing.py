@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from integration_tests.archive.replays import Replays, difference
+from integration_tests.archive.replays import Replays, difference, maintain
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_stream, record, state, status
 from integration_tests.harness.runs.kill_points import KillPoint
@@ -198,8 +198,7 @@ def test_a_table_with_rows_that_the_archive_lacks_is_not_replaced(warehouse: War
     assert warehouse.ids("orders") == [3]
 
 
-def test_a_sync_without_an_archive_in_between_is_noticed(lake: Lake, platform: Platform, replays: Replays) -> None:
-    warehouse = Warehouse(lake, platform, TABLE_KINDS[0])
+def test_a_sync_without_an_archive_in_between_is_noticed(warehouse: Warehouse, replays: Replays) -> None:
     synced(warehouse, 1)
     warehouse.sync([ORDERS], [*orders(7), COMPLETE])
 
@@ -208,6 +207,49 @@ def test_a_sync_without_an_archive_in_between_is_noticed(lake: Lake, platform: P
     assert refused.exit_code == 1
     assert "has 3 rows, and the archive makes 2 of them" in refused.stderr
     assert warehouse.ids("orders") == [0, 1, 7]
+
+
+def test_rows_from_before_a_table_was_dropped_do_not_come_back(warehouse: Warehouse, replays: Replays) -> None:
+    lake = warehouse.lake
+    synced(warehouse, 1)
+    lake.glue.delete_table(DatabaseName=lake.database, Name="orders")
+    warehouse.sync([ORDERS], [*orders(7), COMPLETE], **ARCHIVE)
+
+    assert replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--replace").exit_code == 0
+
+    assert warehouse.ids("orders") == [7]
+
+
+def test_a_table_whose_content_was_replaced_is_maintained_as_before(
+    lake: Lake, platform: Platform, replays: Replays, launch: WarmLaunch, tmp_path: Path
+) -> None:
+    """What was made to replace it leaves no metadata of another table among its own."""
+    warehouse = Warehouse(lake, platform, TABLE_KINDS[0])
+    before = synced(warehouse)
+    config = warehouse.config(**ARCHIVE)
+    killed_at = KillPoint("before", "destination_datalake.tables.iceberg.rebuild:IcebergRebuild.take_over")
+    replays.run(config, "--stream", "orders", "--replace", killed_at=killed_at)
+    assert replays.run(config, "--stream", "orders", "--replace").exit_code == 0
+
+    lines = maintain(launch, tmp_path, config)
+
+    assert [line for line in lines if "left alone" in line] == []
+    assert difference(before, whole(lake)) == []
+
+
+def test_another_window_is_another_table_s(warehouse: Warehouse, replays: Replays) -> None:
+    synced(warehouse, 1)
+    config = warehouse.config(**ARCHIVE)
+    assert replays.run(config, "--stream", "orders", "--from", "2023-11-14").exit_code == 0
+
+    refused = replays.run(config, "--stream", "orders", "--from", "2024-01-01")
+    misspelt = replays.run(config, "--stream", "orders", "--from", "noon")
+
+    assert refused.exit_code == 1
+    assert "another window of time" in refused.stderr
+    assert misspelt.exit_code == 2
+    assert "noon is no date, and no date and time" in misspelt.stderr
+    assert warehouse.ids("orders__replay") == [0, 1]
 
 
 def test_a_dry_run_changes_nothing(warehouse: Warehouse, replays: Replays) -> None:

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.rules import Scope
 from destination_datalake.protocol.catalog import StreamId
+from integration_tests.archive.replays import Replays
 from integration_tests.aws.requests.log import Record
 from integration_tests.harness.account import Account, Member
 from integration_tests.harness.lake import Lake
@@ -95,6 +96,15 @@ class Tenant:
                 assert "The batch was not committed" in str(stopped.errors), stopped.report()
         succeeded(platform.write(self.config, self.catalog(2), self.messages()))
         return Requests(of_check, log.read(caller=self._session))
+
+    def replays(self, folder: Path, launch: WarmLaunch) -> Sequence[Record]:
+        """Replay the tables in their places; return the requests."""
+        log = self.account.log()
+        replays = Replays(cast("WarmLaunch", with_variables(launch, **self.workers.environment)), folder)
+        for stream in (APPENDED, f"{self.namespace}.{REPLACED}"):
+            run = replays.run(self.config, "--stream", stream, "--replace")
+            assert run.exit_code == 0, run
+        return log.read(caller=self._session)
 
     @property
     def _session(self) -> str:

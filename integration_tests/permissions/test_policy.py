@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from destination_datalake.iam_policy.rules import CAPABILITIES
+from destination_datalake.config.options import Config
+from destination_datalake.iam_policy.rules import ARCHIVED, CAPABILITIES
 from integration_tests.aws.requests.log import Record
 from integration_tests.harness.account import Member
 from integration_tests.harness.lake import Lake
@@ -45,9 +46,11 @@ def test_a_policy_allows_what_its_configuration_needs_and_nothing_else(
     mode = MODES[name]
     tenant = Tenant.of(mode, lake, workers, tmp_path)
 
-    requests = tenant.lives(mode.accident, tmp_path, launch.without_shared_disk() if mode.remote_executors else launch)
+    launch = launch.without_shared_disk() if mode.remote_executors else launch
+    requests = tenant.lives(mode.accident, tmp_path, launch)
+    replayed = tenant.replays(tmp_path, launch) if ARCHIVED.holds(Config.parse(tenant.config)) else ()
 
-    asked = [each for each in (*requests.of_check, *requests.of_syncs) if each.operation not in REFUSED]
+    asked = [each for each in (*requests.of_check, *requests.of_syncs, *replayed) if each.operation not in REFUSED]
     needs = [need for each in asked for need in each.needs]
     assert [summary(each) for each in asked if each.refusal] == []
     assert denied(tenant.document, needs) == []

@@ -64,8 +64,7 @@ def test_a_replay_whose_progress_another_one_has_claimed_stops(cloud: Cloud) -> 
     assert progress(cloud).claim("run-3", 30.0).has(STEPS[0])
 
 
-def test_of_two_that_begin_at_once_one_stops(cloud: Cloud) -> None:
-    """Whichever of them has written first."""
+def test_of_two_that_begin_at_once_one_goes_on(cloud: Cloud) -> None:
     first, second = progress(cloud), progress(cloud)
     events = cloud.access.client("s3").meta.events
     claimed: list[Done] = []
@@ -75,11 +74,19 @@ def test_of_two_that_begin_at_once_one_stops(cloud: Cloud) -> None:
         claimed.append(second.claim("run-2", 20.0))
 
     events.register("before-call.s3.PutObject", meanwhile)
-    with pytest.raises(ConnectorError, match="Another replay"):
-        first.claim("run-1", 10.0)
+    done = first.claim("run-1", 10.0)
 
     assert claimed == [Done("run-2", 20.0)]
-    second.require("run-2")
+    assert done == Done("run-1", 20.0)
+    first.require("run-1")
+    with pytest.raises(ConnectorError, match="Another replay"):
+        second.save(claimed[0])
+
+
+def test_the_first_replay_does_not_ask_whether_there_was_one(cloud: Cloud) -> None:
+    """Who may not list the folder is not told that there is no object, but that it may not be read."""
+    with cloud.refusing("GetObject"):
+        assert progress(cloud).claim("run-1", 10.0) == Done("run-1", 10.0)
 
 
 def test_a_refusal_is_what_s3_says_of_it(cloud: Cloud) -> None:

@@ -47,13 +47,15 @@ class HiveRebuild:
         if found is None:
             return None
         folders = Folders("", self._access)
-        sizes = {uri: size for folder in folders_in_use(found) for uri, size in folders.sizes(folder).items()}
+        content = table_location(found)
+        others = [size for folder in folders_in_use(found) - {content} for size in folders.sizes(folder).items()]
         return TableState(
             lowest_generation=lowest_generation(found),
             has_pending=False,
             commits_whole=False,
-            sources=tuple(SourceFile(uri, size, 0) for uri, size in sizes.items()),
-            version=f"{table_location(found)} {last_commit(found)}",
+            sources=tuple(SourceFile(uri, size, 0) for uri, size in folders.sizes(content).items()),
+            unpublished=tuple(SourceFile(uri, size, 0) for uri, size in others),
+            version=f"{content} {last_commit(found)}",
             rows=None,
         )
 

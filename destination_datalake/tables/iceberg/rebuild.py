@@ -16,11 +16,13 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.schema import Schema, index_by_id
-from pyiceberg.table import Table, Transaction
+from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import TimestamptzType
 
+from destination_datalake.aws.objects import delete_folder
+from destination_datalake.aws.session import SessionKeys
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import Removal, RemoveTask, Versions
 from destination_datalake.files.jobs import done
@@ -32,10 +34,10 @@ from destination_datalake.tables.fencing import OVERWRITES_PROPERTY, TOKEN_PROPE
 from destination_datalake.tables.iceberg.branches import (
     NEW,
     PENDING_BRANCH,
-    generation_branches,
     remove_branches,
     rows_on,
     still_unique,
+    unpublished_branches,
 )
 from destination_datalake.tables.iceberg.commit import TableOperations, set_property
 from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY
@@ -71,10 +73,12 @@ _EXTRACTED_AT = "_airbyte_extracted_at"
 class IcebergRebuild:
     """One table."""
 
-    def __init__(self, name: TableName, catalog: TableCatalog, codec: str, jobs: Jobs | None) -> None:
+    def __init__(self, name: TableName, catalog: TableCatalog, codec: str, scratch: str, jobs: Jobs | None) -> None:
+        """`scratch` is a folder for the metadata of the made table, an S3 URI without a slash at its end."""
         self._name = name
         self._catalog = catalog
         self._codec = codec
+        self._scratch = scratch
         self._jobs = jobs
 
     def state(self, name: TableName) -> TableState | None:
@@ -88,8 +92,13 @@ class IcebergRebuild:
         """Register a table with the metadata of this one, but for its snapshots."""
         table = TableOperations(self._name, self._catalog).load()
         own = {name: value for name, value in table.metadata.properties.items() if name not in _OF_ROWS}
+        folder = f"{table.metadata.location.rstrip('/')}/metadata"
+        if not isinstance(self._catalog.access_of(self._name).identity, SessionKeys):
+            # Orphans are not looked for in a folder that has metadata of another table. What is lent is for it alone.
+            folder = self._scratch
+            own[TableProperties.WRITE_METADATA_PATH] = folder
         metadata = table.metadata.model_copy(update={**_without_snapshots(), "properties": {**own, **marks}})
-        location = f"{metadata.location.rstrip('/')}/metadata/00000-{uuid.uuid4()}.metadata.json"
+        location = f"{folder}/00000-{uuid.uuid4()}.metadata.json"
         with table.io.new_output(location).create() as output:
             output.write(metadata.model_dump_json().encode())
         self._catalog.pyiceberg().register_table(made, location)
@@ -164,9 +173,10 @@ class IcebergRebuild:
         )
 
     def drop(self, made: TableName) -> None:
-        """Drop the table from the catalog. Its files stay: those that no table has are orphans of this one's folder."""
+        """Drop the table, and delete its metadata. Its files are orphans of this one if no table has them."""
         with suppress(NoSuchTableError):
             self._catalog.pyiceberg().drop_table(made)
+        delete_folder(self._catalog.access_of(self._name).client("s3"), self._scratch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,15 +218,16 @@ def _once(files: Iterable[IcebergFile]) -> Iterable[IcebergFile]:
 
 def _state(table: Table) -> TableState:
     metadata, files = table.metadata, BranchFiles()
-    branches = (MAIN_BRANCH, PENDING_BRANCH, *generation_branches(metadata))
-    live = {file.path: file for branch in branches for file in files.of(table, branch)}
+    content = [file.source(metadata) for file in files.of(table, MAIN_BRANCH)]
+    others = [file.source(metadata) for branch in unpublished_branches(metadata) for file in files.of(table, branch)]
     head = table.current_snapshot()
     rows = head.summary.get(_ROWS) if head is not None and head.summary is not None else "0" if head is None else None
     return TableState(
         lowest_generation=lowest_generation(metadata),
         has_pending=rows_on(PENDING_BRANCH, metadata) is not None,
         commits_whole=True,
-        sources=tuple(file.source(metadata) for file in live.values()),
+        sources=tuple(content),
+        unpublished=tuple(others),
         version=_version(metadata),
         rows=int(rows) if rows is not None else None,
     )
