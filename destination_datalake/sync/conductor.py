@@ -48,7 +48,7 @@ from destination_datalake.sync.outcome import (
     unexpected,
     unexpected_message,
 )
-from destination_datalake.sync.report import ActiveStages, Progress, Reporter
+from destination_datalake.sync.progress import ActiveStages, Progress, Reporter
 from destination_datalake.sync.thread_pool import ThreadPool
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.context import Jobs

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.rejects.ledger import RejectFile, RejectLedger
     from destination_datalake.spark.backend import JobsProgress, SparkFailed
-    from destination_datalake.sync.report import ActiveStages
+    from destination_datalake.sync.progress import ActiveStages
 
 _logger = logging.getLogger(__name__)
 

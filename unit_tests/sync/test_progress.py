@@ -14,7 +14,7 @@ from rich.console import Console
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.spark.backend import JobsProgress
-from destination_datalake.sync.report import (
+from destination_datalake.sync.progress import (
     ActiveStages,
     Progress,
     Reporter,

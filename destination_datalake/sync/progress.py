@@ -1,4 +1,4 @@
-"""The user's view of a sync: its progress while it runs, a summary when it ends."""
+"""The progress of a sync in the log while it runs, and a summary when it ends."""
 
 from __future__ import annotations
 
