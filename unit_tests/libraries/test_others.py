@@ -1,4 +1,4 @@
-"""awswrangler's imports, Python's environment variables, and moto's Glue and Lake Formation without an extension."""
+"""Python's environment variables, and moto's Glue and Lake Formation without an extension."""
 
 from __future__ import annotations
 
@@ -9,14 +9,6 @@ import sys
 import pytest
 
 pytestmark = pytest.mark.slow
-
-IMPORT = "import sys, awswrangler; print('pandas' in sys.modules)"
-
-
-def test_awswrangler_imports_pandas() -> None:
-    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", IMPORT], capture_output=True, text=True, timeout=60)
-
-    assert ended.stdout == "True\n", ended.stderr
 
 
 def test_iterating_over_the_environment_fails_when_a_variable_is_removed_meanwhile(

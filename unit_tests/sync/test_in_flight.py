@@ -376,7 +376,7 @@ def test_a_closed_stdout_is_reported(sync: Sync) -> None:
     sync.release_to(writer)
 
     os.close(writer)
-    assert "The platform closed the connector's output" in sync.progressed()
+    assert "The platform closed the connector's output" in sync.reported()
 
 
 def test_a_full_disk_under_stdout_is_reported(sync: Sync) -> None:
@@ -385,7 +385,7 @@ def test_a_full_disk_under_stdout_is_reported(sync: Sync) -> None:
     sync.release_to(full)
 
     os.close(full)
-    assert os.strerror(errno.ENOSPC) in sync.progressed()
+    assert os.strerror(errno.ENOSPC) in sync.reported()
 
 
 def test_a_malformed_line_of_a_batch_ends_the_sync_and_states_before_it_are_released(flight: Flight) -> None:
