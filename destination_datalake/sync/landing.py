@@ -320,8 +320,10 @@ class Landing:
                 answer = table.commit(encoded.files, self._executors.rewrite)
             match answer:
                 case Committed():
-                    size = sum(file.size for file in encoded.files)
-                    return BatchCommitted(batch, len(encoded.files), size, encoded.counts, encoded.partitions)
+                    sizes = tuple(file.size for file in encoded.files)
+                    rows = sum(file.rows for file in encoded.files)
+                    size, counts = sum(sizes), encoded.counts
+                    return BatchCommitted(batch, len(sizes), size, counts, encoded.partitions, rows, sizes)
                 case Reencode(reason=reason):
                     self._rejects.delete_uncommitted(encoded.rejects)
         return BatchFailed(batch, _too_many_encodings(table, batch, reason))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.tables.context import TableContext
+from destination_datalake.tables.journal import Journal
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.migration import refuse_second_table
@@ -32,6 +33,7 @@ class TableFactory:
     access: AwsAccess
     catalog: TableCatalog
     jobs: Jobs
+    journal: Journal = field(default_factory=Journal)
 
     def open(self, stream: Stream, name: TableName) -> Table:
         """Return the stream's table, which still has to be prepared.
@@ -57,7 +59,8 @@ class TableFactory:
             generation=stream.generation,
             sync_id=stream.sync_id,
         )
-        owner, context = TableOwner(stream.id, naming), TableContext(self.sync, access, self.catalog, self.jobs)
+        owner = TableOwner(stream.id, naming)
+        context = TableContext(self.sync, access, self.catalog, self.jobs, self.journal)
         # Each kind is imported only if it is asked for: PyIceberg takes a second.
         if config.table_type == "ICEBERG":
             from destination_datalake.tables.iceberg.table import IcebergTable
