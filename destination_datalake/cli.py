@@ -13,6 +13,7 @@ import pkgutil
 import sys
 import threading
 import traceback
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
@@ -32,7 +33,17 @@ _COMMANDS = {
     "write": "write the messages on standard input to the lake",
     "iam-policy": "print the IAM policy and the Lake Formation permissions that a configuration needs",
     "maintain": "compact a configuration's Iceberg tables, expire snapshots, remove orphan files",
+    "history": "show the last syncs of a configuration, and how each ended",
+    "health": "tell whether a configuration's tables are healthy, and what to do",
 }
+
+_PLAIN = {
+    "iam-policy": ("iam_policy.command", "run_iam_policy"),
+    "maintain": ("maintenance.command", "run_maintain"),
+    "history": ("reports.command", "run_history"),
+    "health": ("reports.command", "run_health"),
+}
+"""The commands that are not the platform's: the module of each, which is imported when it runs, and its function."""
 
 
 def run() -> int:
@@ -49,16 +60,12 @@ def run() -> int:
         _parser().print_help(sys.stderr)
         return 1
     command, *options = arguments
-    if command in ("iam-policy", "maintain"):
+    if command in _PLAIN:
         # No commands of the platform's: they write plain text.
         sys.excepthook = _print_masked
-        if command == "iam-policy":
-            from destination_datalake.iam_policy.command import run_iam_policy
-
-            return run_iam_policy(options)
-        from destination_datalake.maintenance.command import run_maintain
-
-        return run_maintain(options)
+        module, function = _PLAIN[command]
+        exit_code: int = getattr(import_module(f"destination_datalake.{module}"), function)(options)
+        return exit_code
     asked = _parser().parse_args(arguments)
     # First of all, so that nothing but protocol lines can reach stdout.
     out = Stdout.claim(mask_secrets)

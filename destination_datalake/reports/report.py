@@ -132,7 +132,7 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def started(self) -> datetime:
         """When the sync began."""
-        return datetime.strptime(self.start_time, _TIME).replace(tzinfo=UTC)
+        return datetime.fromisoformat(self.start_time).replace(tzinfo=UTC)
 
     @property
     def stream(self) -> str:
@@ -145,7 +145,6 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return f"{self.database}.{self.table_name or ''}"
 
 
-_TIME = "%Y-%m-%d %H:%M:%S.%f"
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(ReportLine)
 
@@ -179,9 +178,11 @@ def decode(content: bytes) -> Iterator[ReportLine]:
     """Yield the lines of reports. A line that is none, of another version perhaps, is left out."""
     for line in content.splitlines():
         try:
-            yield _decoder.decode(line)
-        except msgspec.DecodeError:
+            decoded = _decoder.decode(line)
+            _ = decoded.started
+        except (msgspec.DecodeError, RecursionError, ValueError):
             continue
+        yield decoded
 
 
 def connection_id(config: Config, streams: Iterable[StreamId]) -> str:

@@ -1,6 +1,8 @@
 """Reports over the real command line: what a sync says of itself is what was sent, acknowledged and stored."""
 
 import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -9,6 +11,7 @@ from destination_datalake.reports.report import schema
 from integration_tests.harness.account import Account, allow, deny
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
+from integration_tests.harness.runs.launch import COMMAND
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.table_kinds import TableKind
 from integration_tests.harness.warehouse import INTEGER, STRING, object_schema
@@ -57,7 +60,16 @@ def test_a_report_tells_what_was_sent_rejected_and_stored(
     assert (started["run_id"], started["status"]) == (sync["run_id"], "started")
 
 
-def test_a_sync_that_is_killed_leaves_that_it_had_begun(platform: Platform, lake: Lake) -> None:
+def history(lake: Lake, folder: Path) -> list[dict[str, Any]]:
+    """What the console script prints."""
+    config = folder / "config.json"
+    config.write_text(json.dumps(lake.config()))
+    done = subprocess.run([COMMAND, "history", "--config", config, "--json"], capture_output=True, check=True)
+    runs: list[dict[str, Any]] = json.loads(done.stdout)
+    return runs
+
+
+def test_a_sync_that_is_killed_has_died(platform: Platform, lake: Lake, tmp_path: Path) -> None:
     with platform.start(lake.config(), configured_catalog(configured_stream("orders", ORDERS))) as running:
         running.send([record("orders", {"id": 1}), state("orders", 1)])
         running.wait_for_log("records received")
@@ -66,6 +78,8 @@ def test_a_sync_that_is_killed_leaves_that_it_had_begun(platform: Platform, lake
     [started] = lines_of(lake, "_started.json")
     assert started["status"] == "started"
     assert lines_of(lake) == []
+    platform.write(lake.config(), configured_catalog(configured_stream("orders", ORDERS)), completed("orders"))
+    assert [run["status"] for run in history(lake, tmp_path)] == ["finished", "died"]
 
 
 def test_a_sync_that_is_terminated_says_so_with_what_it_has_committed(platform: Platform, lake: Lake) -> None:

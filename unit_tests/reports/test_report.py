@@ -18,6 +18,8 @@ from destination_datalake.reports.report import ReportLine, connection_id, decod
 from unit_tests.config.examples import options
 from unit_tests.reports.lines import a_line, a_stream
 
+NO_TIME = encode([a_line()]).replace(b"2026-11", b"2026-13")
+
 
 def test_a_line_has_the_published_schema_and_comes_back_as_it_was() -> None:
     lines = [
@@ -57,7 +59,18 @@ def test_a_hostile_name_is_one_line_of_json(name: str) -> None:
     assert line.stream_name == name.encode("utf-8", "replace").decode()
 
 
-@pytest.mark.parametrize("text", [b"", b"no json\n", b"{}\n", b'{"type": "source"}\n', b"\xff\xfe\n", b"[" * 5000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"no json\n",
+        b"{}\n",
+        b'{"type": "source"}\n',
+        b"\xff\xfe\n",
+        b"[" * 5000,
+        encode([a_line()]).replace(b"2026-11", b"2026-13"),
+    ],
+)
 def test_what_is_no_report_is_left_out(text: bytes) -> None:
     assert [*decode(text + b"\n" + encode([a_line()]))] == [a_line()]
 
