@@ -35,6 +35,7 @@ _COMMANDS = {
     "maintain": "compact a configuration's Iceberg tables, expire snapshots, remove orphan files",
     "history": "show the last syncs of a configuration, and how each ended",
     "health": "tell whether a configuration's tables are healthy, and what to do",
+    "report": "write a page that shows a configuration's syncs",
 }
 
 _PLAIN = {
@@ -42,6 +43,7 @@ _PLAIN = {
     "maintain": ("maintenance.command", "run_maintain"),
     "history": ("reports.command", "run_history"),
     "health": ("reports.command", "run_health"),
+    "report": ("reports.command", "run_report"),
 }
 """The commands that are not the platform's: the module of each, which is imported when it runs, and its function."""
 

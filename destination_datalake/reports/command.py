@@ -1,4 +1,4 @@
-"""The commands that read reports: `history` and `health`."""
+"""The commands that read reports: `history`, `health` and `report`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -34,6 +36,10 @@ Tell of each table of a configuration whether it is healthy, by the reports of i
 syncs, unusual numbers of rows or rejects, small files, snapshots and rows that wait for their deduplication; and what
 to do. The exit code is 1 if something is unhealthy, so that cron and CI can use it."""
 
+_REPORT = """\
+Write a page that shows the syncs of a configuration, by their reports: one HTML file without scripts, which needs
+nothing from elsewhere."""
+
 _WIDE = 200
 
 
@@ -52,11 +58,40 @@ def run_health(arguments: Sequence[str]) -> int:
     return _run(asked, "read the reports of", lambda config: _health(config, asked))
 
 
+def run_report(arguments: Sequence[str]) -> int:
+    """Run `report` with these arguments; return the exit code: 0, or 1 if the page cannot be written."""
+    parser = _parser("report", _REPORT, json=False)
+    parser.add_argument("--html", required=True, type=Path, metavar="FILE", help="the page to write")
+    asked = parser.parse_args(arguments)
+    return _run(asked, "read the reports of", lambda config: _report(config, asked))
+
+
+def _report(config: Config, asked: argparse.Namespace) -> int:
+    from destination_datalake.reports.page import page
+
+    now, place = datetime.now(UTC), config.uri(REPORTS_FOLDER)
+    runs = Reports(aws_access(config).client("s3"), place, now).runs(asked.days)
+    text = mask_secrets(page(runs, health(runs, now), config.uri() + "/", asked.days, now))
+    try:
+        asked.html.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        _note(f"Cannot write {asked.html}: {error.strerror}.")
+        return 1
+    _note(f"The page of {len(runs)} syncs is {asked.html.resolve()}")
+    return 0
+
+
 def _history(config: Config, asked: argparse.Namespace) -> int:
-    runs = [run for run in _reports(config).each(asked.days) if _concerns(run, asked.stream)][: asked.last]
+    each = (run for run in _reports(config).each(asked.days) if _concerns(run, asked.stream))
     if asked.json:
-        _write(json.dumps([_as_json(run, asked.stream) for run in runs], ensure_ascii=False))
+        # One by one: a year of syncs has more lines than there is memory for.
+        separator = "["
+        for run in islice(each, asked.last):
+            _write(f"{separator}{json.dumps(_as_json(run, asked.stream), ensure_ascii=False)}")
+            separator = ","
+        _write("]" if separator == "," else "[]")
         return 0
+    runs = [*islice(each, asked.last)]
     if not runs:
         _note(f"There are no reports of the last {asked.days} days under {config.uri(REPORTS_FOLDER)}/.")
         return 0
@@ -127,7 +162,7 @@ def _reports(config: Config) -> Reports:
 # What all commands have in common
 
 
-def _parser(name: str, description: str) -> argparse.ArgumentParser:
+def _parser(name: str, description: str, *, json: bool = True) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"destination-datalake {name}",
         description=description,
@@ -135,7 +170,8 @@ def _parser(name: str, description: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", required=True, metavar="FILE", help="the configuration, as for check and write")
     parser.add_argument("--days", type=_number, default=30, metavar="N", help="of so many days (default: 30)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    if json:
+        parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import gzip
 import itertools
 import logging
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,7 +30,11 @@ _TOGETHER = "_day.jsonl.gz"
 _FEW = 20
 """Objects of a day that are not worth putting together."""
 
-_THREADS = 32
+_THREADS = 16
+_DAYS_AT_ONCE = 4
+_LATE = timedelta(days=8)
+"""So long after a day its reports may come. Of an earlier one, what is put together is all that is read."""
+
 _LONGEST = timedelta(hours=24)
 """A sync that began before that, and has not ended, is taken for dead."""
 
@@ -51,15 +56,6 @@ class Run:
         return self.status in ("partial", "failed", "died")
 
 
-@dataclass(slots=True)
-class _Day:
-    """The keys of one day's objects, by run."""
-
-    reports: dict[str, str] = field(default_factory=dict)
-    started: dict[str, str] = field(default_factory=dict)
-    together: str | None = None
-
-
 class Reports:
     """The reports under `root`, an S3 URI without a slash at the end. `now` is the time that the reader is at."""
 
@@ -79,11 +75,13 @@ class Reports:
         """Yield the runs of so many days, the newest first."""
         first = (self._now - timedelta(days=days - 1)).date().isoformat()
         later: set[str] = set()
-        for day in reversed([day for day in self._days() if day >= first]):
-            runs = self._of_day(day)
-            for run in sorted(runs, key=lambda each: each.sync.start_time, reverse=True):
-                yield self._judged(run, later)
-                later.add(run.sync.connection_id)
+        days_read = [day for day in reversed(self._days()) if day >= first]
+        with ThreadPoolExecutor(_DAYS_AT_ONCE, "days") as pool:
+            for start in range(0, len(days_read), _DAYS_AT_ONCE):
+                for runs in pool.map(self._of_day, days_read[start : start + _DAYS_AT_ONCE]):
+                    for run in sorted(runs, key=lambda each: each.sync.start_time, reverse=True):
+                        yield self._judged(run, later)
+                        later.add(run.sync.connection_id)
 
     def _judged(self, run: Run, later: set[str]) -> Run:
         """Return the run with its status. `later` are the connections that have had another one since."""
@@ -102,55 +100,50 @@ class Reports:
         found = [each["Prefix"][len(prefix) : -1] for page in pages for each in page.get("CommonPrefixes", [])]
         return sorted(day for day in found if _is_day(day))
 
-    def _of_day(self, day: str) -> Iterator[Run]:
-        found = self._keys(day)
-        lines: dict[str, list[ReportLine]] = {}
-        if found.together is not None:
-            together = _by_run(self._together(found.together))
-            lines = {run: of_run for run, of_run in together.items() if run in found.reports}
-        alone = [run for run in found.reports if run not in lines]
-        with ThreadPoolExecutor(_THREADS, "reports") as pool:
-            for content in pool.map(self._content, [found.reports[run] for run in alone]):
-                lines |= _by_run(decode(content))
-            unfinished = [key for run, key in found.started.items() if run not in found.reports]
-            started = [line for content in pool.map(self._content, unfinished) for line in decode(content)]
-        if len(alone) > _FEW and self._is_over(day):
-            self._put_together(day, itertools.chain.from_iterable(lines.values()))
+    def _of_day(self, day: str) -> list[Run]:
+        lines = dict(_by_run(self._together(day))) if self._is_over(day, _LONGEST) else {}
+        if not lines or not self._is_over(day, _LATE):
+            found = self._keys(day)
+            # A run that had not ended when the day was put together may have, by now.
+            keys = {run: key for run, key in found.items() if run not in lines or _has_ended(run, key, lines)}
+            with ThreadPoolExecutor(_THREADS, "reports") as pool:
+                for content in pool.map(self._content, keys.values()):
+                    lines |= _by_run(decode(content))
+            if len(keys) > _FEW and self._is_over(day, _LONGEST):
+                self._put_together(day, itertools.chain.from_iterable(lines.values()))
+        runs = []
         for of_run in lines.values():
             sync = next((line for line in of_run if line.type == "source"), None)
             if sync is not None:
-                yield Run(sync, tuple(line for line in of_run if line.type == "event"))
-        yield from (Run(line) for line in started)
+                runs.append(Run(sync, tuple(line for line in of_run if line.type == "event")))
+        return runs
 
-    def _keys(self, day: str) -> _Day:
-        found = _Day()
+    def _keys(self, day: str) -> dict[str, str]:
+        """Return for each run of a day the key of its report or, if it has none, of what it said when it began."""
+        found: dict[str, str] = {}
         prefix = f"{self._address.key}/day={day}/"
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._address.bucket, Prefix=prefix)
         for page in pages:
             for each in page.get("Contents", []):
                 folder, _, name = each["Key"][len(prefix) :].rpartition("/")
                 run = folder.removeprefix("run_id=")
-                match name:
-                    case _ if name == REPORT:
-                        found.reports[run] = each["Key"]
-                    case _ if name == STARTED:
-                        found.started[run] = each["Key"]
-                    case _ if (folder, name) == ("", _TOGETHER):
-                        found.together = each["Key"]
+                if name == REPORT or (name == STARTED and run not in found):
+                    found[run] = each["Key"]
         return found
 
     def _content(self, key: str) -> bytes:
         return get(self._s3, str(S3Address(self._address.bucket, key)))
 
-    def _together(self, key: str) -> Iterator[ReportLine]:
+    def _together(self, day: str) -> Iterator[ReportLine]:
+        """Yield the lines of a day that was put together; none of one that was not."""
         try:
-            yield from decode(gzip.decompress(self._content(key)))
-        except (OSError, EOFError):  # Somebody's object, or half of one.
+            yield from decode(gzip.decompress(self._content(f"{self._address.key}/day={day}/{_TOGETHER}")))
+        except (self._s3.exceptions.NoSuchKey, OSError, EOFError, zlib.error):  # Somebody's object, or half of one.
             return
 
-    def _is_over(self, day: str) -> bool:
-        """Whether no sync that began on a day is expected to end any more."""
-        return day < (self._now - _LONGEST).date().isoformat()
+    def _is_over(self, day: str, longest: timedelta) -> bool:
+        """Whether every sync that began on a day has ended by now, if none takes longer."""
+        return day < (self._now - longest).date().isoformat()
 
     def _put_together(self, day: str, lines: Iterable[ReportLine]) -> None:
         """Write the lines of a day as one object. Who may only read does without."""
@@ -159,6 +152,11 @@ class Reports:
             put(self._s3, uri, gzip.compress(encode(lines), 1))
         except Exception as error:
             _logger.debug("%s was not written: %s", uri, type(error).__name__)
+
+
+def _has_ended(run: str, key: str, lines: Mapping[str, Sequence[ReportLine]]) -> bool:
+    """Whether a run has a report whose lines are not among these."""
+    return key.endswith(REPORT) and all(line.status == "started" for line in lines[run])
 
 
 def _is_day(text: str) -> bool:
