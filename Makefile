@@ -14,7 +14,7 @@ JVM_ARCHIVE := .venv/share/destination-datalake/spark.jsa
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo test test-slow test-unit test-engines test-cluster test-clients test-catalogs conformance chaos laws coverage lint types bench archive sbom image-test clean FORCE
+.PHONY: help setup jdk demo test test-slow test-unit test-engines test-cluster test-clients test-catalogs test-report conformance chaos laws coverage lint types bench archive sbom image-test clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,10 @@ test-cluster: jdk setup ## run syncs on clusters of processes that share no disk
 test-clients: jdk setup $(JVM_ARCHIVE) ## sync with PyAirbyte and source-faker, which it downloads, into an embedded AWS
 	$(PYTHON) -m integration_tests.clients.environments
 	$(PYTEST) --timeout 1000 integration_tests/clients -n 2 $(ARGS)
+
+test-report: setup ## look at the page of reports in a browser, which it installs as root on Debian (CHROME=path)
+	@scripts/browser.sh
+	$(PYTEST) integration_tests/reports/test_page.py -n $(WORKERS) $(ARGS)
 
 test-catalogs: jdk setup $(JVM_ARCHIVE) ## sync into REST catalogs, and ask Iceberg's own, which it downloads, what the tests' says
 	$(PYTHON) -m integration_tests.catalogs.reference.jars

@@ -14,6 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
@@ -34,7 +35,20 @@ _COMMANDS = {
     "iam-policy": "print the IAM policy and the Lake Formation permissions that a configuration needs",
     "maintain": "compact a configuration's Iceberg tables, expire snapshots, remove orphan files",
     "replay": "make a stream's table again from the archive of its records",
+    "history": "show the last syncs of a configuration, and how each ended",
+    "health": "tell whether a configuration's tables are healthy, and what to do",
+    "report": "write a page that shows a configuration's syncs",
 }
+
+_PLAIN = {
+    "iam-policy": ("iam_policy.command", "run_iam_policy"),
+    "maintain": ("maintenance.command", "run_maintain"),
+    "replay": ("replay.command", "run_replay"),
+    "history": ("reports.command", "run_history"),
+    "health": ("reports.command", "run_health"),
+    "report": ("reports.command", "run_report"),
+}
+"""The commands that are not the platform's: the module of each, which is imported when it runs, and its function."""
 
 
 def run() -> int:
@@ -51,22 +65,15 @@ def run() -> int:
         _parser().print_help(sys.stderr)
         return 1
     command, *options = arguments
-    if command in ("iam-policy", "maintain", "replay"):
+    if command in _PLAIN:
         # No commands of the platform's: they write plain text.
         sys.excepthook = _print_masked
-        if command == "iam-policy":
-            from destination_datalake.iam_policy.command import run_iam_policy
-
-            return run_iam_policy(options)
-        if command == "replay":
-            # Spark starts while the command is still imported, as in `write`.
-            spark = _early_spark(config) if (config := _config_of_replay(options)) is not None else None
-            from destination_datalake.replay.command import run_replay
-
-            return run_replay(options, spark)
-        from destination_datalake.maintenance.command import run_maintain
-
-        return run_maintain(options)
+        module, function = _PLAIN[command]
+        # Spark starts while the command is still imported, as in `write`.
+        config = _config_of_replay(options) if command == "replay" else None
+        spark = [_early_spark(config)] if config is not None else []
+        exit_code: int = getattr(import_module(f"destination_datalake.{module}"), function)(options, *spark)
+        return exit_code
     asked = _parser().parse_args(arguments)
     # First of all, so that nothing but protocol lines can reach stdout.
     out = Stdout.claim(mask_secrets)

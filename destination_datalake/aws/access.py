@@ -23,6 +23,7 @@ from destination_datalake.aws.session import (
     lendable,
     name_catalog,
 )
+from destination_datalake.aws.usage import count_calls
 
 if TYPE_CHECKING:
     import boto3
@@ -216,7 +217,7 @@ def _forget_missing_profile(session: Session) -> None:
 
 
 def _with_hooks(session: Session) -> Session:
-    """Register a hook for the credentials that requests are signed with: they are secrets."""
+    """Register hooks: for the credentials that requests are signed with, which are secrets, and to count requests."""
 
     def register_credentials(**_: object) -> None:
         found = session.get_credentials()
@@ -225,6 +226,7 @@ def _with_hooks(session: Session) -> Session:
             register_secrets(frozen.access_key, frozen.secret_key, frozen.token)
 
     session.register("before-sign", register_credentials)
+    count_calls(session)
     return session
 
 

@@ -347,6 +347,14 @@ class Config(Options):
             title="Buffer Size (MB)",
         ),
     ] = 4096
+    sync_reports: Annotated[
+        bool,
+        Form(
+            "Write a report of every sync under _reports/: what it received, committed and rejected, and how long that "
+            "took. The commands history, health and report read it.",
+            title="Reports of Syncs",
+        ),
+    ] = True
     rejects: Annotated[
         RejectOptions,
         Expects("an object with max_ratio and max_count"),

@@ -299,7 +299,11 @@ def contradictory_layout(
                 )
 
 
-TAKEN_FOLDERS = frozenset({"_staging", "_raw", "_schema", "_errors", "_reports"}) | RESERVED_FOLDERS
+REPORTS_FOLDER = "_reports"
+REPORTS_TABLE = "airbyte_sync_reports"
+"""The Glue table over that folder, in the database for streams without a namespace."""
+
+TAKEN_FOLDERS = frozenset({"_staging", "_raw", "_schema", "_errors", REPORTS_FOLDER}) | RESERVED_FOLDERS
 """Folders under bucket_prefix that hold no tables, or those of another layout. Lifecycle rules delete in some."""
 
 

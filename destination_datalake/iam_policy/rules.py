@@ -17,7 +17,7 @@ from destination_datalake.config.aws import SseKms
 from destination_datalake.config.catalog import GlueCatalogOptions, GlueRestCatalogOptions, S3TablesCatalogOptions
 from destination_datalake.config.governance import LOCATION_PERMISSIONS, Grant, TableTags
 from destination_datalake.config.options import Config
-from destination_datalake.config.tables import GlueOptimizers
+from destination_datalake.config.tables import REPORTS_TABLE, GlueOptimizers
 from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import REJECTS_TABLE
@@ -209,9 +209,12 @@ ALWAYS = When("", lambda _config: True)
 IN_GLUE = When("`catalog.type` glue", lambda config: config.catalog.type == "glue")
 OF_GLUE = When("`catalog.type` glue or glue_rest", lambda config: config.catalog.type in ("glue", "glue_rest"))
 GLUE_REST = When("`catalog.type` glue_rest", lambda config: config.catalog.type == "glue_rest")
-HAS_REJECTS_TABLE = When(
+HAS_LINES_TABLES = When(
     "`catalog.type` glue or glue_rest, without a table bucket",
     lambda config: OF_GLUE.holds(config) and not config.catalog.limits.assigns_locations,
+)
+REPORTS = When(
+    "`sync_reports`, and the same catalogs", lambda config: config.sync_reports and HAS_LINES_TABLES.holds(config)
 )
 S3_TABLES = When("`catalog.type` s3_tables", lambda config: config.catalog.type == "s3_tables")
 TABLE_BUCKET = When("tables in a table bucket", lambda config: config.catalog.limits.assigns_locations)
@@ -288,7 +291,7 @@ CAPABILITIES: Sequence[Capability] = (
             Permission(
                 "s3:PutObject",
                 Need.BOTH,
-                "data files, metadata of Iceberg tables, rejects, the archive, staged segments",
+                "data files, metadata of Iceberg tables, rejects, reports, the archive, staged segments",
             ),
             Permission(
                 "s3:GetObject",
@@ -353,7 +356,7 @@ CAPABILITIES: Sequence[Capability] = (
         "Tables",
         (
             Permission("glue:GetTable", Need.BOTH, "every commit", OF_GLUE),
-            Permission("glue:CreateTable", Need.BOTH, "new tables, and that of rejects", OF_GLUE),
+            Permission("glue:CreateTable", Need.BOTH, "new tables, and those of rejects and reports", OF_GLUE),
             Permission("glue:UpdateTable", Need.BOTH, "every commit", OF_GLUE),
         ),
         lambda scope: scope.tables(scope.databases, "*"),
@@ -403,10 +406,18 @@ CAPABILITIES: Sequence[Capability] = (
                 "glue:BatchCreatePartition",
                 Need.BOTH,
                 "partitions of the table of rejects; without it, rejects are in S3 alone",
-                HAS_REJECTS_TABLE,
+                HAS_LINES_TABLES,
             ),
         ),
         lambda scope: scope.tables([scope.database], REJECTS_TABLE, CHECKED_TABLES),
+    ),
+    Capability(
+        "Reports",
+        (
+            Permission("glue:GetPartition", Need.SYNC, "whether the day's reports are in their table", REPORTS),
+            Permission("glue:BatchCreatePartition", Need.SYNC, "a day whose reports are not in it", REPORTS),
+        ),
+        lambda scope: scope.tables([scope.database], REPORTS_TABLE),
     ),
     Capability(
         "CheckedTables",

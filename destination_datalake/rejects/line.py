@@ -1,6 +1,6 @@
 """A reject as a line of JSON: the fields of Firehose's error objects and the columns of RudderStack's discards table.
 
-docs/rejects.md describes each member; `tables/glue/rejects_table.py` has them as the columns of a table.
+docs/rejects.md describes each member; `tables/glue/lines_table.py` has them as the columns of a table.
 """
 
 from __future__ import annotations

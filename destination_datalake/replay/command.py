@@ -52,7 +52,7 @@ EXIT_TERMINATED = 143
 _TABLE = re.compile(r"[a-z0-9_]{1,255}")
 
 
-def run_replay(arguments: Sequence[str], spark: Engine | None) -> int:
+def run_replay(arguments: Sequence[str], spark: Engine | None = None) -> int:
     """Run the command with these arguments (without its name); return the exit code: 0, 1 or 143.
 
     Uses `spark`, and starts its own if it is given none but needs one. Raises SystemExit with code 2 for a wrong

@@ -18,7 +18,7 @@ from destination_datalake.files.segments import ArchivedLines, StagedSegment, Wi
 from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLedger
 from destination_datalake.sync.landing import Encoding, Landing, StreamTables
 from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchMalformed, BatchOutcome
-from destination_datalake.sync.report import ActiveStages
+from destination_datalake.sync.progress import ActiveStages
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess

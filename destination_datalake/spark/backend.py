@@ -46,6 +46,9 @@ class Backend(Protocol):
     on any thread.
     """
 
+    application_id: str | None
+    """The id of Spark's application, after `start`; None if Spark tells none."""
+
     @property
     def is_local(self) -> bool:
         """Whether executors share this machine's disk. May be asked before `start`."""

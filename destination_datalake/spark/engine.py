@@ -9,8 +9,10 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
+from destination_datalake.aws.usage import Usage, metered
 from destination_datalake.spark.backend import (
     Backend,
     Consume,
@@ -49,6 +51,7 @@ class Engine:
         self._started: Future[None] = Future()
         self._starting = threading.Thread(target=self._start, name="spark-start", daemon=True)
         self._stopped = threading.Event()
+        self._used: list[Usage] = []
 
     @classmethod
     def start(cls, backend: Backend, executor_access: ExecutorAccess | None = None) -> Engine:
@@ -90,14 +93,28 @@ class Engine:
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
         """Run the tasks on the executors, as one Spark job: see `Backend.run`. Waits for Spark's start."""
         self._started.result()
-        return self._backend.run(work, self._given(tasks))
+        return self._without_usage(self._backend.run(partial(metered, work), self._given(tasks)))
 
     def exchange(
         self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
     ) -> list[Result]:
         """Run a job with a shuffle: see `Backend.exchange`. Waits for Spark's start."""
         self._started.result()
-        return self._backend.exchange(produce, self._given(tasks), consume, partitions)
+        results = self._backend.exchange(produce, self._given(tasks), partial(metered, consume), partitions)
+        return self._without_usage(results)
+
+    @property
+    def application_id(self) -> str | None:
+        """The id of Spark's application; None if it has not started, or tells none."""
+        return None if self.is_starting() else self._backend.application_id
+
+    def usage(self) -> Usage:
+        """Return what executors have used in the jobs so far, as far as their results have told."""
+        return Usage.total(self._used)
+
+    def _without_usage(self, results: Sequence[Result | Usage]) -> list[Result]:
+        self._used += [result for result in results if isinstance(result, Usage)]
+        return [result for result in results if not isinstance(result, Usage)]
 
     def _given(self, tasks: Sequence[Task]) -> Sequence[Task]:
         """Return the tasks with the access to AWS that executors have."""

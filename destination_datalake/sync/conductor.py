@@ -30,7 +30,7 @@ from destination_datalake.buffer.staging import CONCURRENT_CALLS, LocalStaging, 
 from destination_datalake.config.options import aws_access
 from destination_datalake.config.tables import streams_without_dedup
 from destination_datalake.errors import ConfigError, ConnectorError, Failure, FailureType
-from destination_datalake.iam_policy.rules import HAS_REJECTS_TABLE
+from destination_datalake.iam_policy.rules import HAS_LINES_TABLES
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.maintenance.after_sync import maintain_after_sync
 from destination_datalake.protocol.catalog import Stream, StreamId, configured, parse_catalog
@@ -50,13 +50,14 @@ from destination_datalake.sync.outcome import (
     unexpected,
     unexpected_message,
 )
-from destination_datalake.sync.report import ActiveStages, Progress, Reporter
+from destination_datalake.sync.progress import ActiveStages, Progress, Reporter
+from destination_datalake.sync.reporting import Reporting
 from destination_datalake.sync.thread_pool import ThreadPool
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.factory import TableFactory
 from destination_datalake.tables.glue.catalog import GlueTableCatalog
-from destination_datalake.tables.glue.rejects_table import RejectsTable
+from destination_datalake.tables.glue.lines_table import RejectsTable
 from destination_datalake.tables.layout import misnamed_streams, require_partition_source
 from destination_datalake.tables.migration import refuse_unchanged_configuration
 from destination_datalake.tables.naming import TableNaming
@@ -96,6 +97,23 @@ def run_sync(
     """
     raise_limit()
     termination.on_request(partial(out.give_up_after, TERMINATION_SECONDS))
+    reporting = Reporting(config, engine, uuid.uuid4().hex[:12])
+    try:
+        return _run_sync(config, catalog, stdin, out, engine, termination, reporting)
+    except BaseException as error:
+        reporting.fail(error)
+        raise
+
+
+def _run_sync(
+    config: Config,
+    catalog: Mapping[str, object],
+    stdin: int,
+    out: Stdout,
+    engine: Engine,
+    termination: Termination,
+    reporting: Reporting,
+) -> int:
     streams = parse_catalog(catalog)
     for warning in misnamed_streams(config, [stream.id for stream in streams]):
         out.log("WARN", warning)
@@ -105,14 +123,15 @@ def run_sync(
     tables = TableNaming.of(config).tables_of(streams)
     access = aws_access(config)
     table_catalog = catalog_of(config, access)
+    reporting.begin(streams, tables, access, table_catalog)
     require_partition_source(config, streams, tables, table_catalog)
     refuse_unchanged_configuration(tables, config, table_catalog)
-    sync_name = uuid.uuid4().hex[:12]
+    sync_name = reporting.run
     permissions = Policy.of(config)
     table_catalog.governance.govern_location()
     root, day = config.uri(REJECTS_FOLDER), datetime.now(UTC).date().isoformat()
     rejects_table = None
-    if HAS_REJECTS_TABLE.holds(config):  # It is a table of JSON lines, which Glue alone has.
+    if HAS_LINES_TABLES.holds(config):  # It is a table of JSON lines, which Glue alone has.
         glue = GlueTableCatalog(access, table_catalog.governance)
         rejects_table = RejectsTable(config.lakeformation_database_name, root, access, glue)
     archive = None
@@ -126,7 +145,8 @@ def run_sync(
             buffer_directory() as directory,
             staging_for(engine, directory, config.uri("_staging"), sync_name, access) as staging,
         ):
-            factory = TableFactory(config, sync_name, access, table_catalog, Jobs(engine, staging.scratch))
+            jobs, journal = Jobs(engine, staging.scratch), reporting.journal
+            factory = TableFactory(config, sync_name, access, table_catalog, jobs, journal=journal)
             factories = {stream.id: partial(factory.open, stream, tables[stream.id]) for stream in streams}
             buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic, staging)
             policy = batch_policy(config, buffer_bytes if staging.uses_files else staged_bytes(buffer_bytes))
@@ -134,11 +154,13 @@ def run_sync(
             stream_tables = StreamTables(factories, access, permissions.location_arn, archive)
             encoding = Encoding(engine, staging, access, sync_name)
             new_landing = partial(Landing, stream_tables, encoding, rejects)
-            conductor = Conductor(streams, backlog, new_landing, out, termination)
+            conductor = Conductor(streams, backlog, new_landing, out, termination, observe=reporting.observe)
+            reporting.wait_until_begun()
             exit_code = conductor.run(stdin)
     except DiskFailed as error:
         kind: FailureType = "config_error" if exhaustion(error) is None else "transient_error"
         raise ConnectorError(Failure(str(error), str(error), kind)) from error
+    conductor.report(reporting, exit_code)
     if config.maintenance.mode != "none":
         # Every state is out. What this takes, the sync takes; what it fails with does not fail the sync.
         published = [tables[stream] for stream in conductor.published]
@@ -187,8 +209,12 @@ class Conductor:
         out: Stdout,
         termination: Termination,
         patience: float = TERMINATION_SECONDS,
+        observe: Callable[[BatchOutcome], None] = lambda _: None,
     ) -> None:
-        """Prepare the stages. After SIGTERM, `patience` is how many seconds are left to land what was read."""
+        """Prepare the stages. After SIGTERM, `patience` is how many seconds are left to land what was read.
+
+        `observe` is told what became of each batch.
+        """
         self._streams = [stream.id for stream in streams]
         self._out = out
         self._termination = termination
@@ -200,7 +226,12 @@ class Conductor:
         self._in_flight = InFlight(
             self._streams, backlog, self._outcome, termination, lambda: self._landing.encoding.slots()
         )
-        self._landing = new_landing(self._in_flight.settle, self._in_flight.can_acknowledge, self._stages)
+
+        def settle(outcome: BatchOutcome) -> None:
+            observe(outcome)
+            self._in_flight.settle(outcome)
+
+        self._landing = new_landing(settle, self._in_flight.can_acknowledge, self._stages)
         self._executors = self._landing.encoding.executors
         self._releasing = Releasing(self._in_flight, out)
         self._jobs = ThreadPool(backlog.policy.jobs, "job")
@@ -225,6 +256,10 @@ class Conductor:
     def published(self) -> list[StreamId]:
         """The streams whose tables have all that was sent; none if the sync has ended early."""
         return [stream for stream in self._streams if self._published and not self._outcome.has_failed(stream)]
+
+    def report(self, reporting: Reporting, exit_code: int) -> None:
+        """Have the report written of a run that has ended with this exit code."""
+        reporting.finish(self._progress(), self._outcome, exit_code, self._stages)
 
     def _read(self, stdin: int) -> None:
         """Read stdin to its end, on the main thread, or until reading on is pointless."""

@@ -34,7 +34,7 @@ from destination_datalake.sync.outcome import (
     unacknowledgeable,
     uncommitted,
 )
-from destination_datalake.sync.report import Progress, StreamProgress
+from destination_datalake.sync.progress import Progress, StreamProgress
 
 if TYPE_CHECKING:
     from destination_datalake.buffer.backlog import Backlog

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.rejects.ledger import RejectFile, RejectLedger
     from destination_datalake.spark.backend import JobsProgress, SparkFailed
-    from destination_datalake.sync.report import ActiveStages
+    from destination_datalake.sync.progress import ActiveStages
 
 _logger = logging.getLogger(__name__)
 
@@ -335,8 +335,10 @@ class Landing:
                 case Committed():
                     if self._archive is not None:
                         self._archive.add(batch.stream, batch.number, encoded.archived)
-                    size = sum(file.size for file in encoded.files)
-                    return BatchCommitted(batch, len(encoded.files), size, encoded.counts, encoded.partitions)
+                    sizes = tuple(file.size for file in encoded.files)
+                    rows = sum(file.rows for file in encoded.files)
+                    size, counts = sum(sizes), encoded.counts
+                    return BatchCommitted(batch, len(sizes), size, counts, encoded.partitions, rows, sizes)
                 case Reencode(reason=reason):
                     self._rejects.delete_uncommitted(encoded.rejects)
                     self._delete_archived(encoded)

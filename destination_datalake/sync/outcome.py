@@ -37,6 +37,9 @@ class BatchCommitted:
     bytes: int
     counts: RejectCounts
     partitions: float = 1.0
+    rows: int = 0
+    sizes: tuple[int, ...] = ()
+    """The rows of the files, and the size of each in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,17 @@ class SyncOutcome:
     def first_failed(self) -> StreamId | None:
         """The stream that failed first."""
         return next(iter(self._failures), None)
+
+    @property
+    def failures(self) -> dict[StreamId, Failure]:
+        """The first failure of each stream that has failed."""
+        with self._lock:
+            return dict(self._failures)
+
+    @property
+    def fatal(self) -> Failure | None:
+        """Why the sync has failed as a whole; None if it has not."""
+        return self._fatal
 
     def has_failed(self, stream: StreamId) -> bool:
         """Whether the stream has failed."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from destination_datalake.tables.journal import Journal
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -49,3 +51,4 @@ class TableContext:
     access: AwsAccess
     catalog: TableCatalog
     jobs: Jobs
+    journal: Journal = field(default_factory=Journal)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from destination_datalake.archive.objects import ARCHIVE_FOLDER
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.tables.context import TableContext
+from destination_datalake.tables.journal import Journal
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.migration import refuse_second_table
@@ -47,6 +48,7 @@ class TableFactory:
     catalog: TableCatalog
     jobs: Jobs
     replay: Replay | None = None
+    journal: Journal = field(default_factory=Journal)
 
     def open(self, stream: Stream, name: TableName) -> Table:
         """Return the stream's table, which still has to be prepared.
@@ -76,7 +78,7 @@ class TableFactory:
             sync_id=stream.sync_id,
         )
         owner = TableOwner(stream.id, naming, None if replay is None else str(replay.of))
-        context = TableContext(self.sync, access, self.catalog, self.jobs)
+        context = TableContext(self.sync, access, self.catalog, self.jobs, self.journal)
         # Each kind is imported only if it is asked for: PyIceberg takes a second.
         if config.table_type == "ICEBERG":
             from destination_datalake.tables.iceberg.table import IcebergTable

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from destination_datalake.config.catalog import NO_LIMITS, CatalogLimits
+from destination_datalake.config.tables import REPORTS_TABLE
 from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.rejects.ledger import REJECTS_TABLE
@@ -105,6 +106,8 @@ class TableNaming:
         """Return the connector's own table or folder that has the name; None if it is free for a stream."""
         if name == (self.database, REJECTS_TABLE):
             return "the table of rejects"
+        if name == (self.database, REPORTS_TABLE):
+            return "the table of reports"
         if name.table.endswith((REPLAY_SUFFIX, REBUILD_SUFFIX)):
             return "a name that the command `replay` gives to tables"
         table, suffix, rest = name.table.rpartition(GENERATIONS_SUFFIX)

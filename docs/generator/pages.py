@@ -15,6 +15,7 @@ from pathlib import Path
 
 from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.records.values.rules import Floats
+from destination_datalake.reports import report
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.evolution import WIDER, AddColumn, Widen, evolve, redirect_suffix
 from destination_datalake.schema.glue import describe_type, glue_type
@@ -49,6 +50,7 @@ from docs.generator.promises import promises
 from docs.generator.spec import SPEC, spec_text
 
 PAGES = Path(__file__).parents[1]
+REPORT_SCHEMA = Path(report.__file__).with_name("report.schema.json")
 _EPOCH = datetime(1970, 1, 1)
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -155,8 +157,9 @@ _COLLIDING = ("a_b", "aB", "a b")
 
 
 def main() -> None:
-    """Regenerate spec.json, and the tables of every page."""
+    """Regenerate spec.json, the schema of reports, and the tables of every page."""
     SPEC.write_text(spec_text(), encoding="utf-8")
+    REPORT_SCHEMA.write_text(json.dumps(report.schema(), indent=2) + "\n", encoding="utf-8")
     for page in sorted(PAGES.rglob("*.md")):
         page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -64,6 +64,12 @@ def test_without_governance_and_keys_a_policy_is_about_s3_and_glue_alone() -> No
             ),
             {},
         ),
+        "Reports": Statement(
+            "Reports",
+            ("glue:GetPartition", "glue:BatchCreatePartition"),
+            (f"{GLUE}:catalog", f"{GLUE}:database/raw", f"{GLUE}:table/raw/airbyte_sync_reports"),
+            {},
+        ),
         "CheckedTables": Statement(
             "CheckedTables",
             ("glue:DeleteTable",),

@@ -77,6 +77,7 @@ class ClassicBackend:
         self._jvm = Jvm(self._scratch)
         self._context: SparkContext | None = None
         self._stopping = threading.Event()
+        self.application_id: str | None = None
         self._busy = threading.Event()
         self._watch: ExecutorWatch | None = None
         self._patience = _PATIENCE_SECONDS
@@ -115,6 +116,7 @@ class ClassicBackend:
                 raise different from error
             failure = self._ended_by_cluster() or start_failure(error, self._jvm.output(), self._settings.master)
             raise failure from error
+        self.application_id = self._context.applicationId
         if not self._settings.is_cluster:
             threading.Thread(target=self._warm_up_if_idle, name="spark-warm-up", daemon=True).start()
 

@@ -87,6 +87,7 @@ class ConnectBackend:
         self._python = python
         self._conf = conf
         self._packages = packages
+        self.application_id: str | None = None  # The server's protocol tells none.
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._opened: SparkSession | None = None

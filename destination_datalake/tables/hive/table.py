@@ -95,6 +95,7 @@ class HiveTable:
         self._owner = owner
         self._sync = context.sync
         self._catalog = context.catalog
+        self._journal = context.journal
         self._glue_table = GlueTable(name, context.access)
         self._in_place = plan.format in WIDENED_IN_PLACE
         self._published = self._released = False
@@ -271,6 +272,7 @@ class HiveTable:
         )
         change_columns(table_input, [c for c in reconciled.changes if isinstance(c, AddColumn) or self._in_place])
         if reconciled.conflicts:
+            self._journal.redirected(self.name, {each.column: each.redirected_to for each in reconciled.conflicts})
             table_input["Description"] = reconciled.comment(table_input.get("Description", ""))
         return reconciled.columns
 
@@ -297,6 +299,8 @@ class HiveTable:
             before = column_type_names(table_input)
             content, columns = change(table_input)
             after = column_type_names(table_input)
+            self._journal.columns(self.name, before)
+            self._journal.columns(self.name, after)
             if after != before:
                 mark_behind(table_input)
             self._current = table_input

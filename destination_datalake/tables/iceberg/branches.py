@@ -19,6 +19,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from destination_datalake.tables.iceberg.pyiceberg_internals import apply
+from destination_datalake.tables.journal import TableState
 
 GENERATION_PREFIX = "airbyte_generation_"
 """Followed by the generation, the name of the branch of a pending overwrite."""
@@ -48,6 +49,26 @@ ADOPTED: Final = {_ORIGIN: "adopted"}
 def has_new_files(snapshot: Snapshot) -> bool:
     """Whether the files that a snapshot adds were written for it. False if that is unknown, as of other writers'."""
     return snapshot.summary is not None and snapshot.summary.get(_ORIGIN) == NEW[_ORIGIN]
+
+
+def state_of(metadata: TableMetadata) -> TableState:
+    """Return what a sync's report tells of a table: by the totals of its snapshots, which not every writer gives."""
+    current = metadata.current_snapshot()
+    ref = metadata.refs.get(PENDING_BRANCH)
+    pending = metadata.snapshot_by_id(ref.snapshot_id) if ref is not None else None
+
+    def total(snapshot: Snapshot | None, name: str) -> int | None:
+        value = snapshot.summary.get(name) if snapshot is not None and snapshot.summary is not None else None
+        return int(value) if value is not None and value.isdecimal() else None
+
+    return TableState(
+        None if current is None else current.snapshot_id,
+        len(metadata.snapshots),
+        total(current, "total-data-files"),
+        total(current, "total-files-size"),
+        total(current, _ROWS),
+        total(pending, _ROWS),
+    )
 
 
 def generation_branches(metadata: TableMetadata) -> list[str]:

@@ -28,7 +28,7 @@ from destination_datalake.schema.evolution import AddColumn, Widen, evolve
 from destination_datalake.schema.iceberg import iceberg_field
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.context import TableContext
-from destination_datalake.tables.iceberg.branches import NEW, rows_on, unpublished_branches
+from destination_datalake.tables.iceberg.branches import NEW, rows_on, state_of, unpublished_branches
 from destination_datalake.tables.iceberg.commit import COMMENT, TableOperations, Ungoverned
 from destination_datalake.tables.iceberg.compatibility import (
     incompatibility,
@@ -110,7 +110,8 @@ class IcebergTable:
         self._catalog = context.catalog
         self._sync = context.sync
         self._operations = TableOperations(name, context.catalog)
-        self._merges = Merges(name, self._operations, context.jobs, layout.config.dedup.deletes)
+        self._journal = context.journal
+        self._merges = Merges(name, self._operations, context.jobs, layout.config.dedup.deletes, context.journal)
         self._mode: WriteMode = Append(name, layout.stream)
         self._has_merged = False
         self._no_merge_before: datetime | None = None
@@ -278,6 +279,7 @@ class IcebergTable:
             columns = inherit_types(columns, self._stream.json_schema, existing)
             self._plan = replace(self._plan, metadata=EPOCH_METADATA_COLUMNS)
         type_names = {field.name: str(field.field_type) for field in table.schema().fields}
+        self._journal.columns(self.name, type_names)
         reconciled = reconcile(
             self._stream.id,
             self.name,
@@ -308,6 +310,7 @@ class IcebergTable:
         deferred = [each for each in reconciled.changes if isinstance(each, Widen) and each.type == Float64()]
         apply_changes([each for each in reconciled.changes if each not in deferred], transaction)
         if reconciled.conflicts:
+            self._journal.redirected(self.name, {each.column: each.redirected_to for each in reconciled.conflicts})
             self._add_comment(reconciled, transaction)
         if self._is_ours(table):
             self._wanted_layout(reconciled.columns, known_columns(table.metadata)).apply(transaction)
@@ -373,3 +376,5 @@ class IcebergTable:
         names = self._deduplication(written)
         self._plan = replace(self._plan, columns=written, field_ids=ids, partitioning=assigned, dedup=names)
         self._metadata = metadata
+        self._journal.columns(self.name, {field.name: str(field.field_type) for field in metadata.schema().fields})
+        self._journal.state(self.name, state_of(metadata))

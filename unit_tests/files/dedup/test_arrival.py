@@ -38,7 +38,7 @@ from destination_datalake.records.decoder import FEW_LINES, BlockDecoder
 from destination_datalake.rejects.ledger import RejectLimit, RejectLocation
 from destination_datalake.schema.types import Field, Int64
 from destination_datalake.sync.landing import Encoding, Landing, StreamTables
-from destination_datalake.sync.report import ActiveStages
+from destination_datalake.sync.progress import ActiveStages
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import BUCKET, Cloud, on_disk
 from unit_tests.sync.fakes.executors import FakeExecutors

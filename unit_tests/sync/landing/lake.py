@@ -13,7 +13,7 @@ from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import RejectLimit
 from destination_datalake.sync.landing import Encoding, Landing, StreamTables
 from destination_datalake.sync.outcome import BatchOutcome
-from destination_datalake.sync.report import ActiveStages
+from destination_datalake.sync.progress import ActiveStages
 from destination_datalake.tables.table import TableName
 from unit_tests.sync.fakes.executors import FakeExecutors
 from unit_tests.sync.fakes.messages import record

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,6 +27,7 @@ from destination_datalake.tables.iceberg.branches import (
     has_new_files,
     history,
     says_unique,
+    state_of,
 )
 from destination_datalake.tables.iceberg.commit import TableOperations, set_property
 from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY
@@ -37,6 +38,7 @@ from destination_datalake.tables.iceberg.maintenance.references import File, Ref
 from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles, LiveFile, is_for_one, live_entries
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.entries import Entries, position_deletes_entry
+from destination_datalake.tables.journal import Journal, MergeFigures
 from destination_datalake.tables.table import TableBusy, TableConflict, TableName
 
 if TYPE_CHECKING:
@@ -90,6 +92,7 @@ class Merges:
     operations: TableOperations
     jobs: Jobs
     deletes: Deletes
+    journal: Journal = field(default_factory=Journal)
 
     def run(self, scope: MergeScope, plan: FilePlan, writer: Writer) -> bool:
         """Merge what is pending; files are written as the plan of the next batch says. Return whether there was any.
@@ -129,6 +132,7 @@ class _Merge:
         self._scope = scope
         self._operations = common.operations
         self._deletes = common.deletes
+        self._journal = common.journal
         self._folder = plan.folder
         self._writer = writer
         definition = scope.definition
@@ -152,6 +156,9 @@ class _Merge:
         if done is not None:
             self._delete_obsolete(done.obsolete)
             _logger.info("Table %s: %s", self._table, done.describe(self._key, self._deletes))
+            self._journal.merged(self._table, done.figures)
+            if self._merged is not None:
+                self._journal.state(self._table, state_of(self._merged.metadata))
         return done is not None
 
     def _attempts(self) -> MergeResult | None:
@@ -309,6 +316,11 @@ class MergeResult:
     def change(self) -> Change:
         """What is committed."""
         return Change(self.added, self.removed, frozenset(self.listed_in))
+
+    @property
+    def figures(self) -> MergeFigures:
+        """What the sync's report tells of it."""
+        return MergeFigures(1, self.pending_rows, self.replaced, self.deleted, self.pending_bytes, self.bytes_written)
 
     @property
     def amplification(self) -> float:

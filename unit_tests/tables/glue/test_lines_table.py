@@ -1,4 +1,4 @@
-"""The Glue table over the rejects: created with the first one, and shared by all syncs."""
+"""The Glue tables over JSON lines, as that of rejects: created with the first one, and shared by all syncs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.rejects.ledger import REJECTS_TABLE, Partition, RejectFile, RejectLocation
 from destination_datalake.rejects.line import RejectLine
 from destination_datalake.tables.glue.catalog import GlueTableCatalog
-from destination_datalake.tables.glue.rejects_table import COLUMNS, RejectsTable
+from destination_datalake.tables.glue.lines_table import REJECTS, LinesTable, RejectsTable
 from destination_datalake.tables.table import TableConflict
-from unit_tests.cloud import BUCKET, Cloud, ungoverned
+from unit_tests.cloud import BUCKET, Cloud, before, during, ungoverned
 
 ROOT = f"s3://{BUCKET}/_errors"
 
@@ -45,9 +45,9 @@ def partitions(cloud: Cloud) -> dict[tuple[str, ...], str]:
 def test_each_member_of_a_line_has_a_column_or_a_partition_key() -> None:
     members = {field.encode_name.lower() for field in msgspec.structs.fields(RejectLine)}
 
-    assert sorted([*COLUMNS, "reason"]) == sorted(members)
+    assert sorted([*REJECTS.columns, "reason"]) == sorted(members)
     assert set(Partition._fields) == {"reason", "stream", "dt"}
-    assert not set(Partition._fields) & set(COLUMNS)
+    assert not set(Partition._fields) & set(REJECTS.columns)
 
 
 def test_first_reject_creates_database_table_and_partition(cloud: Cloud) -> None:
@@ -59,7 +59,7 @@ def test_first_reject_creates_database_table_and_partition(cloud: Cloud) -> None
         ("stream", "string"),
         ("dt", "string"),
     ]
-    assert {each["Name"]: each["Type"] for each in table["StorageDescriptor"]["Columns"]} == COLUMNS
+    assert {each["Name"]: each["Type"] for each in table["StorageDescriptor"]["Columns"]} == REJECTS.columns
     assert table["StorageDescriptor"]["Location"] == f"{ROOT}/"
     assert partitions(cloud) == {
         ("R", "shop.orders", "2026-11-21"): f"{ROOT}/R/shop.orders/dt=2026-11-21/",
@@ -81,6 +81,30 @@ def test_table_and_partitions_of_other_syncs_are_used(cloud: Cloud) -> None:
     second.register([a_file(table="users")])
 
     assert len(partitions(cloud)) == 2
+
+
+def test_a_partition_that_another_sync_has_added_meanwhile_is_as_good(cloud: Cloud) -> None:
+    first, second = a_table(cloud), a_table(cloud)
+    before(cloud.access, "glue", "BatchCreatePartition", lambda time: first.register([a_file()]) if time == 1 else None)
+
+    second.register([a_file()])
+
+    assert len(partitions(cloud)) == 1
+
+
+def test_a_table_that_somebody_creates_at_the_same_time_is_looked_at(cloud: Cloud) -> None:
+    glue = cloud.access.client("glue")
+    theirs: Any = {"Name": REJECTS_TABLE, "PartitionKeys": [{"Name": "theirs", "Type": "string"}]}
+
+    def create(time: int) -> None:
+        if time == 1:
+            glue.create_table(DatabaseName="landing", TableInput=theirs)
+
+    before(cloud.access, "glue", "CreateTable", create)
+
+    lines = LinesTable(REJECTS, "landing", ROOT, cloud.access, ungoverned(cloud.access))
+    with pytest.raises(TableConflict, match="other partition keys"):
+        lines.register_folders({("R", "shop.orders", "2026-11-21"): f"{ROOT}/R/"})
 
 
 def test_more_partitions_than_one_glue_request_takes_are_registered(cloud: Cloud) -> None:
@@ -112,9 +136,8 @@ def test_the_table_is_governed_before_it_has_a_partition(cloud: Cloud) -> None:
         answer = cloud.access.client("lakeformation").get_resource_lf_tags(Resource=resource, ShowAssignedLFTags=True)
         seen.append({column["Name"] for column in answer.get("LFTagsOnColumns", [])})
 
-    session: Any = cloud.access.session()
-    session._session.register("before-call.glue.BatchCreatePartition", look)
-    RejectsTable("landing", ROOT, cloud.access, GlueTableCatalog(cloud.access, governance)).register([a_file()])
+    with during(cloud.access, "before-call.glue.BatchCreatePartition", look):
+        RejectsTable("landing", ROOT, cloud.access, GlueTableCatalog(cloud.access, governance)).register([a_file()])
 
     # Both columns of originals, and the one that the options name
     assert seen == [{"rawdata", "column_value", "stream"}]

@@ -1,4 +1,4 @@
-"""The user's view of a sync: its progress while it runs, a summary when it ends."""
+"""The progress of a sync in the log while it runs, and a summary when it ends."""
 
 from __future__ import annotations
 
@@ -36,20 +36,44 @@ class ActiveStages:
 
     ALL = ("reading", "encoding", "committing", "merging", "publishing")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._threads: Counter[str] = Counter()
+        self._since: dict[str, float] = {}
+        self._seconds: Counter[str] = Counter()
+        self._cpu_seconds: Counter[str] = Counter()
 
     @contextmanager
     def active(self, stage: str) -> Iterator[None]:
         """Count the stage as active while the block runs."""
         with self._lock:
+            if not self._threads[stage]:
+                self._since[stage] = self._clock()
             self._threads[stage] += 1
+        cpu = time.thread_time()
         try:
             yield
         finally:
             with self._lock:
+                self._cpu_seconds[stage] += time.thread_time() - cpu  # type: ignore[assignment]  # Not integers.
                 self._threads[stage] -= 1
+                if not self._threads[stage]:
+                    self._seconds[stage] += self._clock() - self._since.pop(stage)  # type: ignore[assignment]
+
+    def spent(self) -> dict[str, tuple[float, float]]:
+        """Return for each stage the seconds in which any thread was at work in it, and the CPU seconds of all.
+
+        The CPU of threads that are still in it does not count.
+        """
+        with self._lock:
+            now = self._clock()
+            running = {stage: now - since for stage, since in self._since.items()}
+            return {
+                stage: (self._seconds[stage] + running.get(stage, 0.0), float(self._cpu_seconds[stage]))
+                for stage in self.ALL
+                if stage in self._seconds or stage in running
+            }
 
     def now(self) -> tuple[str, ...]:
         """Return the active stages, in the order in which data passes them."""

@@ -14,7 +14,7 @@ from rich.console import Console
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.spark.backend import JobsProgress
-from destination_datalake.sync.report import (
+from destination_datalake.sync.progress import (
     ActiveStages,
     Progress,
     Reporter,
@@ -195,3 +195,17 @@ def test_the_reporter_logs_the_summary_at_the_end() -> None:
     with open(read_end, "rb") as reader:  # noqa: PTH123 (a descriptor, not a path)
         messages = [json.loads(line)["log"] for line in reader]
     assert messages == [{"level": "INFO", "message": line} for line in summary(PROGRESS)]
+
+
+def test_a_stage_takes_as_long_as_any_thread_is_in_it() -> None:
+    seconds_now = iter(range(100))
+    stages = ActiveStages(lambda: float(next(seconds_now)))
+
+    with stages.active("encoding"), stages.active("encoding"):
+        pass
+    with stages.active("encoding"):
+        running = stages.spent()
+
+    assert stages.now() == ()
+    assert {name: seconds for name, (seconds, _) in running.items()} == {"encoding": 2.0}
+    assert {name: seconds for name, (seconds, _) in stages.spent().items()} == {"encoding": 3.0}

@@ -1,0 +1,186 @@
+"""The health of tables, by the reports of their syncs: each finding says what is unusual, and what to do.
+
+What is usual is the median of the syncs before, so nothing is said of tables with fewer than `_ENOUGH` of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from statistics import median
+from typing import Literal
+
+from destination_datalake.reports.reading import Run, by_table
+from destination_datalake.reports.report import ReportLine
+
+Kind = Literal["failing", "stalled", "rows", "rejects", "small files", "snapshots", "pending rows", "slow"]
+
+_ENOUGH = 5
+_COMPARED = 30
+"""Syncs before the last one that it is compared with, at most."""
+
+_STALLED = 3
+"""How many times its usual interval a table may be without a sync."""
+
+_SLOW = 2
+_UNUSUAL_ROWS = 5
+_MANY_ROWS = 100
+_UNUSUAL_REJECTS = 3
+_FEW_REJECTS = 0.01
+_SMALL_BYTES = 16 * 1024 * 1024
+_MANY_FILES = 100
+_MANY_SNAPSHOTS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is unhealthy about a table: what is seen, and what to do."""
+
+    kind: Kind
+    seen: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableHealth:
+    """The health of one table: its syncs that were looked at, the last good one, and the findings."""
+
+    table: str
+    syncs: int
+    last_finished: datetime | None
+    usual_seconds: float | None
+    """The median interval between the starts of its syncs."""
+    rows: int | None
+    failures_in_a_row: int
+    findings: tuple[Finding, ...]
+
+
+def health(runs: Sequence[Run], now: datetime) -> list[TableHealth]:
+    """Return the health of each table that has a sync among the runs, the newest of which is first."""
+    return [_of_table(table, history, now) for table, history in by_table(runs).items()]
+
+
+_History = Sequence[tuple[Run, ReportLine | None]]
+
+
+def _of_table(table: str, history: _History, now: datetime) -> TableHealth:
+    finished = [(run, line) for run, line in history if line is not None and line.status == "finished"]
+    starts = [run.sync.started for run, _ in history]
+    intervals = [(later - earlier).total_seconds() for later, earlier in pairwise(starts)]
+    usual = median(intervals[:_COMPARED]) if len(intervals) >= _ENOUGH else None
+    failures = failures_in_a_row(history)
+    findings = (
+        *_failing(history, failures),
+        *_stalled(starts[0], usual, now),
+        *_unusual(finished),
+        *_state(finished[0][1] if finished else None),
+    )
+    last = finished[0] if finished else None
+    return TableHealth(
+        table,
+        len(history),
+        last[0].sync.started if last else None,
+        usual,
+        last[1].row_count if last else None,
+        failures,
+        findings,
+    )
+
+
+def failures_in_a_row(history: _History) -> int:
+    """Return how many of the last syncs of a table have failed; those that were ended, or may run yet, say nothing."""
+    count = 0
+    for run, line in history:
+        if run.status == "died" or (line is not None and line.status == "failed"):
+            count += 1
+        elif line is not None and line.status == "finished":
+            break
+    return count
+
+
+def _failing(history: _History, failures: int) -> Iterator[Finding]:
+    if not failures:
+        return
+    seen = f"{failures} sync{'' if failures == 1 else 's'} in a row failed"
+    last = next((line for run, line in history if line is not None and line.error), None)
+    if last is None:
+        yield Finding("failing", f"{seen}: no report was written, so they died", "Look for memory and disk limits.")
+        return
+    advice = {
+        "insufficient_permissions": "Grant what is missing: `destination-datalake check` names it.",
+        "invalid_settings": "Correct the configuration as the message says.",
+    }.get(last.error_code or "", "Run the sync again; report it if it stays.")
+    yield Finding("failing", f"{seen}: {last.error}", advice)
+
+
+def _stalled(last: datetime, usual: float | None, now: datetime) -> Iterator[Finding]:
+    waited = (now - last).total_seconds()
+    if usual is not None and waited > _STALLED * max(usual, 60):
+        yield Finding(
+            "stalled",
+            f"no sync for {duration(waited)}; usually there is one every {duration(usual)}",
+            "Look at the connection's schedule, and whether it is paused.",
+        )
+
+
+def _unusual(finished: Sequence[tuple[Run, ReportLine | None]]) -> Iterator[Finding]:
+    lines = [line for _, line in finished if line is not None]
+    if len(lines) <= _ENOUGH:
+        return
+    last, before = lines[0], lines[1 : _COMPARED + 1]
+    rows = median(line.row_count for line in before)
+    if rows >= _MANY_ROWS and not rows / _UNUSUAL_ROWS <= last.row_count <= rows * _UNUSUAL_ROWS:
+        advice = "Compare with the source: a filter, a cursor or a schedule may have changed."
+        yield Finding("rows", f"{last.row_count:,} rows; usually there are {rows:,.0f}", advice)
+    ratio, usual = _rejects(last), median(map(_rejects, before))
+    if ratio > max(_FEW_REJECTS, _UNUSUAL_REJECTS * usual):
+        worst = max(last.rejects, key=lambda each: each.count, default=None)
+        where = f", most in {worst.column_name or 'whole records'}: {worst.reason}" if worst is not None else ""
+        advice = "Query the table airbyte_rejects, and correct the source or its schema."
+        yield Finding("rejects", f"{ratio:.1%} of records have rejects; usually {usual:.1%}{where}", advice)
+    seconds = sorted(run.sync.seconds or 0.0 for run, _ in finished[1 : _COMPARED + 1])
+    p95, took = seconds[(len(seconds) - 1) * 95 // 100], finished[0][0].sync.seconds or 0.0
+    if took > _SLOW * max(p95, 60):
+        stages = sorted(finished[0][0].sync.stages, key=lambda each: -each.seconds)
+        most = f", of which {duration(stages[0].seconds)} {stages[0].stage}" if stages else ""
+        advice = "If it was reading, the source is slow; else give Spark more cores, or look for AWS's throttling."
+        yield Finding("slow", f"the last sync took {duration(took)}{most}; 95 % take less than {duration(p95)}", advice)
+
+
+def _rejects(line: ReportLine) -> float:
+    return (line.rows_rejected + line.values_rejected) / max(1, line.rows_received)
+
+
+def _state(line: ReportLine | None) -> Iterator[Finding]:
+    if line is None:
+        return
+    files, size = line.table_files or 0, line.table_bytes or 0
+    if files > _MANY_FILES and size / files < _SMALL_BYTES:
+        yield Finding(
+            "small files",
+            f"{files:,} files of {size / files / 1e6:.1f} MB on average",
+            "Run `destination-datalake maintain`, or set the option maintenance.",
+        )
+    if (line.table_snapshots or 0) > _MANY_SNAPSHOTS:
+        yield Finding(
+            "snapshots",
+            f"{line.table_snapshots:,} snapshots",
+            "Run `destination-datalake maintain`, or set the option maintenance.",
+        )
+    if line.table_rows_pending:
+        yield Finding(
+            "pending rows",
+            f"{line.table_rows_pending:,} rows wait for their deduplication",
+            "The next sync merges them; if they stay, look for warnings in its log.",
+        )
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as people read it: 40 s, 5 min, 2 h, 3 d."""
+    delta = timedelta(seconds=seconds)
+    for unit, length in (("d", timedelta(days=2)), ("h", timedelta(hours=2)), ("min", timedelta(minutes=2))):
+        if delta >= length:
+            return f"{delta / (length / 2):.0f} {unit}"
+    return f"{seconds:.0f} s"

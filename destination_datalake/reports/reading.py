@@ -1,0 +1,189 @@
+"""Reading reports of syncs: those of a day together, day by day from the newest, with memory for one day at a time.
+
+A day of many syncs is many objects. Of a day that is over, whoever reads them first puts them together into one object
+beside them, whose name begins with `_`: that only saves time, and may be deleted. Runs that it lacks are read alone.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import logging
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import get, put
+from destination_datalake.reports.report import ReportLine, decode, encode
+from destination_datalake.reports.writing import REPORT, STARTED
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_logger = logging.getLogger(__name__)
+
+_TOGETHER = "_day.jsonl.gz"
+_FEW = 20
+"""Objects of a day that are not worth putting together."""
+
+_THREADS = 16
+_DAYS_AT_ONCE = 4
+_LATE = timedelta(days=8)
+"""So long after a day its reports may come. Of an earlier one, what is put together is all that is read."""
+
+_LONGEST = timedelta(hours=24)
+"""A sync that began before that, and has not ended, is taken for dead."""
+
+Status = Literal["finished", "partial", "failed", "terminated", "died", "unfinished"]
+"""`died`: there is no report, and there would be. `unfinished`: it may be running."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A sync, by its report; or, if it has none, by what it said when it began. `streams` is then empty."""
+
+    sync: ReportLine
+    streams: tuple[ReportLine, ...] = ()
+    status: Status = "unfinished"
+
+    @property
+    def failed(self) -> bool:
+        """Whether the sync, or some stream of it, has failed. One that may be running, or was told to end, has not."""
+        return self.status in ("partial", "failed", "died")
+
+
+class Reports:
+    """The reports under `root`, an S3 URI without a slash at the end. `now` is the time that the reader is at."""
+
+    def __init__(self, s3: S3Client, root: str, now: datetime | None = None) -> None:
+        self._s3 = s3
+        self._address = S3Address.parse(root)
+        self._now = now or datetime.now(UTC)
+
+    def runs(self, days: int, last: int | None = None) -> list[Run]:
+        """Return the runs of so many days, today's included, and at most the `last` of them; the newest first.
+
+        Raises what S3's client raises.
+        """
+        return [*itertools.islice(self.each(days), last)]
+
+    def each(self, days: int) -> Iterator[Run]:
+        """Yield the runs of so many days, the newest first."""
+        first = (self._now - timedelta(days=days - 1)).date().isoformat()
+        later: set[str] = set()
+        days_read = [day for day in reversed(self._days()) if day >= first]
+        with ThreadPoolExecutor(_DAYS_AT_ONCE, "days") as pool:
+            for start in range(0, len(days_read), _DAYS_AT_ONCE):
+                for runs in pool.map(self._of_day, days_read[start : start + _DAYS_AT_ONCE]):
+                    for run in sorted(runs, key=lambda each: each.sync.start_time, reverse=True):
+                        yield self._judged(run, later)
+                        later.add(run.sync.connection_id)
+
+    def _judged(self, run: Run, later: set[str]) -> Run:
+        """Return the run with its status. `later` are the connections that have had another one since."""
+        status = run.sync.status
+        if status != "started":
+            return Run(run.sync, run.streams, status)
+        is_dead = run.sync.connection_id in later or self._now - run.sync.started > _LONGEST
+        return Run(run.sync, (), "died" if is_dead else "unfinished")
+
+    def _days(self) -> list[str]:
+        """Return the days that have reports, in order."""
+        prefix = f"{self._address.key}/day="
+        pages = self._s3.get_paginator("list_objects_v2").paginate(
+            Bucket=self._address.bucket, Prefix=prefix, Delimiter="/"
+        )
+        found = [each["Prefix"][len(prefix) : -1] for page in pages for each in page.get("CommonPrefixes", [])]
+        return sorted(day for day in found if _is_day(day))
+
+    def _of_day(self, day: str) -> list[Run]:
+        lines = dict(_by_run(self._together(day))) if self._is_over(day, _LONGEST) else {}
+        if not lines or not self._is_over(day, _LATE):
+            found = self._keys(day)
+            # A run that had not ended when the day was put together may have, by now.
+            keys = {run: key for run, key in found.items() if run not in lines or _has_ended(run, key, lines)}
+            with ThreadPoolExecutor(_THREADS, "reports") as pool:
+                for content in pool.map(self._content, keys.values()):
+                    lines |= _by_run(decode(content))
+            if len(keys) > _FEW and self._is_over(day, _LONGEST):
+                self._put_together(day, itertools.chain.from_iterable(lines.values()))
+        runs = []
+        for of_run in lines.values():
+            sync = next((line for line in of_run if line.type == "source"), None)
+            if sync is not None:
+                runs.append(Run(sync, tuple(line for line in of_run if line.type == "event")))
+        return runs
+
+    def _keys(self, day: str) -> dict[str, str]:
+        """Return for each run of a day the key of its report or, if it has none, of what it said when it began."""
+        found: dict[str, str] = {}
+        prefix = f"{self._address.key}/day={day}/"
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._address.bucket, Prefix=prefix)
+        for page in pages:
+            for each in page.get("Contents", []):
+                folder, _, name = each["Key"][len(prefix) :].rpartition("/")
+                run = folder.removeprefix("run_id=")
+                if name == REPORT or (name == STARTED and run not in found):
+                    found[run] = each["Key"]
+        return found
+
+    def _content(self, key: str) -> bytes:
+        return get(self._s3, str(S3Address(self._address.bucket, key)))
+
+    def _together(self, day: str) -> Iterator[ReportLine]:
+        """Yield the lines of a day that was put together; none of one that was not."""
+        try:
+            yield from decode(gzip.decompress(self._content(f"{self._address.key}/day={day}/{_TOGETHER}")))
+        except (self._s3.exceptions.NoSuchKey, OSError, EOFError, zlib.error):  # Somebody's object, or half of one.
+            return
+
+    def _is_over(self, day: str, longest: timedelta) -> bool:
+        """Whether every sync that began on a day has ended by now, if none takes longer."""
+        return day < (self._now - longest).date().isoformat()
+
+    def _put_together(self, day: str, lines: Iterable[ReportLine]) -> None:
+        """Write the lines of a day as one object. Who may only read does without."""
+        uri = str(S3Address(self._address.bucket, f"{self._address.key}/day={day}/{_TOGETHER}"))
+        try:
+            put(self._s3, uri, gzip.compress(encode(lines), 1))
+        except Exception as error:
+            _logger.debug("%s was not written: %s", uri, type(error).__name__)
+
+
+def _has_ended(run: str, key: str, lines: Mapping[str, Sequence[ReportLine]]) -> bool:
+    """Whether a run has a report whose lines are not among these."""
+    return key.endswith(REPORT) and all(line.status == "started" for line in lines[run])
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").date().isoformat() == text
+    except ValueError:
+        return False
+
+
+def _by_run(lines: Iterable[ReportLine]) -> Mapping[str, list[ReportLine]]:
+    found: dict[str, list[ReportLine]] = {}
+    for line in lines:
+        found.setdefault(line.run_id, []).append(line)
+    return found
+
+
+def by_table(runs: Sequence[Run]) -> dict[str, list[tuple[Run, ReportLine | None]]]:
+    """Return for each table its runs, in the order of the runs, with its line in each.
+
+    A run without lines, as it died, is one of all tables of its connection.
+    """
+    of_connection: dict[str, set[str]] = {}
+    for run in runs:
+        of_connection.setdefault(run.sync.connection_id, set()).update(line.table for line in run.streams)
+    tables: dict[str, list[tuple[Run, Any]]] = {}
+    for run in runs:
+        lines = {line.table: line for line in run.streams}
+        for table in sorted(lines.keys() or of_connection[run.sync.connection_id]):
+            tables.setdefault(table, []).append((run, lines.get(table)))
+    return dict(sorted(tables.items()))

@@ -1,0 +1,286 @@
+"""The report of a sync is collected from its stages while it runs, and written when its states are out."""
+
+from __future__ import annotations
+
+import sys
+import time
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from destination_datalake.aws.secrets import mask_secrets
+from destination_datalake.aws.usage import take_usage
+from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.iam_policy.rules import HAS_LINES_TABLES
+from destination_datalake.rejects.ledger import RejectCounts
+from destination_datalake.reports.report import (
+    Named,
+    Rejected,
+    ReportLine,
+    Stage,
+    Status,
+    connection_id,
+    sizes_of_files,
+    timestamp,
+)
+from destination_datalake.reports.writing import ReportWriter
+from destination_datalake.sync.outcome import BatchCommitted, BatchOutcome, SyncOutcome
+from destination_datalake.sync.progress import Progress, StreamProgress
+from destination_datalake.tables.glue.catalog import GlueTableCatalog
+from destination_datalake.tables.journal import Journal
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.config.options import Config
+    from destination_datalake.protocol.catalog import Stream, StreamId
+    from destination_datalake.spark.engine import Engine
+    from destination_datalake.sync.progress import ActiveStages
+    from destination_datalake.tables.catalog import TableCatalog
+    from destination_datalake.tables.table import TableName
+
+_VERSIONS = ("destination-datalake", "pyspark", "pyarrow", "pyiceberg")
+_LONGEST_ERROR = 1000
+"""Characters of an error: some name every column of a table."""
+
+_MOST_REASONS = 100
+"""How many columns and reasons of rejects a line has: the most frequent."""
+
+
+@dataclass(slots=True)
+class _Written:
+    """What was committed of a stream."""
+
+    rows: int = 0
+    sizes: array[int] = field(default_factory=lambda: array("q"))
+    partitions: float = 0.0
+    counts: RejectCounts = field(default_factory=RejectCounts)
+
+
+class Reporting:
+    """Collects the report of one sync. Nothing of it raises, or waits for longer than the writer does.
+
+    `run` is a name that no other sync has.
+    """
+
+    def __init__(self, config: Config, engine: Engine, run: str) -> None:
+        self._config = config
+        self._engine = engine
+        self.run = run
+        self._began = datetime.now(UTC)
+        self._clock = time.monotonic()
+        self._streams: Sequence[Stream] = ()
+        self._tables: Mapping[StreamId, TableName] = {}
+        self._written: dict[StreamId, _Written] = {}
+        self._writer: ReportWriter | None = None
+        self.journal = Journal()
+
+    def begin(
+        self, streams: Sequence[Stream], tables: Mapping[StreamId, TableName], access: AwsAccess, catalog: TableCatalog
+    ) -> None:
+        """Say that the sync has begun, as the options ask for."""
+        self._streams, self._tables = streams, tables
+        self._written = {stream.id: _Written() for stream in streams}
+        if self._config.sync_reports:
+            glue = GlueTableCatalog(access, catalog.governance) if HAS_LINES_TABLES.holds(self._config) else None
+            self._writer = ReportWriter(self._config, access, glue, self._began.date().isoformat(), self.run)
+            self._writer.start(self._line("started", finish_time=None))
+
+    def wait_until_begun(self) -> None:
+        """Wait until it is said that the sync has begun: one that dies from now on is seen to have."""
+        if self._writer is not None:
+            self._writer.wait()
+
+    def observe(self, outcome: BatchOutcome) -> None:
+        """Take note of what became of a batch, on any thread, one batch of a stream at a time."""
+        if isinstance(outcome, BatchCommitted):
+            written = self._written[outcome.batch.stream]
+            written.rows += outcome.rows
+            written.sizes.extend(outcome.sizes)
+            written.partitions = max(written.partitions, outcome.partitions)
+            written.counts = RejectCounts.total([written.counts, outcome.counts])
+
+    def finish(self, progress: Progress, outcome: SyncOutcome, exit_code: int, stages: ActiveStages) -> None:
+        """Write the report of a sync that has ended with this exit code."""
+        if self._writer is not None:
+            self._writer.finish([*self._lines(progress, outcome, exit_code, stages)])
+
+    def fail(self, error: BaseException) -> None:
+        """Write the report of a sync that this error has ended, if there is none yet."""
+        if self._writer is None:
+            return
+        failure = Failure(type(error).__name__, "", "system_error")
+        if isinstance(error, ConnectorError):
+            failure = error.failure
+        self._writer.finish([self._line("failed", **_error(failure), **self._usage())])
+
+    def _lines(
+        self, progress: Progress, outcome: SyncOutcome, exit_code: int, stages: ActiveStages
+    ) -> Iterator[ReportLine]:
+        failures = outcome.failures
+        streams = [self._of_stream(each, failures, exit_code, outcome) for each in progress.streams]
+        failed = sum(line.status == "failed" for line in streams)
+        status: Status = "finished"
+        if exit_code == _TERMINATED:
+            status = "terminated"
+        elif exit_code:
+            status = "failed" if outcome.fatal is not None or failed == len(streams) else "partial"
+        first = outcome.fatal or next(iter(failures.values()), None)
+        merges = [self.journal.of(table).merged for table in self._tables.values()]
+        pending, rewritten = sum(each.pending_bytes for each in merges), sum(each.written_bytes for each in merges)
+        yield self._line(
+            status,
+            **_error(first),
+            **self._usage(),
+            **{name: sum(getattr(line, name) for line in streams) for name in _SUMS},
+            **sizes_of_files([size for written in self._written.values() for size in written.sizes]),
+            streams=len(streams),
+            streams_failed=failed,
+            states_released=progress.states_released,
+            states_held=progress.states_held,
+            stages=tuple(Stage(name, *map(_rounded, spent)) for name, spent in stages.spent().items()),
+            write_amplification=_rounded(rewritten / pending) if pending else None,
+        )
+        yield from streams
+
+    def _of_stream(
+        self, progress: StreamProgress, failures: Mapping[StreamId, Failure], exit_code: int, outcome: SyncOutcome
+    ) -> ReportLine:
+        stream = next(each for each in self._streams if each.id == progress.stream)
+        table, written = self._tables[stream.id], self._written[stream.id]
+        history = self.journal.of(table)
+        failure, state, merged = failures.get(stream.id), history.state, history.merged
+        status: Status = "finished"
+        if exit_code == _TERMINATED:
+            status = "terminated"
+        elif failure is not None or outcome.fatal is not None:
+            status = "failed"
+        ranked = sorted(written.counts.reasons.items(), key=lambda each: (-each[1], each[0][0] or "", each[0][1]))
+        of_table: dict[str, Any] = {}
+        if state is not None:
+            of_table = {
+                "snapshot_id": state.snapshot,
+                "table_snapshots": state.snapshots,
+                "table_files": state.files,
+                "table_bytes": state.bytes,
+                "table_rows": state.rows,
+                "table_rows_pending": state.pending_rows,
+            }
+        return self._line(
+            status,
+            type="event",
+            **_error(failure),
+            **sizes_of_files(written.sizes),
+            **of_table,
+            database=table.database,
+            table_name=table.table,
+            stream_namespace=stream.id.namespace,
+            stream_name=stream.id.name,
+            sync_mode="append_dedup" if stream.dedup else "overwrite" if stream.overwrites_table else "append",
+            generation_id=stream.generation,
+            rows_received=progress.received,
+            row_count=written.rows,
+            rows_rejected=written.counts.refused,
+            rows_skipped=max(0, progress.received - written.rows - written.counts.refused),
+            values_rejected=written.counts.values,
+            rows_merged=merged.rows,
+            rows_deduplicated=merged.replaced,
+            rows_deleted=merged.deleted,
+            bytes_received=progress.received_bytes,
+            bytes_written=sum(written.sizes),
+            files=len(written.sizes),
+            partitions=_rounded(written.partitions) if written.sizes else None,
+            new_columns=_columns({name: history.columns[name] for name in history.new_columns}),
+            promoted_columns=_columns(history.promoted_columns),
+            redirected_columns=_columns(history.redirected),
+            rejects=tuple(Rejected(column, reason, n) for (column, reason), n in ranked[:_MOST_REASONS]),
+            merges=merged.merges,
+            merge_pending_bytes=merged.pending_bytes,
+            merge_written_bytes=merged.written_bytes,
+            write_amplification=_rounded(merged.written_bytes / merged.pending_bytes) if merged.pending_bytes else None,
+        )
+
+    def _line(self, status: Status, **members: Any) -> ReportLine:
+        seconds = time.monotonic() - self._clock
+        given: dict[str, Any] = {
+            **self._common,
+            "type": "source",
+            "finish_time": timestamp(datetime.now(UTC)),
+            **({} if status == "started" else {"seconds": _rounded(seconds), "duration_mins": int(seconds // 60)}),
+            **members,
+        }
+        return ReportLine(status=status, **given)
+
+    @cached_property
+    def _common(self) -> Mapping[str, Any]:
+        return {
+            "run_id": self.run,
+            "connection_id": connection_id(self._config, self._tables),
+            "sync_id": next((stream.sync_id for stream in self._streams), None),
+            "start_time": timestamp(self._began),
+            "database": self._config.lakeformation_database_name,
+            "table_type": self._config.table_type,
+            "file_format": self._config.format.format_type,
+            "s3_bucket": self._config.bucket_name,
+            "engine": None,
+            "versions": {**{name: found for name in _VERSIONS if (found := _version(name))}, "python": _PYTHON},
+        }
+
+    def _usage(self) -> dict[str, Any]:
+        own, executors = take_usage(), self._engine.usage()
+        calls = type(own).total([own, executors]).calls
+        return {
+            "engine": self._engine.application_id,
+            "cpu_seconds": _rounded(own.cpu_seconds),
+            "executor_cpu_seconds": _rounded(executors.cpu_seconds),
+            "peak_memory_bytes": own.peak_bytes,
+            "executor_peak_memory_bytes": executors.peak_bytes or None,
+            "aws_calls": dict(sorted(calls.items())),
+        }
+
+
+_TERMINATED = 143
+_PYTHON = ".".join(map(str, sys.version_info[:3]))
+
+_SUMS = (
+    "rows_received",
+    "row_count",
+    "rows_rejected",
+    "rows_skipped",
+    "values_rejected",
+    "rows_merged",
+    "rows_deduplicated",
+    "rows_deleted",
+    "bytes_received",
+    "bytes_written",
+    "files",
+    "merges",
+    "merge_pending_bytes",
+    "merge_written_bytes",
+)
+"""What the sync's line has the sum of."""
+
+
+def _error(failure: Failure | None) -> dict[str, str]:
+    if failure is None:
+        return {}
+    message = mask_secrets(failure.message)[:_LONGEST_ERROR]
+    return {"error": message, "error_code": failure.error_class, "error_type": failure.type}
+
+
+def _columns(columns: Mapping[str, str]) -> tuple[Named, ...]:
+    return tuple(Named(name, type_) for name, type_ in columns.items())
+
+
+def _rounded(number: float) -> float:
+    return round(number, 3)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

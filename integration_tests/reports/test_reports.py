@@ -1,0 +1,132 @@
+"""Reports over the real command line: what a sync says of itself is what was sent, acknowledged and stored."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from destination_datalake.reports.report import schema
+from integration_tests.harness.account import Account, allow, deny
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
+from integration_tests.harness.runs.launch import COMMAND
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.table_kinds import TableKind
+from integration_tests.harness.warehouse import INTEGER, STRING, object_schema
+
+ORDERS = object_schema(id=INTEGER, name=STRING)
+
+
+def lines_of(lake: Lake, name: str = "report.jsonl") -> list[dict[str, Any]]:
+    """Every line of every report in the lake, in the order of their keys."""
+    keys = [key for key in lake.objects() if key.startswith("lake/_reports/") and key.endswith(f"/{name}")]
+    contents = [lake.s3.get_object(Bucket=lake.bucket, Key=key)["Body"].read() for key in keys]
+    return [json.loads(line) for content in contents for line in content.splitlines()]
+
+
+def test_a_report_tells_what_was_sent_rejected_and_stored(
+    platform: Platform, lake: Lake, table_kind: TableKind
+) -> None:
+    catalog = configured_catalog(configured_stream("orders", ORDERS), configured_stream("users", ORDERS))
+    sent = [record("orders", {"id": 1, "name": "a"}), record("orders", {"id": "x", "name": "b"}), state("orders", 1)]
+    sent += [record("users", {"id": n}) for n in range(10)]
+
+    run = platform.write(lake.config(**table_kind.options), catalog, [*sent, *completed("orders", "users")])
+
+    assert run.exit_code == 0, run.report()
+    sync, *streams = lines_of(lake)
+    for line in (sync, *streams):
+        jsonschema.validate(line, schema())
+    assert (sync["type"], sync["status"], sync["rows_received"], sync["states_released"]) == (
+        "source",
+        "finished",
+        12,
+        1,
+    )
+    assert {line["stream_name"]: (line["rows_received"], line["row_count"]) for line in streams} == {
+        "orders": (2, 2),
+        "users": (10, 10),
+    }
+    assert streams[0]["rejects"] == [{"column_name": "id", "reason": "DESTINATION_SERIALIZATION_ERROR", "count": 1}]
+    for line in streams:
+        files = lake.data_files(line["database"], line["table_name"])
+        assert (line["files"], line["bytes_written"]) == (len(files), sum(files.values()))
+        assert line["row_count"] == lake.read(line["database"], line["table_name"]).num_rows
+    assert sync["aws_calls"]["s3.PutObject"] > 1
+    assert sync["executor_cpu_seconds"] > 0 < sync["cpu_seconds"]
+    [started] = lines_of(lake, "_started.json")
+    assert (started["run_id"], started["status"]) == (sync["run_id"], "started")
+
+
+def history(lake: Lake, folder: Path) -> list[dict[str, Any]]:
+    """What the console script prints."""
+    config = folder / "config.json"
+    config.write_text(json.dumps(lake.config()))
+    done = subprocess.run([COMMAND, "history", "--config", config, "--json"], capture_output=True, check=True)
+    runs: list[dict[str, Any]] = json.loads(done.stdout)
+    return runs
+
+
+def test_a_sync_that_is_killed_has_died(platform: Platform, lake: Lake, tmp_path: Path) -> None:
+    with platform.start(lake.config(), configured_catalog(configured_stream("orders", ORDERS))) as running:
+        running.send([record("orders", {"id": 1}), state("orders", 1)])
+        running.wait_for_log("records received")
+        running.kill()
+
+    [started] = lines_of(lake, "_started.json")
+    assert started["status"] == "started"
+    assert lines_of(lake) == []
+    platform.write(lake.config(), configured_catalog(configured_stream("orders", ORDERS)), completed("orders"))
+    assert [run["status"] for run in history(lake, tmp_path)] == ["finished", "died"]
+
+
+def test_a_sync_that_is_terminated_says_so_with_what_it_has_committed(platform: Platform, lake: Lake) -> None:
+    catalog = configured_catalog(configured_stream("orders", ORDERS))
+    with platform.start(lake.config(flush_interval_seconds=1), catalog) as running:
+        running.send([record("orders", {"id": 1}), state("orders", 1)])
+        running.wait_for_state()
+        run = running.terminate()
+
+    assert run.exit_code == 143
+    sync, stream = lines_of(lake)
+    assert (sync["status"], stream["status"], stream["row_count"]) == ("terminated", "terminated", 1)
+
+
+def test_a_stream_that_fails_makes_a_sync_partial_and_its_records_skipped(platform: Platform, lake: Lake) -> None:
+    catalog = configured_catalog(configured_stream("orders", ORDERS), configured_stream("users", ORDERS))
+    lines = [record("orders", {"id": "x"}), record("users", {"id": 1}), *completed("orders", "users")]
+
+    run = platform.write(lake.config(rejects={"max_count": 0}), catalog, lines)
+
+    assert run.exit_code == 1
+    sync, orders, users = lines_of(lake)
+    assert (sync["status"], orders["status"], users["status"]) == ("partial", "failed", "finished")
+    assert (orders["rows_received"], orders["row_count"], orders["rows_skipped"]) == (1, 0, 1)
+    assert (sync["rows_received"], sync["row_count"], sync["rows_skipped"]) == (2, 1, 1)
+    assert orders["error_code"] == "invalid_settings"
+    assert "max_count" in orders["error"]
+
+
+def test_a_user_who_may_not_write_reports_loses_nothing_else(platform: Platform, lake: Lake) -> None:
+    reports = f"arn:aws:s3:::{lake.bucket}/lake/_reports/*"
+    user = Account(lake.endpoint_url).user(allow("*"), deny("s3:PutObject", resource=reports))
+    catalog = configured_catalog(configured_stream("orders", ORDERS))
+    sent = [record("orders", {"id": 1}), state("orders", 1), *completed("orders")]
+
+    run = platform.write(lake.config(credentials=user.credentials), catalog, sent)
+
+    assert (run.exit_code, len(run.states), run.errors) == (0, 1, [])
+    assert sum("The report of this sync" in line for line in run.logs) == 1
+    assert lines_of(lake) == lines_of(lake, "_started.json") == []
+
+
+def test_without_the_option_there_is_none(platform: Platform, lake: Lake) -> None:
+    run = platform.write(lake.config(sync_reports=False), configured_catalog(configured_stream("orders", ORDERS)), [])
+
+    assert not [key for key in lake.objects() if "_reports" in key], run.report()
+
+
+def completed(*streams: str) -> list[bytes]:
+    return [status(stream, "COMPLETE") for stream in streams]

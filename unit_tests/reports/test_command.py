@@ -1,0 +1,99 @@
+"""The commands that read reports: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from destination_datalake.cli import _PLAIN
+from destination_datalake.config.options import Config, aws_access
+from destination_datalake.reports.command import run_health, run_history
+from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.config.examples import options
+from unit_tests.reports.lines import a_line, a_stream
+from unit_tests.reports.test_reading import report, write
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+def config(cloud: Cloud, tmp_path: Path) -> str:
+    path = tmp_path / "config.json"
+    keys = {
+        "credentials_title": "IAM User",
+        "aws_access_key_id": "AKIAIOSFODNN7EXAMPLE",
+        "aws_secret_access_key": "not-a-secret",
+    }
+    given = options(bucket_name=BUCKET, bucket_prefix="lake", region="us-east-1", credentials=keys)
+    assert aws_access(Config.parse(given)) == cloud.access, "so that both have the same clients"
+    path.write_text(json.dumps(given))
+    return str(path)
+
+
+def test_history_shows_the_newest_first(cloud: Cloud, config: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    report(cloud, "one", NOW - timedelta(hours=3))
+    report(cloud, "two", NOW - timedelta(hours=1), status="failed", error="[red]No\x1b[2J access.")
+
+    assert run_history(["--config", config]) == 0
+
+    lines = capfdbinary.readouterr().out.decode().splitlines()
+    rows = [line for line in lines if line.strip()[:1].isdigit()]
+    assert [row.split()[2] for row in rows] == ["failed", "finished"]
+    assert rows[0].endswith(r"[red]No\x1b[2J access.")
+
+
+def test_history_as_json_has_the_lines(cloud: Cloud, config: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    report(cloud, "one", NOW)
+
+    assert run_history(["--config", config, "--json", "--stream", "orders"]) == 0
+
+    [run] = json.loads(capfdbinary.readouterr().out)
+    assert (run["run_id"], run["status"], run["of_streams"][0]["stream_name"]) == ("one", "finished", "orders")
+
+
+@pytest.mark.parametrize(("status", "code"), [("finished", 0), ("failed", 1)])
+def test_health_fails_if_a_table_is_unhealthy(
+    cloud: Cloud, config: str, capfdbinary: pytest.CaptureFixture[bytes], status: str, code: int
+) -> None:
+    write(cloud, "report.jsonl", a_line("one", NOW, status=status), a_stream("orders", "one", NOW, status=status))
+
+    assert run_health(["--config", config]) == code
+    assert run_health(["--config", config, "--json"]) == code
+
+    *_, line = capfdbinary.readouterr().out.decode().splitlines()
+    [table] = json.loads(line)
+    assert (table["table"], bool(table["findings"])) == ("landing.orders", bool(code))
+
+
+@pytest.mark.parametrize("command", [run_history, run_health])
+def test_a_lake_without_reports_is_said_to_have_none(
+    config: str, capfdbinary: pytest.CaptureFixture[bytes], command: object
+) -> None:
+    assert callable(command)
+    assert command(["--config", config]) == 0
+
+    assert b"There are no reports" in capfdbinary.readouterr().err
+
+
+def test_a_bucket_that_cannot_be_read_is_an_error(
+    cloud: Cloud, config: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    with cloud.refusing("ListObjectsV2"):
+        assert run_health(["--config", config]) == 1
+
+    assert b"s3:ListBucket" in capfdbinary.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "many"])
+def test_a_number_that_is_none_is_a_usage_error(config: str, number: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run_history(["--config", config, "--days", number])
+
+
+@pytest.mark.parametrize(("module", "function"), _PLAIN.values(), ids=_PLAIN)
+def test_every_plain_command_exists(module: str, function: str) -> None:
+    assert callable(getattr(import_module(f"destination_datalake.{module}"), function))
