@@ -123,6 +123,7 @@ def plan_of(history: History, state: TableFacts | None, found: Mapping[str, Sequ
         refresh, since = [], emptied - 1
     kept = {sync.name: _since(sync, since) if sync not in refresh else sync for sync in syncs}
     kept = {name: sync for name, sync in kept.items() if sync in refresh or sync.happened_after(since)}
+    _order_beginnings([*kept.values()])
     gone = [name for name in history.gone if _is_missing(name, kept, bool(refresh), {sync.name for sync in syncs})]
     if gone:
         notes.append(
@@ -225,6 +226,23 @@ def _is_missing(lines: str, kept: Mapping[str, _Sync], has_refresh: bool, syncs:
     """
     sync, batch, *_ = lines.rpartition("/")[2].split("-")
     return int(batch) in kept[sync].times if sync in kept else not has_refresh and sync not in syncs
+
+
+def _order_beginnings(syncs: Sequence[_Sync]) -> None:
+    """Let syncs that began at about the same time as a refresh begin before it, as one that is published shows.
+
+    The index has when a sync had prepared the table, and not the order in which two have done so. A sync that prepares
+    it while a refresh is pending takes its rows over, and then that one is not published.
+    """
+    for refresh in syncs:
+        if not refresh.stream.overwrites_table or refresh.published is None:
+            continue
+        for sync in syncs:
+            same = sync.stream.overwrite_generation is not None and (
+                sync.stream.overwrite_generation == refresh.stream.overwrite_generation
+            )
+            if sync is not refresh and not same and refresh.started <= sync.started < refresh.published:
+                sync.started = refresh.started - 1
 
 
 def _since(sync: _Sync, since: int) -> _Sync:

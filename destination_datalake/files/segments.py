@@ -11,13 +11,11 @@ from gzip import BadGzipFile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
-import numpy as np
-import pyarrow as pa
-
 from destination_datalake.aws.objects import body_errors, get, gunzipped
 from destination_datalake.errors import ConnectorError, Failure
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
     from pyroaring import BitMap
 
@@ -54,7 +52,9 @@ class Window(NamedTuple):
 
     def contains(self, times: Any) -> NDArray[np.bool_]:
         """Tell which of the times, an Arrow array of microseconds without nulls, are within."""
-        microseconds = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        import numpy as np
+
+        microseconds = times.cast("int64").to_numpy(zero_copy_only=False)
         within = np.ones(len(microseconds), np.bool_)
         if self.since is not None:
             within &= microseconds >= self.since
@@ -193,6 +193,7 @@ def _archived(source: ArchivedLines, access: AwsAccess) -> Iterator[Content]:
 
     Raises as `_downloaded`.
     """
+    import numpy as np
     from botocore.exceptions import ClientError
 
     from destination_datalake.protocol.frames import Frame, line_bounds

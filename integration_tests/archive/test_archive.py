@@ -161,7 +161,7 @@ def test_objects_say_whose_they_are_and_the_index_has_those_of_each_committed_ba
                 assert each["first_id"] == of_raw_ids[json.loads(lines[0])["record"]["data"]["id"]]
                 said = {name.replace("_", "-"): str(value) for name, value in (begin | each).items()}
                 metadata = lake.s3.head_object(Bucket=lake.bucket, Key=key)["Metadata"]
-                assert metadata == {name: value for name, value in said.items() if name not in ("name", "found_empty")}
+                assert metadata == {name: value for name, value in said.items() if name not in ("name", "found-empty")}
     assert found == {}
 
 
