@@ -90,7 +90,12 @@ def test_whatever_has_happened_a_replayed_table_equals_the_table(
     replaced = replays.run(config, "--stream", "orders", "--replace")
     assert replaced.exit_code == 0, (said, replaced)
     assert difference(before, whole(lake, "orders")) == [], (said, replaced)
-    assert {name for _, name in lake.tables()} <= {"orders", "orders__replay", "airbyte_rejects", "airbyte_sync_reports"}
+    assert {name for _, name in lake.tables()} <= {
+        "orders",
+        "orders__replay",
+        "airbyte_rejects",
+        "airbyte_sync_reports",
+    }
 
 
 HOUR = 3_600_000

@@ -119,7 +119,7 @@ class Lake:
         return _types([*entry["StorageDescriptor"]["Columns"], *entry.get("PartitionKeys", [])])
 
     def tables(self) -> list[tuple[str, str]]:
-        """Return (database, table) of every table in this lake's bucket, sorted."""
+        """Return (database, table) of every table in this lake's bucket but that of reports, sorted."""
         found = []
         for databases in self.glue.get_paginator("get_databases").paginate():
             for database in databases["DatabaseList"]:
@@ -131,6 +131,7 @@ class Lake:
                         (database["Name"], table["Name"])
                         for table in tables["TableList"]
                         if self._is_ours(table["StorageDescriptor"].get("Location", ""))
+                        and table["Name"] != "airbyte_sync_reports"
                     ]
         return sorted(found)
 
@@ -174,9 +175,19 @@ class Lake:
     # What lies in the bucket
 
     def objects(self, prefix: str = "") -> dict[str, int]:
-        """Return the sizes in bytes, by key, of every object under the prefix, visible to readers or not."""
+        """Return the sizes in bytes, by key, of every object under the prefix, visible to readers or not.
+
+        Reports of syncs are in `reports` alone.
+        """
+        return {key: size for key, size in self._objects(prefix) if "/_reports/" not in key}
+
+    def reports(self) -> dict[str, int]:
+        """Return the sizes in bytes, by key, of the objects of reports."""
+        return {key: size for key, size in self._objects("") if "/_reports/" in key}
+
+    def _objects(self, prefix: str) -> Iterator[tuple[str, int]]:
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
-        return {item["Key"]: item["Size"] for page in pages for item in page.get("Contents", [])}
+        return ((item["Key"], item["Size"]) for page in pages for item in page.get("Contents", []))
 
     def unfinished_uploads(self) -> list[str]:
         """Return the keys of multipart uploads that were neither completed nor aborted."""

@@ -21,7 +21,7 @@ ORDERS = object_schema(id=INTEGER, name=STRING)
 
 def lines_of(lake: Lake, name: str = "report.jsonl") -> list[dict[str, Any]]:
     """Every line of every report in the lake, in the order of their keys."""
-    keys = [key for key in lake.objects() if key.startswith("lake/_reports/") and key.endswith(f"/{name}")]
+    keys = [key for key in lake.reports() if key.endswith(f"/{name}")]
     contents = [lake.s3.get_object(Bucket=lake.bucket, Key=key)["Body"].read() for key in keys]
     return [json.loads(line) for content in contents for line in content.splitlines()]
 
@@ -125,7 +125,7 @@ def test_a_user_who_may_not_write_reports_loses_nothing_else(platform: Platform,
 def test_without_the_option_there_is_none(platform: Platform, lake: Lake) -> None:
     run = platform.write(lake.config(sync_reports=False), configured_catalog(configured_stream("orders", ORDERS)), [])
 
-    assert not [key for key in lake.objects() if "_reports" in key], run.report()
+    assert lake.reports() == {}, run.report()
 
 
 def completed(*streams: str) -> list[bytes]:

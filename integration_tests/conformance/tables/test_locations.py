@@ -70,7 +70,8 @@ def test_a_table_elsewhere_is_written_to_where_it_lies_if_that_is_wanted(warehou
 
     assert warehouse.ids("orders") == [4]
     assert location(warehouse).startswith(f"s3://{warehouse.lake.bucket}/{PREFIX}/")
-    assert "Contents" not in warehouse.lake.s3.list_objects_v2(Bucket=other)
+    written = warehouse.lake.s3.list_objects_v2(Bucket=other)["Contents"]
+    assert all(each["Key"].startswith(f"{PREFIX}/_reports/") for each in written)
 
 
 def test_a_stream_that_would_take_the_table_of_rejects_is_refused_before_anything_is_read(
