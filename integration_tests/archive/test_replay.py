@@ -65,7 +65,7 @@ def whole(lake: Lake, table: str) -> pa.Table:
     return lake.read(lake.database, table)
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("seed", range(200))
 def test_whatever_has_happened_a_replayed_table_equals_the_table(
     lake: Lake, launch: WarmLaunch, tmp_path: Path, seed: int
@@ -134,7 +134,7 @@ def with_id(rows: pa.Table, id_: int, emitted_at: int) -> pa.Table:
     return pa.Table.from_pylist([changed], rows.schema)
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("seed", range(30))
 def test_syncs_that_overlap_are_lived_through_as_they_were(
     lake: Lake, platform: Platform, replays: Replays, seed: int
