@@ -343,7 +343,7 @@ class Replayer:
         if state.rows is not None:
             return state.rows
         tasks = find_tasks(state.sources, frozenset(), _COUNTS, self._source.catalog.access_of(name))
-        return sum(each.rows for each in results_of(self._engine().run(find, tasks)))
+        return sum(each.rows for each in results_of(self._engine().run(find, tasks))) if tasks else 0
 
     def _require_all_rows(self, state: TableState, made: TableState | None, *, incomplete: bool) -> None:
         if incomplete or made is None:

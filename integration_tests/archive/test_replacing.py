@@ -252,6 +252,17 @@ def test_another_window_is_another_table_s(warehouse: Warehouse, replays: Replay
     assert warehouse.ids("orders__replay") == [0, 1]
 
 
+def test_a_table_without_rows_is_replaced(warehouse: Warehouse, replays: Replays) -> None:
+    synced(warehouse, 1)
+    emptied = configured_stream("orders", SCHEMA, generation=1, minimum=1, sync_id=2)
+    warehouse.sync([emptied], [COMPLETE], **ARCHIVE)
+
+    replaced = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--replace")
+
+    assert replaced.exit_code == 0, replaced
+    assert warehouse.ids("orders") == []
+
+
 def test_a_dry_run_changes_nothing(warehouse: Warehouse, replays: Replays) -> None:
     synced(warehouse)
     before = warehouse.lake.objects()
