@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient
     from mypy_boto3_lakeformation import LakeFormationClient
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sns import SNSClient
     from mypy_boto3_sts import STSClient
 
-Service = Literal["s3", "glue", "lakeformation", "sts", "s3tables"]
+Service = Literal["s3", "glue", "lakeformation", "sts", "sns", "s3tables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,8 @@ class AwsAccess:
     def client(self, service: Literal["lakeformation"]) -> LakeFormationClient: ...
     @overload
     def client(self, service: Literal["sts"]) -> STSClient: ...
+    @overload
+    def client(self, service: Literal["sns"]) -> SNSClient: ...
     @overload
     def client(self, service: Literal["s3tables"]) -> BaseClient: ...
     def client(self, service: Service) -> Any:

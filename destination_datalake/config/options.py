@@ -25,6 +25,7 @@ from destination_datalake.config.catalog import (
     contradictory_catalog,
 )
 from destination_datalake.config.governance import LakeFormationOptions, contradictory_governance
+from destination_datalake.config.observers import LineageOptions, NotifyOptions
 from destination_datalake.config.parsing import (
     UnknownOption,
     contradictions,
@@ -355,6 +356,16 @@ class Config(Options):
             title="Reports of Syncs",
         ),
     ] = True
+    notify: Annotated[
+        NotifyOptions,
+        Expects("an object with sns_topic_arn and after"),
+        Form("Who is told of syncs that fail, and when."),
+    ] = Field(default_factory=NotifyOptions)
+    lineage: Annotated[
+        LineageOptions,
+        Expects("an object with endpoint and api_key"),
+        Form("Where events of lineage (OpenLineage) go."),
+    ] = Field(default_factory=LineageOptions)
     rejects: Annotated[
         RejectOptions,
         Expects("an object with max_ratio and max_count"),
@@ -507,6 +518,8 @@ class Config(Options):
             conf.append(self.spark.token.get_secret_value())
         if isinstance(self.catalog, RestCatalogOptions):
             conf += self.catalog.secrets
+        if self.lineage.api_key is not None:
+            conf.append(self.lineage.api_key.get_secret_value())
         match self.credentials:
             case IamUser() as user:
                 keys = [user.aws_access_key_id.get_secret_value(), user.aws_secret_access_key.get_secret_value()]

@@ -216,6 +216,7 @@ HAS_LINES_TABLES = When(
 REPORTS = When(
     "`sync_reports`, and the same catalogs", lambda config: config.sync_reports and HAS_LINES_TABLES.holds(config)
 )
+NOTIFIED = When("`notify.sns_topic_arn`", lambda config: config.notify.sns_topic_arn is not None)
 S3_TABLES = When("`catalog.type` s3_tables", lambda config: config.catalog.type == "s3_tables")
 TABLE_BUCKET = When("tables in a table bucket", lambda config: config.catalog.limits.assigns_locations)
 LENT = When(
@@ -418,6 +419,11 @@ CAPABILITIES: Sequence[Capability] = (
             Permission("glue:BatchCreatePartition", Need.SYNC, "a day whose reports are not in it", REPORTS),
         ),
         lambda scope: scope.tables([scope.database], REPORTS_TABLE),
+    ),
+    Capability(
+        "Topic",
+        (Permission("sns:Publish", Need.SYNC, "notices of failed syncs", NOTIFIED),),
+        lambda scope: [topic] if (topic := scope.config.notify.sns_topic_arn) is not None else [],
     ),
     Capability(
         "CheckedTables",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.objects import put
@@ -109,3 +109,30 @@ class ReportWriter:
 
 
 _DESCRIPTION = "What each sync of destination-datalake did: a row for the sync, and one for each stream"
+
+
+_NOT_SENT = "The %s of this sync was not sent (%s). The sync itself is not affected."
+
+
+def within(seconds: float, tasks: Mapping[str, Callable[[], None]]) -> None:
+    """Run each of the tasks, by what they are for, on a thread of its own; return after so many seconds at most.
+
+    What one raises, and that there was no time for it, is a warning.
+    """
+    deadline = time.monotonic() + seconds
+
+    def attempt(what: str, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:
+            _logger.warning(_NOT_SENT, what, f"{type(error).__name__}: {error}")
+
+    threads = {
+        what: threading.Thread(target=attempt, args=(what, act), name=what, daemon=True) for what, act in tasks.items()
+    }
+    for thread in threads.values():
+        thread.start()
+    for what, thread in threads.items():
+        thread.join(max(0.0, deadline - time.monotonic()))
+        if thread.is_alive():
+            _logger.warning(_NOT_SENT, what, f"not within {seconds:.0f} s")

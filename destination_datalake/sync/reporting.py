@@ -5,18 +5,22 @@ from __future__ import annotations
 import sys
 import time
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from destination_datalake.aws.access import catalog_id
 from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.aws.usage import take_usage
+from destination_datalake.config.tables import REPORTS_FOLDER
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.iam_policy.rules import HAS_LINES_TABLES
 from destination_datalake.rejects.ledger import RejectCounts
+from destination_datalake.reports.lineage import emit
+from destination_datalake.reports.notice import notify
 from destination_datalake.reports.report import (
     Named,
     Rejected,
@@ -27,7 +31,7 @@ from destination_datalake.reports.report import (
     sizes_of_files,
     timestamp,
 )
-from destination_datalake.reports.writing import ReportWriter
+from destination_datalake.reports.writing import ReportWriter, within
 from destination_datalake.sync.outcome import BatchCommitted, BatchOutcome, SyncOutcome
 from destination_datalake.sync.progress import Progress, StreamProgress
 from destination_datalake.tables.glue.catalog import GlueTableCatalog
@@ -76,13 +80,14 @@ class Reporting:
         self._tables: Mapping[StreamId, TableName] = {}
         self._written: dict[StreamId, _Written] = {}
         self._writer: ReportWriter | None = None
+        self._access: AwsAccess | None = None
         self.journal = Journal()
 
     def begin(
         self, streams: Sequence[Stream], tables: Mapping[StreamId, TableName], access: AwsAccess, catalog: TableCatalog
     ) -> None:
         """Say that the sync has begun, as the options ask for."""
-        self._streams, self._tables = streams, tables
+        self._streams, self._tables, self._access = streams, tables, access
         self._written = {stream.id: _Written() for stream in streams}
         if self._config.sync_reports:
             glue = GlueTableCatalog(access, catalog.governance) if HAS_LINES_TABLES.holds(self._config) else None
@@ -104,18 +109,37 @@ class Reporting:
             written.counts = RejectCounts.total([written.counts, outcome.counts])
 
     def finish(self, progress: Progress, outcome: SyncOutcome, exit_code: int, stages: ActiveStages) -> None:
-        """Write the report of a sync that has ended with this exit code."""
+        """Write the report of a sync that has ended with this exit code, and tell those who want to know."""
+        lines = [*self._lines(progress, outcome, exit_code, stages)]
         if self._writer is not None:
-            self._writer.finish([*self._lines(progress, outcome, exit_code, stages)])
+            self._writer.finish(lines)
+        self._tell(lines)
 
     def fail(self, error: BaseException) -> None:
         """Write the report of a sync that this error has ended, if there is none yet."""
-        if self._writer is None:
+        if self._access is None:
             return
         failure = Failure(type(error).__name__, "", "system_error")
         if isinstance(error, ConnectorError):
             failure = error.failure
-        self._writer.finish([self._line("failed", **_error(failure), **self._usage())])
+        lines = [self._line("failed", **_error(failure), **self._usage())]
+        if self._writer is not None:
+            self._writer.finish(lines)
+        self._tell(lines)
+
+    def _tell(self, lines: Sequence[ReportLine]) -> None:
+        """Publish the notice and emit the lineage that the options ask for, once, each as far as there is time."""
+        access, config, self._access = self._access, self._config, None
+        if access is None:
+            return
+        tasks: dict[str, Callable[[], None]] = {}
+        if config.notify.sns_topic_arn is not None:
+            tasks["notice"] = lambda: notify(config, access, config.uri(REPORTS_FOLDER), lines)
+        if config.lineage.endpoint is not None:
+            columns = {str(table): self.journal.of(table).columns for table in self._tables.values()}
+            tasks["lineage"] = lambda: emit(config, _account(config, access), lines, columns)
+        seconds = _SECONDS_TERMINATED if lines[0].status == "terminated" else _SECONDS
+        within(seconds, tasks)
 
     def _lines(
         self, progress: Progress, outcome: SyncOutcome, exit_code: int, stages: ActiveStages
@@ -242,6 +266,9 @@ class Reporting:
         }
 
 
+_SECONDS, _SECONDS_TERMINATED = 10.0, 2.0
+"""How long the end of a sync waits for notices and lineage. After SIGTERM the platform does not wait."""
+
 _TERMINATED = 143
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
 
@@ -262,6 +289,11 @@ _SUMS = (
     "merge_written_bytes",
 )
 """What the sync's line has the sum of."""
+
+
+def _account(config: Config, access: AwsAccess) -> str:
+    """Return the id of the Data Catalog. Raises what STS raises if no option tells it."""
+    return config.glue_catalog_id or config.aws_account_id or catalog_id(access)
 
 
 def _error(failure: Failure | None) -> dict[str, str]:

@@ -122,6 +122,21 @@ def test_a_user_who_may_not_write_reports_loses_nothing_else(platform: Platform,
     assert lines_of(lake) == lines_of(lake, "_started.json") == []
 
 
+def test_lineage_and_a_topic_that_is_not_there_come_after_the_states(
+    platform: Platform, lake: Lake, tmp_path: Path
+) -> None:
+    topic, events = "arn:aws:sns:us-east-1:123456789012:nobody", tmp_path / "lineage.jsonl"
+    options = lake.config(lineage={"endpoint": str(events)}, notify={"sns_topic_arn": topic}, rejects={"max_count": 0})
+    catalog = configured_catalog(configured_stream("orders", ORDERS), configured_stream("users", ORDERS))
+    sent = [record("orders", {"id": "x"}), record("users", {"id": 1}), state("users", 1), *completed("orders", "users")]
+
+    run = platform.write(options, catalog, sent)
+
+    assert (run.exit_code, len(run.states)) == (1, 1)
+    assert [json.loads(line)["eventType"] for line in events.read_text().splitlines()] == ["START", "FAIL"]
+    assert sum("The notice of this sync was not sent" in line for line in run.logs) == 1
+
+
 def test_without_the_option_there_is_none(platform: Platform, lake: Lake) -> None:
     run = platform.write(lake.config(sync_reports=False), configured_catalog(configured_stream("orders", ORDERS)), [])
 

@@ -202,6 +202,7 @@ def test_the_spec_is_a_valid_schema_with_its_secrets_marked() -> None:
     assert find_secret_marking_errors(CONNECTION) == []
     secret = {path for path, option in every_option() if option.get("airbyte_secret")}
     assert {path.rpartition(".")[2] for path in secret} == {
+        "api_key",
         "aws_access_key_id",
         "aws_secret_access_key",
         "client_secret",

@@ -10,7 +10,7 @@ import pytest
 
 from destination_datalake.config.options import Config
 from destination_datalake.reports import writing
-from destination_datalake.reports.writing import ReportWriter
+from destination_datalake.reports.writing import ReportWriter, within
 from unit_tests.cloud import BUCKET, Cloud, before, during, ungoverned
 from unit_tests.config.examples import options
 from unit_tests.reports.lines import a_line, a_stream
@@ -114,3 +114,22 @@ def test_an_s3_that_does_not_answer_is_not_waited_for(
         answer.set()
 
     assert "was not written within" in caplog.text
+
+
+def test_what_is_told_to_others_may_fail_or_take_too_long(caplog: pytest.LogCaptureFixture) -> None:
+    answer, done = threading.Event(), threading.Event()
+
+    def fail() -> None:
+        raise ConnectionError("refused")
+
+    def hang() -> None:
+        answer.wait()
+
+    within(0.2, {"lineage": fail, "notice": hang, "other": done.set})
+    answer.set()
+
+    assert done.is_set()
+    assert sorted(caplog.messages) == [
+        "The lineage of this sync was not sent (ConnectionError: refused). The sync itself is not affected.",
+        "The notice of this sync was not sent (not within 0 s). The sync itself is not affected.",
+    ]

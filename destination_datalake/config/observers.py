@@ -1,0 +1,47 @@
+"""Options about those who are told of syncs: notices by Amazon SNS, and lineage by OpenLineage."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, SecretStr
+
+from destination_datalake.config.base import Expects, Form, Options
+
+
+class NotifyOptions(Options):
+    """Who is told of syncs that fail, and when."""
+
+    sns_topic_arn: Annotated[
+        str | None,
+        Field(pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}(\.fifo)?$"),
+        Expects("the ARN of an SNS topic, such as arn:aws:sns:eu-west-1:123456789012:syncs"),
+        Form(
+            "The SNS topic that is told of failures, and of the first good sync after them. Empty for no notices.",
+            title="SNS Topic ARN",
+            examples=("arn:aws:sns:eu-west-1:123456789012:syncs",),
+        ),
+    ] = None
+    after: Annotated[
+        list[Annotated[int, Field(ge=1, le=1000)]],
+        Expects("a list of whole numbers from 1 to 1000"),
+        Form("After how many failures in a row there is a notice.", title="After Failures"),
+    ] = Field(default_factory=lambda: [1, 5, 20])
+
+
+class LineageOptions(Options):
+    """Where events of lineage go."""
+
+    endpoint: Annotated[
+        str | None,
+        Field(pattern=r"^(https?://[^\s?#]+|/[^\x00-\x1f]+)$"),
+        Expects("the address of a server such as http://marquez:5000, or the absolute path of a file"),
+        Form(
+            "Where OpenLineage events are sent to, or the file that they are appended to. Leave empty for none.",
+            examples=("http://marquez:5000", "/data/lineage.jsonl"),
+        ),
+    ] = None
+    api_key: Annotated[
+        SecretStr | None,
+        Form("The key that the server asks for, as a bearer token.", title="API Key"),
+    ] = None

@@ -1,0 +1,121 @@
+"""Lineage by OpenLineage: that a sync began, and how it ended, from each stream to its table.
+
+Names are those of OpenLineage's naming rules (https://openlineage.io/docs/spec/naming): of Glue's tables
+`arn:aws:glue:{region}:{account}` and `table/{database}/{table}`. Its library is imported when there is an endpoint:
+that takes half a second.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from openlineage.client.event_v2 import OutputDataset, RunEvent
+
+    from destination_datalake.config.options import Config
+    from destination_datalake.reports.report import ReportLine
+
+PRODUCER = "https://github.com/destination-datalake"
+_TIMEOUT = 5.0
+
+Columns = Mapping[str, Mapping[str, str]]
+"""The types of columns by name, by the table's name."""
+
+
+def emit(config: Config, account: str, lines: Sequence[ReportLine], columns: Columns) -> None:
+    """Send the events of a report. Raises what the transport raises; nothing is tried again.
+
+    `account` is the id of the Data Catalog.
+    """
+    from openlineage.client import OpenLineageClient
+    from openlineage.client.transport.file import FileConfig, FileTransport
+    from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport
+
+    endpoint, key = config.lineage.endpoint, config.lineage.api_key
+    if endpoint is None:
+        return
+    transport: Any
+    if endpoint.startswith("/"):
+        transport = FileTransport(FileConfig(log_file_path=endpoint, append=True))
+    else:
+        auth: dict[str, Any] = {}
+        if key is not None:
+            auth["auth"] = ApiKeyTokenProvider({"apiKey": key.get_secret_value()})
+        transport = HttpTransport(HttpConfig(url=endpoint, timeout=_TIMEOUT, retry={"total": 0}, **auth))
+    client = OpenLineageClient(transport=transport)
+    for event in events(config, account, lines, columns):
+        client.emit(event)
+
+
+def events(config: Config, account: str, lines: Sequence[ReportLine], columns: Columns) -> list[RunEvent]:
+    """Return the events START and then COMPLETE, FAIL or ABORT."""
+    from openlineage.client.event_v2 import InputDataset, Job, Run, RunEvent, RunState
+    from openlineage.client.facet_v2 import error_message_run, job_type_job, processing_engine_run
+
+    sync, *streams = lines
+    end = {"finished": RunState.COMPLETE, "terminated": RunState.ABORT}.get(sync.status, RunState.FAIL)
+    engine = processing_engine_run.ProcessingEngineRunFacet(
+        version=sync.versions.get("pyspark", "unknown"),
+        name="spark",
+        openlineageAdapterVersion=sync.versions.get("destination-datalake"),
+        producer=PRODUCER,
+    )
+    facets: dict[str, Any] = {"processing_engine": engine}
+    failed = dict(facets)
+    if sync.error:
+        failed["errorMessage"] = error_message_run.ErrorMessageRunFacet(sync.error, "PYTHON", producer=PRODUCER)
+    kind = job_type_job.JobTypeJobFacet("BATCH", "AIRBYTE", "SYNC", producer=PRODUCER)
+    job = Job(f"s3://{config.bucket_name}", f"{config.key() or 'lake'}.{sync.connection_id}", {"jobType": kind})
+    # The same run has the same id, whoever computes it.
+    run = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{PRODUCER}/{sync.run_id}"))
+    inputs = [InputDataset("airbyte", line.stream) for line in streams]
+    outputs = [_output(config, account, line, columns.get(line.table, {})) for line in streams]
+    ended = sync.finish_time or sync.start_time
+    return [
+        RunEvent(
+            eventType=state,
+            eventTime=_iso(when),
+            run=Run(run, of_run),
+            job=job,
+            inputs=inputs,
+            outputs=outputs if state is not RunState.START else [],
+            producer=PRODUCER,
+        )
+        for state, when, of_run in ((RunState.START, sync.start_time, facets), (end, ended, failed))
+    ]
+
+
+def _output(config: Config, account: str, line: ReportLine, columns: Mapping[str, str]) -> OutputDataset:
+    from openlineage.client.event_v2 import OutputDataset
+    from openlineage.client.facet_v2 import (
+        dataset_version_dataset,
+        lifecycle_state_change_dataset,
+        output_statistics_output_dataset,
+        schema_dataset,
+    )
+
+    fields = [schema_dataset.SchemaDatasetFacetFields(name, type_) for name, type_ in columns.items()]
+    facets: dict[str, Any] = {"schema": schema_dataset.SchemaDatasetFacet(fields, producer=PRODUCER)}
+    if line.snapshot_id is not None:
+        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(str(line.snapshot_id), producer=PRODUCER)
+    if line.sync_mode == "overwrite" and line.status == "finished":
+        change = lifecycle_state_change_dataset.LifecycleStateChange.OVERWRITE
+        facets["lifecycleStateChange"] = lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(
+            change, producer=PRODUCER
+        )
+    statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+        line.row_count, line.bytes_written, line.files, producer=PRODUCER
+    )
+    return OutputDataset(
+        f"arn:aws:glue:{config.glue_region or config.region}:{account}",
+        f"table/{line.database}/{line.table_name}",
+        facets=facets,
+        outputFacets={"outputStatistics": statistics},
+    )
+
+
+def _iso(text: str) -> str:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).isoformat().replace("+00:00", "Z")
