@@ -48,21 +48,13 @@ _FEW = 8
 """Use binary search for few keys, fewer than this share of the index, and a radix directory for many."""
 
 
-class Index:
-    """Winners by their keys. Arrays have an element for each row of the index.
-
-    `files` and `positions` say where a winner lies among the pending files; `is_tombstone` whether it deletes its key.
-    """
+class KeySet:
+    """Keys, each of which is a row of the index."""
 
     def __init__(self, table: pa.Table) -> None:
-        """`table` has the columns that `write_index` gives it."""
-        columns: dict[str, Any] = {name: one_array(table.column(name)) for name in table.column_names}
-        self._keys = columns["key"]
-        self._order: list[pa.Array[Any]] = [columns[name] for name in ("cursor", "extracted_at") if name in columns]
-        self._hashes: NDArray[np.uint64] = columns["hash"].to_numpy()
-        self.files: NDArray[np.int32] = columns["file"].to_numpy()
-        self.positions: NDArray[np.int64] = columns["position"].to_numpy()
-        self.is_tombstone: NDArray[np.bool_] = mask(columns["is_tombstone"])
+        """`table` has the columns that `key_table` gives it."""
+        self._keys: pa.Array[Any] = one_array(table.column("key"))
+        self._hashes: NDArray[np.uint64] = one_array(table.column("hash")).to_numpy()
         self._bits = max(1, (2 * len(self) - 1).bit_length())
         self._directory: NDArray[np.int32] | None = None
 
@@ -90,13 +82,6 @@ class Index:
         found[rows] = at.fill_null(-1).to_numpy()
         return found
 
-    def replaces(
-        self, rows: NDArray[np.int64], cursors: pa.Array[Any] | None, extracted_at: pa.Array[Any]
-    ) -> NDArray[np.bool_]:
-        """Return a mask of the rows of the index that are later than stored rows of their keys, one for each."""
-        stored = [extracted_at] if cursors is None else [cursors, extracted_at]
-        return is_as_late([values.take(rows) for values in self._order], stored)
-
     def _candidates(self, hashes: NDArray[np.uint64]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return for each hash where the rows begin and end that may have it."""
         if self._directory is None and len(hashes) * _FEW < len(self):
@@ -118,6 +103,36 @@ class Index:
         if keys.null_count:
             are_equal = pc.or_(are_equal, pc.and_(ours.is_null(), theirs.is_null()))
         return mask(are_equal)
+
+
+class Index(KeySet):
+    """Winners by their keys. Arrays have an element for each row of the index.
+
+    `files` and `positions` say where a winner lies among the pending files; `is_tombstone` whether it deletes its key.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        """`table` has the columns that `index_table` gives it."""
+        super().__init__(table)
+        columns: dict[str, Any] = {name: one_array(table.column(name)) for name in table.column_names}
+        self._order: list[pa.Array[Any]] = [columns[name] for name in ("cursor", "extracted_at") if name in columns]
+        self.files: NDArray[np.int32] = columns["file"].to_numpy()
+        self.positions: NDArray[np.int64] = columns["position"].to_numpy()
+        self.is_tombstone: NDArray[np.bool_] = mask(columns["is_tombstone"])
+
+    def replaces(
+        self, rows: NDArray[np.int64], cursors: pa.Array[Any] | None, extracted_at: pa.Array[Any]
+    ) -> NDArray[np.bool_]:
+        """Return a mask of the rows of the index that are later than stored rows of their keys, one for each."""
+        stored = [extracted_at] if cursors is None else [cursors, extracted_at]
+        return is_as_late([values.take(rows) for values in self._order], stored)
+
+
+def key_table(keys: pa.Array[Any]) -> pa.Table:
+    """Return the rows of an index of canonical keys alone, in their order."""
+    hashes = key_hashes(keys)
+    order = np.argsort(hashes)
+    return pa.table({"key": keys.take(order), "hash": hashes[order]})
 
 
 def index_table(keys: pa.Array[Any], winners: pa.Table) -> pa.Table:
@@ -164,13 +179,20 @@ def _write(table: pa.Table, file: Any) -> int:
 
 
 def open_index(part: IndexPart, access: AwsAccess) -> Index:
+    """Return an index of winners, as `open_keys` does."""
+    index = open_keys(part, access, Index)
+    assert isinstance(index, Index)
+    return index
+
+
+def open_keys(part: IndexPart, access: AwsAccess, kind: type[KeySet] = KeySet) -> KeySet:
     """Return an index, mapped into memory. One in S3 is downloaded once by each process, to a file without a name.
 
     The one that was opened last stays open. Raises OSError if it is gone, ConnectorError if the disk is full, and
     errors of AWS.
     """
     if part.content:
-        return _index(part.content)
+        return kind(_table(part.content))
     if (last := _last_opened.get(part.uri)) is not None:
         return last
     if (path := _local_path(part.uri)) is not None:
@@ -178,17 +200,17 @@ def open_index(part: IndexPart, access: AwsAccess) -> Index:
             content = _mapped(file.fileno())
     else:
         content = _downloads.content(part, access)
-    index = _index(content)
+    index = kind(_table(content))
     _last_opened.clear()
     _last_opened[part.uri] = index
     return index
 
 
-_last_opened: dict[str, Index] = {}
+_last_opened: dict[str, KeySet] = {}
 
 
-def _index(content: bytes | mmap.mmap) -> Index:
-    return Index(pa.ipc.open_file(pa.BufferReader(pa.py_buffer(content))).read_all())
+def _table(content: bytes | mmap.mmap) -> pa.Table:
+    return pa.ipc.open_file(pa.BufferReader(pa.py_buffer(content))).read_all()
 
 
 def _local_path(uri: str) -> Path | None:

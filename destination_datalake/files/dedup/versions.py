@@ -182,7 +182,7 @@ class Candidates:
 
 def key_bounds(winners: pa.Table) -> tuple[KeyBounds, ...]:
     """Return the bounds of each part of the key."""
-    return tuple(_bounds(column) for column in key_columns(winners))
+    return tuple(bounds_of(column) for column in key_columns(winners))
 
 
 def _combined(tables: list[pa.Table]) -> pa.Table:
@@ -197,7 +197,8 @@ def _combined(tables: list[pa.Table]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _bounds(column: pa.Array[Any]) -> KeyBounds:
+def bounds_of(column: pa.Array[Any]) -> KeyBounds:
+    """Return the bounds of values."""
     has_null, has_nan = column.null_count > 0, False
     if pa.types.is_floating(column.type):
         is_nan = pc.is_nan(column)

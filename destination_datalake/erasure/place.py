@@ -1,0 +1,111 @@
+"""Where rows can be, and what is reported of it: the seam between the command and what it erases.
+
+A place is one table, or one folder of objects of a kind. The command asks each to `require`, all of them before
+anything is changed; then has each `erase`, and each `find` again: that second search must find nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.config.options import Config
+    from destination_datalake.erasure.ids import IdsFile
+    from destination_datalake.files.ids import Ids
+    from destination_datalake.tables.catalog import TableCatalog
+    from destination_datalake.tables.context import Jobs
+
+Outcome = Literal["rewritten", "removed", "left"]
+"""What became of an object: another has its other rows, or nothing has any; or it is as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundObject:
+    """An object that has rows of the ids: how many, -1 if that cannot be told (bounds in metadata, versions)."""
+
+    uri: str
+    rows: int
+    note: str = ""
+    """What there is to know of it, as a clause: which tag keeps it, since when it is a noncurrent version."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedObject:
+    """An object that had rows of the ids, and what became of it.
+
+    `new` are the objects that have its other rows. One that is `left` has a `reason`: a clause about the object, with
+    the date at which it ends if one is known. `versions` are older versions of the object that were deleted too.
+    """
+
+    uri: str
+    found: int
+    removed: int
+    outcome: Outcome
+    new: tuple[str, ...] = ()
+    reason: str = ""
+    versions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for: rows with one of the ids in the column, a name or the dotted path of a field.
+
+    `id` names the request, and its folder in the ledger: the same request has the same one when it is run again.
+    With `keep_history`, snapshots of so many days stay.
+    """
+
+    id: str
+    column: str
+    file: IdsFile
+    config: Config
+    access: AwsAccess
+    catalog: TableCatalog
+    jobs: Jobs
+    keep_history: float | None = None
+    drop_tags: bool = False
+    scratch: str = ""
+    """The URI of a folder for indexes of ids, `file:` or `s3:`, which the command deletes at its begin and end."""
+
+    def ids(self, type_: pa.DataType) -> Ids:
+        """Return the ids as values of a column of this type. Raises ConfigError, and errors of AWS."""
+        return self.file.typed(type_, self.column, self.scratch, self.access)
+
+
+@dataclass(slots=True)
+class Figures:
+    """What a place tells of itself besides its objects."""
+
+    snapshots_expired: int = 0
+    objects_read: int = 0
+    """Of how many objects the column was read: bounds and partitions leave out the others."""
+    notes: list[str] = field(default_factory=list)
+    """What was not touched, and why: sentences."""
+
+
+class Place(Protocol):
+    """A table, or a folder of objects of one kind, that may have rows of the ids."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in the report: "Iceberg table shop.orders"."""
+
+    @property
+    def figures(self) -> Figures:
+        """What it tells of itself so far."""
+
+    def require(self) -> None:
+        """Raise ConnectorError if rows cannot be erased here. Changes nothing."""
+
+    def find(self) -> Iterator[FoundObject]:
+        """Yield each object that has rows of the ids, as it is now. Changes nothing; may be called again and again."""
+
+    def erase(self) -> Iterator[ErasedObject]:
+        """Erase them; yield each object that had rows, once no more can go wrong with it.
+
+        Idempotent: it finds out itself what is there, and what an earlier attempt, killed at any point, has done.
+        """
