@@ -86,12 +86,14 @@ class EraseTask:
 class Erased:
     """An object, of which `found` rows or lines were found, and are not in it any more if it `was_written`.
 
-    `is_gone`: it was deleted or replaced meanwhile, and has to be looked at again.
+    `was_removed`: it had no others, and was deleted. `is_gone`: it was deleted or replaced meanwhile by somebody else,
+    and has to be looked at again.
     """
 
     object: StoredObject
     found: int
     was_written: bool = False
+    was_removed: bool = False
     is_gone: bool = False
 
 
@@ -167,20 +169,28 @@ def _lines_erased(
     content = _chained(first, pieces)
     writes = task.write and write and stored.version is None
     output = _Output(stored, s3, is_gzip=is_gzip) if writes else None
-    found = 0
+    found, has_others = 0, False
     with undone_on_failure(*([] if output is None else [output.abort])):
         for lines in _whole_lines(inflated(content) if is_gzip else content):
             left, count = _without(lines, find, keeps_numbers=keeps_numbers)
             found += count
+            has_others |= bool(left.strip())
             if output is not None:
                 output.write(left)
         if output is None:
             return Erased(stored, found)
-        if not found:
+        if not found or not (has_others or keeps_numbers):
             output.abort()
-            return Erased(stored, 0)
+            return _removed(stored, found, s3) if found else Erased(stored, 0)
         output.close()
     return Erased(stored, found, was_written=True)
+
+
+def _removed(stored: StoredObject, found: int, s3: S3Client) -> Erased:
+    """Delete an object that has no other rows, if it is still the one that was read."""
+    address = S3Address.parse(stored.uri)
+    s3.delete_object(Bucket=address.bucket, Key=address.key, IfMatch=stored.etag)
+    return Erased(stored, found, was_written=True, was_removed=True)
 
 
 class _Output:
@@ -316,11 +326,13 @@ def _rejects_erased(group: Sequence[StoredObject], task: EraseTask, s3: S3Client
     firsts = [_lines_erased(each, task, s3, dead.lines_without_text) for each in group]
     found: list[Erased] = []
     for first in firsts:
-        stored = first.object
-        if first.was_written:
-            stored = _listed(stored, s3)
+        if first.was_removed:
+            found.append(first)
+            continue
+        stored = _listed(first.object, s3) if first.was_written else first.object
         last = _lines_erased(stored, task, s3, dead.lines)
-        found.append(Erased(first.object, first.found + last.found, first.was_written or last.was_written))
+        was_written = first.was_written or last.was_written
+        found.append(Erased(first.object, first.found + last.found, was_written, last.was_removed))
     return found
 
 
@@ -416,7 +428,9 @@ class _RowSearch:
         self._steps = re.compile(b'"(' + b"|".join(steps) + b')"', re.IGNORECASE)
 
     def found(self, lines: bytes) -> NDArray[np.bool_]:
-        """Return a mask of lines."""
+        """Return a mask of lines. Raises Unsuitable for what is no JSON."""
+        if lines.lstrip()[:1] != b"{":
+            raise Unsuitable("is neither Parquet nor JSON lines")
         spelled = {step.decode() for step in set(self._steps.findall(lines))}
         columns = dict.fromkeys(each for column in self._columns for each in _spellings(column, spelled))
         if not columns.keys() <= set(self._columns):
@@ -451,6 +465,8 @@ def _parquet_erased(stored: StoredObject, task: EraseTask, s3: S3Client) -> Eras
         found = int(np.count_nonzero(dead))
         if not found or not task.write or stored.version is not None:
             return Erased(stored, found)
+        if dead.all():
+            return _removed(stored, found, s3)
         upload = upload_over(stored, s3)
         with undone_on_failure(upload.abort):
             _write_others(file, content, dead, upload)
@@ -468,12 +484,27 @@ def _dead_rows(file: pq.ParquetFile, content: StoredFile, task: EraseTask) -> ND
         first = 0
         for index in range(file.num_row_groups):
             group = file.metadata.row_group(index)
+            if not _may_have(group, file.schema_arrow, path, column, task.chosen):
+                first += group.num_rows
+                continue
             content.hold(extents(group, [".".join(path)]))
             for batch in file.iter_batches(row_groups=[index], columns=[".".join(path)], use_threads=False):
                 values = _values(batch, path, column)
                 dead[first : first + len(values)] |= chosen_of(values, task.chosen)
                 first += len(values)
     return dead
+
+
+def _may_have(
+    group: pq.RowGroupMetaData, schema: pa.Schema, path: Sequence[str], column: Field, chosen: Chosen
+) -> bool:
+    """Whether a row group may have chosen values: by its statistics, if they are of the table's type."""
+    may_be_in: Callable[[Any, str], bool] | None = getattr(chosen, "may_be_in", None)
+    if may_be_in is None or len(path) > 1:
+        return True
+    stored, wanted = schema.field(path[0]).type, arrow_type(widest(column.type))
+    is_same = stored == wanted or (pa.types.is_integer(stored) and pa.types.is_integer(wanted))
+    return not is_same or may_be_in(group, path[0])
 
 
 def _path_in(schema: pa.Schema, path: Sequence[str]) -> Sequence[str] | None:

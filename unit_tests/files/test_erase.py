@@ -197,6 +197,13 @@ def test_all_rejects_of_a_record_go_whichever_object_they_are_in(cloud: Cloud) -
     assert left_of_rejects(cloud) == [ONE_REASON[2:], [OTHER_REASON[2]]]
 
 
+def test_an_object_without_other_rejects_is_deleted(cloud: Cloud) -> None:
+    put(cloud, "a", gzip.compress(ONE_REASON[0]))
+    put(cloud, "b", gzip.compress(OTHER_REASON[0]))
+    assert counts(run(cloud, "rejects", [stored(cloud, "a"), stored(cloud, "b")])) == [1, 1]
+    assert cloud.objects() == {}
+
+
 @pytest.mark.parametrize("writes", range(1, 5))
 def test_rejects_are_erased_by_whoever_finishes_what_was_interrupted(cloud: Cloud, writes: int) -> None:
     """Of the four writes of two objects, any number is done before the job dies."""
@@ -291,11 +298,27 @@ def test_rows_of_a_parquet_file_are_removed_and_the_rest_of_it_stays(cloud: Clou
     assert (first.column(0).compression, statistics.max) == ("ZSTD", 1)
 
 
-def test_of_a_file_whose_rows_all_go_an_empty_one_is_left(cloud: Cloud) -> None:
-    put(cloud, "a", parquet(TABLE.take([1, 3])))
-    assert counts(run(cloud, "rows", [stored(cloud, "a")])) == [2]
-    file = pq.ParquetFile(cloud.arrow("a"))
-    assert (file.metadata.num_rows, file.schema_arrow.names) == (0, TABLE.schema.names)
+@pytest.mark.parametrize("body", [parquet(TABLE.take([1, 3])), b'{"user_id":7}\n\n{"user_id":7}'])
+def test_a_file_that_has_no_other_rows_is_deleted(cloud: Cloud, body: bytes) -> None:
+    whole = put(cloud, "a", body)
+    assert run(cloud, "rows", [whole]) == [Erased(whole, 2, was_written=True, was_removed=True)]
+    assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
+
+
+def test_an_object_of_the_archive_is_never_deleted(cloud: Cloud) -> None:
+    """The index names it, and counts its lines."""
+    archived = put(cloud, "a", gzip.compress(LINES[0] + LINES[2]))
+    assert run(cloud, "archive", [archived]) == [Erased(archived, 2, was_written=True)]
+    assert gzip.decompress(cloud.objects()["a"]) == b"\n\n"
+
+
+def test_a_file_that_was_replaced_while_it_was_read_is_not_deleted(cloud: Cloud) -> None:
+    whole = put(cloud, "a", b'{"user_id":7}')
+    executor = another_client()
+    other = another_client()
+    before(executor, "s3", "DeleteObject", lambda _: other.client("s3").put_object(Bucket=BUCKET, Key="a", Body=b"x"))
+    [result] = erase([EraseTask(((whole,),), "rows", (USER,), SEVEN, executor, write=True)])
+    assert (result, cloud.objects()) == (Erased(whole, 0, is_gone=True), {"a": b"x"})
 
 
 @pytest.mark.parametrize(
@@ -315,7 +338,10 @@ def test_columns_are_found_by_their_path_and_values_by_the_tables_type(
     assert counts(run(cloud, "rows", [stored(cloud, "a")], column=column, chosen=chosen)) == [count]
 
 
-@pytest.mark.parametrize("body", [b"PAR1 and no more", parquet(pa.table({"user_id": ["x"]}))])
+@pytest.mark.parametrize(
+    "body",
+    [b"PAR1 and no more", parquet(pa.table({"user_id": ["x"]})), b"user_id\n7\n", b"ORC\0\n7", gzip.compress(b"7")],
+)
 def test_a_file_that_cannot_be_searched_fails_by_name(cloud: Cloud, body: bytes) -> None:
     [failed] = run(cloud, "rows", [put(cloud, "a", body)])
     assert isinstance(failed, NotErased)
