@@ -8,7 +8,7 @@ have read them before: it is fenced, and the next one goes on.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,16 +16,19 @@ import pyarrow as pa
 from destination_datalake.config.tables import TAKEN_FOLDERS
 from destination_datalake.erasure.columns import TableColumns, saved_schema
 from destination_datalake.erasure.objects import Group, Objects, listed
+from destination_datalake.erasure.place import ErasedObject, FoundObject
 from destination_datalake.errors import ConfigError
 from destination_datalake.partitioning.paths import unescaped
 from destination_datalake.partitioning.spec import Identity
+from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.tables.fencing import TOKEN_PROPERTY, FencingToken
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, known_columns, table_location
 from destination_datalake.tables.hive.content import FolderState, PendingOverwrite, folders_in_use, other_folders
-from destination_datalake.tables.hive.partition_index import location_of
-from destination_datalake.tables.hive.registration import RegisteredPartitions
+from destination_datalake.tables.hive.folders import Folders
+from destination_datalake.tables.hive.partition_index import PartitionIndex, location_of, mark_behind
+from destination_datalake.tables.hive.registration import RegisteredPartitions, Values, values_of
 from destination_datalake.tables.hive.scheme import PartitionScheme, has_registered_partitions
 from destination_datalake.tables.location import GENERATIONS_SUFFIX, TableLocation
 from destination_datalake.tables.naming import TableNaming
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
     from destination_datalake.erasure.place import Request
     from destination_datalake.files.erase import StoredObject
     from destination_datalake.files.ids import Ids
-    from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.schema.types import Field
     from destination_datalake.tables.table import TableName
 
@@ -80,9 +82,7 @@ class HiveTablePlace(Objects):
     def groups(self) -> Iterator[Group]:
         """Yield the files, each alone; those of partitions that have none of the ids are left out."""
         table_input = self._read()
-        partitions = None
-        if table_input is not None and self._columns:
-            partitions = _Partitions.of(table_input, self._columns[0])
+        partitions = self._partitions(table_input)
         for folder in _outermost(self._folders(table_input)):
             found = (each for each in listed(self.access, folder) if each.size and self.takes(each.uri))
             if partitions is None:
@@ -93,6 +93,22 @@ class HiveTablePlace(Objects):
                 by_folder[each.uri.rpartition("/")[0]].append(each)
             for inside in partitions.that_may_have(by_folder, self._ids):
                 yield from ((each,) for each in by_folder[inside])
+
+    def find(self) -> Iterator[FoundObject]:
+        """Yield the files that have rows of the ids, and partitions that are registered under one."""
+        yield from super().find()
+        for location, _ in self._registered_ids():
+            yield FoundObject(location, -1, "the catalog has a partition of that value")
+
+    def erase(self) -> Iterator[ErasedObject]:
+        """Write files again, and take partitions of the ids out of the catalog."""
+        yield from super().erase()
+        if registered := self._registered_ids():
+            # A sync that has registered them already would not do so again.
+            self._glue_table.update(mark_behind)
+            RegisteredPartitions(self._table, self.access).delete([values for _, values in registered])
+            yield from (ErasedObject(location, -1, -1, "removed") for location, _ in registered)
+        self._project_others()
 
     def conclude(self) -> bool:
         """Fence a sync that copies files which it may have read before they were replaced; return False if there is."""
@@ -113,6 +129,37 @@ class HiveTablePlace(Objects):
             "sync goes on. If it still runs, let it end and run the command again."
         )
         return False
+
+    # Partitions in the catalog
+
+    def _partitions(self, table_input: TableInput | None) -> _Partitions | None:
+        return None if table_input is None or not self._columns else _Partitions.of(table_input, self._columns[0])
+
+    def _registered_ids(self) -> list[tuple[str, Values]]:
+        """Return the registered partitions whose value is an id: location and values."""
+        table_input = self._read()
+        partitions = self._partitions(table_input)
+        if partitions is None or table_input is None or not has_registered_partitions(table_input):
+            return []
+        found = {
+            values_of(each): location_of(each)
+            for each in RegisteredPartitions(self._table, self.access).all(with_columns=False)
+        }
+        return [(found[values], values) for values in partitions.of_ids(found, self._ids)]
+
+    def _project_others(self) -> None:
+        """Let Athena look for the partitions that are left alone, if the table has a list of them."""
+
+        def project(table_input: TableInput) -> None:
+            partitions = self._partitions(table_input)
+            if partitions is None or partitions.scheme.catalog == "register":
+                return
+            stream = stream_of(self._table, table_input, self._request) or StreamId(None, self._table.table)
+            folders = Folders("", self.access)
+            PartitionIndex(self._glue_table, self.access, folders, stream, partitions.scheme).project_anew(table_input)
+
+        if self._partitions(self._read()) is not None:
+            self._glue_table.update(project)
 
     # Folders
 
@@ -177,7 +224,7 @@ class _Partitions:
     """Leaves out folders whose values, as they are the column's own, are no ids."""
 
     def __init__(self, scheme: PartitionScheme, position: int, column: Field, folders: Iterable[str]) -> None:
-        self._scheme = scheme
+        self.scheme = scheme
         self._key = scheme.folders.keys[position]
         self._position = position
         self._type = arrow_type(widest(column.type))
@@ -196,20 +243,32 @@ class _Partitions:
 
     def that_may_have(self, folders: Iterable[str], ids: Ids) -> list[str]:
         """Return the folders, S3 URIs, that may have rows of ids."""
-        texts = {folder: self._text(folder) for folder in folders}
-        known = [folder for folder, text in texts.items() if text is not None]
-        try:
-            values: Any = pa.array([texts[folder] for folder in known], pa.string()).cast(self._type)
-        except pa.ArrowException:
-            return [*texts]
-        chosen = dict(zip(known, ids.contains(values).tolist(), strict=True))
-        return [folder for folder in texts if chosen.get(folder, True)]
+        texts = {folder: self._of_folder(folder) for folder in folders}
+        are_ids = self._are_ids({text for text in texts.values() if text is not None}, ids)
+        return [folder for folder, text in texts.items() if text is None or are_ids is None or are_ids[text]]
 
-    def _text(self, folder: str) -> str | None:
-        """Return the value of a folder; None if it has none, or stands for values that it has no room for."""
-        content = max((each for each in self._contents if folder.startswith(each)), key=len, default=None)
-        values = None if content is None else self._scheme.values(folder.removeprefix(content))
-        if values is None or values[self._position] == self._key.null:
+    def of_ids(self, partitions: Iterable[Values], ids: Ids) -> list[Values]:
+        """Return the partitions, given by their values in the catalog, whose value is an id."""
+        texts = {values: self._of_values(values) for values in partitions}
+        are_ids = self._are_ids({text for text in texts.values() if text is not None}, ids) or {}
+        return [values for values, text in texts.items() if text is not None and are_ids.get(text, False)]
+
+    def _are_ids(self, texts: Collection[str], ids: Ids) -> dict[str, bool] | None:
+        """Tell which of the texts are ids; None if one is no value of the column."""
+        try:
+            values: Any = pa.array([*texts], pa.string()).cast(self._type)
+        except pa.ArrowException:
             return None
+        return dict(zip(texts, ids.contains(values).tolist(), strict=True))
+
+    def _of_folder(self, folder: str) -> str | None:
+        content = max((each for each in self._contents if folder.startswith(each)), key=len, default=None)
+        values = None if content is None else self.scheme.values(folder.removeprefix(content))
+        return None if values is None else self._of_values(values)
+
+    def _of_values(self, values: Values) -> str | None:
+        """Return the column's value in a partition; None if it has none, or stands for those without room in a key."""
         text = values[self._position]
+        if text == self._key.null:
+            return None
         return unescaped(text) if self._key.projected else text

@@ -30,6 +30,7 @@ from unit_tests.tables.hive.orders import (
     sync,
     update_glue_table,
 )
+from unit_tests.tables.hive.partitions import events
 
 pytestmark = pytest.mark.share(16)
 
@@ -146,8 +147,7 @@ def test_a_table_of_another_writer_is_searched_where_it_is(cloud: Cloud, tmp_pat
 
 
 def ids_of(cloud: Cloud, key: str) -> list[int]:
-    found: list[int] = pq.read_table(cloud.arrow(key))["id"].to_pylist()
-    return found
+    return [row["id"] for row in pq.read_table(cloud.arrow(key)).to_pylist()]
 
 
 def test_a_column_that_the_table_does_not_have_is_noted(cloud: Cloud, tmp_path: Path) -> None:
@@ -181,6 +181,62 @@ def test_an_id_that_the_column_cannot_hold_is_refused_before_anything_changes(cl
     sync(cloud).commit("a", 1)
     with pytest.raises(ConfigError, match="line 1"):
         named(request(tmp_path, cloud.access, "id", "anna"), TABLE, NAME).require()
+
+
+# --- Partitions -----------------------------------------------------------------------------------------------------
+
+BY_ID: Any = {
+    "partitioning": "NO PARTITIONING",
+    "streams": [{"stream": "Events", "partition_by": [{"source": "id", "name": "by_id"}]}],
+}
+
+
+@pytest.mark.parametrize("catalog", ["register", "projection"])
+def test_of_a_table_partitioned_by_the_column_only_folders_with_ids_are_read(
+    cloud: Cloud, tmp_path: Path, catalog: str
+) -> None:
+    running = events.sync(cloud, **BY_ID, catalog_partitions=catalog)
+    running.commit((1, None), (PERSON, None), (2, None), (3, None))
+    running.publish()
+    asked = request(tmp_path, cloud.access, "id", PERSON, **BY_ID, catalog_partitions=catalog)
+    place = named(asked, "Hive table shop.events", events.NAME)
+    *_, found = place.find()
+    assert place.figures.objects_read == 1
+
+    done = erased(asked, events.NAME)
+
+    assert [each.outcome for each in done if each.found > 0] == ["removed"]
+    assert traces(cloud, str(PERSON)) == []
+    parameters = str(events.glue_table(cloud)["Parameters"])
+    assert str(PERSON) not in parameters
+    if catalog == "register":
+        assert f"by_id={PERSON}" in found.uri
+        assert sorted(events.ids(cloud)) == [1, 2, 3]
+        assert sorted(events.partitions(cloud)) == [("1",), ("2",), ("3",)]
+    following = events.sync(cloud, **BY_ID, catalog_partitions=catalog)
+    following.commit((4, None))
+    following.publish()
+    if catalog == "register":
+        assert sorted(events.ids(cloud)) == [1, 2, 3, 4]
+
+
+def test_partitions_of_other_columns_are_read_and_stay(cloud: Cloud, tmp_path: Path) -> None:
+    running = events.sync(cloud)
+    running.commit((1, events.JAN), (PERSON, events.FEB), (2, events.FEB))
+    running.publish()
+    elsewhere = f"s3://{BUCKET}/elsewhere/day"
+    events.register(cloud, ["2024-05-05"], f"{elsewhere}/")
+    put(cloud, "elsewhere/day/file", parquet_of(PERSON))
+    events.register(cloud, ["2024-05-06"], "s3://others/day/")
+
+    asked = request(tmp_path, cloud.access, "id", PERSON)
+    place = named(asked, "Hive table shop.events", events.NAME)
+    assert len([*place.find()]) == 2
+    assert any("was not looked at" in note for note in place.figures.notes)
+    erased(asked, events.NAME)
+
+    assert traces(cloud, str(PERSON)) == []
+    assert len(events.partitions(cloud)) == 4
 
 
 # --- Kills ----------------------------------------------------------------------------------------------------------
