@@ -1,0 +1,105 @@
+"""The judge of erasures: reads every object of a bucket, with its former versions, and looks for ids in all of it.
+
+It shares no code with the connector. Parquet files are read whole, with the statistics in their footers; Avro files
+with the bounds of manifests; everything else as bytes, after gzip if it is that.
+"""
+
+import gzip
+import io
+import struct
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import fastavro
+import pyarrow.parquet as pq
+
+from integration_tests.harness.lake import Lake
+
+Id = str | int
+
+
+def objects_with(lake: Lake, ids: Collection[Id]) -> dict[str, list[Id]]:
+    """Return the objects that have one of the ids anywhere, with those: by key, and version if it is a former one."""
+    wanted = Wanted(ids)
+    found = {}
+    for name, content in _contents(lake):
+        if hits := wanted.within(name.rpartition("?")[0] or name, content):
+            found[name] = sorted(hits, key=str)
+    return found
+
+
+class Wanted:
+    """Ids, as values and as Iceberg and texts write them."""
+
+    def __init__(self, ids: Collection[Id]) -> None:
+        self.ids = {*ids}
+        self._packed: dict[bytes, Id] = {}
+        for id_ in ids:
+            if isinstance(id_, int):
+                self._packed[struct.pack("<q", id_)] = id_
+                if -(2**31) <= id_ < 2**31:
+                    self._packed[struct.pack("<i", id_)] = id_
+            else:
+                self._packed[id_.encode()] = id_
+
+    def within(self, key: str, content: bytes) -> set[Id]:
+        hits = {id_ for id_ in self.ids if str(id_) in key}
+        if content[:4] == b"PAR1":
+            return hits | self._of(_parquet(content))
+        if content[:4] == b"Obj\x01":
+            return hits | self._of(_flat([*fastavro.reader(io.BytesIO(content))]))
+        if content[:2] == b"\x1f\x8b":
+            content = gzip.decompress(content)
+        return hits | {id_ for id_ in self.ids if str(id_).encode() in content}
+
+    def _of(self, values: Iterator[Any]) -> set[Id]:
+        found: set[Id] = set()
+        for value in values:
+            match value:
+                case bytes():
+                    if (packed := self._packed.get(value)) is not None:
+                        found.add(packed)
+                case str():
+                    if value in self.ids:
+                        found.add(value)
+                    elif "/" in value or "{" in value:  # Paths, and JSON texts.
+                        found |= {id_ for id_ in self.ids if str(id_) in value}
+                case bool() | None:
+                    pass
+                case int() if value in self.ids:
+                    found.add(value)
+        return found
+
+
+def _parquet(content: bytes) -> Iterator[Any]:
+    file = pq.ParquetFile(io.BytesIO(content))
+    for batch in file.iter_batches():
+        for column in batch.columns:
+            yield from _flat(column.to_pylist())
+    for group in range(file.num_row_groups):
+        for place in range(file.metadata.num_columns):
+            statistics = file.metadata.row_group(group).column(place).statistics
+            if statistics is not None and statistics.has_min_max:
+                yield from (statistics.min, statistics.max)
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    match value:
+        case dict():
+            for each in value.values():
+                yield from _flat(each)
+        case list() | tuple():
+            for each in value:
+                yield from _flat(each)
+        case _:
+            yield value
+
+
+def _contents(lake: Lake) -> Iterator[tuple[str, bytes]]:
+    """Yield every object and every former version, by key and "?" and the version's id."""
+    s3 = lake.s3
+    for page in s3.get_paginator("list_object_versions").paginate(Bucket=lake.bucket):
+        for each in page.get("Versions", []):
+            named: dict[str, Any] = {} if each["VersionId"] == "null" else {"VersionId": each["VersionId"]}
+            body = s3.get_object(Bucket=lake.bucket, Key=each["Key"], **named)["Body"].read()
+            yield each["Key"] if each["IsLatest"] else f"{each['Key']}?{each['VersionId']}", body
