@@ -25,12 +25,11 @@ class _Records(Objects):
     """Objects with the records of a table's stream, by the column that each value came to be in."""
 
     def __init__(self, request: Request, table: TableName, name: str) -> None:
-        super().__init__(request, f"{name} of table {table}")
-        self._table = table
+        super().__init__(request, table, f"{name} of table {table}")
 
     def columns(self) -> tuple[Field, ...]:
         """Return the places in records that the column's values come from."""
-        return tuple(TableColumns.of(self._table, self._request).in_records(self._request.column))
+        return tuple(TableColumns.of(self.table, self._request).in_records(self._request.column))
 
 
 class Archive(_Records):
@@ -73,7 +72,7 @@ class Archive(_Records):
 
     def _left_metadata(self) -> list[StoredObject]:
         """Return the metadata that no table has any more (`replay --replace`)."""
-        rebuilt = TableName(self._table.database, f"{self._table.table}{REBUILD_SUFFIX}")
+        rebuilt = TableName(self.table.database, f"{self.table.table}{REBUILD_SUFFIX}")
         if not self._columns or self._request.catalog.find(rebuilt) is not None:
             return []
         return [*listed(self.access, f"{self._folder}/replay/metadata")]
@@ -95,7 +94,7 @@ class Rejects(_Records):
     def folders(self) -> tuple[str, ...]:
         """The folders that its objects are, or were, in: one of each reason and table."""
         root = self._request.config.uri(REJECTS_FOLDER)
-        tables = [f"{self._table}{suffix}" for suffix in ("", REPLAY_SUFFIX, REBUILD_SUFFIX)]
+        tables = [f"{self.table}{suffix}" for suffix in ("", REPLAY_SUFFIX, REBUILD_SUFFIX)]
         return tuple(f"{root}/{reason}/{table}" for reason in folders_in(self.access, root) for table in tables)
 
 

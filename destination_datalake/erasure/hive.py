@@ -49,14 +49,13 @@ class HiveTablePlace(Objects):
     content = "rows"
 
     def __init__(self, request: Request, table: TableName) -> None:
-        super().__init__(request, f"Hive table {table}")
-        self._table = table
+        super().__init__(request, table, f"Hive table {table}")
         self._glue_table = GlueTable(table, self.access)
 
     @property
     def access(self) -> AwsAccess:
         """What the table's files are read and written with."""
-        return self._request.catalog.access_of(self._table)
+        return self._request.catalog.access_of(self.table)
 
     def require(self) -> None:
         """Raise ConfigError also for a column that is a partition key: no file has its values."""
@@ -64,14 +63,14 @@ class HiveTablePlace(Objects):
         keys = [] if table_input is None else table_input.get("PartitionKeys") or []
         if any(key["Name"].lower() == self._request.column.lower() for key in keys):
             raise ConfigError(
-                f"--column {self._request.column}: it is a partition key of table {self._table}. Name the column that "
+                f"--column {self._request.column}: it is a partition key of table {self.table}. Name the column that "
                 "it is made of."
             )
         super().require()
 
     def columns(self) -> tuple[Field, ...]:
         """Return the column as rows have it."""
-        found = TableColumns.of(self._table, self._request).in_table(self._request.column)
+        found = TableColumns.of(self.table, self._request).in_table(self._request.column)
         return () if found is None else (found,)
 
     @property
@@ -91,7 +90,9 @@ class HiveTablePlace(Objects):
             by_folder: dict[str, list[StoredObject]] = defaultdict(list)
             for each in found:
                 by_folder[each.uri.rpartition("/")[0]].append(each)
-            for inside in partitions.that_may_have(by_folder, self._ids):
+            chosen = partitions.that_may_have(by_folder, self._ids)
+            self._figures.objects += sum(map(len, by_folder.values())) - sum(len(by_folder[each]) for each in chosen)
+            for inside in chosen:
                 yield from ((each,) for each in by_folder[inside])
 
     def find(self) -> Iterator[FoundObject]:
@@ -106,7 +107,7 @@ class HiveTablePlace(Objects):
         if registered := self._registered_ids():
             # A sync that has registered them already would not do so again.
             self._glue_table.update(mark_behind)
-            RegisteredPartitions(self._table, self.access).delete([values for _, values in registered])
+            RegisteredPartitions(self.table, self.access).delete([values for _, values in registered])
             yield from (ErasedObject(location, -1, -1, "removed") for location, _ in registered)
         self._project_others()
 
@@ -125,7 +126,7 @@ class HiveTablePlace(Objects):
         if self._read() is None or not self._glue_table.update(fence):
             return True
         self._figures.notes.append(
-            f"A sync was about to copy files of table {self._table}, or had died there: it is fenced, and the next "
+            f"A sync was about to copy files of table {self.table}, or had died there: it is fenced, and the next "
             "sync goes on. If it still runs, let it end and run the command again."
         )
         return False
@@ -143,7 +144,7 @@ class HiveTablePlace(Objects):
             return []
         found = {
             values_of(each): location_of(each)
-            for each in RegisteredPartitions(self._table, self.access).all(with_columns=False)
+            for each in RegisteredPartitions(self.table, self.access).all(with_columns=False)
         }
         return [(found[values], values) for values in partitions.of_ids(found, self._ids)]
 
@@ -154,7 +155,7 @@ class HiveTablePlace(Objects):
             partitions = self._partitions(table_input)
             if partitions is None or partitions.scheme.catalog == "register":
                 return
-            stream = stream_of(self._table, table_input, self._request) or StreamId(None, self._table.table)
+            stream = stream_of(self.table, table_input, self._request) or StreamId(None, self.table.table)
             folders = Folders("", self.access)
             PartitionIndex(self._glue_table, self.access, folders, stream, partitions.scheme).project_anew(table_input)
 
@@ -172,9 +173,9 @@ class HiveTablePlace(Objects):
     def _folders(self, table_input: TableInput | None) -> Iterator[str]:
         """Yield the folders, S3 URIs, in which files of the table are, or may have been left."""
         config = self._request.config
-        stream = stream_of(self._table, table_input, self._request)
+        stream = stream_of(self.table, table_input, self._request)
         if stream is not None:
-            own = TableLocation.of(config, stream, self._table, TableNaming.of(config).naming).folder
+            own = TableLocation.of(config, stream, self.table, TableNaming.of(config).naming).folder
             yield from (own, f"{own}{GENERATIONS_SUFFIX}")
         if table_input is None:
             return
@@ -183,7 +184,7 @@ class HiveTablePlace(Objects):
         yield from folders_in_use(table_input)
         yield from other_folders(table_input)
         if has_registered_partitions(table_input):
-            for entry in RegisteredPartitions(self._table, self.access).all(with_columns=False):
+            for entry in RegisteredPartitions(self.table, self.access).all(with_columns=False):
                 yield from self._of_partition(location_of(entry), location)
 
     def _of_partition(self, folder: str, location: str) -> Iterator[str]:

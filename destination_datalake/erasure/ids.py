@@ -78,6 +78,10 @@ class IdsFile:
             return Ids(type_, len(values), (part,), ranges_of(values), access)
         return self._divided(type_, column, parts, folder, access)
 
+    def values(self, type_: pa.DataType, column: str) -> list[Any]:
+        """Return the ids as Python values, which takes memory for each. Raises as `typed` does."""
+        return [value for _, values in self._typed(type_, column) for value in values.to_pylist()]
+
     def digests(self, type_: pa.DataType, column: str, salt: bytes) -> Iterator[bytes]:
         """Yield the salted hash of each id (`files.ids.digests_of`). Raises as `typed` does."""
         for _, values in self._typed(type_, column):

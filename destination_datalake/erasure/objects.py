@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from destination_datalake.erasure.place import Request
     from destination_datalake.files.ids import Ids
     from destination_datalake.schema.types import Field
+    from destination_datalake.tables.table import TableName
 
 _AT_ONCE = 5_000
 """Groups of objects that one job looks at: what is in memory of them is some MB."""
@@ -40,8 +41,9 @@ class Objects(ABC):
 
     content: Content
 
-    def __init__(self, request: Request, name: str) -> None:
+    def __init__(self, request: Request, table: TableName, name: str) -> None:
         self._request = request
+        self.table = table
         self._name = name
         self._figures = Figures()
         self.has_written = False
@@ -95,6 +97,7 @@ class Objects(ABC):
         """Write objects again without the rows; yield each that had some."""
         for _ in range(_ATTEMPTS):
             is_settled = True
+            self._figures.objects = self._figures.objects_read = 0
             for some in _in_batches(self.groups()):
                 found = [*self._run(some, write=False)]
                 yield from (_left(each) for each in found if isinstance(each, NotErased))
@@ -127,13 +130,14 @@ class Objects(ABC):
 
     @cached_property
     def _ids(self) -> Ids:
-        return self._request.ids(arrow_type(widest(self._columns[0].type)))
+        return self._request.ids(arrow_type(widest(self._columns[0].type)), self.table)
 
     def _searched(self) -> Iterator[EraseResult]:
         """Yield what is found of each object; of one that is replaced meanwhile, what is found of the other one."""
         wanted: set[str] | None = None
         for _ in range(_ATTEMPTS):
             gone: set[str] = set()
+            self._figures.objects = self._figures.objects_read = 0
             groups = self.groups() if wanted is None else self._groups_of(wanted)
             for some in _in_batches(groups):
                 for result in self._run(some, write=False):
@@ -151,6 +155,9 @@ class Objects(ABC):
         return (group for group in self.groups() if any(each.uri in uris for each in group))
 
     def _run(self, groups: Sequence[Group], *, write: bool) -> Iterator[EraseResult]:
+        if not write:
+            self._figures.objects += sum(map(len, groups))
+            self._figures.objects_read += sum(map(len, groups))
         if not groups or not self._columns:
             return
         executors = self._request.jobs.executors
@@ -162,8 +169,6 @@ class Objects(ABC):
                 for number in range(tasks)
             ],
         )
-        if not write:
-            self._figures.objects_read += len(results)
         yield from results
 
 

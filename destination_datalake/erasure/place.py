@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from destination_datalake.files.ids import Ids
     from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.context import Jobs
+    from destination_datalake.tables.table import TableName
 
 Outcome = Literal["rewritten", "removed", "left"]
 """What became of an object: another has its other rows, or nothing has any; or it is as it was."""
@@ -32,6 +33,8 @@ class FoundObject:
     rows: int
     note: str = ""
     """What there is to know of it, as a clause: which tag keeps it, since when it is a noncurrent version."""
+    is_kept: bool = False
+    """Whether `Request.keep_history` asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +74,12 @@ class Request:
     scratch: str = ""
     """The URI of a folder for indexes of ids, `file:` or `s3:`, which the command deletes at its begin and end."""
 
-    def ids(self, type_: pa.DataType) -> Ids:
-        """Return the ids as values of a column of this type. Raises ConfigError, and errors of AWS."""
+    types: dict[TableName, pa.DataType] = field(default_factory=dict)
+    """The type of the column in each table, as far as it was asked for."""
+
+    def ids(self, type_: pa.DataType, table: TableName) -> Ids:
+        """Return the ids as values of a table's column, of this type. Raises ConfigError, and errors of AWS."""
+        self.types[table] = type_
         return self.file.typed(type_, self.column, self.scratch, self.access)
 
 
@@ -81,8 +88,9 @@ class Figures:
     """What a place tells of itself besides its objects."""
 
     snapshots_expired: int = 0
+    objects: int = 0
     objects_read: int = 0
-    """Of how many objects the column was read: bounds and partitions leave out the others."""
+    """Of how many of the objects the column was read: bounds and partitions leave out the others."""
     notes: list[str] = field(default_factory=list)
     """What was not touched, and why: sentences."""
 

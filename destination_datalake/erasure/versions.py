@@ -41,7 +41,7 @@ class VersionsOf(Objects):
     """The noncurrent versions of a place's objects, searched as these are."""
 
     def __init__(self, request: Request, origin: Objects) -> None:
-        super().__init__(request, f"Noncurrent versions: {origin.name}")
+        super().__init__(request, origin.table, f"Noncurrent versions: {origin.name}")
         self._origin = origin
         self._bucket = _Bucket(origin.access, self.figures)
         self.content = origin.content

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 
 from destination_datalake.files.dedup.index import KeySet, key_table, open_keys, write_index
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, mask, one_array, part_numbers
-from destination_datalake.files.dedup.probe import may_have_keys
+from destination_datalake.files.dedup.probe import are_comparable, may_have_keys
 from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds
 from destination_datalake.files.dedup.versions import bounds_of
 
@@ -75,6 +74,14 @@ class Ids:
                 found[rows[chosen[at >= 0]]] = True
         return found
 
+    def may_be_between(self, lowest: Any, highest: Any) -> bool:
+        """Whether an id may be one of these values or between them. True for what cannot be compared."""
+        return any(
+            not are_comparable(lowest, highest, each.lowest, each.highest)
+            or (lowest <= each.highest and each.lowest <= highest)
+            for each in self.ranges
+        )
+
     def may_be_in(self, group: pq.RowGroupMetaData, column: str | None) -> bool:
         """Whether a row group may have an id in a column, by its statistics. None: the file lacks it."""
         return column is not None and may_have_keys(group, [column], [(each,) for each in self.ranges])
@@ -114,6 +121,7 @@ def _open(part: IndexPart, access: AwsAccess) -> KeySet:
 # --- ids that nobody can read back ------------------------------------------------------------------------------------
 
 _SALT_BYTES = 32
+_DIGEST = np.dtype("S32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +136,12 @@ class HashedIds:
     digests: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, digests: Iterable[bytes], salt: bytes) -> Self:
-        """Return the set of these digests, each of which `digests_of` has returned for the same salt."""
-        return cls(salt, b"".join(sorted(set(digests))))
+    def of(cls, digests: bytes, salt: bytes) -> Self:
+        """Return the set of the digests that `digests_of` has returned for this salt, one after the other."""
+        return cls(salt, np.unique(np.frombuffer(digests, _DIGEST)).tobytes())
 
     def __len__(self) -> int:
-        return len(self.digests) // sha256().digest_size
+        return len(self.digests) // _DIGEST.itemsize
 
     def contains(self, values: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
         """Return a mask of the values whose hashes are in the set; null never is. Raises TypeError for nested ones."""
@@ -141,10 +149,10 @@ class HashedIds:
         found = np.zeros(len(column), np.bool_)
         if not self.digests or not len(column):
             return found
-        known = np.frombuffer(self.digests, f"V{sha256().digest_size}")
+        known = np.frombuffer(self.digests, _DIGEST)
         encoded: Any = column.dictionary_encode()
-        digests = np.array(digests_of(encoded.dictionary, self.salt), f"V{sha256().digest_size}")
-        is_known = np.isin(digests.view("S32"), known.view("S32")) if len(digests) else np.zeros(0, np.bool_)
+        digests = np.frombuffer(b"".join(digests_of(encoded.dictionary, self.salt)), _DIGEST)
+        is_known = known[np.minimum(np.searchsorted(known, digests), len(known) - 1)] == digests
         codes = encoded.indices
         valid = mask(codes.is_valid())
         found[valid] = is_known[codes.drop_null().to_numpy()]

@@ -43,7 +43,9 @@ class Projection:
         if missing := _ids(target) & set(required_ids) - _ids(source):
             raise Unsuitable(f"does not have the columns of its partition (field ids {sorted(missing)})")
         self._positions = [positions.get(_id(field)) for field in target]
-        self.sources = [None if position is None else source.field(position).name for position in self._positions]
+        self.fields = [None if position is None else source.field(position) for position in self._positions]
+        """For each column of `target` the file's column, None if it has none."""
+        self.sources = [None if field is None else field.name for field in self.fields]
         """For each column of `target` the name of the file's column, None if it has none."""
         self.columns = list(dict.fromkeys(name for name in self.sources if name is not None))
         """The names of the file's columns that are needed."""

@@ -221,10 +221,10 @@ class TableFinder:
         table, and what the catalog raises.
         """
         if not streams:
-            return sorted(name for name, _ in self._ours(self._in_databases()))
+            return sorted(name for name, _ in self._iceberg(self._in_databases()))
         found: set[TableName] = set()
         for stream in dict.fromkeys(streams):
-            ours = [name for name, owner in self._ours(self._of_stream(stream)) if str(owner.stream) == stream]
+            ours = [name for name, owner in self._iceberg(self._of_stream(stream)) if str(owner.stream) == stream]
             if not ours:
                 raise ConfigError(
                     f"--stream {stream}: no Iceberg table of this configuration was created for that stream. Name it "
@@ -233,19 +233,34 @@ class TableFinder:
             found.update(ours)
         return sorted(found)
 
-    def _ours(self, listed: Iterable[ListedTable]) -> Iterator[tuple[TableName, TableOwner]]:
+    def of_any_kind(self, stream: str | None) -> list[tuple[TableName, bool]]:
+        """Return the tables of a stream, or all, as `tables` does, and whether each is an Iceberg table."""
+        listed = self._in_databases() if stream is None else self._of_stream(stream)
+        ours = [(name, kind) for name, owner, kind in self._ours(listed) if stream in (None, str(owner.stream))]
+        return sorted((name, kind == "ICEBERG") for name, kind in ours)
+
+    def _iceberg(self, listed: Iterable[ListedTable]) -> Iterator[tuple[TableName, TableOwner]]:
+        for name, owner, kind in self._ours(listed):
+            if kind == "ICEBERG":
+                yield name, owner
+            else:
+                self.notes.append(f"Table {name} is a Hive table, which needs no maintenance.")
+
+    def _ours(self, listed: Iterable[ListedTable]) -> Iterator[tuple[TableName, TableOwner, str]]:
+        """Yield the tables of the configuration's streams, where its options put them: their owners and kinds."""
         naming = TableNaming.of(self.config)
         for database, table in listed:
             parameters, name = table.get("Parameters", {}), TableName(database, table["Name"])
             owner = TableOwner.of(parameters)
             if owner is None or naming.table_of(owner.stream) != name:
                 continue
-            if parameters.get("table_type", "").upper() != "ICEBERG":
-                self.notes.append(f"Table {name} is a Hive table, which needs no maintenance.")
-            elif not self._is_here(location := table.get("StorageDescriptor", {}).get("Location", "")):
+            kind = parameters.get("table_type", "").upper()
+            if kind == "ICEBERG" and not self._is_here(
+                location := table.get("StorageDescriptor", {}).get("Location", "")
+            ):
                 self.notes.append(f"Table {name} is at {location}, outside bucket_name and bucket_prefix.")
             else:
-                yield name, owner
+                yield name, owner, kind
 
     def _is_here(self, location: str) -> bool:
         if self.config.follow_table_location:

@@ -93,7 +93,7 @@ def test_the_index_and_its_counts_stay_and_the_archive_is_complete(cloud: Cloud,
     assert after.gone == []
     (lines,), (same,) = ([*each.syncs[0].lines()] for each in (before, after))
     assert (same.archived, same.uri) == (lines.archived, lines.uri)
-    assert traces(cloud, str(PERSON)) == []
+    assert traces(cloud, PERSON) == []
 
 
 def test_lines_that_a_killed_sync_has_not_indexed_are_searched_too(cloud: Cloud, tmp_path: Path) -> None:

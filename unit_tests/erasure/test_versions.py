@@ -36,7 +36,7 @@ def test_what_was_replaced_or_removed_leaves_no_version_with_rows(versioned: Clo
 
     done = erased(request(tmp_path, versioned.access, "id", PERSON), NAME)
 
-    assert traces(versioned, str(PERSON)) == []
+    assert traces(versioned, PERSON) == []
     assert sum(each.versions for each in done) == 2
     assert [name.rpartition("/")[2] for name in versions(versioned)] == ["a"]
     assert ids(versioned) == [1]
@@ -54,7 +54,7 @@ def test_versions_of_others_stay_and_older_ones_of_people_go(versioned: Cloud, t
 
     erased(request(tmp_path, versioned.access, "id", PERSON), NAME)
 
-    assert traces(versioned, str(PERSON)) == []
+    assert traces(versioned, PERSON) == []
     assert [name for name in versions(versioned) if name.startswith(folder)] == [
         f"{folder}/x",
         f"{folder}/x",
@@ -66,7 +66,7 @@ def test_versions_of_others_stay_and_older_ones_of_people_go(versioned: Cloud, t
 def test_former_versions_of_the_archive_are_searched(versioned: Cloud, tmp_path: Path) -> None:
     archived(versioned, schema(id=INTEGER), {"id": PERSON}, {"id": 1})
     erased(request(tmp_path, versioned.access, "id", PERSON, bucket_prefix="lake"), NAME)
-    assert traces(versioned, str(PERSON)) == []
+    assert traces(versioned, PERSON) == []
 
 
 def test_a_version_that_may_not_be_deleted_is_listed_with_the_day_at_which_it_ends(

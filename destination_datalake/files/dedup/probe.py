@@ -254,7 +254,7 @@ class _Values:
             return True
         if self._is_null or part.lowest is None:
             return False
-        if self._range is None or not _are_comparable(*self._range, part.lowest, part.highest):
+        if self._range is None or not are_comparable(*self._range, part.lowest, part.highest):
             return True
         lowest, highest = self._range
         return bool(lowest <= part.highest and part.lowest <= highest)
@@ -267,8 +267,8 @@ def _range(statistics: pq.Statistics) -> tuple[Any, Any] | None:
         return None
 
 
-def _are_comparable(*values: Any) -> bool:
-    """Whether all are of one type, and none is NaN, which old writers have put into statistics."""
+def are_comparable(*values: Any) -> bool:
+    """Return whether all are of one type, and none is NaN, which old writers have put into statistics."""
     type_ = type(values[0])
     if type_ not in _COMPARABLE or any(type(value) is not type_ for value in values):
         return False

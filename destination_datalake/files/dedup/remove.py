@@ -62,12 +62,16 @@ def _problem(task: RemoveTask, error: Exception) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class _LookedAt:
-    """A file and its dead rows: a mask of all, and how many there were before."""
+    """A file and its dead rows: a mask of all, and how many there were before.
+
+    Of one with `erased` rows no rows may be left in S3 that position deletes hide only: it is written again.
+    """
 
     source: SourceFile
     file: OpenedFile
     dead: NDArray[np.bool_]
     before: int
+    erased: bool
     probed: Probed
 
     @property
@@ -79,7 +83,7 @@ def _removed(task: RemoveTask, stored: Sequence[StoredFile] | None) -> Removed:
     s3 = task.access.client("s3")
     content = opened((each.source for each in task.files), s3) if stored is None else stored
     files = [_looked_at(each, file, task, s3) for each, file in zip(task.files, content, strict=True)]
-    losing = {number: each for number, each in enumerate(files) if each.count > each.before}
+    losing = {number: each for number, each in enumerate(files) if each.count > each.before or each.erased}
     beside = {number: each for number, each in losing.items() if _gets_position_deletes(each, task)}
     gone = {number: each for number, each in losing.items() if number not in beside}
     left = [each for each in gone.values() if each.count < each.source.rows]
@@ -104,14 +108,15 @@ def _looked_at(removal: Removal, stored: StoredFile, task: RemoveTask, s3: S3Cli
         file = OpenedFile(stored)
         dead = _mask(source.rows) if (deleted := deleted_rows(source, s3)) is None else deleted
         before = int(np.count_nonzero(dead))
-        if removal.dead is not None:
-            dead[np.asarray(removal.dead.rows().to_array())] = True
+        for rows in filter(None, (removal.dead, removal.erased)):
+            dead[np.asarray(rows.rows().to_array())] = True
         if task.window is not None:
             dead |= _within(task.window, file, task)
         found = Probed(_mask(len(dead)), _mask(len(dead)), {})
         if removal.index:
             found = probe(file, dead, removal.index, task.schema, task.versions, task.access)
-        return _LookedAt(source, file, dead | found.replaced | found.deleted, before, found)
+        erased = removal.erased is not None
+        return _LookedAt(source, file, dead | found.replaced | found.deleted, before, erased, found)
 
 
 def _within(window: Window, file: OpenedFile, task: RemoveTask) -> NDArray[np.bool_]:
@@ -134,7 +139,7 @@ def _naming(source: SourceFile) -> Iterator[None]:
 
 
 def _gets_position_deletes(file: _LookedAt, task: RemoveTask) -> bool:
-    return task.deletes == "merge_on_read" and file.count <= file.source.rows * _MAX_DELETE_RATIO
+    return task.deletes == "merge_on_read" and not file.erased and file.count <= file.source.rows * _MAX_DELETE_RATIO
 
 
 def _rewritten(task: RemoveTask, files: Sequence[_LookedAt], s3: S3Client) -> WrittenFile:

@@ -170,11 +170,15 @@ class Winners:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What is removed from one file: the rows in `dead`, and those that a row in the index replaces."""
+    """What is removed from one file: the rows in `dead`, and those that a row in the index replaces.
+
+    Rows that are `erased` are removed too, and the file is written again even if position deletes hide them already.
+    """
 
     source: SourceFile
     dead: RowSet | None = None
     index: tuple[IndexPart, ...] = ()
+    erased: RowSet | None = None
 
 
 @dataclass(frozen=True, slots=True)

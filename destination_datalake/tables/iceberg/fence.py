@@ -99,7 +99,7 @@ def _replace_tag(number: int, metadata: TableMetadata, transaction: OpenTransact
 
 def _removal(metadata: TableMetadata) -> Iterator[TableUpdate]:
     for name, ref in metadata.refs.items():
-        if _is_tag(name, ref):
+        if is_fence(name, ref):
             yield RemoveSnapshotRefUpdate.model_validate({"ref-name": name})
 
 
@@ -110,13 +110,14 @@ def _last(metadata: TableMetadata) -> int:
     return max([int(said) if said.isdecimal() else 0, *found])
 
 
-def _is_tag(name: str, ref: SnapshotRef) -> bool:
+def is_fence(name: str, ref: SnapshotRef) -> bool:
+    """Whether a reference is one of these tags."""
     return ref.snapshot_ref_type == SnapshotRefType.TAG and _NAME.fullmatch(name) is not None
 
 
 def is_spent(name: str, ref: SnapshotRef) -> bool:
     """Whether a reference is a tag of ours that nobody needs: it may be removed, and keeps no snapshot."""
-    return _is_tag(name, ref) and ref.max_ref_age_ms == _UNTIL_EXPIRY_MS
+    return is_fence(name, ref) and ref.max_ref_age_ms == _UNTIL_EXPIRY_MS
 
 
 def requirements(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> tuple[TableRequirement, ...]:

@@ -218,6 +218,12 @@ def manifest_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
         ]
 
 
+def deleted_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
+    """Return the entries of a manifest that say of files that a snapshot has removed them."""
+    with _ManifestReader(manifest, io) as entries:
+        return [entry for entry in entries if entry.status == ManifestEntryStatus.DELETED]
+
+
 def delete_file(**arguments: Any) -> DataFile:
     """Return the entry of a delete file. Arguments are as those of `DataFile.from_args`, and `referenced_data_file`."""
     return DataFile._bind(_DELETE_FILE_TYPE, **arguments)

@@ -107,12 +107,13 @@ def arrow_schema(schema: Schema) -> pa.Schema | None:
     Unlike PyIceberg's, the types have 32-bit offsets, as Arrow reads files.
     """
     try:
-        return pa.schema([_field(field) for field in schema.fields])
+        return pa.schema([arrow_field(field) for field in schema.fields])
     except KeyError:
         return None
 
 
-def _field(field: NestedField, *, nullable: bool = True, name: str | None = None) -> pa.Field[Any]:
+def arrow_field(field: NestedField, *, nullable: bool = True, name: str | None = None) -> pa.Field[Any]:
+    """Return a column, or a field within one, with field ids at every level. Raises KeyError for unknown types."""
     metadata = {"PARQUET:field_id": str(field.field_id)}
     return pa.field(name or field.name, _type(field.field_type), nullable, metadata)
 
@@ -122,11 +123,11 @@ def _type(type_: IcebergType) -> pa.DataType:
         case StructType(fields=fields):
             if not fields:
                 raise KeyError(type_)  # Parquet has no such columns.
-            return pa.struct([_field(field) for field in fields])
+            return pa.struct([arrow_field(field) for field in fields])
         case ListType():
-            return pa.list_(_field(type_.element_field, name="element"))
+            return pa.list_(arrow_field(type_.element_field, name="element"))
         case MapType():
-            key, value = _field(type_.key_field, nullable=False), _field(type_.value_field)
+            key, value = arrow_field(type_.key_field, nullable=False), arrow_field(type_.value_field)
             map_of = cast("Any", pa.map_)  # The stubs know types only, not fields, which have names and ids.
             return cast("pa.DataType", map_of(key, value))
     return _PRIMITIVE[type(type_)](type_)

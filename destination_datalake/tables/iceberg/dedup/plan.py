@@ -75,14 +75,14 @@ def _may_have(file: IcebergFile, id_: int, type_: PrimitiveType, bounds: KeyBoun
     lower, upper = (file.lower_bounds or {}).get(id_), (file.upper_bounds or {}).get(id_)
     try:
         return not (
-            (upper is not None and from_bytes(type_, upper) < _as_stored(bounds.lowest))
-            or (lower is not None and from_bytes(type_, lower) > _as_stored(bounds.highest))
+            (upper is not None and from_bytes(type_, upper) < as_stored(bounds.lowest))
+            or (lower is not None and from_bytes(type_, lower) > as_stored(bounds.highest))
         )
     except (TypeError, ValueError, ArithmeticError, struct.error):
         return True  # Of a type that bounds cannot be compared with, or bytes that are no value of the column's.
 
 
-def _as_stored(value: Any) -> Any:
+def as_stored(value: Any) -> Any:
     """Return a value as bounds in manifests have it."""
     match value:
         case datetime():

@@ -58,7 +58,7 @@ class Expiry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class ExpiryPlan:
     """What an attempt of the commit decided, and the metadata before and after it."""
 
     expired: Expired
@@ -95,7 +95,7 @@ class Expirer:
             table, plan = self._operations.commit(lambda base, change: self._plan(base, change, now), table)
         data, metadata = (Deletion(self._s3, folder, dry_run, should_continue) for _ in range(2))
         if plan.expired and dry_run:
-            _delete_unreferenced(plan, References(table.io, self._s3), data, metadata)
+            delete_unreferenced(plan, References(table.io, self._s3), data, metadata)
         elif plan.expired:
 
             def delete(latest: Table) -> None:
@@ -103,22 +103,23 @@ class Expirer:
                 if latest.metadata.table_uuid != plan.before.table_uuid:
                     raise MaintenanceSkipped("another table has taken its place meanwhile")
                 after = replace(plan, after=latest.metadata, metadata_location=latest.metadata_location)
-                _delete_unreferenced(after, References(latest.io, self._s3), data, metadata)
+                delete_unreferenced(after, References(latest.io, self._s3), data, metadata)
 
             self._operations.with_latest(delete)
         return Expiry(plan.expired, data, metadata)
 
-    def _plan(self, table: Table, transaction: Transaction | None, now: datetime) -> _Plan:
+    def _plan(self, table: Table, transaction: Transaction | None, now: datetime) -> ExpiryPlan:
         require_garbage_collection(table.metadata)
         retention = Retention.of(table.metadata.properties, self._max_age, self._min_snapshots)
         found = expired(table.metadata, retention, now)
         if transaction is not None and found:
-            _remove(found, table.metadata, transaction)
-            return _Plan(found, table.metadata, transaction.table_metadata, table.metadata_location)
-        return _Plan(found, table.metadata, table.metadata, table.metadata_location)
+            remove_expired(found, table.metadata, transaction)
+            return ExpiryPlan(found, table.metadata, transaction.table_metadata, table.metadata_location)
+        return ExpiryPlan(found, table.metadata, table.metadata, table.metadata_location)
 
 
-def _remove(found: Expired, metadata: TableMetadata, transaction: Transaction) -> None:
+def remove_expired(found: Expired, metadata: TableMetadata, transaction: Transaction) -> None:
+    """Remove snapshots, branches and tags from a table's metadata."""
     refs = [RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in found.refs]
     gone = frozenset(found.snapshots)
     # PyIceberg removes a snapshot's table statistics with it, and leaves its partition statistics.
@@ -131,7 +132,7 @@ def _remove(found: Expired, metadata: TableMetadata, transaction: Transaction) -
     apply(transaction, (*refs, *statistics, *snapshots))
 
 
-def _delete_unreferenced(plan: _Plan, references: References, data: Deletion, metadata: Deletion) -> None:
+def delete_unreferenced(plan: ExpiryPlan, references: References, data: Deletion, metadata: Deletion) -> None:
     """Delete what the expired snapshots referred to and `plan.after` does not: data first, manifest lists last.
 
     In this order an interruption leaves manifests that still say which files there were.

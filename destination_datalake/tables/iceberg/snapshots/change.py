@@ -30,7 +30,7 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from destination_datalake.tables.iceberg.file_io import MANIFESTS, LruCache
 from destination_datalake.tables.iceberg.pyiceberg_internals import SnapshotProducer, summary_of
-from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries
+from destination_datalake.tables.iceberg.snapshots.branch_files import lean_entry, live_entries
 
 _logger = logging.getLogger(__name__)
 
@@ -50,8 +50,9 @@ class Change:
     Both may be data files and delete files; delete files can be added to tables of format version 2 alone. Added files
     get the snapshot's sequence number (so added position deletes apply to all data files that are there afterwards,
     added ones too), unless `sequences` has another data sequence number for their path. `manifests` are those that list
-    the removed data files, None if that is unknown: then all are read. With `same_rows`, incremental readers skip the
-    snapshot.
+    the removed data files, None if that is unknown: then all are read. `renewed` are manifests that are written again
+    whatever is removed: without their entries of files that were removed before. With `same_rows`, incremental readers
+    skip the snapshot.
     """
 
     added: Sequence[IcebergFile] = ()
@@ -59,6 +60,7 @@ class Change:
     manifests: frozenset[str] | None = None
     sequences: Mapping[str, int | None] = field(default_factory=dict)
     same_rows: bool = False
+    renewed: frozenset[str] = frozenset()
 
     @property
     def operation(self) -> Operation:
@@ -130,16 +132,21 @@ class _Producer(SnapshotProducer):
         """Return manifests of what is removed, those that were written again without it, and all others."""
         removed = {*self._change.removed}
         contents = {_content(file) for file in removed}
-        wanted = {each: None for each in previous if each.content in contents and self._may_list_removed(each)}
+        renewed = self._change.renewed
+        wanted = {
+            each: None
+            for each in previous
+            if each.manifest_path in renewed or (each.content in contents and self._may_list_removed(each))
+        }
         untouched = [each for each in previous if each not in wanted]
         rewritten: list[ManifestFile] = []
         gone: list[ManifestEntry] = []
         for manifest, entries in self._read([*wanted]):
             found = [entry for entry in entries if entry.data_file in removed]
-            if not found:
+            if not found and manifest.manifest_path not in renewed:
                 untouched.append(manifest)
                 continue
-            gone += [_with_status(entry, ManifestEntryStatus.DELETED, self.snapshot_id) for entry in found]
+            gone += [_removed(entry, self.snapshot_id) for entry in found]
             rewritten += self._by_spec(_existing(entry) for entry in entries if entry.data_file not in removed)
         if missing := removed - {entry.data_file for entry in gone}:
             paths = ", ".join(sorted(file.file_path for file in missing))
@@ -196,14 +203,21 @@ def _existing(entry: ManifestEntry) -> ManifestEntry:
     return _with_status(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id)
 
 
-def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:
+def _removed(entry: ManifestEntry, snapshot_id: int) -> ManifestEntry:
+    """Return the entry of a removed file. Its metrics are of no use any more: none of its values stays in metadata."""
+    return _with_status(entry, ManifestEntryStatus.DELETED, snapshot_id, lean_entry(entry.data_file))
+
+
+def _with_status(
+    entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None, file: IcebergFile | None = None
+) -> ManifestEntry:
     """Return the entry with another status, which `snapshot_id` has given it."""
     return ManifestEntry.from_args(
         status=status,
         snapshot_id=snapshot_id,
         sequence_number=entry.sequence_number,
         file_sequence_number=entry.file_sequence_number,
-        data_file=entry.data_file,
+        data_file=file or entry.data_file,
     )
 
 

@@ -1,0 +1,365 @@
+"""`destination-datalake delete-rows`: erase the rows of people from all that a configuration has written."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from destination_datalake.archive.objects import ARCHIVE_FOLDER
+from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.errors import explain
+from destination_datalake.aws.objects import delete_folder, put
+from destination_datalake.aws.secrets import mask_secrets, register_secrets
+from destination_datalake.config.catalog import NO_LIMITS
+from destination_datalake.config.options import Config, aws_access
+from destination_datalake.config.parsing import read_object
+from destination_datalake.erasure.iceberg import IcebergPlace
+from destination_datalake.erasure.ids import IdsFile
+from destination_datalake.erasure.ledger import Ledger, masked
+from destination_datalake.erasure.place import ErasedObject, FoundObject, Place, Request
+from destination_datalake.erasure.report import PlaceLine, Report, now, place_line
+from destination_datalake.errors import ConfigError, ConnectorError
+from destination_datalake.maintenance.command import TableFinder
+from destination_datalake.rejects.ledger import REJECTS_FOLDER
+from destination_datalake.spark.engine import start_engine
+from destination_datalake.tables.catalogs import catalog_of
+from destination_datalake.tables.context import Jobs
+from destination_datalake.tables.table import TableName
+from destination_datalake.termination import Termination
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from destination_datalake.tables.catalog import TableCatalog
+
+_DESCRIPTION = """\
+Erase the rows of people from all that a configuration has written: from tables with their branches, tags and history,
+and from files that nothing refers to any more. A second search then finds none, or the command fails and says where
+some are. It can be interrupted and run again, and goes on where it was."""
+
+_EPILOG = """\
+The file has an id in each line, in UTF-8: a value of the column, as 42 or anna@example.com. It is never copied, and no
+message, report or object in S3 has an id.
+
+  destination-datalake delete-rows --config config.json --all --column user_id --ids-file ids.txt --dry-run
+  destination-datalake delete-rows --config config.json --stream shop.orders --column user_id --ids-file ids.txt
+  destination-datalake delete-rows --config config.json --table lake.orders --column user.id --ids-file ids.txt \\
+      --report erased.html
+
+The exit code is 0, 1 if the configuration is not valid, or rows are left or could not be erased, 2 for a wrong command
+line, and 143 after SIGTERM."""
+
+EXIT_TERMINATED = 143
+
+_NOTED_AT = 50
+"""Objects that an attempt may forget to report if it is killed."""
+
+
+def run_delete_rows(arguments: Sequence[str]) -> int:
+    """Run the command with these arguments (without its name); return the exit code: 0, 1 or 143.
+
+    Raises SystemExit with code 2 for a wrong command line, and with 0 for `--help`.
+    """
+    asked = _parser().parse_args(arguments)
+    termination = Termination()
+    try:
+        return _delete_rows(asked, termination)
+    except ConnectorError as error:
+        _note(error.failure.advice)
+    except Exception as error:
+        failure = explain(error, doing="erase rows of", resource="the tables")
+        if failure is None:
+            raise
+        _note(failure.advice)
+    finally:
+        termination.close()
+    return 1
+
+
+def _delete_rows(asked: argparse.Namespace, termination: Termination) -> int:
+    config = Config.parse(read_object(asked.config, "configuration"))
+    register_secrets(*config.secrets())
+    for option in config.unknown_options():
+        _note(f"Note: {option}")
+    file = IdsFile(Path(asked.ids_file))
+    file.require()
+    if config.catalog.limits.assigns_locations:
+        raise ConfigError(
+            "The tables are in a table bucket, where Amazon S3 Tables deletes files, when and which it decides: that "
+            "rows are gone cannot be proved there. Nothing was done."
+        )
+    access = aws_access(config)
+    catalog = catalog_of(config, access, NO_LIMITS)
+    target = _target(asked)
+    tables = _tables(asked, config, catalog)
+    ledger = Ledger.open(asked.column, target, file, config, access)
+    with _request(asked, ledger, file, config, catalog) as request:
+        places: list[Place] = [IcebergPlace(name, request, ledger) for name, is_iceberg in tables if is_iceberg]
+        _require_covered(tables, config)
+        erasure = _Erasure(places, request, ledger, lambda: termination.requested)
+        for place in places:
+            place.require()
+        if asked.dry_run:
+            report = erasure.dry_run()
+        else:
+            erasure.run([name for name, _ in tables], suppress=False)
+            if termination.requested:
+                return EXIT_TERMINATED
+            report = erasure.report
+        _tell(report)
+        if asked.report is not None:
+            Path(asked.report).write_bytes(report.encoded())
+        if not asked.dry_run:
+            put(access.client("s3"), f"{ledger.folder}/report.json", report.encoded())
+            if not report.is_left:
+                ledger.finish()
+    return 0 if asked.dry_run or not report.is_left else 1
+
+
+def _target(asked: argparse.Namespace) -> tuple[str, ...]:
+    if asked.all:
+        return ("all",)
+    return ("table", asked.table) if asked.table is not None else ("stream", asked.stream)
+
+
+def _tables(asked: argparse.Namespace, config: Config, catalog: TableCatalog) -> list[tuple[TableName, bool]]:
+    """Return the tables, and whether each is an Iceberg table. Raises ConfigError if there are none."""
+    if asked.table is not None:
+        database, dot, table = asked.table.rpartition(".")
+        if not dot:
+            raise ConfigError(f"--table {asked.table}: name it as database.table.")
+        name = TableName(database, table)
+        if (found := catalog.find(name)) is None:
+            raise ConfigError(f"--table {asked.table}: there is no such table. Nothing was changed.")
+        return [(name, found.get("Parameters", {}).get("table_type", "").upper() == "ICEBERG")]
+    finder = TableFinder(config, catalog)
+    tables = finder.of_any_kind(asked.stream)
+    for note in finder.notes:
+        _note(f"Note: {note}")
+    if not tables and asked.stream is not None:
+        raise ConfigError(
+            f"--stream {asked.stream}: no table of this configuration was created for that stream. Name it as "
+            "namespace.name, or as name if it has no namespace. Nothing was changed."
+        )
+    if not tables:
+        raise ConfigError("There are no tables of this configuration. Nothing was changed.")
+    return tables
+
+
+def _require_covered(tables: Sequence[tuple[TableName, bool]], config: Config) -> None:
+    """Raise ConfigError where there may be rows that the command does not reach."""
+    if hive := [str(name) for name, is_iceberg in tables if not is_iceberg]:
+        raise ConfigError(f"Rows cannot be erased from Hive tables yet: {', '.join(hive)}. Nothing was changed.")
+    s3 = aws_access(config).client("s3")
+    for folder in (ARCHIVE_FOLDER, REJECTS_FOLDER, "_staging"):
+        root = S3Address.parse(f"{config.uri(folder)}/")
+        if s3.list_objects_v2(Bucket=root.bucket, Prefix=root.key, MaxKeys=1).get("Contents"):
+            raise ConfigError(f"Rows cannot be erased from objects under {root} yet. Nothing was changed.")
+
+
+@contextmanager
+def _request(
+    asked: argparse.Namespace, ledger: Ledger, file: IdsFile, config: Config, catalog: TableCatalog
+) -> Iterator[Request]:
+    """Lend the request, with Spark started. Indexes of ids are on this machine if executors are, else in S3."""
+    access = aws_access(config)
+    with ExitStack() as stack:
+        engine = start_engine(config)
+        stack.callback(engine.stop)
+        if engine.local:
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="delete-rows-"))).as_uri()
+        else:
+            scratch = config.uri("_staging", f"delete-{ledger.record.id}")
+            delete_folder(access.client("s3"), scratch)
+            stack.callback(delete_folder, access.client("s3"), scratch)
+        yield Request(
+            ledger.record.id,
+            asked.column,
+            file,
+            config,
+            access,
+            catalog,
+            Jobs(engine, lambda: scratch),
+            asked.keep_history,
+            asked.drop_tags,
+            scratch,
+        )
+
+
+@dataclass(slots=True)
+class _Erasure:
+    """The steps of the command, of places that may all be erased from."""
+
+    places: Sequence[Place]
+    request: Request
+    ledger: Ledger
+    is_stopped: Callable[[], bool]
+    started: str = field(default_factory=now)
+    _lines: list[PlaceLine] = field(default_factory=list)
+
+    def dry_run(self) -> Report:
+        """Return what would be erased."""
+        self._lines = [self._line(place, [*place.find()], [], None) for place in self.places]
+        return self._report(dry_run=True)
+
+    def run(self, tables: Sequence[TableName], *, suppress: bool) -> None:
+        """Erase, and search again, unless it is stopped. Raises ConnectorError, and what the AWS libraries raise."""
+        self.ledger.begin(self._columns(tables), self.request.file, suppress=suppress)
+        found: dict[str, list[FoundObject]] = {}
+        erased: dict[str, list[ErasedObject]] = {}
+        for place in self.places:
+            found[place.name] = [*place.find()]
+            self.ledger.note("found", ((place.name, self._mask(each.uri), each.rows) for each in found[place.name]))
+        for place in self.places:
+            if self.is_stopped():
+                return
+            erased[place.name] = [*self._noted(place)]
+        for place in self.places:
+            if self.is_stopped():
+                return
+            self._lines.append(self._line(place, found[place.name], erased[place.name], [*place.find()]))
+
+    @property
+    def report(self) -> Report:
+        """What was done."""
+        return self._report(dry_run=False)
+
+    def _columns(self, tables: Sequence[TableName]) -> dict[str, tuple[str, pa.DataType]]:
+        types = self.request.types
+        return {str(name): (self.request.column, types[name]) for name in tables if name in types}
+
+    def _noted(self, place: Place) -> Iterator[ErasedObject]:
+        waiting: list[ErasedObject] = []
+        for each in place.erase():
+            yield each
+            waiting.append(each)
+            if len(waiting) >= _NOTED_AT:
+                self._note(place, waiting)
+                waiting = []
+        self._note(place, waiting)
+
+    def _note(self, place: Place, erased: Sequence[ErasedObject]) -> None:
+        self.ledger.note("erased", ((place.name, self._mask(each.uri), each.outcome) for each in erased))
+
+    def _line(
+        self,
+        place: Place,
+        found: Sequence[FoundObject],
+        erased: Sequence[ErasedObject],
+        afterwards: Sequence[FoundObject] | None,
+    ) -> PlaceLine:
+        earlier = {uri: rows for name, uri, rows in self.ledger.noted("found") if name == place.name}
+        line = place_line(place.name, found, erased, afterwards, earlier, self._mask)
+        figures = place.figures
+        line.objects_searched, line.objects_read = figures.objects, figures.objects_read
+        line.snapshots_expired, line.notes = figures.snapshots_expired, tuple(figures.notes)
+        return line
+
+    def _mask(self, uri: str) -> str:
+        return masked(uri, self.request.column)
+
+    def _report(self, *, dry_run: bool) -> Report:
+        record, config = self.ledger.record, self.request.config
+        found = None if dry_run else sum(line.found_afterwards or 0 for line in self._lines)
+        return Report(
+            request=record.id,
+            connector=version("destination-datalake"),
+            bucket=config.bucket_name,
+            prefix=config.key(),
+            column=record.column,
+            target=record.target,
+            ids=record.ids,
+            started=record.started,
+            ended=now(),
+            dry_run=dry_run,
+            complete=not dry_run and not found and not any(line.left for line in self._lines),
+            keeps_history_days=self.request.keep_history,
+            found_afterwards=found,
+            places=tuple(self._lines),
+        )
+
+
+def _tell(report: Report) -> None:
+    would = "would be " if report.dry_run else ""
+    for line in report.places:
+        rows = line.rows_found if report.dry_run else line.rows_removed
+        _write(
+            f"{line.place}: {rows} rows {would}removed from {line.objects_found} objects "
+            f"({line.objects_read} of {line.objects_searched} read)"
+            + (f", {line.snapshots_expired} snapshots expired" if line.snapshots_expired else "")
+        )
+        for each in line.objects if report.dry_run else line.left:
+            rows_of_it = f"{each.rows_found} rows" if each.rows_found >= 0 else "ids"
+            _write(f"  {each.uri}: {rows_of_it}{f': {each.reason}' if each.reason else ''}")
+    if report.dry_run:
+        _write("Nothing was changed.")
+    elif not report.complete and not report.is_left:
+        _write(
+            f"Request {report.request} is done but for the history that --keep-history keeps: snapshots have the rows, "
+            "and who may read the table reads them there."
+        )
+    elif report.complete:
+        _write(f"Request {report.request} is done: a second search has found no object with these rows.")
+    else:
+        _write(f"Request {report.request} is not done: the objects above still have rows. Run the command again.")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="destination-datalake delete-rows",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", required=True, metavar="FILE", help="the configuration, as for check and write")
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument("--table", metavar="DATABASE.TABLE", help="the rows of this table")
+    target.add_argument(
+        "--stream", metavar="NAME", help="the rows of this stream: namespace.name, or name if it has no namespace"
+    )
+    target.add_argument("--all", action="store_true", help="the rows of all tables of the configuration")
+    parser.add_argument(
+        "--column",
+        required=True,
+        metavar="NAME",
+        help="the column that has the ids; a field within a column by its path, as user.id",
+    )
+    parser.add_argument("--ids-file", required=True, metavar="FILE", help="the ids, one in each line")
+    parser.add_argument("--dry-run", action="store_true", help="change nothing; print what would be erased")
+    parser.add_argument(
+        "--keep-history",
+        type=_days,
+        metavar="DAYS",
+        help="leave snapshots that are no older than so many days, which have the rows",
+    )
+    parser.add_argument("--drop-tags", action="store_true", help="drop tags of snapshots that have the rows")
+    parser.add_argument("--report", metavar="FILE", help="write the report to this file, as a page if it ends in .html")
+    return parser
+
+
+def _days(text: str) -> float:
+    try:
+        days = float(text)
+    except ValueError:
+        days = -1
+    if not 0 < days <= 3650:
+        raise argparse.ArgumentTypeError(f"{text} is no number of days up to 3650")
+    return days
+
+
+def _write(line: str) -> None:
+    """Write a line in UTF-8, whatever the locale, at once."""
+    sys.stdout.buffer.write(f"{mask_secrets(line)}\n".encode())
+    sys.stdout.buffer.flush()
+
+
+def _note(line: str) -> None:
+    sys.stderr.buffer.write(f"{mask_secrets(line)}\n".encode())
+    sys.stderr.buffer.flush()

@@ -1,0 +1,194 @@
+"""Iceberg tables as places where rows can be: their branches and snapshots, and files that nothing refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+from destination_datalake.config.tables import Retention
+from destination_datalake.erasure.place import ErasedObject, Figures, FoundObject, Request
+from destination_datalake.errors import ConfigError, ConnectorError, Failure
+from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict, TableName
+
+if TYPE_CHECKING:
+    from destination_datalake.tables.iceberg.erasure.erase import FileErased, TableErasure
+    from destination_datalake.tables.iceberg.erasure.strays import Strays
+
+_FEW = 10_000
+"""So many ids at most are values from which partitions are told."""
+
+
+class DoomedFiles(Protocol):
+    """Remembers files that are about to be deleted, by hashes of their URIs, and which of them were."""
+
+    def doom(self, uris: Sequence[str]) -> None:
+        """Remember these."""
+
+    def are_doomed(self, uris: Sequence[str]) -> list[bool]:
+        """Return for each whether it was remembered, by this attempt or an earlier one."""
+
+
+@dataclass(slots=True)
+class IcebergPlace:
+    """One table."""
+
+    table: TableName
+    request: Request
+    doomed: DoomedFiles
+    figures: Figures = field(default_factory=Figures)
+    _erasure: TableErasure | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called in the report."""
+        return f"Iceberg table {self.table}"
+
+    def require(self) -> None:
+        """Raise ConnectorError if rows cannot be erased from the table."""
+        if self.request.catalog.find(self.table) is None:
+            raise ConfigError(f"There is no table {self.table}. Nothing was changed.")
+        with _as_failures(self.table):
+            if (erasure := self._begin()) is not None:
+                erasure.require()
+                self._note_figures(erasure)
+
+    def find(self) -> Iterator[FoundObject]:
+        """Yield the files of all snapshots that have rows, and those that nothing refers to."""
+        with _as_failures(self.table):
+            erasure = self._erasure or self._begin()
+            if erasure is None or (found := erasure.find()) is None:
+                return
+            plan, dirty = found
+            self._note_figures(erasure)
+            branches = {path: name for name, head in plan.heads.items() for path in head}
+            kept = erasure.kept(plan, dirty)
+            for path, rows in sorted(dirty.items()):
+                where = f"branch {branches[path]}" if path in branches else "former snapshots"
+                yield FoundObject(path, rows.count, f"of {where}", path in kept)
+            for id_ in sorted(plan.telling - erasure.kept_snapshots(plan)):
+                snapshot = plan.metadata.snapshot_by_id(id_)
+                assert snapshot is not None
+                yield FoundObject(snapshot.manifest_list, -1, "tells an id by entries of files that were removed")
+            for stray in self._strays(erasure).find(datetime.now(UTC)):
+                rows_of_it = -1 if stray.rows is None else stray.rows
+                yield FoundObject(stray.uri, rows_of_it, "no snapshot refers to it")
+
+    def erase(self) -> Iterator[ErasedObject]:
+        """Erase the rows from all snapshots in one commit, end their history, and delete what nothing refers to."""
+        with _as_failures(self.table):
+            erasure = self._erasure or self._begin()
+            self._erasure = None  # The second search reads everything again.
+            if erasure is None:
+                return
+            for file in erasure.run(_Journal(self.doomed)):
+                yield ErasedObject(
+                    file.uri,
+                    file.rows,
+                    file.rows,
+                    "removed" if file.new is None else "rewritten",
+                    () if file.new is None else (file.new,),
+                )
+            self.figures.snapshots_expired += erasure.snapshots_expired
+            self._note_figures(erasure)
+            yield from self._erase_strays(erasure)
+
+    def _erase_strays(self, erasure: TableErasure) -> Iterator[ErasedObject]:
+        strays = self._strays(erasure)
+        found = [*strays.find(datetime.now(UTC))]
+        deleted = {each.uri for each in strays.delete(found)} if any(each.deletable for each in found) else set()
+        for stray in found:
+            rows = stray.rows or 0
+            if stray.uri in deleted:
+                yield ErasedObject(stray.uri, rows, rows, "removed")
+            elif stray.rows is not None:
+                until = stray.since + strays.age
+                reason = (
+                    "no snapshot refers to it, and it is so young that a sync which still runs may be about to commit "
+                    f"it. If it is still there after {until:%Y-%m-%d %H:%M} UTC, this command deletes it then"
+                )
+                yield ErasedObject(stray.uri, rows, 0, "left", reason=reason)
+
+    def _begin(self) -> TableErasure | None:
+        """Return the erasure from the table as it is; None if there is no table."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        from destination_datalake.tables.iceberg.commit import TableOperations
+        from destination_datalake.tables.iceberg.erasure.column import IdColumn
+        from destination_datalake.tables.iceberg.erasure.erase import ErasureRequest, TableErasure
+
+        request = self.request
+        try:
+            table = TableOperations(self.table, request.catalog).load()
+        except NoSuchTableError:
+            return None
+        column = IdColumn.named(request.column, self.table, table.schema())
+        ids = request.ids(column.type, self.table)
+        few: Sequence[Any] | None = None
+        if ids.count <= _FEW:
+            few = request.file.values(column.type, request.column)
+        asked = ErasureRequest(
+            request.id,
+            ids,
+            few,
+            request.config.format.compression_codec,
+            None if request.keep_history is None else timedelta(days=request.keep_history),
+            request.drop_tags,
+        )
+        self._erasure = TableErasure(self.table, request.catalog, request.jobs.executors, column, asked)
+        return self._erasure
+
+    def _strays(self, erasure: TableErasure) -> Strays:
+        from destination_datalake.tables.iceberg.commit import TableOperations
+        from destination_datalake.tables.iceberg.erasure.strays import Strays
+
+        options = self.request.config.maintenance
+        days = (options if isinstance(options, Retention) else Retention()).orphan_retention_days
+        return Strays(
+            TableOperations(self.table, self.request.catalog),
+            self.request.jobs.executors,
+            erasure.column,
+            erasure.request.ids,
+            timedelta(days=days),
+            self.doomed.are_doomed,
+        )
+
+    def _note_figures(self, erasure: TableErasure) -> None:
+        self.figures.objects_read = erasure.files_searched
+        self.figures.objects = erasure.files
+
+
+@dataclass(frozen=True, slots=True)
+class _Journal:
+    doomed: DoomedFiles
+
+    def doom(self, files: Sequence[FileErased], metadata: Sequence[str]) -> None:
+        self.doomed.doom([*(each.uri for each in files), *metadata])
+
+
+@contextmanager
+def _as_failures(table: TableName) -> Iterator[None]:
+    """Raise ConnectorError in place of the errors of tables."""
+    from destination_datalake.tables.iceberg.maintenance.deletion import MaintenanceSkipped
+    from destination_datalake.tables.iceberg.maintenance.references import Incomplete
+    from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
+
+    try:
+        yield
+    except TableConflict as error:
+        raise ConnectorError(Failure(str(error), str(error), "config_error")) from error
+    except (TableBusy, CommitStateUnknown) as error:
+        raise ConnectorError(Failure(str(error), str(error), "transient_error")) from error
+    except MaintenanceSkipped as error:
+        message = f"Cannot erase rows from table {table}: {error}."
+        raise ConnectorError(Failure(message, str(error), "config_error")) from error
+    except (Incomplete, Disagreement) as error:
+        message = (
+            f"Rows of table {table} may be erased from its branches and snapshots, but the objects that had them were "
+            f"not all deleted: {error}. This may be a mistake of the connector: report it with that file. If other "
+            "engines can read the table, let them write its manifests again (Spark: the procedure rewrite_manifests), "
+            "and run the command again."
+        )
+        raise ConnectorError(Failure(message, str(error), "system_error")) from error

@@ -1,0 +1,154 @@
+"""The ledger of a request, in S3: who asked for what, salted hashes of the ids, and how far it is.
+
+Objects are named there by salted hashes of their URIs, and in what people read without values of partitions: a folder
+such as `user_id=42/` has an id in its name.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+import pyarrow as pa
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import Upload, get, put, undone_on_failure
+from destination_datalake.files.ids import new_salt
+from destination_datalake.files.suppression import (
+    DELETIONS_FOLDER,
+    HASHES,
+    REQUEST,
+    ErasedColumn,
+    RequestRecord,
+    hashes_name,
+    requests,
+)
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.config.options import Config
+    from destination_datalake.erasure.ids import IdsFile
+
+_HASH = 32
+_TEXT = pa.string()
+
+
+def masked(uri: str, column: str) -> str:
+    """Return a URI without the values of partitions by the column."""
+    name = re.escape(column.rpartition(".")[2])
+    return re.sub(rf"(?<=/)([^/=]*{name}[^/=]*)=[^/]*", r"\1=…", uri, flags=re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The ledger of one request. What is doomed and what was found is remembered by all attempts at it."""
+
+    record: RequestRecord
+    folder: str
+    access: AwsAccess
+    _doomed: set[bytes] = field(default_factory=set)
+
+    @classmethod
+    def open(cls, column: str, target: Sequence[str], file: IdsFile, config: Config, access: AwsAccess) -> Self:
+        """Return the ledger of a request that was not finished and asks for the same, or a new one, not written yet."""
+        root, s3 = config.uri(DELETIONS_FOLDER), access.client("s3")
+        for record in requests(root, s3):
+            same = record.column == column and record.target == tuple(target) and record.finished is None
+            if same and _check(file, base64.b64decode(record.salt)) == (record.check, record.ids):
+                ledger = cls(record, f"{root}/{record.id}", access)
+                ledger._read_doomed()
+                return ledger
+        salt, now = new_salt(), datetime.now(UTC)
+        check, count = _check(file, salt)
+        id_ = f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+        record = RequestRecord(
+            id_, column, tuple(target), count, base64.b64encode(salt).decode(), check, now.isoformat(timespec="seconds")
+        )
+        return cls(record, f"{root}/{id_}", access)
+
+    @property
+    def salt(self) -> bytes:
+        """The salt of all hashes."""
+        return base64.b64decode(self.record.salt)
+
+    def begin(self, tables: Mapping[str, tuple[str, pa.DataType]], file: IdsFile, *, suppress: bool) -> None:
+        """Write the request and its hashes: replays leave these people out from now on."""
+        for type_, column in {(type_, column) for column, type_ in tables.values()}:
+            self._write_hashes(file, type_, column)
+        erased = {name: ErasedColumn(column, str(type_)) for name, (column, type_) in tables.items()}
+        self._write(_with(self.record, tables={**self.record.tables, **erased}, suppress=suppress))
+
+    def finish(self) -> None:
+        """Write that the request is done, and forget what was doomed."""
+        self._write(_with(self.record, finished=datetime.now(UTC).isoformat(timespec="seconds")))
+
+    def doom(self, uris: Sequence[str]) -> None:
+        """Remember objects that are about to be deleted."""
+        if hashes := {self._hash(uri) for uri in uris} - self._doomed:
+            self._doomed |= hashes
+            self._put("doomed", b"".join(sorted(hashes)), "bin")
+
+    def are_doomed(self, uris: Sequence[str]) -> list[bool]:
+        """Return for each object whether it was to be deleted."""
+        return [bool(self._doomed) and self._hash(uri) in self._doomed for uri in uris]
+
+    def note(self, kind: str, lines: Iterable[Any]) -> None:
+        """Keep values (of structs or dataclasses), for the report of an attempt that goes on."""
+        if content := b"".join(msgspec.json.encode(line) + b"\n" for line in lines):
+            self._put(kind, content, "jsonl")
+
+    def noted(self, kind: str) -> Iterator[Any]:
+        """Yield the values that attempts have kept."""
+        for uri in self._objects(kind):
+            for line in get(self.access.client("s3"), uri).splitlines():
+                yield msgspec.json.decode(line)
+
+    def _hash(self, uri: str) -> bytes:
+        return hmac.digest(self.salt, b"u" + uri.encode(), "sha256")
+
+    def _read_doomed(self) -> None:
+        for uri in self._objects("doomed"):
+            content = get(self.access.client("s3"), uri)
+            self._doomed |= {content[begin : begin + _HASH] for begin in range(0, len(content), _HASH)}
+
+    def _objects(self, kind: str) -> Iterator[str]:
+        root = S3Address.parse(f"{self.folder}/{kind}/")
+        pages = self.access.client("s3").get_paginator("list_objects_v2")
+        for page in pages.paginate(Bucket=root.bucket, Prefix=root.key):
+            yield from (str(S3Address(root.bucket, each["Key"])) for each in page.get("Contents", []))
+
+    def _put(self, kind: str, content: bytes, ending: str) -> None:
+        name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}.{ending}"
+        put(self.access.client("s3"), f"{self.folder}/{kind}/{name}", content)
+
+    def _write(self, record: RequestRecord) -> None:
+        put(self.access.client("s3"), f"{self.folder}/{REQUEST}", msgspec.json.format(msgspec.json.encode(record)))
+        self.record = record
+
+    def _write_hashes(self, file: IdsFile, type_: pa.DataType, column: str) -> None:
+        uri = f"{self.folder}/{HASHES}/{hashes_name(str(type_))}"
+        upload = Upload(self.access.client("s3"), uri, deferred=False)
+        with undone_on_failure(upload.abort):
+            for digest in file.digests(type_, column, self.salt):
+                upload.write(digest)
+            upload.close()
+
+
+def _with(record: RequestRecord, **changes: Any) -> RequestRecord:
+    return msgspec.structs.replace(record, **changes)
+
+
+def _check(file: IdsFile, salt: bytes) -> tuple[str, int]:
+    """Return a sum of the salted hashes of all ids as texts, the same in any order, and how many ids there are."""
+    total = count = 0
+    for digest in file.digests(_TEXT, "", salt):
+        total += int.from_bytes(digest, "big")
+        count += 1
+    return f"{total % 2**256:064x}", count

@@ -1,0 +1,153 @@
+"""The column that ids are looked up in, and where by metadata files and manifests an id may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import IdentityTransform, TruncateTransform, VoidTransform
+from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType, StructType
+
+from destination_datalake.errors import ConfigError
+from destination_datalake.files.dedup.tasks import IndexPart
+from destination_datalake.tables.iceberg.dedup.plan import KeyColumns, as_stored
+from destination_datalake.tables.iceberg.schema import arrow_field
+
+if TYPE_CHECKING:
+    from destination_datalake.files.ids import Ids
+    from destination_datalake.tables.table import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class IdColumn:
+    """A column, or a field within structs, by its names from the outside; `field` is the innermost."""
+
+    path: tuple[str, ...]
+    field: NestedField
+    arrow: pa.Field[Any]
+    """The top-level column with field ids, of each struct that one field alone."""
+
+    @classmethod
+    def named(cls, column: str, table: TableName, schema: Schema) -> Self:
+        """Return the column of this name, or dotted path. Raises ConfigError if the table has none, or it is nested."""
+        found = _found(column, schema.fields, ())
+        if found is None:
+            names = ", ".join(field.name for field in schema.fields)
+            raise ConfigError(
+                f"--column {column}: table {table} has no such column. Its columns are {names}; a field within one is "
+                "named by its path, as user.id. Nothing was changed."
+            )
+        if not isinstance(found[-1].field_type, PrimitiveType):
+            raise ConfigError(
+                f"--column {column}: in table {table} it is no single value but {found[-1].field_type}. Name a field "
+                "within it by its path, as user.id. Nothing was changed."
+            )
+        try:
+            return cls(tuple(each.name for each in found), found[-1], _only(found))
+        except KeyError:
+            raise ConfigError(
+                f"--column {column}: in table {table} it is of type {found[-1].field_type}, which this connector does "
+                "not write. Nothing was changed."
+            ) from None
+
+    @property
+    def type(self) -> pa.DataType:
+        """The Arrow type of its values."""
+        type_: pa.DataType = self.arrow.type
+        while isinstance(type_, pa.StructType):
+            type_ = type_.field(0).type
+        return type_
+
+
+def _found(path: str, fields: Iterable[NestedField], above: tuple[NestedField, ...]) -> tuple[NestedField, ...] | None:
+    """Return the fields on a path, whose names may have dots."""
+    for field in fields:
+        if field.name == path:
+            return (*above, field)
+        if isinstance(field.field_type, StructType) and path.startswith(f"{field.name}."):
+            rest = path[len(field.name) + 1 :]
+            if (found := _found(rest, field.field_type.fields, (*above, field))) is not None:
+                return found
+    return None
+
+
+def _only(path: Sequence[NestedField]) -> pa.Field[Any]:
+    """Return the first field, with no others inside than those on the path."""
+    innermost = arrow_field(path[-1])
+    for field in reversed(path[:-1]):
+        innermost = pa.field(field.name, pa.struct([innermost]), metadata={"PARQUET:field_id": str(field.field_id)})
+    return innermost
+
+
+class MayHave:
+    """Tells by metadata which files may have a row with an id, and which entries tell an id themselves."""
+
+    def __init__(self, column: IdColumn, ids: Ids, few: Sequence[Any] | None, metadata: TableMetadata) -> None:
+        """`few` are the ids as values, None if they are many: only then partitions tell which files have none."""
+        self._column = column
+        self._ids = ids
+        self._metadata = metadata
+        self._keys = KeyColumns.of((column.field.field_id,), metadata.schema())
+        self._ranges = [IndexPart(0, 1, 1, 0, (each,)) for each in ids.ranges]
+        self._values = None if few is None else [as_stored(value) for value in few]
+        self._partitions: dict[int, list[tuple[int, frozenset[Any]]]] = {}
+
+    def rows(self, file: IcebergFile) -> bool:
+        """Whether a file may have rows with an id."""
+        if not any(self._keys.may_have(file, each) for each in self._ranges):
+            return False
+        return all(file.partition[position] in values for position, values in self._partitions_of(file.spec_id))
+
+    def tells(self, files: Iterable[IcebergFile]) -> bool:
+        """Whether an entry has an id as a bound or as a partition's value, whatever rows its file has."""
+        values = [value for file in files for value in self._told(file)]
+        return bool(values) and bool(self._ids.contains(_array(values, self._ids.type)).any())
+
+    def _told(self, file: IcebergFile) -> Iterator[Any]:
+        id_, type_ = self._column.field.field_id, self._column.field.field_type
+        assert isinstance(type_, PrimitiveType)
+        for bounds in (file.lower_bounds, file.upper_bounds):
+            if (bound := (bounds or {}).get(id_)) is not None:
+                try:
+                    yield from_bytes(type_, bound)
+                except (ValueError, ArithmeticError, UnicodeDecodeError):
+                    continue
+        for position, field in enumerate(self._metadata.specs()[file.spec_id].fields):
+            if field.source_id == id_ and isinstance(field.transform, IdentityTransform | TruncateTransform):
+                value = file.partition[position]
+                if value is not None:
+                    yield value
+
+    def _partitions_of(self, spec_id: int) -> list[tuple[int, frozenset[Any]]]:
+        """Return which values the ids have in fields of a partition spec, by the field's position."""
+        if spec_id not in self._partitions:
+            self._partitions[spec_id] = [*self._values_of(spec_id)]
+        return self._partitions[spec_id]
+
+    def _values_of(self, spec_id: int) -> Iterator[tuple[int, frozenset[Any]]]:
+        id_, type_ = self._column.field.field_id, self._column.field.field_type
+        # As values 0.0 and -0.0 are one id, and they are different partitions.
+        if self._values is None or isinstance(type_, FloatType | DoubleType):
+            return
+        for position, field in enumerate(self._metadata.specs()[spec_id].fields):
+            if field.source_id != id_ or isinstance(field.transform, VoidTransform):
+                continue
+            try:
+                transform = field.transform.transform(type_)
+                yield position, frozenset(transform(value) for value in self._values)
+            except Exception:  # A transform that PyIceberg does not know, or not for this type: nothing is left out.
+                continue
+
+
+def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array[Any]:
+    """Return values as manifests have them as an array in which ids can be found."""
+    stored = [as_stored(value) for value in values]
+    if pa.types.is_temporal(type_) or pa.types.is_integer(type_):
+        return pa.array(stored, pa.int64())
+    return pa.array(stored, type_)

@@ -1,0 +1,436 @@
+"""The erasure of rows from one table: found, removed from all branches, and their history ended, in one commit.
+
+The commit takes the files with the rows out of every branch, puts others without the rows in their place, and removes
+the snapshots that refer to one. Each branch ends with a snapshot that says nothing of what was removed, so that no
+manifest of the table has a bound or a partition that tells an id. Then what nothing refers to any more is deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import uuid4
+
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.errors import ConnectorError
+from destination_datalake.files.dedup.remove import remove
+from destination_datalake.files.dedup.tasks import Removal, Removed, RemoveTask, Versions
+from destination_datalake.files.jobs import Failed, done
+from destination_datalake.files.locate import Located, locate, locate_tasks, united
+from destination_datalake.tables.iceberg.branches import history, still_unique
+from destination_datalake.tables.iceberg.commit import TableOperations
+from destination_datalake.tables.iceberg.erasure.column import IdColumn, MayHave
+from destination_datalake.tables.iceberg.erasure.plan import Dirty, Planner, TablePlan, Unerasable, is_kept
+from destination_datalake.tables.iceberg.fence import is_fence, is_spent
+from destination_datalake.tables.iceberg.maintenance.deletion import Deletion
+from destination_datalake.tables.iceberg.maintenance.expiry import (
+    Expired,
+    ExpiryPlan,
+    delete_unreferenced,
+    remove_expired,
+)
+from destination_datalake.tables.iceberg.maintenance.references import References
+from destination_datalake.tables.iceberg.pyiceberg_internals import apply
+from destination_datalake.tables.iceberg.snapshots.branch_files import LiveFile, unneeded_deletes
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
+from destination_datalake.tables.iceberg.snapshots.entries import Entries
+from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, TableBusy, TableConflict, TableName
+
+if TYPE_CHECKING:
+    from destination_datalake.files.ids import Ids
+    from destination_datalake.tables.catalog import TableCatalog
+    from destination_datalake.tables.context import Executors
+
+_logger = logging.getLogger(__name__)
+
+_ATTEMPTS = 20
+"""Syncs commit every few seconds; each attempt searches what is new alone."""
+
+_TASKS_OF_A_JOB = 1000
+"""Spark's driver holds all tasks of a job in memory, and each has the table's schema."""
+
+ERASURE = "airbyte.erasure"
+"""The property of snapshots that an erasure has made: the name of its request."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileErased:
+    """A file that had rows, how many, and what is in its place: None if it has no other rows, or no branch had it."""
+
+    uri: str
+    rows: int
+    new: str | None
+
+
+class Journal(Protocol):
+    """Remembers what is about to be deleted, for a run that goes on where this one was killed."""
+
+    def doom(self, files: Sequence[FileErased], metadata: Sequence[str]) -> None:
+        """Remember these before the commit after which nothing refers to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureRequest:
+    """What is erased from one table. `few` are the ids as values, None if they are many; `keep` are days of history."""
+
+    id: str
+    ids: Ids
+    few: Sequence[Any] | None
+    codec: str
+    keep: timedelta | None = None
+    drop_tags: bool = False
+
+
+class _StalePlan(Exception):
+    """The table has changed, so that more has to be looked at before there can be a commit."""
+
+
+_State = tuple[object, ...]
+"""What a removal depends on: the file, its deletes, and the table's schema."""
+
+
+@dataclass(slots=True)
+class TableErasure:
+    """The erasure from one table. `column` is as `table` had it; `executors` run the jobs."""
+
+    name: TableName
+    catalog: TableCatalog
+    executors: Executors
+    column: IdColumn
+    request: ErasureRequest
+    snapshots_expired: int = 0
+    files_searched: int = 0
+    files: int = 0
+    _operations: TableOperations = field(init=False)
+    _planner: Planner = field(init=False)
+    _located: dict[str, Any] = field(default_factory=dict)
+    _missing: set[str] = field(default_factory=set)
+    _removed: dict[_State, Removed] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Ask nothing of the catalog yet."""
+        self._operations = TableOperations(self.name, self.catalog)
+        self._planner = Planner(self.column)
+
+    def find(self) -> tuple[TablePlan, Dirty] | None:
+        """Return the table as it is, and the files of its snapshots that have the rows; None if there is no table.
+
+        Raises TableConflict, TableBusy, ConnectorError, and errors of AWS.
+        """
+        for _ in range(_ATTEMPTS):
+            with suppress(_StalePlan, CommitFailedException):
+                try:
+                    table = self._operations.load()
+                except NoSuchTableError:
+                    return None
+                plan = self._plan(table)
+                self._locate(plan)
+                return plan, self._dirty(plan)
+        raise self._busy()
+
+    def require(self) -> None:
+        """Raise TableConflict if a tag of others, or a file that cannot be written again, has the rows."""
+        if (found := self.find()) is None:
+            return
+        plan, dirty = found
+        self._require_no_tags(plan, dirty)
+        for head in plan.heads.values():
+            for path in head.keys() & dirty.keys():
+                if (reason := dirty[path].unsuitable) is not None:
+                    raise TableConflict(f"Cannot erase rows from table {self.name}: its file {path} {reason}.")
+
+    def kept_snapshots(self, plan: TablePlan) -> set[int]:
+        """Return the snapshots that are asked to be kept."""
+        since = self._kept_since
+        return {each.snapshot_id for each in plan.metadata.snapshots if is_kept(each, since)}
+
+    def kept(self, plan: TablePlan, dirty: Dirty) -> set[str]:
+        """Return the files that no other snapshot has than those."""
+        kept, heads = self.kept_snapshots(plan), {path for head in plan.heads.values() for path in head}
+        others = (files for id_, files in plan.of_snapshot.items() if id_ not in kept)
+        return dirty.keys() - heads.union(*others)
+
+    def run(self, journal: Journal) -> list[FileErased]:
+        """Erase the rows from all snapshots; return the files that had any. Raises as `find` does."""
+        try:
+            for _ in range(_ATTEMPTS):
+                with suppress(_StalePlan, CommitFailedException):
+                    if (found := self.find()) is None:
+                        return []
+                    plan, dirty = found
+                    if not plan.tainted(dirty):
+                        return []
+                    self._remove(plan, dirty)
+                    _, result = self._operations.commit(lambda base, change: self._build(base, change, journal))
+                    return self._finish(result) if result is not None else []
+            raise self._busy()
+        except (TableBusy, TableConflict, ConnectorError):
+            self._clean_up(frozenset())
+            raise
+
+    def _busy(self) -> TableBusy:
+        return TableBusy(
+            f"Cannot erase rows from table {self.name}: other writers have changed its files at every attempt. Run the "
+            "command again when there are fewer of them; it goes on where it was."
+        )
+
+    # --- what is there
+
+    def _plan(self, table: Table) -> TablePlan:
+        ids = self.request.ids
+        may_have = MayHave(self.column, ids, self.request.few, table.metadata)
+        try:
+            with self._operations.planning_on(table):
+                plan = self._planner.plan(table, may_have)
+        except Unerasable as error:
+            raise TableConflict(f"Cannot erase rows from table {self.name}: {error}.") from error
+        self.files = plan.files
+        return plan
+
+    def _locate(self, plan: TablePlan) -> None:
+        """Search the candidates that were not searched yet. Raises _StalePlan if one was deleted meanwhile."""
+        unknown = [each for path, each in plan.candidates.items() if path not in self._located]
+        if unknown:
+            sources = [each.source(plan.metadata) for each in unknown]
+            tasks = locate_tasks(
+                sources, self.column.arrow, self.column.path, self.request.ids, 4 * self.executors.parallelism()
+            )
+            access = self._operations.access
+            found = united(done(self.executors.run(locate, [replace(task, access=access) for task in tasks])))
+            self._require_readable(found)
+            self._located |= {each.path: found.rows.get(each.path) for each in unknown}
+            self._missing |= {*found.missing}
+            self.files_searched += found.searched
+        if gone := self._missing & plan.candidates.keys():
+            for path in gone:
+                del self._located[path]
+            self._missing -= gone
+            if self._operations.load().metadata_location != plan.table.metadata_location:
+                raise _StalePlan
+            raise TableConflict(
+                f"Cannot erase rows from table {self.name}: it refers to {min(gone)}, which does not exist. If the "
+                "bucket keeps versions, remove the object's delete marker; else let a snapshot without it be the "
+                "current one and expire the others."
+            )
+
+    def _require_readable(self, found: Located) -> None:
+        if found.unreadable:
+            raise TableConflict(
+                f"Cannot erase rows from table {self.name}: its file {found.unreadable[0]} cannot be read as the "
+                "table's metadata describes it, so whether it has such rows cannot be told."
+            )
+
+    def _dirty(self, plan: TablePlan) -> Dirty:
+        return {path: rows for path in plan.candidates if (rows := self._located.get(path)) is not None}
+
+    def _require_no_tags(self, plan: TablePlan, dirty: Dirty) -> None:
+        if not self.request.drop_tags and (tags := plan.tags(dirty, self._kept_since)):
+            raise TableConflict(
+                f"Cannot erase rows from table {self.name}: {', '.join(tags)} "
+                f"{'is a tag' if len(tags) == 1 else 'are tags'} of a snapshot that has them, and a tag cannot be "
+                "changed. Drop what is not needed (in Spark ALTER TABLE ... DROP TAG), or run the command with "
+                "--drop-tags."
+            )
+
+    @property
+    def _kept_since(self) -> datetime | None:
+        return None if self.request.keep is None else datetime.now(UTC) - self.request.keep
+
+    # --- files without the rows
+
+    def _remove(self, plan: TablePlan, dirty: Dirty) -> None:
+        """Write the files again that branches have. Raises ConnectorError, or _StalePlan if they are gone meanwhile."""
+        access, metadata = self._operations.access, plan.metadata
+        folder = f"{plan.table.location().rstrip('/')}/data"
+        tasks: dict[_State, RemoveTask] = {}
+        for head in plan.heads.values():
+            for path in head.keys() & dirty.keys():
+                file = head[path]
+                if (state := _state(file, metadata)) in self._removed:
+                    continue
+                own = path.rpartition("/")[0]
+                tasks[state] = RemoveTask(
+                    uuid4().hex,
+                    (Removal(file.source(metadata), erased=dirty[path].found),),
+                    Versions((), None, self.column.field.field_id, self.column.field.field_id),
+                    plan.schema,
+                    own if f"{own}/".startswith(f"{folder}/") else folder,
+                    self.request.codec,
+                    "copy_on_write",
+                    access,
+                )
+        batch = sorted(tasks.items(), key=lambda each: each[1].files[0].source.size, reverse=True)
+        for begin in range(0, len(batch), _TASKS_OF_A_JOB):
+            some = batch[begin : begin + _TASKS_OF_A_JOB]
+            results = self.executors.run(remove, [task for _, task in some])
+            self._removed |= {
+                state: each for (state, _), each in zip(some, results, strict=True) if not isinstance(each, Failed)
+            }
+            try:
+                done(results)
+            except ConnectorError as error:
+                if self._operations.load().metadata_location != plan.table.metadata_location:
+                    raise _StalePlan from error
+                raise
+
+    # --- the commit
+
+    def _build(self, table: Table, transaction: Transaction, journal: Journal) -> _Result | None:
+        plan = self._plan(table)
+        if not plan.candidates.keys() <= self._located.keys():
+            raise _StalePlan
+        dirty = self._dirty(plan)
+        self._require_no_tags(plan, dirty)
+        tainted = plan.tainted(dirty)
+        if not tainted:
+            return None
+        changes = {branch: self._change(plan, branch, dirty) for branch in plan.branches(dirty)}
+        for branch, change in changes.items():
+            self._end_branch(branch, change, plan, transaction)
+        kept_since = self._kept_since
+        gone = {id_: each for id_, each in tainted.items() if not is_kept(each, kept_since)}
+        self._move_fences(gone.keys(), transaction)
+        full = transaction.table_metadata
+        kept = {each.snapshot_id for each in table.metadata.snapshots} | {
+            each.snapshot_id for each in full.refs.values()
+        }
+        between = [each for each in full.snapshots if each.snapshot_id not in kept]
+        expired = Expired((*gone, *(each.snapshot_id for each in between)), tuple(plan.tags(dirty, kept_since)))
+        remove_expired(expired, full, transaction)
+        expiry = ExpiryPlan(expired, full, transaction.table_metadata, table.metadata_location)
+        new = {old: file for each in changes.values() for old, file in each.new.items()}
+        erased = [FileErased(path, rows.count, new.get(path)) for path, rows in sorted(dirty.items())]
+        result = _Result(expiry, len(gone), erased, frozenset(path for path in new.values() if path is not None))
+        journal.doom(erased, [*_metadata_of([*gone.values(), *between], table)])
+        return result
+
+    def _change(self, plan: TablePlan, branch: str, dirty: Dirty) -> _BranchChange:
+        """Return what a branch loses and gets. Raises _StalePlan if a file was not written again yet."""
+        entries, head = Entries(plan.metadata), plan.heads[branch]
+        losing = [head[path] for path in sorted(head.keys() & dirty.keys())]
+        added, new = list[IcebergFile](), dict[str, str | None]()
+        for file in losing:
+            if (result := self._removed.get(_state(file, plan.metadata))) is None:
+                raise _StalePlan
+            new[file.path] = None
+            if result.rewritten is not None:
+                entry = entries.of_compacted(result.rewritten, file.entry, file.entry.sort_order_id)
+                if entry is None:
+                    raise _StalePlan
+                added.append(entry)
+                new[file.path] = result.rewritten.uri
+        removed = [*(each.entry for each in losing), *unneeded_deletes(losing, plan.live[branch])]
+        return _BranchChange(Change(added, removed, frozenset(each.manifest for each in losing)), new)
+
+    def _end_branch(self, branch: str, change: _BranchChange, plan: TablePlan, transaction: Transaction) -> None:
+        """Add two snapshots: one that removes, and one that does not say what was removed, which is to stay."""
+        table = plan.table
+        says = {**_says_generation(branch, table.metadata), **still_unique(branch, table.metadata)}
+        properties = {**says, ERASURE: self.request.id}
+        if change.change.removed:
+            change_branch(change.change, branch, table, transaction, properties)
+        renewed = Change(same_rows=True, renewed=plan.told_by)
+        change_branch(renewed, branch, table, transaction, properties)
+
+    def _move_fences(self, gone: Iterable[int], transaction: Transaction) -> None:
+        """Let the tags that tell states of the table apart keep none of the snapshots that are to go."""
+        metadata = transaction.table_metadata
+        for name, ref in metadata.refs.items():
+            if not is_fence(name, ref) or ref.snapshot_id not in set(gone):
+                continue
+            if is_spent(name, ref):
+                apply(transaction, (RemoveSnapshotRefUpdate.model_validate({"ref-name": name}),))
+                continue
+            head = metadata.refs[MAIN_BRANCH].snapshot_id
+            moved = {
+                "ref-name": name,
+                "type": ref.snapshot_ref_type,
+                "snapshot-id": head,
+                "max-ref-age-ms": ref.max_ref_age_ms,
+            }
+            apply(transaction, (SetSnapshotRefUpdate.model_validate(moved),))
+
+    # --- afterwards
+
+    def _finish(self, result: _Result) -> list[FileErased]:
+        """Delete what nothing refers to any more. Raises Incomplete, Disagreement, and errors of AWS."""
+        self._clean_up(result.used)
+        self.snapshots_expired += result.snapshots
+        s3 = self._operations.access.client("s3")
+        folder = S3Address.parse(result.expiry.before.location.rstrip("/"))
+        data, metadata = (Deletion(s3, folder, dry_run=False, should_continue=lambda: True) for _ in range(2))
+
+        def delete(latest: Table) -> None:
+            if latest.metadata.table_uuid == result.expiry.before.table_uuid:
+                after = ExpiryPlan(
+                    result.expiry.expired, result.expiry.before, latest.metadata, latest.metadata_location
+                )
+                delete_unreferenced(after, References(latest.io, s3), data, metadata)
+
+        self._operations.with_latest(delete)
+        return result.erased
+
+    def _clean_up(self, used: frozenset[str]) -> None:
+        """Delete the files that were written and are in no table."""
+        written = [file for each in self._removed.values() for file in each.written if file.uri not in used]
+        self._removed = {}
+        self._operations.delete_uncommitted(written)
+
+
+@dataclass(frozen=True, slots=True)
+class _BranchChange:
+    """What a branch loses and gets, and what is in the place of each file: None if it has no other rows."""
+
+    change: Change
+    new: dict[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What a commit has done, and how many snapshots it has expired. `used` are the new files that the table has."""
+
+    expiry: ExpiryPlan
+    snapshots: int
+    erased: list[FileErased]
+    used: frozenset[str]
+
+
+def _state(file: LiveFile, metadata: TableMetadata) -> _State:
+    return (*file.state, metadata.current_schema_id)
+
+
+def _says_generation(branch: str, metadata: TableMetadata) -> dict[str, str]:
+    """Return what the latest snapshot of a branch that does so says of the lowest generation of its rows."""
+    for snapshot in history(branch, metadata):
+        if snapshot.summary is not None:
+            said = snapshot.summary.additional_properties.get(LOWEST_GENERATION_PROPERTY)
+            if said is not None:
+                return {LOWEST_GENERATION_PROPERTY: said}
+    return {}
+
+
+def _metadata_of(snapshots: Iterable[Any], table: Table) -> Iterator[str]:
+    """Yield the manifest lists and manifests of snapshots, and their statistics."""
+    ids = set()
+    seen: set[str] = set()
+    for snapshot in snapshots:
+        ids.add(snapshot.snapshot_id)
+        yield snapshot.manifest_list
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path not in seen:
+                seen.add(manifest.manifest_path)
+                yield manifest.manifest_path
+    for each in (*table.metadata.statistics, *table.metadata.partition_statistics):
+        if each.snapshot_id in ids:
+            yield each.statistics_path

@@ -1,0 +1,131 @@
+"""Files in a table's folder that nothing refers to and that have the rows: of dead syncs, and of an erasure's own past.
+
+A sync that runs has files, too, that no table refers to yet. So one is deleted only if the journal of an erasure names
+it, or if it is older than any writer takes from its upload to its commit. What nothing refers to is decided by two
+readers that share no code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from pyiceberg.exceptions import NoSuchTableError
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.files.jobs import done
+from destination_datalake.files.locate import UNKNOWN_ROWS, locate, locate_tasks, united
+from destination_datalake.files.plan import SourceFile
+from destination_datalake.tables.iceberg.commit import TableOperations
+from destination_datalake.tables.iceberg.maintenance.deletion import Deletion, MaintenanceSkipped
+from destination_datalake.tables.iceberg.maintenance.orphans import is_of_a_table, own_folder
+from destination_datalake.tables.iceberg.maintenance.references import File, References
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from pyiceberg.table import Table
+
+    from destination_datalake.files.ids import Ids
+    from destination_datalake.tables.context import Executors
+    from destination_datalake.tables.iceberg.erasure.column import IdColumn
+
+_AT_ONCE = 50_000
+"""Objects that are looked at together, which bounds memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """An object that nothing refers to: how many rows with an id it has, None for metadata and what is doomed."""
+
+    uri: str
+    rows: int | None
+    deletable: bool
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Strays:
+    """The strays of one table. `is_doomed` tells which objects an erasure's journal names."""
+
+    operations: TableOperations
+    executors: Executors
+    column: IdColumn
+    ids: Ids
+    age: timedelta
+    is_doomed: Callable[[Sequence[str]], list[bool]]
+
+    def find(self, now: datetime) -> Iterator[Stray]:
+        """Yield the strays that have the rows or are doomed. Raises what reading metadata and S3 raise."""
+        try:
+            table = self.operations.load()
+        except NoSuchTableError:
+            return
+        s3, folder = self.operations.access.client("s3"), own_folder(table)
+        references = References(table.io, s3)
+        self._add_latest(table, references)
+        for objects in self._unreferenced(folder, references, s3):
+            doomed = self.is_doomed([each.uri for each in objects])
+            named = [each for each, is_ours in zip(objects, doomed, strict=True) if is_ours]
+            others = [each for each, is_ours in zip(objects, doomed, strict=True) if not is_ours]
+            rows = self._rows([each for each in others if each.uri.endswith(".parquet")])
+            yield from (Stray(each.uri, None, True, each.modified) for each in named)
+            yield from (
+                Stray(each.uri, rows[each.uri], each.modified < now - self.age, each.modified)
+                for each in others
+                if each.uri in rows
+            )
+
+    def delete(self, strays: Sequence[Stray]) -> list[Stray]:
+        """Delete the strays that may be deleted, unless the table refers to them by now; return those."""
+        table = self.operations.load()
+        s3, folder = self.operations.access.client("s3"), own_folder(table)
+        references = References(table.io, s3)
+        self._add_latest(table, references)
+        wanted = {each.uri: each for each in strays if each.deletable}
+        dead = references.unreferenced(File(uri, 0) for uri in wanted)
+        Deletion(s3, folder, dry_run=False, should_continue=lambda: True).delete(dead)
+        return [wanted[file.path] for file in dead]
+
+    def _add_latest(self, table: Table, references: References) -> None:
+        def add(latest: Table) -> None:
+            if latest.metadata.table_uuid != table.metadata.table_uuid or latest.location() != table.location():
+                raise MaintenanceSkipped("another table has taken its place, or it has moved, meanwhile")
+            references.add_metadata(latest.metadata, latest.metadata_location)
+            references.add_files()
+
+        self.operations.with_latest(add)
+
+    def _unreferenced(self, folder: S3Address, references: References, s3: S3Client) -> Iterator[list[_Object]]:
+        found: list[_Object] = []
+        for page in s3.get_paginator("list_objects_v2").paginate(Bucket=folder.bucket, Prefix=f"{folder.key}/"):
+            objects = [
+                _Object(str(S3Address(folder.bucket, each["Key"])), each["Size"], each["LastModified"])
+                for each in page.get("Contents", [])
+                if is_of_a_table(each["Key"], folder)
+            ]
+            are_dead = references.without([each.uri for each in objects])
+            found += [each for each, is_dead in zip(objects, are_dead, strict=True) if is_dead]
+            if len(found) >= _AT_ONCE:
+                yield found
+                found = []
+        if found:
+            yield found
+
+    def _rows(self, files: Sequence[_Object]) -> dict[str, int]:
+        """Return how many rows with an id each file has that has any. One that cannot be read is no data file."""
+        if not files:
+            return {}
+        sources = [SourceFile(each.uri, each.size, UNKNOWN_ROWS) for each in files]
+        tasks = locate_tasks(sources, self.column.arrow, self.column.path, self.ids, 4 * self.executors.parallelism())
+        access = self.operations.access
+        found = united(done(self.executors.run(locate, [replace(task, access=access) for task in tasks])))
+        return {uri: rows.count for uri, rows in found.rows.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    uri: str
+    size: int
+    modified: datetime
