@@ -86,8 +86,8 @@ class EraseTask:
 class Erased:
     """An object, of which `found` rows or lines were found, and are not in it any more if it `was_written`.
 
-    `was_removed`: it had no others, and was deleted. `is_gone`: it was deleted or replaced meanwhile by somebody else,
-    and has to be looked at again.
+    `was_removed`: it was a table's file that had no others, and was deleted. `is_gone`: it was deleted or replaced
+    meanwhile by somebody else, and has to be looked at again.
     """
 
     object: StoredObject
@@ -179,9 +179,11 @@ def _lines_erased(
                 output.write(left)
         if output is None:
             return Erased(stored, found)
-        if not found or not (has_others or keeps_numbers):
+        # The archive's index names its objects, and readers look for rejects in folders that have some.
+        is_removed = found > 0 and task.content == "rows" and not has_others
+        if not found or is_removed:
             output.abort()
-            return _removed(stored, found, s3) if found else Erased(stored, 0)
+            return _removed(stored, found, s3) if is_removed else Erased(stored, 0)
         output.close()
     return Erased(stored, found, was_written=True)
 
@@ -326,13 +328,9 @@ def _rejects_erased(group: Sequence[StoredObject], task: EraseTask, s3: S3Client
     firsts = [_lines_erased(each, task, s3, dead.lines_without_text) for each in group]
     found: list[Erased] = []
     for first in firsts:
-        if first.was_removed:
-            found.append(first)
-            continue
         stored = _listed(first.object, s3) if first.was_written else first.object
         last = _lines_erased(stored, task, s3, dead.lines)
-        was_written = first.was_written or last.was_written
-        found.append(Erased(first.object, first.found + last.found, was_written, last.was_removed))
+        found.append(Erased(first.object, first.found + last.found, first.was_written or last.was_written))
     return found
 
 
