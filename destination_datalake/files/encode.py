@@ -29,7 +29,7 @@ from destination_datalake.files.plan import (
     NotEncoded,
     UnitResult,
 )
-from destination_datalake.files.segments import ArchivedLines, Content, LocalFile, StagedSegment, contents
+from destination_datalake.files.segments import ArchivedLines, Content, LocalFile, Places, StagedSegment, contents
 from destination_datalake.files.unit_files import PartitionedFileWriter, RollingFileWriter
 from destination_datalake.protocol.messages import MalformedLine
 from destination_datalake.records.decoded import TRUNCATED, Decoded, RejectedLine, RowLines, numbers_of
@@ -181,6 +181,8 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     with undone_on_failure(files.abort, rejects.abort, *(() if archive is None else (archive.abort,))):
         for content in contents(unit.segments, access):
             frame = content.frame
+            if replayed is not None:
+                replayed.left_out += content.erased
             for block in blocks(content.lines, unit.plan.columns):
                 if archive is not None:
                     archive.write(_received(block, content))
@@ -188,7 +190,7 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
                     first = block if frame is None else _first_received(block, frame)
                     undeclared = undeclared_fields(first, unit.plan.columns)
                 for each in decoder.decode(block, frame, mixed=content.mixed):
-                    decoded = each if replayed is None else replayed.kept(each)
+                    decoded = each if replayed is None else replayed.kept(each, content.places)
                     if keys is not None:
                         decoded = keys.refuse(decoded)
                     rejects.write(decoded, files.write(decoded))
@@ -215,7 +217,7 @@ def _archive_of(
 
 @dataclass(slots=True)
 class Replayed:
-    """The one archived object of a unit: its rows have the ids that they had. `left_out` counts those that it lacks."""
+    """The one archived object of a unit: its rows have the ids that they had. `left_out` are lines without a row."""
 
     lines: ArchivedLines
     left_out: int = 0
@@ -233,14 +235,16 @@ class Replayed:
                 return cls(lines)
         return None
 
-    def kept(self, decoded: Decoded) -> Decoded:
-        """Return the records that are to be replayed."""
+    def kept(self, decoded: Decoded, places: Places | None) -> Decoded:
+        """Return the records that are to be replayed, by the numbers that their lines have in the object."""
+        if places is not None:
+            decoded = replace(decoded, line_numbers=places.numbers[numbers_of(decoded.line_numbers) - places.before])
         only, window = self.lines.only, self.lines.window
         if only is None and window is None:
             return decoded
         wanted = np.ones(decoded.rows, np.bool_) if window is None else window.contains(decoded.extracted_at)
         if only is not None:
-            wanted &= [number in only for number in numbers_of(decoded.line_numbers).tolist()]
+            wanted &= np.array([number in only for number in numbers_of(decoded.line_numbers).tolist()], np.bool_)
         if wanted.all():
             return decoded
         self.left_out += int(np.count_nonzero(~wanted))

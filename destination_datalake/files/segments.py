@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from gzip import BadGzipFile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
@@ -140,12 +141,26 @@ class SegmentUnreadable(ConnectorError):
 
 
 @dataclass(frozen=True, slots=True)
+class Places:
+    """Where lines stand of which others were erased: `numbers` are theirs, of all; `before` them so many are left."""
+
+    before: int
+    numbers: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
 class Content:
-    """Whole lines of a segment. They are flat if there is a `frame`; if they are `mixed`, some of them."""
+    """Whole lines of a segment. They are flat if there is a `frame`; if they are `mixed`, some of them.
+
+    Of archived lines `erased` are empty, and left out. Then `places` says which the others are; None if none before
+    them was.
+    """
 
     lines: mmap.mmap | bytes | bytearray
     frame: Frame | None
     mixed: bool
+    erased: int = 0
+    places: Places | None = None
 
 
 def contents(segments: Sequence[StagedSegment], access: AwsAccess) -> Iterator[Content]:
@@ -191,6 +206,8 @@ _PIECE_BYTES = 8 * 1024 * 1024
 def _archived(source: ArchivedLines, access: AwsAccess) -> Iterator[Content]:
     """Yield the members of an archived object, flattened as lines are when they are received: that saves parsing.
 
+    Empty lines were erased (`files.erase`), and are left out.
+
     Raises as `_downloaded`.
     """
     import numpy as np
@@ -202,21 +219,35 @@ def _archived(source: ArchivedLines, access: AwsAccess) -> Iterator[Content]:
     starts = range(0, source.size, _PIECE_BYTES)
     ranges = ((start, min(start + _PIECE_BYTES, source.size)) for start in starts)
     frame: Frame | None = None
+    left = erased = 0
     try:
-        for member in gunzipped(get(s3, source.uri, *each, etag=source.etag) for each in ranges):
-            if not member:
+        for received in gunzipped(get(s3, source.uri, *each, etag=source.etag) for each in ranges):
+            if not received:
                 continue
-            if not member.endswith(b"\n"):
+            if not received.endswith(b"\n"):
                 raise ArchiveDamaged(source.uri, "its last line has no end")
-            octets = np.frombuffer(member, np.uint8)
+            octets = np.frombuffer(received, np.uint8)
             line_starts, ends = line_bounds(octets)
+            is_left = ends > line_starts
+            places = Places(left, left + erased + np.flatnonzero(is_left))
+            own = len(ends) - len(places.numbers)
+            left, erased = left + len(places.numbers), erased + own
+            member = received
+            if own:
+                member = bytearray(np.delete(octets, ends[~is_left]).tobytes())
+                if not member:
+                    yield Content(b"", None, mixed=False, erased=own)
+                    continue
+                octets = np.frombuffer(member, np.uint8)
+                line_starts, ends = line_bounds(octets)
+            content = partial(Content, member, erased=own, places=places if erased else None)
             frame = frame or Frame.of(bytes(member[: ends[0]]))
             if frame is None:
-                yield Content(member, None, mixed=False)
+                yield content(None, mixed=False)
                 continue
             fits = frame.fits(octets, line_starts, ends)
             frame.flatten(octets, line_starts[fits], ends[fits])
-            yield Content(member, frame if fits.any() else None, mixed=not fits.all())
+            yield content(frame if fits.any() else None, mixed=not fits.all())
             if not fits.all():
                 frame = None  # The next member's first line may tell a better one.
     except ClientError as error:

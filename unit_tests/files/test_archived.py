@@ -20,6 +20,7 @@ from destination_datalake.archive import writer as archive_writing
 from destination_datalake.archive.objects import ArchivedSync, ArchiveFile, ArchiveLocation
 from destination_datalake.files import segments as reading
 from destination_datalake.files.encode import encode
+from destination_datalake.files.erase import Erased, EraseTask, StoredObject, erase
 from destination_datalake.files.plan import Encoded, EncodeTask, EncodeUnit, MalformedRecord, NotEncoded, UnitResult
 from destination_datalake.files.segments import (
     ArchiveDamaged,
@@ -30,10 +31,12 @@ from destination_datalake.files.segments import (
     contents,
 )
 from destination_datalake.protocol.messages import MessageReader, Records
+from destination_datalake.schema.types import Field, Int32
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as account
 from unit_tests.examples import examples
 from unit_tests.files.test_encode import ORDERS, PLAN, REJECTS, Segments, files, framed, record, rows, segments
+from unit_tests.records.test_search import Values
 
 __all__ = ["segments"]
 
@@ -137,6 +140,39 @@ def test_archived_lines_are_those_received_and_become_the_same_rows_again(
     assert table(cloud, again) == table(cloud, first)
     assert len({row["_airbyte_raw_id"] for row in table(cloud, again)}) == len(lines) - lines.count(REFUSED)
     assert (again.counts, again.left_out) == (first.counts, 0)
+
+
+@pytest.mark.usefixtures("_members")
+@pytest.mark.parametrize(("lines", "staged"), WAYS)
+@pytest.mark.parametrize("erased", [(0,), (1, 2, 6), (3, 5, 7), tuple(range(9))], ids=str)
+def test_rows_of_lines_beside_erased_ones_have_the_ids_that_they_had(
+    cloud: Cloud,
+    segments: Segments,
+    lines: Sequence[bytes],
+    staged: Callable[[Segments], list[StagedSegment]],
+    erased: Sequence[int],
+) -> None:
+    first = encoded(cloud, [replace(each, records=9) for each in staged(segments)])
+    file, _ = archived(cloud, first)
+    before = segment_of(cloud, file).location
+    assert isinstance(before, ArchivedLines)
+    gone = StoredObject(before.uri, before.etag, before.size)
+    column = Field("id", "id", Int32())
+    task = EraseTask(((gone,),), "archive", (column,), Values.of(Int32(), *erased), cloud.access, write=True)
+    [result] = erase([task])
+    assert isinstance(result, Erased), result
+    # The record that is refused for its time is found by its id as well.
+    assert result.found == sum(json.loads(line)["record"]["data"].get("id") in erased for line in lines)
+
+    again = replayed(cloud, file)
+
+    assert isinstance(first, Encoded)
+    assert table(cloud, again) == [row for row in table(cloud, first) if row["id"] not in erased]
+    assert again.left_out == result.found
+    assert again.counts.records == len(lines) - result.found
+    some = replayed(cloud, file, only=range(0, len(lines), 2))
+    every_other = [row for row in table(cloud, again) if int(row["_airbyte_raw_id"][-8:], 16) % 2 == 0]
+    assert table(cloud, some) == every_other
 
 
 def test_an_object_says_what_its_lines_are(cloud: Cloud, segments: Segments) -> None:

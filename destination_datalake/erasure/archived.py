@@ -1,0 +1,107 @@
+"""The archive and the rejects of a table: RECORD lines as they were received, and dead letters with the originals."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
+from destination_datalake.aws.objects import delete
+from destination_datalake.erasure.columns import TableColumns
+from destination_datalake.erasure.objects import Group, Objects, folders_in, listed
+from destination_datalake.erasure.place import ErasedObject, FoundObject
+from destination_datalake.rejects.ledger import REJECTS_FOLDER
+from destination_datalake.tables.naming import REBUILD_SUFFIX, REPLAY_SUFFIX
+from destination_datalake.tables.table import TableName
+
+if TYPE_CHECKING:
+    from destination_datalake.erasure.place import Request
+    from destination_datalake.files.erase import StoredObject
+    from destination_datalake.schema.types import Field
+
+
+class _Records(Objects):
+    """Objects with the records of a table's stream, by the column that each value came to be in."""
+
+    def __init__(self, request: Request, table: TableName, name: str) -> None:
+        super().__init__(request, f"{name} of table {table}")
+        self.table: TableName = table
+
+    def columns(self) -> tuple[Field, ...]:
+        """Return the places in records that the column's values come from."""
+        return tuple(TableColumns.of(self.table, self._request).in_records(self._request.column))
+
+
+class Archive(_Records):
+    """The archived lines of a table; and metadata that a replacement of it has left, which have bounds of values."""
+
+    content = "archive"
+
+    def __init__(self, request: Request, table: TableName) -> None:
+        super().__init__(request, table, "Archive")
+        self._folder = table_folder(request.config.uri(ARCHIVE_FOLDER), *table)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folder that its objects are, or were, in."""
+        return (self._folder,)
+
+    def takes(self, uri: str) -> bool:
+        """Whether an object has lines: the others are the index, and catalogs."""
+        return uri.removeprefix(f"{self._folder}/").startswith("dt=")
+
+    def groups(self) -> Iterator[Group]:
+        """Yield the archived objects, each alone."""
+        for day in folders_in(self.access, self._folder):
+            if day.startswith("dt="):
+                yield from ((each,) for each in listed(self.access, f"{self._folder}/{day}") if each.size)
+
+    def find(self) -> Iterator[FoundObject]:
+        """Yield each object that has lines of the ids, and metadata that has bounds."""
+        yield from super().find()
+        for each in self._left_metadata():
+            yield FoundObject(each.uri, -1, "it is metadata of a replacement that has ended")
+
+    def erase(self) -> Iterator[ErasedObject]:
+        """Write archived objects again, and delete the metadata."""
+        yield from super().erase()
+        s3 = self.access.client("s3")
+        for each in self._left_metadata():
+            delete(s3, each.uri)
+            yield ErasedObject(each.uri, -1, -1, "removed")
+
+    def _left_metadata(self) -> list[StoredObject]:
+        """Return the metadata that no table has any more (`replay --replace`)."""
+        rebuilt = TableName(self.table.database, f"{self.table.table}{REBUILD_SUFFIX}")
+        if not self._columns or self._request.catalog.find(rebuilt) is not None:
+            return []
+        return [*listed(self.access, f"{self._folder}/replay/metadata")]
+
+
+class Rejects(_Records):
+    """The dead letters of a table, and those of tables that a replay has made of it."""
+
+    content = "rejects"
+
+    def __init__(self, request: Request, table: TableName) -> None:
+        super().__init__(request, table, "Rejects")
+
+    def groups(self) -> Iterator[Group]:
+        """Yield the objects of each attempt at a unit, whatever their reasons."""
+        yield from by_attempt(each for folder in self.folders for each in listed(self.access, folder) if each.size)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders that its objects are, or were, in: one of each reason and table."""
+        root = self._request.config.uri(REJECTS_FOLDER)
+        tables = [f"{self.table}{suffix}" for suffix in ("", REPLAY_SUFFIX, REBUILD_SUFFIX)]
+        return tuple(f"{root}/{reason}/{table}" for reason in folders_in(self.access, root) for table in tables)
+
+
+def by_attempt(rejects: Iterable[StoredObject]) -> Iterator[Group]:
+    """Yield the objects that attempts at units have written together: they differ in the folder of the reason."""
+    attempts: dict[tuple[str, ...], list[StoredObject]] = defaultdict(list)
+    for each in rejects:
+        attempts[tuple(each.uri.rsplit("/", 3)[1:])].append(each)
+    return (tuple(group) for group in attempts.values())

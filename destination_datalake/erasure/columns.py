@@ -1,0 +1,127 @@
+"""Where the values of a table's column were in the records: by the catalog, and by the schemas of archived streams."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from destination_datalake.archive.objects import ARCHIVE_FOLDER, SCHEMA_FOLDER, table_folder
+from destination_datalake.aws.objects import get
+from destination_datalake.erasure.objects import listed
+from destination_datalake.errors import ConfigError
+from destination_datalake.protocol.catalog import parse_catalog
+from destination_datalake.schema.columns import METADATA_COLUMNS, as_column, assign_names
+from destination_datalake.schema.glue import parse_glue_type
+from destination_datalake.schema.types import ColumnType, Field, List, Struct
+from destination_datalake.tables.layout import TableLayout
+from destination_datalake.tables.location import TableLocation
+from destination_datalake.tables.naming import TableNaming
+from destination_datalake.tables.ownership import TableOwner
+
+if TYPE_CHECKING:
+    from destination_datalake.erasure.place import Request
+    from destination_datalake.schema.names import Naming
+    from destination_datalake.tables.table import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """The columns of a table, as the catalog has them or, once it was dropped, as the archive describes them.
+
+    `present` are named as in the table, with what they were made of as their paths; `naming` is what named them.
+    """
+
+    present: tuple[Field, ...]
+    naming: Naming
+    archived: tuple[tuple[Field, ...], ...] = ()
+
+    @classmethod
+    def of(cls, table: TableName, request: Request) -> TableColumns:
+        """Read them. Raises errors of AWS."""
+        found = request.catalog.find(table)
+        naming = TableNaming.of(request.config).naming
+        described: Sequence[tuple[str, str, str]]
+        if found is not None:
+            owner = TableOwner.of(found.get("Parameters", {}))
+            naming = naming if owner is None else owner.naming
+            storage = found.get("StorageDescriptor", {}).get("Columns", [])
+            described = [(each["Name"], each.get("Type", ""), each.get("Comment") or each["Name"]) for each in storage]
+        else:
+            saved = saved_schema(table, request)
+            described = [(each["name"], each["type"], each["origin"]) for each in saved.get("columns", ())]
+        own = {each.name for each in METADATA_COLUMNS}
+        present = tuple(
+            as_column(name, origin, parsed)
+            for name, type_, origin in described
+            if name not in own and (parsed := parse_glue_type(type_)) is not None
+        )
+        sources = {name: origin for name, _, origin in described}
+        return cls(present, naming, tuple(_archived(table, request, naming, sources)))
+
+    def in_table(self, column: str) -> Field | None:
+        """Return a column, or a field inside it, by its dotted path; its own path is that in a row of the table."""
+        rows = [replace(each, source=each.name, parents=()) for each in self.present]
+        found = _leaf(rows, column, by_name=True)
+        return None if found is None else replace(found, type=_scalar(found.type, column))
+
+    def in_records(self, column: str) -> Sequence[Field]:
+        """Return the places in records that the values of a column, or of a field inside it, come from."""
+        known = _leaf(self.present, column, by_name=True)
+        found = [each for columns in self.archived if (each := _leaf(columns, column)) is not None]
+        # Fields inside structs have other names in records than in the table: only schemas know them.
+        own = [known] if known is not None and (not found or "." not in column) else []
+        columns = (*own, *found)
+        type_ = known.type if known is not None else columns[0].type if columns else None
+        distinct = {each.path: replace(each, type=_scalar(type_, column)) for each in columns if type_ is not None}
+        return list(distinct.values())
+
+
+def _scalar(type_: ColumnType, column: str) -> ColumnType:
+    if isinstance(type_, Struct | List):
+        raise ConfigError(f"--column {column}: it has objects or lists. Name a field of an object, as user.id.")
+    return type_
+
+
+def _leaf(columns: Sequence[Field], path: str, *, by_name: bool = False) -> Field | None:
+    """Return the field at a dotted path of names; `by_name`: names inside structs are keys too."""
+    fields: Sequence[Field] = columns
+    parents: tuple[str, ...] = ()
+    found: Field | None = None
+    for name in path.split("."):
+        found = next((each for each in fields if each.name.lower() == name.lower()), None)
+        if found is None:
+            return None
+        found = replace(found, parents=(*parents, *found.parents))
+        if by_name and parents:
+            found = replace(found, source=found.name)
+        parents = found.path
+        fields = found.type.fields if isinstance(found.type, Struct) else ()
+    return found
+
+
+def _archived(
+    table: TableName, request: Request, naming: Naming, existing: Mapping[str, str]
+) -> Iterator[tuple[Field, ...]]:
+    """Yield the columns that the streams of archived syncs mean."""
+    config, s3 = request.config, request.access.client("s3")
+    folder = f"{table_folder(config.uri(ARCHIVE_FOLDER), *table)}/catalog"
+    for each in listed(request.access, folder):
+        try:
+            [stream] = parse_catalog({"streams": [json.loads(get(s3, each.uri))]})
+        except ValueError as error:
+            raise ConfigError(f"{each.uri} is no configured stream. Restore it from a copy, or delete it.") from error
+        layout = TableLayout(stream, config, TableLocation.of(config, stream.id, table, naming))
+        yield assign_names(layout.columns(naming), naming, existing)
+
+
+def saved_schema(table: TableName, request: Request) -> Mapping[str, Any]:
+    """Return what the last archived sync has said of the table; nothing if there was none. Raises errors of AWS."""
+    s3 = request.access.client("s3")
+    uri = f"{request.config.uri(SCHEMA_FOLDER)}/{table.database}/{table.table}.json"
+    try:
+        saved: Mapping[str, Any] = json.loads(get(s3, uri))
+    except s3.exceptions.NoSuchKey:
+        return {}
+    return saved

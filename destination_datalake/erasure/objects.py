@@ -1,0 +1,204 @@
+"""Places of objects that no snapshot has: found and written again by jobs, several objects a task.
+
+Nothing is noted: what is there is looked at again each time, so an erasure that was killed goes on by being repeated.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.erasure.place import ErasedObject, Figures, FoundObject
+from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.files.erase import Content, Erased, EraseResult, EraseTask, NotErased, StoredObject, erase
+from destination_datalake.schema.arrow import arrow_type, widest
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.erasure.place import Request
+    from destination_datalake.files.ids import Ids
+    from destination_datalake.schema.types import Field
+    from destination_datalake.tables.table import TableName
+
+_AT_ONCE = 5_000
+"""Groups of objects that one job looks at: what is in memory of them is some MB."""
+
+_TASKS_EACH = 4
+"""Tasks for each that runs at the same time: objects differ in size."""
+
+_ATTEMPTS = 10
+"""How often objects may be replaced by others while they are looked at, before it is given up."""
+
+Group = tuple[StoredObject, ...]
+
+
+class Objects(ABC):
+    """Objects of one kind of content, all of which have the column under the same names."""
+
+    content: Content
+    table: TableName | None = None
+    """The table whose rows they are, or that rows of them came into."""
+
+    def __init__(self, request: Request, name: str) -> None:
+        self._request = request
+        self._name = name
+        self._figures = Figures()
+        self.has_written = False
+
+    @property
+    def name(self) -> str:
+        """What the place is called in the report."""
+        return self._name
+
+    @property
+    def figures(self) -> Figures:
+        """What it tells of itself so far."""
+        return self._figures
+
+    @abstractmethod
+    def columns(self) -> tuple[Field, ...]:
+        """Return the column under the names and paths that it has or had, of one type; none if no object has it."""
+
+    @property
+    @abstractmethod
+    def folders(self) -> Sequence[str]:
+        """The folders, S3 URIs without a slash at their ends, that the objects are in, or were."""
+
+    @abstractmethod
+    def groups(self) -> Iterator[Group]:
+        """Yield the objects as they are now, in groups as `EraseTask` has them."""
+
+    def takes(self, uri: str) -> bool:  # noqa: ARG002
+        """Whether an object in the folders is one of the place's."""
+        return True
+
+    @property
+    def access(self) -> AwsAccess:
+        """The access to the objects."""
+        return self._request.access
+
+    def require(self) -> None:
+        """Raise ConnectorError if the ids are none of the column's type."""
+        if self._columns:
+            _ = self._ids
+
+    def find(self) -> Iterator[FoundObject]:
+        """Yield each object that has rows of the ids."""
+        for result in self._searched():
+            if isinstance(result, NotErased):
+                yield FoundObject(result.object.uri, -1, f"it cannot be read: {result.failure.message}")
+            elif result.found:
+                yield FoundObject(result.object.uri, result.found)
+
+    def erase(self) -> Iterator[ErasedObject]:
+        """Write objects again without the rows; yield each that had some."""
+        for _ in range(_ATTEMPTS):
+            is_settled = True
+            for some in _in_batches(self.groups()):
+                found = [*self._run(some, write=False)]
+                yield from (_left(each) for each in found if isinstance(each, NotErased))
+                is_settled &= not any(isinstance(each, Erased) and each.is_gone for each in found)
+                hits = {each.object for each in found if isinstance(each, Erased) and each.found}
+                for result in self._run([group for group in some if not hits.isdisjoint(group)], write=True):
+                    if isinstance(result, NotErased):
+                        yield _left(result)
+                    elif result.was_written:
+                        self.has_written = True
+                        yield _erased(result)
+                    is_settled &= not (isinstance(result, Erased) and result.is_gone)
+            if self.conclude() and is_settled:
+                return
+        message = f"{self.name}: other writers replace its objects all the time. Run the command again."
+        raise ConnectorError(Failure(message, message, "transient_error"))
+
+    def conclude(self) -> bool:
+        """Do what is left when all objects are written; return False if they have to be looked at again."""
+        return True
+
+    # Jobs
+
+    @cached_property
+    def _columns(self) -> tuple[Field, ...]:
+        columns = self.columns()
+        if not columns:
+            self._figures.notes.append(f"{self.name} has no column {self._request.column}.")
+        return columns
+
+    @cached_property
+    def _ids(self) -> Ids:
+        return self._request.ids(arrow_type(widest(self._columns[0].type)), self.table)
+
+    def _searched(self) -> Iterator[EraseResult]:
+        """Yield what is found of each object; of one that is replaced meanwhile, what is found of the other one."""
+        wanted: set[str] | None = None
+        for _ in range(_ATTEMPTS):
+            gone: set[str] = set()
+            groups = self.groups() if wanted is None else self._groups_of(wanted)
+            for some in _in_batches(groups):
+                for result in self._run(some, write=False):
+                    if isinstance(result, Erased) and result.is_gone:
+                        gone.add(result.object.uri)
+                    else:
+                        yield result
+            if not gone:
+                return
+            wanted = gone
+        message = f"{self.name}: other writers replace its objects all the time. Run the command again."
+        raise ConnectorError(Failure(message, message, "transient_error"))
+
+    def _groups_of(self, uris: set[str]) -> Iterator[Group]:
+        return (group for group in self.groups() if any(each.uri in uris for each in group))
+
+    def _run(self, groups: Sequence[Group], *, write: bool) -> Iterator[EraseResult]:
+        if not groups or not self._columns:
+            return
+        executors = self._request.jobs.executors
+        tasks = min(len(groups), _TASKS_EACH * executors.parallelism())
+        results = executors.run(
+            erase,
+            [
+                EraseTask(tuple(groups[number::tasks]), self.content, self._columns, self._ids, self.access, write)
+                for number in range(tasks)
+            ],
+        )
+        if not write:
+            self._figures.objects_read += len(results)
+        yield from results
+
+
+def _erased(result: Erased) -> ErasedObject:
+    uri = result.object.uri
+    if result.was_removed:
+        return ErasedObject(uri, result.found, result.found, "removed")
+    return ErasedObject(uri, result.found, result.found, "rewritten", (uri,))
+
+
+def _left(result: NotErased) -> ErasedObject:
+    return ErasedObject(result.object.uri, -1, 0, "left", reason=result.failure.message)
+
+
+def _in_batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
+    rest = iter(groups)
+    while some := [*islice(rest, _AT_ONCE)]:
+        yield some
+
+
+def listed(access: AwsAccess, folder: str) -> Iterator[StoredObject]:
+    """Yield the objects in a folder, at any depth; an S3 URI without a slash at its end. Raises errors of AWS."""
+    address = S3Address.parse(f"{folder}/")
+    pages = access.client("s3").get_paginator("list_objects_v2")
+    for page in pages.paginate(Bucket=address.bucket, Prefix=address.key):
+        for each in page.get("Contents", []):
+            yield StoredObject(str(S3Address(address.bucket, each["Key"])), each["ETag"], each["Size"])
+
+
+def folders_in(access: AwsAccess, folder: str) -> list[str]:
+    """Return the names of the folders in a folder. Raises errors of AWS."""
+    address = S3Address.parse(f"{folder}/")
+    pages = access.client("s3").get_paginator("list_objects_v2")
+    found = pages.paginate(Bucket=address.bucket, Prefix=address.key, Delimiter="/")
+    return [each["Prefix"][len(address.key) : -1] for page in found for each in page.get("CommonPrefixes", [])]

@@ -1,0 +1,257 @@
+"""Noncurrent versions: what a bucket with versioning keeps of objects that were replaced or deleted.
+
+Those that have rows of the ids are deleted. Of an Iceberg table, and in the folder of what waits for Spark, all are: no
+object is ever replaced there, so a noncurrent version is one of a file that was removed. What may not be deleted, for a
+policy or a lock, is left, with the day at which a lifecycle rule ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.errors import explain
+from destination_datalake.erasure.archived import by_attempt
+from destination_datalake.erasure.objects import Group, Objects
+from destination_datalake.erasure.place import ErasedObject, Figures, FoundObject
+from destination_datalake.files.erase import Erased, NotErased, StoredObject
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.erasure.place import Request
+    from destination_datalake.schema.types import Field
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A noncurrent version, since when it is one, and whether it is a delete marker, which has no content."""
+
+    stored: StoredObject
+    since: datetime
+    is_marker: bool = False
+
+
+class VersionsOf(Objects):
+    """The noncurrent versions of a place's objects, searched as these are."""
+
+    def __init__(self, request: Request, origin: Objects) -> None:
+        super().__init__(request, f"Noncurrent versions: {origin.name}")
+        self._origin = origin
+        self._bucket = _Bucket(origin.access, self.figures)
+        self.content = origin.content
+
+    @property
+    def access(self) -> AwsAccess:
+        """The access to the objects."""
+        return self._origin.access
+
+    @property
+    def folders(self) -> Sequence[str]:
+        """The folders that the objects are in, or were."""
+        return self._origin.folders
+
+    def columns(self) -> tuple[Field, ...]:
+        """Return the column as the objects have it."""
+        return self._origin.columns()
+
+    def groups(self) -> Iterator[Group]:
+        """Yield the versions, as the objects are."""
+        found = (
+            each.stored
+            for folder in self.folders
+            for each in self._bucket.noncurrent(folder)
+            if each.stored.size and self._origin.takes(each.stored.uri)
+        )
+        return by_attempt(found) if self.content == "rejects" else ((each,) for each in found)
+
+    def find(self) -> Iterator[FoundObject]:
+        """Yield each version that has rows of the ids, with what keeps it."""
+        for result in self._searched():
+            if isinstance(result, NotErased):
+                note = f"a noncurrent version, which cannot be read: {result.failure.message}"
+                yield FoundObject(result.object.uri, -1, note)
+            elif result.found:
+                yield FoundObject(result.object.uri, result.found, "a noncurrent version")
+
+    def erase(self) -> Iterator[ErasedObject]:
+        """Delete the versions that have such rows, and the delete markers of keys that have no version then."""
+        for result in [*self._searched()]:
+            if isinstance(result, NotErased):
+                yield ErasedObject(result.object.uri, -1, 0, "left", reason=result.failure.message)
+            elif isinstance(result, Erased) and result.found:
+                yield self._bucket.deleted(result.object, result.found)
+        self._bucket.delete_lone_markers(self.folders)
+
+
+class AllVersions:
+    """The noncurrent versions of folders in which no object is replaced by another."""
+
+    def __init__(self, access: AwsAccess, folders: Sequence[str], name: str) -> None:
+        self._access = access
+        self._folders = folders
+        self._name = name
+        self._figures = Figures()
+        self._bucket = _Bucket(access, self._figures)
+
+    @property
+    def name(self) -> str:
+        """What the place is called in the report."""
+        return self._name
+
+    @property
+    def figures(self) -> Figures:
+        """What it tells of itself so far."""
+        return self._figures
+
+    def require(self) -> None:
+        """Do nothing: what may not be deleted is left, and listed."""
+
+    def find(self) -> Iterator[FoundObject]:
+        """Yield all versions: whether they have rows of the ids is not looked at."""
+        for folder in self._folders:
+            for each in self._bucket.noncurrent(folder):
+                yield FoundObject(each.stored.uri, -1, "a noncurrent version")
+
+    def erase(self) -> Iterator[ErasedObject]:
+        """Delete them."""
+        for folder in self._folders:
+            for each in [*self._bucket.noncurrent(folder)]:
+                yield self._bucket.deleted(each.stored, -1)
+        self._bucket.delete_lone_markers(self._folders)
+
+
+class _Bucket:
+    """Versions of a bucket's objects."""
+
+    def __init__(self, access: AwsAccess, figures: Figures) -> None:
+        self._access = access
+        self._figures = figures
+        self._since: dict[tuple[str, str | None], datetime] = {}
+        self._emptied: set[str] = set()
+
+    @property
+    def _s3(self) -> S3Client:
+        return self._access.client("s3")
+
+    def noncurrent(self, folder: str) -> Iterator[Version]:
+        """Yield the noncurrent versions in a folder that have content; none in a bucket without versioning.
+
+        If they may not be listed, that is noted.
+        """
+        for each in self._versions(folder):
+            if not each.is_marker:
+                self._since[each.stored.uri, each.stored.version] = each.since
+                yield each
+
+    def deleted(self, stored: StoredObject, found: int) -> ErasedObject:
+        """Delete a version, or say why it is left."""
+        address = S3Address.parse(stored.uri)
+        assert stored.version is not None
+        try:
+            self._s3.delete_object(Bucket=address.bucket, Key=address.key, VersionId=stored.version)
+        except self._s3.exceptions.ClientError as error:
+            code = error.response["Error"]["Code"]
+            ends = self._end(address, self._since.get((stored.uri, stored.version)))
+            reason = f"this noncurrent version may not be deleted ({code}{self._lock(stored)}); {ends}"
+            return ErasedObject(stored.uri, found, 0, "left", reason=reason)
+        self._emptied.add(stored.uri)
+        return ErasedObject(stored.uri, found, max(found, 0), "removed", versions=1)
+
+    def delete_lone_markers(self, folders: Sequence[str]) -> None:
+        """Delete the delete markers of keys whose versions were deleted here, if they have no other."""
+        if not self._emptied:
+            return
+        markers: dict[str, list[Version]] = {}
+        others: set[str] = set()
+        for folder in folders:
+            for each in self._versions(folder, current=True):
+                if each.stored.uri in self._emptied:
+                    if each.is_marker:
+                        markers.setdefault(each.stored.uri, []).append(each)
+                    else:
+                        others.add(each.stored.uri)
+        for uri in markers.keys() - others:
+            address = S3Address.parse(uri)
+            for each in markers[uri]:
+                assert each.stored.version is not None
+                self._s3.delete_object(Bucket=address.bucket, Key=address.key, VersionId=each.stored.version)
+
+    def _versions(self, folder: str, *, current: bool = False) -> Iterator[Version]:
+        address = S3Address.parse(f"{folder}/")
+        pages = self._s3.get_paginator("list_object_versions")
+        newer: tuple[str, datetime] = ("", datetime.now(UTC))
+        try:
+            for page in pages.paginate(Bucket=address.bucket, Prefix=address.key):
+                entries: list[Any] = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
+                # S3 has a key's versions in order, but versions and markers apart.
+                entries.sort(key=lambda each: (each["Key"], not each["IsLatest"], -each["LastModified"].timestamp()))
+                for each in entries:
+                    since = newer[1] if newer[0] == each["Key"] else each["LastModified"]
+                    newer = (each["Key"], each["LastModified"])
+                    if each["IsLatest"] and not current:
+                        continue
+                    uri = str(S3Address(address.bucket, each["Key"]))
+                    stored = StoredObject(uri, each.get("ETag", ""), each.get("Size", 0), each["VersionId"])
+                    yield Version(stored, since, is_marker="ETag" not in each)
+        except self._s3.exceptions.ClientError as error:
+            failure = explain(error, doing="list the versions of objects in", resource=f"{folder}/")
+            if failure is None or failure.missing is None:
+                raise
+            note = f"Noncurrent versions in {folder}/, if there are any, could not be looked at. {failure.message}"
+            if note not in self._figures.notes:
+                self._figures.notes.append(note)
+
+    def _lock(self, stored: StoredObject) -> str:
+        """Return until when Object Lock keeps a version, as a part of a sentence."""
+        address = S3Address.parse(stored.uri)
+        assert stored.version is not None
+        try:
+            head = self._s3.head_object(Bucket=address.bucket, Key=address.key, VersionId=stored.version)
+        except self._s3.exceptions.ClientError:
+            return ""
+        until = head.get("ObjectLockRetainUntilDate")
+        hold = ", and has a legal hold" if head.get("ObjectLockLegalHoldStatus") == "ON" else ""
+        return (f", Object Lock keeps it until {until:%Y-%m-%d}" if until is not None else "") + hold
+
+    def _end(self, address: S3Address, since: datetime | None) -> str:
+        """Return when a lifecycle rule ends a version, as a clause."""
+        days = [
+            rule["NoncurrentVersionExpiration"]["NoncurrentDays"]
+            for rule in self._rules(address.bucket)
+            if "NoncurrentDays" in rule.get("NoncurrentVersionExpiration", {})
+            and address.key.startswith(_prefix_of(rule) or "")
+            and _prefix_of(rule) is not None
+        ]
+        if not days or since is None:
+            return "no lifecycle rule that is known ends it"
+        # S3 rounds up to the next midnight in UTC.
+        end = (since + timedelta(days=min(days) + 1)).date()
+        return f"a lifecycle rule ends it on {end.isoformat()}"
+
+    @cached_property
+    def _lifecycle(self) -> dict[str, Sequence[Any]]:
+        return {}
+
+    def _rules(self, bucket: str) -> Sequence[Any]:
+        if bucket not in self._lifecycle:
+            try:
+                rules: Sequence[Any] = self._s3.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
+            except self._s3.exceptions.ClientError:
+                rules = ()
+            self._lifecycle[bucket] = [rule for rule in rules if rule["Status"] == "Enabled"]
+        return self._lifecycle[bucket]
+
+
+def _prefix_of(rule: Any) -> str | None:
+    """Return the keys that a lifecycle rule is for, by what they begin with; None if it asks for more."""
+    if "Filter" not in rule:
+        prefix: str = rule.get("Prefix", "")
+        return prefix
+    found = rule["Filter"]
+    return found.get("Prefix", "") if found.keys() <= {"Prefix"} else None

@@ -1,0 +1,60 @@
+"""Places in an account, as the command asks them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.config.options import Config
+from destination_datalake.erasure.elsewhere import places
+from destination_datalake.erasure.ids import IdsFile
+from destination_datalake.erasure.place import ErasedObject, FoundObject, Place, Request
+from destination_datalake.tables.table import TableName
+from integration_tests.erasure import oracle
+from unit_tests.cloud import BUCKET, Cloud, ungoverned
+from unit_tests.config.examples import options
+from unit_tests.tables.jobs import in_process
+
+
+def request(folder: Path, access: AwsAccess, column: str, *ids: object, **changes: Any) -> Request:
+    """What is asked for: rows whose column has one of these ids."""
+    file = folder / "ids.txt"
+    file.write_text("".join(f"{each}\n" for each in ids))
+    given = {"bucket_name": BUCKET, "table_type": "HIVE", "lakeformation_database_name": "shop", **changes}
+    config = Config.parse(options(**given))
+    jobs = in_process(folder)
+    scratch = (folder / "scratch").as_uri()
+    return Request("r", column, IdsFile(file), config, access, ungoverned(access), jobs, scratch=scratch)
+
+
+def erased(asked: Request, *tables: TableName) -> list[ErasedObject]:
+    """Erase in all places, as the command does: what became of objects. The second search must find nothing."""
+    found = places(asked, tables)
+    for place in found:
+        place.require()
+    done = [each for place in found for each in place.erase()]
+    left = {each.uri for each in done if each.outcome == "left"}
+    assert [each for each in second_search(asked, *tables) if each.uri not in left] == []
+    return done
+
+
+def second_search(asked: Request, *tables: TableName) -> list[FoundObject]:
+    return [each for place in places(asked, tables) for each in place.find()]
+
+
+def named(asked: Request, name: str, *tables: TableName) -> Place:
+    """The place of this name."""
+    (place,) = [each for each in places(asked, tables) if each.name == name]
+    return place
+
+
+def traces(cloud: Cloud, needle: str) -> list[str]:
+    """The keys of all objects, and versions, of the bucket that say a text."""
+    return oracle.traces(cloud.access.client("s3"), BUCKET, needle)
+
+
+def outcomes(done: Sequence[ErasedObject]) -> dict[str, str]:
+    """What became of each object, by the last part of its key."""
+    return {each.uri.rpartition("/")[2]: each.outcome for each in done}
