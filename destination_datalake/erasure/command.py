@@ -12,14 +12,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from destination_datalake.archive.objects import ARCHIVE_FOLDER
-from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.objects import delete_folder, put
 from destination_datalake.aws.secrets import mask_secrets, register_secrets
 from destination_datalake.config.catalog import NO_LIMITS
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.config.parsing import read_object
+from destination_datalake.erasure import elsewhere
 from destination_datalake.erasure.iceberg import IcebergPlace
 from destination_datalake.erasure.ids import IdsFile
 from destination_datalake.erasure.ledger import Ledger, masked
@@ -27,7 +26,6 @@ from destination_datalake.erasure.place import ErasedObject, FoundObject, Place,
 from destination_datalake.erasure.report import PlaceLine, Report, now, place_line
 from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.maintenance.command import TableFinder
-from destination_datalake.rejects.ledger import REJECTS_FOLDER
 from destination_datalake.spark.engine import start_engine
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.context import Jobs
@@ -102,7 +100,7 @@ def _delete_rows(asked: argparse.Namespace, termination: Termination) -> int:
     ledger = Ledger.open(asked.column, target, file, config, access)
     with _request(asked, ledger, file, config, catalog) as request:
         places: list[Place] = [IcebergPlace(name, request, ledger) for name, is_iceberg in tables if is_iceberg]
-        _require_covered(tables, config)
+        places += elsewhere.places(request, [name for name, _ in tables])
         erasure = _Erasure(places, request, ledger, lambda: termination.requested)
         for place in places:
             place.require()
@@ -151,17 +149,6 @@ def _tables(asked: argparse.Namespace, config: Config, catalog: TableCatalog) ->
     if not tables:
         raise ConfigError("There are no tables of this configuration. Nothing was changed.")
     return tables
-
-
-def _require_covered(tables: Sequence[tuple[TableName, bool]], config: Config) -> None:
-    """Raise ConfigError where there may be rows that the command does not reach."""
-    if hive := [str(name) for name, is_iceberg in tables if not is_iceberg]:
-        raise ConfigError(f"Rows cannot be erased from Hive tables yet: {', '.join(hive)}. Nothing was changed.")
-    s3 = aws_access(config).client("s3")
-    for folder in (ARCHIVE_FOLDER, REJECTS_FOLDER, "_staging"):
-        root = S3Address.parse(f"{config.uri(folder)}/")
-        if s3.list_objects_v2(Bucket=root.bucket, Prefix=root.key, MaxKeys=1).get("Contents"):
-            raise ConfigError(f"Rows cannot be erased from objects under {root} yet. Nothing was changed.")
 
 
 @contextmanager

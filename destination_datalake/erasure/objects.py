@@ -40,6 +40,8 @@ class Objects(ABC):
     """Objects of one kind of content, all of which have the column under the same names."""
 
     content: Content
+    table: TableName
+    """The table whose rows they are, or that rows of them came into."""
 
     def __init__(self, request: Request, table: TableName, name: str) -> None:
         self._request = request

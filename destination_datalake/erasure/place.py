@@ -77,9 +77,10 @@ class Request:
     types: dict[TableName, pa.DataType] = field(default_factory=dict)
     """The type of the column in each table, as far as it was asked for."""
 
-    def ids(self, type_: pa.DataType, table: TableName) -> Ids:
+    def ids(self, type_: pa.DataType, table: TableName | None) -> Ids:
         """Return the ids as values of a table's column, of this type. Raises ConfigError, and errors of AWS."""
-        self.types[table] = type_
+        if table is not None:
+            self.types.setdefault(table, type_)
         return self.file.typed(type_, self.column, self.scratch, self.access)
 
 

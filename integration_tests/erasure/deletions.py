@@ -22,9 +22,9 @@ class Deleted:
     report: dict[str, Any]
 
     def place(self, name: str) -> dict[str, Any]:
-        """Return what the report says of a place whose name ends so."""
+        """Return what the report says of a place."""
         found: dict[str, Any]
-        [found] = [each for each in self.report["places"] if each["place"].endswith(name)]
+        [found] = [each for each in self.report["places"] if each["place"] == name]
         return found
 
 

@@ -1,7 +1,7 @@
 """The judge of erasures: reads every object of a bucket, with its former versions, and looks for ids in all of it.
 
 It shares no code with the connector. Parquet files are read whole, with the statistics in their footers; Avro files
-with the bounds of manifests; everything else as bytes, after gzip if it is that, and records in base64 decoded.
+with the bounds of manifests; everything else as bytes, after gzip if it is that.
 """
 
 import base64
@@ -10,7 +10,7 @@ import io
 import re
 import struct
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pyarrow.parquet as pq
@@ -18,26 +18,16 @@ import pyarrow.parquet as pq
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+    from integration_tests.harness.lake import Lake
+
 Id = str | int
 
 
-class Bucket(Protocol):
-    """A bucket, and what it is read with."""
-
-    @property
-    def s3(self) -> "S3Client":
-        """A client that may read all versions."""
-
-    @property
-    def bucket(self) -> str:
-        """Its name."""
-
-
-def objects_with(lake: Bucket, ids: Collection[Id]) -> dict[str, list[Id]]:
+def objects_with(lake: "Lake", ids: Collection[Id]) -> dict[str, list[Id]]:
     """Return the objects that have one of the ids anywhere, with those: by key, and version if it is a former one."""
     wanted = Wanted(ids)
     found = {}
-    for name, content in _contents(lake):
+    for name, _, content in _contents(lake.s3, lake.bucket):
         if hits := wanted.within(name.rpartition("?")[0] or name, content):
             found[name] = sorted(hits, key=str)
     return found
@@ -65,9 +55,8 @@ class Wanted:
             return hits | self._of(_flat([*fastavro.reader(io.BytesIO(content))]))
         if content[:2] == b"\x1f\x8b":
             content = gzip.decompress(content)
-        encoded = re.findall(rb'"rawData":"([A-Za-z0-9+/=]+)"', content)
-        content = b"\n".join([content, *map(base64.b64decode, encoded)])
-        return hits | {id_ for id_ in self.ids if str(id_).encode() in content}
+        decoded = [base64.b64decode(each) for each in re.findall(rb'"rawData":"([A-Za-z0-9+/=]+)"', content)]
+        return hits | {id_ for id_ in self.ids if any(str(id_).encode() in each for each in (content, *decoded))}
 
     def _of(self, values: Iterator[Any]) -> set[Id]:
         found: set[Id] = set()
@@ -112,13 +101,38 @@ def _flat(value: Any) -> Iterator[Any]:
             yield value
 
 
-def _contents(lake: Bucket) -> Iterator[tuple[str, bytes]]:
-    """Yield every object and every former version, by key and "?" and the version's id."""
-    s3 = lake.s3
-    for page in s3.get_paginator("list_object_versions").paginate(Bucket=lake.bucket):
+def traces(s3: "S3Client", bucket: str, needle: str) -> list[str]:
+    """Return the keys of all objects, versions and delete markers that have a text, as a word, anywhere."""
+    pattern = re.compile(rf"(?<![0-9A-Za-z]){re.escape(needle)}(?![0-9A-Za-z])")
+    return [
+        name.rpartition("?")[0] or name
+        for name, metadata, content in _contents(s3, bucket)
+        if any(pattern.search(text) for text in (name, metadata, *_texts_of(content)))
+    ]
+
+
+def _texts_of(body: bytes) -> Iterator[str]:
+    """Yield all that an object says: rows and statistics of Parquet files, lines decompressed, records in base64."""
+    if body.startswith(b"PAR1"):
+        file = pq.ParquetFile(io.BytesIO(body))
+        yield from map(str, file.read().to_pylist())
+        yield str(file.metadata.to_dict())
+        return
+    text = (gzip.decompress(body) if body.startswith(b"\x1f\x8b") else body).decode("utf-8", "replace")
+    yield text
+    for encoded in re.findall(r'"rawData":"([A-Za-z0-9+/=]+)"', text):
+        yield base64.b64decode(encoded).decode("utf-8", "replace")
+
+
+def _contents(s3: "S3Client", bucket: str) -> Iterator[tuple[str, str, bytes]]:
+    """Yield every object, former version and delete marker: key (of former ones with "?" and the version), metadata
+    and content.
+    """
+    for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
         for each in page.get("Versions", []):
             named: dict[str, Any] = {} if each["VersionId"] == "null" else {"VersionId": each["VersionId"]}
-            body = s3.get_object(Bucket=lake.bucket, Key=each["Key"], **named)["Body"].read()
-            yield each["Key"] if each["IsLatest"] else f"{each['Key']}?{each['VersionId']}", body
+            answer = s3.get_object(Bucket=bucket, Key=each["Key"], **named)
+            name = each["Key"] if each["IsLatest"] else f"{each['Key']}?{each['VersionId']}"
+            yield name, str(answer["Metadata"]), answer["Body"].read()
         for marker in page.get("DeleteMarkers", []):
-            yield f"{marker['Key']}?{marker['VersionId']}", b""
+            yield f"{marker['Key']}?{marker['VersionId']}", "", b""

@@ -66,7 +66,7 @@ def test_no_object_has_the_rows_and_all_others_are_as_they_were(warehouse: Wareh
     assert objects_with(lake, ids) == {}
     assert difference(others(before, ids), whole(lake)) == []
     assert (done.report["complete"], done.report["found_afterwards"]) == (True, 0)
-    place = done.place(f"{lake.database}.orders")
+    place = done.place(f"Iceberg table {lake.database}.orders")
     assert (place["objects_found"], place["rows_removed"], place["objects_searched"]) == (2, 3, 3)
     assert [each["outcome"] for each in place["objects"]] == ["rewritten", "rewritten"]
     assert place["snapshots_expired"] > 0
@@ -82,4 +82,4 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_erased(warehouse: Ware
     assert (done.exit_code, done.stderr) == (0, ""), done
     assert lake.objects() == before
     assert done.lines[0].startswith(f"Iceberg table {lake.database}.orders: 1 rows would be removed from 1 objects")
-    assert [each["outcome"] for each in done.place("orders")["objects"]] == ["found"]
+    assert [each["outcome"] for each in done.place(f"Iceberg table {lake.database}.orders")["objects"]] == ["found"]

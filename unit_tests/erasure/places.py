@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.options import Config
@@ -13,13 +12,10 @@ from destination_datalake.erasure.elsewhere import places
 from destination_datalake.erasure.ids import IdsFile
 from destination_datalake.erasure.place import ErasedObject, FoundObject, Place, Request
 from destination_datalake.tables.table import TableName
-from integration_tests.erasure.oracle import objects_with
+from integration_tests.erasure import oracle
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
 from unit_tests.config.examples import options
 from unit_tests.tables.jobs import in_process
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
 
 
 def request(folder: Path, access: AwsAccess, column: str, *ids: object, **changes: Any) -> Request:
@@ -54,15 +50,9 @@ def named(asked: Request, name: str, *tables: TableName) -> Place:
     return place
 
 
-@dataclass(frozen=True)
-class _Bucket:
-    s3: S3Client
-    bucket: str = BUCKET
-
-
 def traces(cloud: Cloud, id_: int | str) -> list[str]:
-    """The keys of all objects, and of former versions, that have an id anywhere."""
-    return [*objects_with(_Bucket(cloud.access.client("s3")), [id_])]
+    """The keys of all objects, former versions and delete markers that have an id anywhere."""
+    return oracle.traces(cloud.access.client("s3"), BUCKET, str(id_))
 
 
 def outcomes(done: Sequence[ErasedObject]) -> dict[str, str]:
