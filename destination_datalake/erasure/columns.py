@@ -12,7 +12,7 @@ from destination_datalake.aws.objects import get
 from destination_datalake.erasure.objects import listed
 from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import parse_catalog
-from destination_datalake.schema.columns import METADATA_COLUMNS, as_column, assign_names
+from destination_datalake.schema.columns import METADATA_COLUMNS, as_column, assign_names, field_at
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
 from destination_datalake.tables.layout import TableLayout
@@ -62,14 +62,15 @@ class TableColumns:
 
     def in_table(self, column: str) -> Field | None:
         """Return a column, or a field inside it, by its dotted path; its own path is that in a row of the table."""
-        rows = [replace(each, source=each.name, parents=()) for each in self.present]
-        found = _leaf(rows, column, by_name=True)
+        rows = [_as_keys(replace(each, source=each.name, parents=())) for each in self.present]
+        found = field_at(rows, column.split("."))
         return None if found is None else replace(found, type=_scalar(found.type, column))
 
     def in_records(self, column: str) -> Sequence[Field]:
         """Return the places in records that the values of a column, or of a field inside it, come from."""
-        known = _leaf(self.present, column, by_name=True)
-        found = [each for columns in self.archived if (each := _leaf(columns, column)) is not None]
+        path = column.split(".")
+        known = field_at([*map(_as_keys, self.present)], path)
+        found = [each for columns in self.archived if (each := field_at(columns, path)) is not None]
         # Fields inside structs have other names in records than in the table: only schemas know them.
         own = [known] if known is not None and (not found or "." not in column) else []
         columns = (*own, *found)
@@ -84,21 +85,15 @@ def _scalar(type_: ColumnType, column: str) -> ColumnType:
     return type_
 
 
-def _leaf(columns: Sequence[Field], path: str, *, by_name: bool = False) -> Field | None:
-    """Return the field at a dotted path of names; `by_name`: names inside structs are keys too."""
-    fields: Sequence[Field] = columns
-    parents: tuple[str, ...] = ()
-    found: Field | None = None
-    for name in path.split("."):
-        found = next((each for each in fields if each.name.lower() == name.lower()), None)
-        if found is None:
-            return None
-        found = replace(found, parents=(*parents, *found.parents))
-        if by_name and parents:
-            found = replace(found, source=found.name)
-        parents = found.path
-        fields = found.type.fields if isinstance(found.type, Struct) else ()
-    return found
+def _as_keys(column: Field) -> Field:
+    """Return a column with the names inside structs as keys: catalogs record no others."""
+    return replace(column, type=_named(column.type))
+
+
+def _named(type_: ColumnType) -> ColumnType:
+    if not isinstance(type_, Struct):
+        return type_
+    return Struct(tuple(replace(each, source=each.name, type=_named(each.type)) for each in type_.fields))
 
 
 def _archived(

@@ -30,6 +30,7 @@ from destination_datalake.files.plan import (
     UnitResult,
 )
 from destination_datalake.files.segments import ArchivedLines, Content, LocalFile, Places, StagedSegment, contents
+from destination_datalake.files.suppression import LeavingOut
 from destination_datalake.files.unit_files import PartitionedFileWriter, RollingFileWriter
 from destination_datalake.protocol.messages import MalformedLine
 from destination_datalake.records.decoded import TRUNCATED, Decoded, RejectedLine, RowLines, numbers_of
@@ -169,7 +170,7 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     attempt = f"{unit.name}-{secrets.token_hex(4)}"
     writer = RollingFileWriter if _is_plain(unit.plan) else PartitionedFileWriter
     of_table = s3 if unit.plan.lent is None else unit.plan.lent.client("s3")
-    replayed = Replayed.of(unit)
+    replayed = Replayed.of(unit, s3)
     ids = OrderedIds(first_id(unit.ingest_order) if replayed is None else replayed.first_id)
     files = writer(attempt, unit.plan, of_table, ids=ids)
     keys = KeptKeys.of(unit.plan)
@@ -220,6 +221,7 @@ class Replayed:
     """The one archived object of a unit: its rows have the ids that they had. `left_out` are lines without a row."""
 
     lines: ArchivedLines
+    leaving_out: LeavingOut | None = None
     left_out: int = 0
 
     @property
@@ -228,23 +230,29 @@ class Replayed:
         return self.lines.first_id
 
     @classmethod
-    def of(cls, unit: EncodeUnit) -> Self | None:
+    def of(cls, unit: EncodeUnit, s3: S3Client) -> Self | None:
         """Return what a unit replays; None if it encodes what a sync has received."""
         match unit.segments:
             case (StagedSegment(location=ArchivedLines() as lines),):
-                return cls(lines)
+                return cls(lines, LeavingOut(lines.left_out, unit.plan.columns, s3) if lines.left_out else None)
         return None
 
     def kept(self, decoded: Decoded, places: Places | None) -> Decoded:
         """Return the records that are to be replayed, by the numbers that their lines have in the object."""
         if places is not None:
             decoded = replace(decoded, line_numbers=places.numbers[numbers_of(decoded.line_numbers) - places.before])
-        only, window = self.lines.only, self.lines.window
-        if only is None and window is None:
+        only, window, leaving_out = self.lines.only, self.lines.window, self.leaving_out
+        if leaving_out is not None:
+            others = leaving_out.rejected(decoded.rejected)
+            self.left_out += len(decoded.rejected) - len(others)
+            decoded = replace(decoded, rejected=others)
+        elif only is None and window is None:
             return decoded
         wanted = np.ones(decoded.rows, np.bool_) if window is None else window.contains(decoded.extracted_at)
         if only is not None:
             wanted &= np.array([number in only for number in numbers_of(decoded.line_numbers).tolist()], np.bool_)
+        if leaving_out is not None:
+            wanted &= ~leaving_out.rows(decoded)
         if wanted.all():
             return decoded
         self.left_out += int(np.count_nonzero(~wanted))

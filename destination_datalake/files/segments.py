@@ -65,11 +65,23 @@ class Window(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Rows that are left out: those with one of some ids in a column, a name or the dotted path of a field.
+
+    The salted hashes of the ids are the object at `uri`, which executors read themselves: tasks stay small.
+    """
+
+    column: str
+    uri: str
+    salt: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ArchivedLines:
     """An object of the archive, of `size` bytes, which is encoded again.
 
     `first_id` is the id that its line 0 had: 16 octets. Rows are made of `only` these lines, by their numbers, and of
-    those that were extracted within the `window`.
+    those that were extracted within the `window`. People whose rows were erased are `left_out`.
     """
 
     uri: str
@@ -78,6 +90,7 @@ class ArchivedLines:
     first_id: bytes
     only: BitMap | None = None
     window: Window | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

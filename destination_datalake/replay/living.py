@@ -14,7 +14,7 @@ from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.disk import MiB
 from destination_datalake.buffer.staging import Segment
 from destination_datalake.errors import ConnectorError, Failure
-from destination_datalake.files.segments import ArchivedLines, StagedSegment, Window
+from destination_datalake.files.segments import ArchivedLines, LeftOut, StagedSegment, Window
 from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLedger
 from destination_datalake.sync.landing import Encoding, Landing, StreamTables
 from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchMalformed, BatchOutcome
@@ -64,11 +64,14 @@ class ArchivedSegment(Segment):
     location: ArchivedLines | None = None
 
     @classmethod
-    def of(cls, stream: StreamId, replayed: ReplayedLines, window: Window | None) -> ArchivedSegment:
-        """Return the segment of archived lines, or of those that were extracted within a window."""
+    def of(
+        cls, stream: StreamId, replayed: ReplayedLines, window: Window | None, left_out: tuple[LeftOut, ...] = ()
+    ) -> ArchivedSegment:
+        """Return the segment of archived lines, or of those that were extracted within a window and not `left_out`."""
         lines, archived = replayed.lines, replayed.lines.archived
         only = None if replayed.only is None else BitMap(replayed.only)
-        location = ArchivedLines(lines.uri, lines.etag, lines.size, bytes.fromhex(archived.first_id), only, window)
+        first_id = bytes.fromhex(archived.first_id)
+        location = ArchivedLines(lines.uri, lines.etag, lines.size, first_id, only, window, left_out)
         counts = (archived.first_record, archived.lines, archived.bytes)
         return cls(stream, Path(archived.name), *counts, since=0.0, location=location)
 
@@ -95,6 +98,8 @@ class World:
     rejects: RejectLedger
     open_table: Callable[[Stream], Table]
     window: Window | None = None
+    left_out: tuple[LeftOut, ...] = ()
+    """People whose rows were erased: no rows are made of their records, whenever these were archived."""
 
 
 class Life:
@@ -105,7 +110,7 @@ class Life:
         self._stream = stream.id
         self._outcomes: list[BatchOutcome] = []
         self._batches = 0
-        self._window = world.window
+        self._window, self._left_out = world.window, world.left_out
         name = f"{world.run}-{number:04d}"
         self._landing = Landing(
             StreamTables({stream.id: lambda: world.open_table(stream)}, world.access),
@@ -122,7 +127,7 @@ class Life:
     def land(self, lines: Sequence[ReplayedLines]) -> RejectCounts:
         """Encode lines and commit them as one batch; return what was rejected."""
         self._batches += 1
-        segments = tuple(ArchivedSegment.of(self._stream, each, self._window) for each in lines)
+        segments = tuple(ArchivedSegment.of(self._stream, each, self._window, self._left_out) for each in lines)
         self._landing.land([Batch(self._stream, self._batches, segments)])
         match self._outcomes.pop():
             case BatchCommitted(counts=counts):

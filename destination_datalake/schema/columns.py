@@ -104,6 +104,24 @@ def as_column(name: str, origin: str, type_: ColumnType) -> Field:
     return Field(name, source, type_, tuple(parents))
 
 
+def field_at(columns: Sequence[Field], path: Sequence[str]) -> Field | None:
+    """Return the column, or field inside one, at a path of names, which are compared without case; None if none is.
+
+    Its own path is that in the records, as that of a column that was an object's field.
+    """
+    fields: Sequence[Field] = columns
+    parents: tuple[str, ...] = ()
+    found: Field | None = None
+    for name in path:
+        found = next((each for each in fields if each.name.lower() == name.lower()), None)
+        if found is None:
+            return None
+        found = replace(found, parents=(*parents, *found.parents))
+        parents = found.path
+        fields = found.type.fields if isinstance(found.type, Struct) else ()
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class RecordFields:
     """The fields of records that columns are read from: where objects were flattened, they are structs here.

@@ -19,6 +19,7 @@ import pytest
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.erasure.elsewhere import places
 from destination_datalake.erasure.ids import IdsFile
+from destination_datalake.erasure.ledger import Ledger
 from destination_datalake.erasure.place import ErasedObject, Request
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.naming import TableNaming
@@ -166,6 +167,32 @@ def test_tombstones_and_versions_of_a_person_are_replayed_no_more(
     assert replays.run(warehouse.config(**ARCHIVE), "--stream", "orders").exit_code == 0
     assert difference(of_others(before), whole(lake, "orders__replay")) == []
     assert [key for key in traces(lake.s3, lake.bucket, SECRET) if "/_raw/" in key] == []
+
+
+def test_a_replay_leaves_out_what_came_to_the_archive_after_the_erasure(
+    lake: Lake, platform: Platform, replays: Replays, tmp_path: Path
+) -> None:
+    """By the ledger: it has salted hashes alone."""
+    warehouse = Warehouse(lake, platform, HIVE[0])
+    orders = configured_stream("orders", SCHEMA)
+    config = warehouse.config(**ARCHIVE)
+    (tmp_path / "ids").write_text(f"{PERSON}\n5\n")
+    file, parsed = IdsFile(tmp_path / "ids"), Config.parse(config)
+    ledger = Ledger.open("user_id", ("all",), file, parsed, aws_access(parsed))
+    ledger.begin({f"{lake.database}.orders": ("user_id", pa.int64())}, file, suppress=False)
+    warehouse.sync([orders], [*ODD, *OTHERS, complete()], **ARCHIVE)
+    before = whole(lake)
+
+    replayed = replays.run(config, "--stream", "orders")
+
+    assert replayed.exit_code == 0, replayed
+    others = of_others(before)
+    is_kept: Any = pc.not_equal(others["user_id"], pa.scalar(5, pa.int64()))
+    kept = others.filter(is_kept.fill_null(True))
+    assert difference(kept, whole(lake, "orders__replay")) == []
+    rejected = b"".join(b64decode(each["rawdata"] or "") for each in lake.rejects() if "__replay" in each["stream"])
+    assert SECRET.encode() not in rejected
+    assert str(PERSON) not in str([*lake.objects("airbyte/_deletions/")])
 
 
 @pytest.mark.parametrize("stream", ["Ünï çødé, q=%41?", "a.b/c", "x" * 200])

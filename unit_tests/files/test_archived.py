@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,11 +22,13 @@ from destination_datalake.archive.objects import ArchivedSync, ArchiveFile, Arch
 from destination_datalake.files import segments as reading
 from destination_datalake.files.encode import encode
 from destination_datalake.files.erase import Erased, EraseTask, StoredObject, erase
+from destination_datalake.files.ids import digests_of, new_salt
 from destination_datalake.files.plan import Encoded, EncodeTask, EncodeUnit, MalformedRecord, NotEncoded, UnitResult
 from destination_datalake.files.segments import (
     ArchiveDamaged,
     ArchivedLines,
     ArchiveGone,
+    LeftOut,
     StagedSegment,
     Window,
     contents,
@@ -223,6 +226,38 @@ def test_rows_are_made_of_lines_within_a_window_of_extraction(
     assert again.left_out == 4 - len(ids)
     both = replayed(cloud, file, only=[0, 1], window=Window(since_, until_))
     assert [row["id"] for row in table(cloud, both)] == [each for each in ids if each < 2]
+
+
+@pytest.mark.parametrize("people", [(0,), (1, 2, 7), (3,), tuple(range(9))], ids=str)
+@pytest.mark.parametrize(("lines", "staged"), WAYS)
+def test_people_who_were_erased_are_left_out_of_what_is_replayed(
+    cloud: Cloud,
+    segments: Segments,
+    lines: Sequence[bytes],
+    staged: Callable[[Segments], list[StagedSegment]],
+    people: Sequence[int],
+) -> None:
+    """By the salted hashes of their ids; also refused records of theirs are no rejects again."""
+    first = encoded(cloud, [replace(each, records=9) for each in staged(segments)])
+    file, _ = archived(cloud, first)
+    salt = new_salt()
+    hashes = b"".join(digests_of(pa.array(people, pa.int64()), salt))
+    uri = f"s3://{BUCKET}/_deletions/{salt.hex()}/hashes/int64.bin"
+    cloud.access.client("s3").put_object(Bucket=BUCKET, Key=uri.removeprefix(f"s3://{BUCKET}/"), Body=hashes)
+    rules = (LeftOut("ID", uri, salt), LeftOut("other", uri, salt), LeftOut("id.more", uri, salt))
+    segment = segment_of(cloud, file)
+    location = segment.location
+    assert isinstance(location, ArchivedLines)
+    unit = EncodeUnit(ORDERS, "replay", (replace(segment, location=replace(location, left_out=rules)),), PLAN, REJECTS)
+
+    [again] = encode([EncodeTask((unit,), cloud.access)])
+
+    assert isinstance(again, Encoded), again
+    assert isinstance(first, Encoded)
+    assert table(cloud, again) == [row for row in table(cloud, first) if row["id"] not in people]
+    of_people = sum(json.loads(line)["record"]["data"].get("id") in people for line in lines)
+    assert again.left_out == of_people
+    assert again.counts.records + of_people == len(lines)
 
 
 def test_members_whose_lines_have_other_frames_are_read_too(cloud: Cloud) -> None:
