@@ -101,23 +101,13 @@ def _delete_rows(asked: argparse.Namespace, termination: Termination) -> int:
     with _request(asked, ledger, file, config, catalog) as request:
         places: list[Place] = [IcebergPlace(name, request, ledger) for name, is_iceberg in tables if is_iceberg]
         places += elsewhere.places(request, [name for name, _ in tables])
-        erasure = _Erasure(places, request, ledger, lambda: termination.requested)
-        for place in places:
-            place.require()
-        if asked.dry_run:
-            report = erasure.dry_run()
-        else:
-            erasure.run([name for name, _ in tables], suppress=False)
-            if termination.requested:
-                return EXIT_TERMINATED
-            report = erasure.report
+        erasure = Erasure(places, request, ledger, lambda: termination.requested)
+        report = erasure.dry_run() if asked.dry_run else erasure.run([name for name, _ in tables], suppress=False)
+        if report is None:
+            return EXIT_TERMINATED
         _tell(report)
         if asked.report is not None:
             Path(asked.report).write_bytes(report.encoded())
-        if not asked.dry_run:
-            put(access.client("s3"), f"{ledger.folder}/report.json", report.encoded())
-            if not report.is_left:
-                ledger.finish()
     return 0 if asked.dry_run or not report.is_left else 1
 
 
@@ -181,8 +171,8 @@ def _request(
 
 
 @dataclass(slots=True)
-class _Erasure:
-    """The steps of the command, of places that may all be erased from."""
+class Erasure:
+    """The steps of the command. Nothing is changed before each place has said that rows can be erased there."""
 
     places: Sequence[Place]
     request: Request
@@ -192,12 +182,14 @@ class _Erasure:
     _lines: list[PlaceLine] = field(default_factory=list)
 
     def dry_run(self) -> Report:
-        """Return what would be erased."""
+        """Return what would be erased. Raises ConnectorError, and what the AWS libraries raise."""
+        self._require()
         self._lines = [self._line(place, [*place.find()], [], None) for place in self.places]
         return self._report(dry_run=True)
 
-    def run(self, tables: Sequence[TableName], *, suppress: bool) -> None:
-        """Erase, and search again, unless it is stopped. Raises ConnectorError, and what the AWS libraries raise."""
+    def run(self, tables: Sequence[TableName], *, suppress: bool) -> Report | None:
+        """Erase, and search again; None if it was stopped. Raises ConnectorError, and what the AWS libraries raise."""
+        self._require()
         self.ledger.begin(self._columns(tables), self.request.file, suppress=suppress)
         found: dict[str, list[FoundObject]] = {}
         erased: dict[str, list[ErasedObject]] = {}
@@ -206,17 +198,21 @@ class _Erasure:
             self.ledger.note("found", ((place.name, self._mask(each.uri), each.rows) for each in found[place.name]))
         for place in self.places:
             if self.is_stopped():
-                return
+                return None
             erased[place.name] = [*self._noted(place)]
         for place in self.places:
             if self.is_stopped():
-                return
+                return None
             self._lines.append(self._line(place, found[place.name], erased[place.name], [*place.find()]))
+        report = self._report(dry_run=False)
+        put(self.request.access.client("s3"), f"{self.ledger.folder}/report.json", report.encoded())
+        if not report.is_left:
+            self.ledger.finish()
+        return report
 
-    @property
-    def report(self) -> Report:
-        """What was done."""
-        return self._report(dry_run=False)
+    def _require(self) -> None:
+        for place in self.places:
+            place.require()
 
     def _columns(self, tables: Sequence[TableName]) -> dict[str, tuple[str, pa.DataType]]:
         types = self.request.types

@@ -103,13 +103,13 @@ class IcebergPlace:
             rows = stray.rows or 0
             if stray.uri in deleted:
                 yield ErasedObject(stray.uri, rows, rows, "removed")
-            elif stray.rows is not None:
+            elif not stray.deletable:
                 until = stray.since + strays.age
                 reason = (
                     "no snapshot refers to it, and it is so young that a sync which still runs may be about to commit "
                     f"it. If it is still there after {until:%Y-%m-%d %H:%M} UTC, this command deletes it then"
                 )
-                yield ErasedObject(stray.uri, rows, 0, "left", reason=reason)
+                yield ErasedObject(stray.uri, -1 if stray.rows is None else rows, 0, "left", reason=reason)
 
     def _begin(self) -> TableErasure | None:
         """Return the erasure from the table as it is; None if there is no table."""
@@ -156,8 +156,9 @@ class IcebergPlace:
         )
 
     def _note_figures(self, erasure: TableErasure) -> None:
-        self.figures.objects_read = erasure.files_searched
-        self.figures.objects = erasure.files
+        # The second search reads other objects, and fewer.
+        self.figures.objects_read = max(self.figures.objects_read, erasure.files_searched)
+        self.figures.objects = max(self.figures.objects, erasure.files)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,14 @@ import pyarrow.parquet as pq
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from integration_tests.harness.lake import Lake
-
 Id = str | int
 
 
-def objects_with(lake: "Lake", ids: Collection[Id]) -> dict[str, list[Id]]:
+def objects_with(s3: "S3Client", bucket: str, ids: Collection[Id]) -> dict[str, list[Id]]:
     """Return the objects that have one of the ids anywhere, with those: by key, and version if it is a former one."""
     wanted = Wanted(ids)
     found = {}
-    for name, _, content in _contents(lake.s3, lake.bucket):
+    for name, _, content in _contents(s3, bucket):
         if hits := wanted.within(name.rpartition("?")[0] or name, content):
             found[name] = sorted(hits, key=str)
     return found

@@ -58,12 +58,12 @@ def test_no_object_has_the_rows_and_all_others_are_as_they_were(warehouse: Wareh
     for sync in range(3):
         warehouse.sync([ORDERS], orders(*range(10 * sync, 10 * sync + 10)))
     before, ids = whole(lake), people(3, 14, 15, 99)
-    assert objects_with(lake, ids)
+    assert objects_with(lake.s3, lake.bucket, ids)
 
     done = deletions.run(warehouse.config(), ids)
 
     assert (done.exit_code, done.stderr) == (0, ""), done
-    assert objects_with(lake, ids) == {}
+    assert objects_with(lake.s3, lake.bucket, ids) == {}
     assert difference(others(before, ids), whole(lake)) == []
     assert (done.report["complete"], done.report["found_afterwards"]) == (True, 0)
     place = done.place(f"Iceberg table {lake.database}.orders")

@@ -221,7 +221,9 @@ def manifest_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
 def deleted_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
     """Return the entries of a manifest that say of files that a snapshot has removed them."""
     with _ManifestReader(manifest, io) as entries:
-        return [entry for entry in entries if entry.status == ManifestEntryStatus.DELETED]
+        return [
+            _inherit_from_manifest(entry, manifest) for entry in entries if entry.status == ManifestEntryStatus.DELETED
+        ]
 
 
 def delete_file(**arguments: Any) -> DataFile:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import struct
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+import fastavro
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile as IcebergFile
@@ -143,6 +147,38 @@ class MayHave:
                 yield position, frozenset(transform(value) for value in self._values)
             except Exception:  # A transform that PyIceberg does not know, or not for this type: nothing is left out.
                 continue
+
+
+def tells_in(content: bytes, column: IdColumn, ids: Ids) -> bool:
+    """Whether a manifest or manifest list that no table has tells an id: as a bound or as a partition's value.
+
+    What cannot be read as one tells none: it is of others.
+    """
+    type_ = column.field.field_type
+    assert isinstance(type_, PrimitiveType)
+    try:
+        records: Any = [*fastavro.reader(io.BytesIO(content))]
+    except Exception:  # fastavro raises whatever it meets, such as IndexError, TypeError, StructError.
+        return False
+    values, packed = list[Any](), list[bytes]()
+    for record in records:
+        file = record.get("data_file") or {}
+        for bounds in (file.get("lower_bounds"), file.get("upper_bounds")):
+            packed += [each["value"] for each in bounds or () if each["key"] == column.field.field_id]
+        values += (file.get("partition") or {}).values()
+        for summary in record.get("partitions") or ():
+            packed += [bound for name in ("lower_bound", "upper_bound") if (bound := summary.get(name)) is not None]
+    for bound in packed:
+        with suppress(ValueError, ArithmeticError, struct.error):
+            values.append(from_bytes(type_, bound))
+    return any(_is_id(value, ids) for value in values if value is not None)
+
+
+def _is_id(value: Any, ids: Ids) -> bool:
+    try:
+        return bool(ids.contains(_array([value], ids.type)).any())
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False  # A value of another type, as partitions by other columns have.
 
 
 def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array[Any]:

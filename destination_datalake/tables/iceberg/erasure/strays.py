@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING
 from pyiceberg.exceptions import NoSuchTableError
 
 from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import get
 from destination_datalake.files.jobs import done
 from destination_datalake.files.locate import UNKNOWN_ROWS, locate, locate_tasks, united
 from destination_datalake.files.plan import SourceFile
 from destination_datalake.tables.iceberg.commit import TableOperations
+from destination_datalake.tables.iceberg.erasure.column import IdColumn, tells_in
 from destination_datalake.tables.iceberg.maintenance.deletion import Deletion, MaintenanceSkipped
 from destination_datalake.tables.iceberg.maintenance.orphans import is_of_a_table, own_folder
-from destination_datalake.tables.iceberg.maintenance.references import File, References
+from destination_datalake.tables.iceberg.maintenance.references import File, References, read_concurrently
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 
     from destination_datalake.files.ids import Ids
     from destination_datalake.tables.context import Executors
-    from destination_datalake.tables.iceberg.erasure.column import IdColumn
 
 _AT_ONCE = 50_000
 """Objects that are looked at together, which bounds memory."""
@@ -69,7 +70,8 @@ class Strays:
             doomed = self.is_doomed([each.uri for each in objects])
             named = [each for each, is_ours in zip(objects, doomed, strict=True) if is_ours]
             others = [each for each, is_ours in zip(objects, doomed, strict=True) if not is_ours]
-            rows = self._rows([each for each in others if each.uri.endswith(".parquet")])
+            rows: dict[str, int | None] = {**self._rows([each for each in others if each.uri.endswith(".parquet")])}
+            rows |= dict.fromkeys(self._telling([each.uri for each in others if each.uri.endswith(".avro")], s3))
             yield from (Stray(each.uri, None, True, each.modified) for each in named)
             yield from (
                 Stray(each.uri, rows[each.uri], each.modified < now - self.age, each.modified)
@@ -112,6 +114,20 @@ class Strays:
                 found = []
         if found:
             yield found
+
+    def _telling(self, manifests: Sequence[str], s3: S3Client) -> list[str]:
+        """Return the manifests and manifest lists that tell an id."""
+
+        def content(uri: str) -> bytes:
+            try:
+                return get(s3, uri)
+            except s3.exceptions.NoSuchKey:
+                return b""
+
+        contents = read_concurrently(content, manifests)
+        return [
+            uri for uri, each in zip(manifests, contents, strict=True) if each and tells_in(each, self.column, self.ids)
+        ]
 
     def _rows(self, files: Sequence[_Object]) -> dict[str, int]:
         """Return how many rows with an id each file has that has any. One that cannot be read is no data file."""

@@ -1,0 +1,140 @@
+"""People in an Iceberg table, and their erasure as the command does it, in the test's own process."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from destination_datalake.config.options import Config
+from destination_datalake.erasure import elsewhere
+from destination_datalake.erasure.command import Erasure
+from destination_datalake.erasure.iceberg import IcebergPlace
+from destination_datalake.erasure.ids import IdsFile
+from destination_datalake.erasure.ledger import Ledger
+from destination_datalake.erasure.place import Request
+from destination_datalake.erasure.report import PlaceLine, Report
+from destination_datalake.schema.types import Field, Int64, String, Struct
+from destination_datalake.tables.table import Committed
+from integration_tests.erasure.oracle import Id, objects_with
+from unit_tests.cloud import ungoverned
+from unit_tests.config.examples import options
+from unit_tests.tables.iceberg.lake import Lake, no_rewrite
+
+USER = Field("user", "user", Struct((Field("id", "id", String()), Field("age", "age", Int64()))))
+COLUMNS = (Field("id", "id", Int64()), Field("name", "name", String()), USER)
+FIRST = 7_000_000_000_000
+"""Ids that are nothing else."""
+
+
+def person(number: int) -> dict[str, Any]:
+    """The row of a person. The last digits are the same in the id, the name and the id within."""
+    id_ = FIRST + number
+    return {"id": id_, "name": f"name {number}", "user": {"id": f"u{id_}", "age": number}}
+
+
+def ids_of(*numbers: int) -> list[int]:
+    return [FIRST + number for number in numbers]
+
+
+@dataclass
+class People:
+    """The lake's table, and what erases from it."""
+
+    lake: Lake
+    config: dict[str, Any] = field(default_factory=dict)
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="people-")))
+
+    def commit(self, *batches: Sequence[int], **more: Any) -> None:
+        """Append a file of people for each batch, each in a commit of its own."""
+        opened = self.lake.open(**{"columns": COLUMNS, **more})
+        for numbers in batches:
+            rows = [*map(person, numbers)]
+            if opened.plan().partitioning is not None:
+                self.lake.commit_rows(opened, *rows)
+            else:
+                assert opened.commit([self.lake.write_rows(opened, *rows)], no_rewrite) == Committed()
+
+    def erasure(self, *ids: Id, column: str = "id", **changes: Any) -> Erasure:
+        """The command's steps, as one attempt takes them."""
+        file = self.folder / "ids.txt"
+        file.write_text("".join(f"{each}\n" for each in ids))
+        given = {"bucket_name": self.lake.bucket, "lakeformation_database_name": self.lake.name.database}
+        config = Config.parse(options(**{**given, "table_type": "ICEBERG", **self.config}))
+        access = self.lake.access
+        ledger = Ledger.open(column, ("table", str(self.lake.name)), IdsFile(file), config, access)
+        asked = Request(
+            ledger.record.id,
+            column,
+            IdsFile(file),
+            config,
+            access,
+            ungoverned(access),
+            self.lake.jobs,
+            scratch=(self.folder / "scratch").as_uri(),
+        )
+        asked = replace(asked, **changes)
+        places = [IcebergPlace(self.lake.name, asked, ledger), *elsewhere.places(asked, [self.lake.name])]
+        return Erasure(places, asked, ledger, lambda: False)
+
+    def erase(self, *ids: Id, column: str = "id", **changes: Any) -> Report:
+        report = self.erasure(*ids, column=column, **changes).run([self.lake.name], suppress=False)
+        assert report is not None
+        return report
+
+    def traces(self, *ids: Id) -> dict[str, list[Id]]:
+        """The objects of the bucket that have an id, by the judge that reads them all."""
+        return objects_with(self.lake.access.client("s3"), self.lake.bucket, ids)
+
+    def rows(self, branch: str = "main") -> list[dict[str, Any]]:
+        """All rows of a branch, in the order of their ids."""
+        table = self.lake.load()
+        found = table.scan(snapshot_id=table.metadata.refs[branch].snapshot_id).to_arrow().to_pylist()
+        return sorted(found, key=repr)
+
+
+def of_table(report: Report) -> PlaceLine:
+    """What a report says of the Iceberg table."""
+    [found] = [each for each in report.places if each.place.startswith("Iceberg table ")]
+    return found
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@contextmanager
+def at_calls(lake: Lake, act: Callable[[int, str], object]) -> Iterator[None]:
+    """As long as this lasts, call `act` with 1, 2, 3, … and "before" or "after" around each call of S3 and Glue."""
+    number = iter(range(1, 1_000_000))
+
+    def before(**_: object) -> None:
+        act(next(number), "before")
+
+    def after(**_: object) -> None:
+        act(next(number), "after")
+
+    with ExitStack() as registered:
+        for service in ("s3", "glue"):
+            events: Any = lake.access.client(service).meta.events
+            for event, notice in ((f"before-call.{service}", before), (f"after-call.{service}", after)):
+                events.register(event, notice)
+                registered.callback(events.unregister, event, notice)
+        yield
+
+
+@contextmanager
+def killed_at(lake: Lake, wanted: int) -> Iterator[list[int]]:
+    """Die at the place of this number, and make no call after it; lend a list of all places that were reached."""
+    reached: list[int] = []
+
+    def act(number: int, _: str) -> None:
+        reached.append(number)
+        if number >= wanted:
+            raise Killed
+
+    with at_calls(lake, act):
+        yield reached

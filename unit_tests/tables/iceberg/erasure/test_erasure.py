@@ -1,0 +1,302 @@
+"""Rows erased from an Iceberg table: of every branch, of all history, and from files that nothing refers to."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import BinaryType, LongType, NestedField
+
+from destination_datalake.erasure import iceberg as iceberg_place
+from destination_datalake.errors import ConnectorError
+from destination_datalake.schema.types import Field, Int64
+from unit_tests.tables.iceberg.erasure.people import COLUMNS, People, ids_of, of_table, person
+from unit_tests.tables.iceberg.lake import Lake
+
+
+@pytest.fixture
+def people(lake: Lake) -> People:
+    return People(lake)
+
+
+class Later(datetime):
+    """The time in a month."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+        return datetime.now(tz) + timedelta(days=30)
+
+
+def numbers(rows: list[dict[str, Any]]) -> list[int]:
+    return sorted(row["user"]["age"] for row in rows)
+
+
+def test_rows_are_gone_from_the_table_and_its_history(people: People) -> None:
+    people.commit([1, 2], [3, 4], [5, 6])
+    others = [row for row in people.rows() if row["user"]["age"] not in (2, 3, 4)]
+
+    report = people.erase(*ids_of(2, 3, 4))
+
+    assert people.traces(*ids_of(2, 3, 4)) == {}
+    assert people.rows() == others
+    table = of_table(report)
+    assert (report.complete, report.found_afterwards, table.rows_removed) == (True, 0, 3)
+    assert sorted((each.outcome, each.rows_found) for each in table.objects) == [("removed", 2), ("rewritten", 1)]
+    assert (table.objects_searched, table.objects_read) == (3, 2)  # The bounds of the third leave it out.
+
+
+def test_a_table_without_the_rows_is_not_touched(people: People) -> None:
+    people.commit([1, 2])
+    before = people.lake.load().metadata_location
+
+    report = people.erase(*ids_of(7))
+
+    assert (report.complete, of_table(report).objects) == (True, ())
+    assert people.lake.load().metadata_location == before
+
+
+def test_a_field_within_a_column_is_named_by_its_path(people: People) -> None:
+    people.commit([1, 2], [3])
+
+    people.erase(f"u{ids_of(2)[0]}", column="user.id")
+
+    assert people.traces(f"u{ids_of(2)[0]}") == {}
+    assert numbers(people.rows()) == [1, 3]
+
+
+def test_rows_of_an_unfinished_overwrite_and_of_other_branches_are_erased_in_the_same_commit(people: People) -> None:
+    people.commit([1, 2])
+    overwrite = people.lake.open(generation=2, overwrite=True, columns=COLUMNS)
+    people.lake.commit_rows(overwrite, person(2), person(3))
+    table = people.lake.load()
+    table.manage_snapshots().create_branch(table.metadata.refs["main"].snapshot_id, "audit").commit()
+
+    people.erase(*ids_of(2))
+
+    assert people.traces(*ids_of(2)) == {}
+    assert [numbers(people.rows(each)) for each in ("main", "airbyte_generation_2", "audit")] == [[1], [3], [1]]
+    people.lake.commit_rows(overwrite, person(4))
+    overwrite.publish(lambda _: [])
+    assert numbers(people.rows()) == [3, 4]
+
+
+def test_rows_that_wait_for_their_deduplication_are_erased(people: People) -> None:
+    opened = people.lake.open(columns=COLUMNS, key=("id",))
+    people.lake.commit_rows(opened, {**person(1), "_airbyte_raw_id": "a"}, {**person(2), "_airbyte_raw_id": "b"})
+
+    people.erase(*ids_of(2))
+
+    assert people.traces(*ids_of(2)) == {}
+    opened.publish(lambda _: [])
+    assert numbers(people.rows()) == [1]
+
+
+def test_rows_that_position_deletes_hide_are_erased_from_the_file(people: People) -> None:
+    people.commit([1, 2, 3])
+    people.lake.delete_first_row()
+    assert numbers(people.rows()) == [2, 3]
+
+    report = people.erase(*ids_of(1))
+
+    assert of_table(report).rows_removed == 1
+    assert people.traces(*ids_of(1)) == {}
+    assert numbers(people.rows()) == [2, 3]
+    assert people.lake.deletes() == []
+
+
+def test_a_tag_that_keeps_the_rows_is_named_and_nothing_is_changed_until_it_may_be_dropped(people: People) -> None:
+    people.commit([1, 2])
+    table = people.lake.load()
+    table.manage_snapshots().create_tag(table.metadata.refs["main"].snapshot_id, "audit-2026").commit()
+    before = people.lake.objects()
+
+    with pytest.raises(ConnectorError, match=r"audit-2026 is a tag .*--drop-tags") as refused:
+        people.erase(*ids_of(2))
+
+    assert refused.value.failure.type == "config_error"
+    assert people.lake.objects() == before
+    people.erase(*ids_of(2), drop_tags=True)
+    assert people.traces(*ids_of(2)) == {}
+    assert people.lake.tags() == []
+
+
+def test_a_tag_on_a_snapshot_without_the_rows_stays(people: People) -> None:
+    people.commit([1])
+    table = people.lake.load()
+    table.manage_snapshots().create_tag(table.metadata.refs["main"].snapshot_id, "audit-2026").commit()
+    people.commit([2])
+
+    people.erase(*ids_of(2))
+
+    assert people.lake.tags() == ["audit-2026"]
+    assert people.traces(*ids_of(2)) == {}
+
+
+def test_kept_history_is_said_to_keep_the_rows(people: People) -> None:
+    people.commit([1, 2])
+
+    report = people.erase(*ids_of(2), keep_history=7.0)
+
+    assert (report.complete, report.is_left) == (False, False)
+    assert [each.outcome for each in of_table(report).left] == ["kept"]
+    assert numbers(people.rows()) == [1]
+    assert people.erase(*ids_of(2)).complete
+    assert people.traces(*ids_of(2)) == {}
+
+
+def test_a_table_whose_files_others_may_share_is_refused(people: People) -> None:
+    people.commit([1, 2])
+    people.lake.set_properties({"gc.enabled": "false"})
+    before = people.lake.objects()
+
+    with pytest.raises(ConnectorError, match=r"gc\.enabled is false"):
+        people.erase(*ids_of(2))
+
+    assert people.lake.objects() == before
+
+
+def test_equality_deletes_are_refused(people: People) -> None:
+    people.commit([1, 2])
+    people.lake.delete_by_equality()
+
+    with pytest.raises(ConnectorError, match="equality deletes"):
+        people.erase(*ids_of(2))
+
+
+@pytest.mark.parametrize(
+    ("column", "problem"),
+    [("nobody", "no such column"), ("user", "no single value"), ("user.nobody", "no such column")],
+)
+def test_a_column_that_has_no_ids_is_refused(people: People, column: str, problem: str) -> None:
+    people.commit([1])
+
+    with pytest.raises(ConnectorError, match=problem):
+        people.erase(*ids_of(1), column=column)
+
+
+def test_an_id_that_the_column_cannot_hold_is_refused_before_anything_is_changed(people: People) -> None:
+    people.commit([1])
+    before = people.lake.objects()
+
+    with pytest.raises(ConnectorError, match="line 2: this is no value of column id"):
+        people.erase(*ids_of(1), "anna@example.com")
+
+    assert people.lake.objects() == before
+
+
+def test_a_file_without_field_ids_is_refused_if_it_would_have_to_be_written_again(people: People) -> None:
+    people.commit([1])
+    table = people.lake.load()
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": ids_of(2, 3)}), sink)
+    uri = people.lake.put(sink.getvalue().to_pybytes())
+    table.add_files([uri])
+
+    with pytest.raises(ConnectorError, match="without field ids"):
+        people.erase(*ids_of(2))
+
+    people.erase(*ids_of(2, 3))
+    assert people.traces(*ids_of(2, 3)) == {}
+
+
+def test_files_of_dead_syncs_are_deleted_and_those_that_may_be_of_running_ones_are_named(
+    people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people.commit([1])
+    opened = people.lake.open(columns=COLUMNS)
+    stray = people.lake.write_rows(opened, person(2), person(3)).uri
+
+    report = people.erase(*ids_of(2))
+
+    assert (report.complete, report.is_left) == (False, True)
+    [left] = of_table(report).left
+    assert (left.uri, left.rows_found, left.outcome) == (stray, 1, "left")
+    assert "deletes it then" in left.reason
+
+    monkeypatch.setattr(iceberg_place, "datetime", Later)
+    assert people.erase(*ids_of(2)).complete
+    assert people.traces(*ids_of(2)) == {}
+
+
+def test_partitions_tell_which_files_have_no_ids(people: People) -> None:
+    by = [{"source": "id", "transform": "bucket[8]"}]
+    people.commit([*range(64)], partition_by=by)
+    files = len(people.lake.files())
+
+    report = people.erase(*ids_of(5))
+
+    assert files == 8
+    assert (of_table(report).objects_searched, of_table(report).objects_read) == (files, 1)
+    assert people.traces(*ids_of(5)) == {}
+    assert numbers(people.rows()) == [each for each in range(64) if each != 5]
+
+
+def test_a_partition_that_is_the_id_is_in_no_object_and_no_report(people: People) -> None:
+    people.commit([1, 2], [2, 3], partition_by=[{"source": "id", "transform": "identity"}])
+    assert any(str(ids_of(2)[0]) in key for key in people.lake.objects())
+
+    report = people.erase(*ids_of(2))
+
+    assert people.traces(*ids_of(2)) == {}
+    assert str(ids_of(2)[0]).encode() not in report.encoded()
+    assert numbers(people.rows()) == [1, 3]
+
+
+def test_bounds_of_files_that_were_removed_long_ago_are_erased_from_manifests(
+    people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Iceberg's own library lists removed files beside those that are left, in one manifest."""
+    people.commit([1], [2])
+    people.lake.load().delete(f"id = {ids_of(2)[0]}")
+    table = people.lake.load()
+    heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    table.maintenance.expire_snapshots().by_ids(
+        [each.snapshot_id for each in table.metadata.snapshots if each.snapshot_id not in heads]
+    ).commit()
+    assert any(key.endswith(".avro") for key in people.traces(*ids_of(2)))
+
+    report = people.erase(*ids_of(2))
+
+    left = {each.uri.removeprefix(f"s3://{people.lake.bucket}/") for each in of_table(report).left}
+    assert left == people.traces(*ids_of(2)).keys()  # Orphans, which are too young to be deleted.
+    assert not left.intersection(each.manifest_path for each in people.lake.manifests())
+    monkeypatch.setattr(iceberg_place, "datetime", Later)
+    assert people.erase(*ids_of(2)).complete
+    assert people.traces(*ids_of(2)) == {}
+
+
+def test_a_table_with_columns_of_unknown_types_is_refused(people: People) -> None:
+    people.lake.create(Schema(NestedField(1, "id", LongType()), NestedField(2, "b", BinaryType())))
+
+    with pytest.raises(ConnectorError, match="no values that could be ids"):
+        people.erase(*ids_of(1), column="b")
+
+
+def test_an_id_is_found_in_files_from_before_its_column_was_promoted(people: People) -> None:
+    opened = people.lake.open(columns=(Field("id", "id", Int64()),))
+    people.lake.commit(opened, 1_700_000_001, 1_700_000_002)
+
+    people.erase(1_700_000_001)
+
+    assert people.traces(1_700_000_001) == {}
+    assert people.lake.ids() == [1_700_000_002]
+
+
+def test_a_finished_request_leaves_hashes_and_no_ids(people: People) -> None:
+    people.commit([1, 2])
+
+    first = people.erase(*ids_of(1))
+    again = people.erase(*ids_of(1))
+
+    assert first.request != again.request
+    assert of_table(again).objects == ()
+    assert {key.split("/")[-1] for key in people.lake.objects() if f"_deletions/{first.request}/" in key} >= {
+        "request.json",
+        "int64.bin",
+        "report.json",
+    }
+    assert datetime.fromisoformat(first.ended) <= datetime.now(UTC)
