@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -36,6 +37,24 @@ _ATTEMPTS = 10
 Group = tuple[StoredObject, ...]
 
 
+@dataclass(slots=True)
+class _Search:
+    """What a search has found: objects with rows, and those that cannot be read."""
+
+    hits: set[StoredObject] = field(default_factory=set)
+    failed: list[NotErased] = field(default_factory=list)
+    is_gone: bool = False
+
+    def add(self, result: EraseResult) -> None:
+        """Note a result."""
+        if isinstance(result, NotErased):
+            self.failed.append(result)
+            return
+        self.is_gone |= result.is_gone
+        if result.found:
+            self.hits.add(result.object)
+
+
 class Objects(ABC):
     """Objects of one kind of content, all of which have the column under the same names."""
 
@@ -49,6 +68,7 @@ class Objects(ABC):
         self._name = name
         self._figures = Figures()
         self.has_written = False
+        self._search: _Search | None = None
 
     @property
     def name(self) -> str:
@@ -89,33 +109,48 @@ class Objects(ABC):
 
     def find(self) -> Iterator[FoundObject]:
         """Yield each object that has rows of the ids."""
+        self._search = None
+        search = _Search()
         for result in self._searched():
+            search.add(result)
             if isinstance(result, NotErased):
                 yield FoundObject(result.object.uri, -1, f"it cannot be read: {result.failure.message}")
             elif result.found:
                 yield FoundObject(result.object.uri, result.found)
+        self._search = search
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Write objects again without the rows; yield each that had some."""
-        for _ in range(_ATTEMPTS):
-            is_settled = True
-            self._figures.objects = self._figures.objects_read = 0
+        """Write objects again without the rows; yield each that had some.
+
+        What `find` has just found need not be looked for again: an object is replaced only if it is still the same.
+        """
+        known, self._search = self._search, None
+        for _ in range(_ATTEMPTS if self._columns else 0):
+            search = known or _Search()
             for some in _in_batches(self.groups()):
-                found = [*self._run(some, write=False)]
-                yield from (_left(each) for each in found if isinstance(each, NotErased))
-                is_settled &= not any(isinstance(each, Erased) and each.is_gone for each in found)
-                hits = {each.object for each in found if isinstance(each, Erased) and each.found}
-                for result in self._run([group for group in some if not hits.isdisjoint(group)], write=True):
-                    if isinstance(result, NotErased):
-                        yield _left(result)
-                    elif result.was_written:
-                        self.has_written = True
-                        yield _erased(result)
-                    is_settled &= not (isinstance(result, Erased) and result.is_gone)
+                if known is None:
+                    for each in self._run(some, write=False):
+                        search.add(each)
+                yield from self._written(search, some)
+            yield from map(_left, search.failed)
+            is_settled = not search.hits and not search.is_gone
+            known = None
             if self.conclude() and is_settled:
                 return
-        message = f"{self.name}: other writers replace its objects all the time. Run the command again."
-        raise ConnectorError(Failure(message, message, "transient_error"))
+        if self._columns:
+            raise self._never_settles()
+
+    def _written(self, search: _Search, some: Sequence[Group]) -> Iterator[ErasedObject]:
+        """Write those of some objects again that a search has found; it knows then which are still to be written."""
+        found = [group for group in some if not search.hits.isdisjoint(group)]
+        search.hits -= {each for group in found for each in group}
+        for result in self._run(found, write=True):
+            if isinstance(result, NotErased):
+                search.failed.append(result)
+            elif result.was_written:
+                self.has_written = True
+                yield _erased(result)
+            search.is_gone |= isinstance(result, Erased) and result.is_gone
 
     def conclude(self) -> bool:
         """Do what is left when all objects are written; return False if they have to be looked at again."""
@@ -137,7 +172,7 @@ class Objects(ABC):
     def _searched(self) -> Iterator[EraseResult]:
         """Yield what is found of each object; of one that is replaced meanwhile, what is found of the other one."""
         wanted: set[str] | None = None
-        for _ in range(_ATTEMPTS):
+        for _ in range(_ATTEMPTS if self._columns else 0):
             gone: set[str] = set()
             self._figures.objects = self._figures.objects_read = 0
             groups = self.groups() if wanted is None else self._groups_of(wanted)
@@ -150,8 +185,12 @@ class Objects(ABC):
             if not gone:
                 return
             wanted = gone
+        if self._columns:
+            raise self._never_settles()
+
+    def _never_settles(self) -> ConnectorError:
         message = f"{self.name}: other writers replace its objects all the time. Run the command again."
-        raise ConnectorError(Failure(message, message, "transient_error"))
+        return ConnectorError(Failure(message, message, "transient_error"))
 
     def _groups_of(self, uris: set[str]) -> Iterator[Group]:
         return (group for group in self.groups() if any(each.uri in uris for each in group))
@@ -160,7 +199,7 @@ class Objects(ABC):
         if not write:
             self._figures.objects += sum(map(len, groups))
             self._figures.objects_read += sum(map(len, groups))
-        if not groups or not self._columns:
+        if not groups:
             return
         executors = self._request.jobs.executors
         tasks = min(len(groups), _TASKS_EACH * executors.parallelism())

@@ -43,7 +43,7 @@ class VersionsOf(Objects):
     def __init__(self, request: Request, origin: Objects) -> None:
         super().__init__(request, origin.table, f"Noncurrent versions: {origin.name}")
         self._origin = origin
-        self._bucket = _Bucket(origin.access, self.figures)
+        self._bucket = _Bucket(origin.access)
         self.content = origin.content
 
     @property
@@ -78,6 +78,7 @@ class VersionsOf(Objects):
                 yield FoundObject(result.object.uri, -1, note)
             elif result.found:
                 yield FoundObject(result.object.uri, result.found, "a noncurrent version")
+        yield from self._bucket.not_looked_at()
 
     def erase(self) -> Iterator[ErasedObject]:
         """Delete the versions that have such rows, and the delete markers of keys that have no version then."""
@@ -97,7 +98,7 @@ class AllVersions:
         self._folders = folders
         self._name = name
         self._figures = Figures()
-        self._bucket = _Bucket(access, self._figures)
+        self._bucket = _Bucket(access)
 
     @property
     def name(self) -> str:
@@ -117,6 +118,7 @@ class AllVersions:
         for folder in self._folders:
             for each in self._bucket.noncurrent(folder):
                 yield FoundObject(each.stored.uri, -1, "a noncurrent version")
+        yield from self._bucket.not_looked_at()
 
     def erase(self) -> Iterator[ErasedObject]:
         """Delete them."""
@@ -129,9 +131,10 @@ class AllVersions:
 class _Bucket:
     """Versions of a bucket's objects."""
 
-    def __init__(self, access: AwsAccess, figures: Figures) -> None:
+    def __init__(self, access: AwsAccess) -> None:
         self._access = access
-        self._figures = figures
+        self.unlisted: dict[str, str] = {}
+        """Folders whose versions may not be listed, and why."""
         self._since: dict[tuple[str, str | None], datetime] = {}
         self._emptied: set[str] = set()
 
@@ -142,7 +145,7 @@ class _Bucket:
     def noncurrent(self, folder: str) -> Iterator[Version]:
         """Yield the noncurrent versions in a folder that have content; none in a bucket without versioning.
 
-        If they may not be listed, that is noted.
+        A folder whose versions may not be listed is `unlisted` then.
         """
         for each in self._versions(folder):
             if not each.is_marker:
@@ -162,6 +165,10 @@ class _Bucket:
             return ErasedObject(stored.uri, found, 0, "left", reason=reason)
         self._emptied.add(stored.uri)
         return ErasedObject(stored.uri, found, max(found, 0), "removed", versions=1)
+
+    def not_looked_at(self) -> Iterator[FoundObject]:
+        """Yield the folders whose versions may not be listed: whether one has rows cannot be told."""
+        return (FoundObject(folder, -1, reason) for folder, reason in self.unlisted.items())
 
     def delete_lone_markers(self, folders: Sequence[str]) -> None:
         """Delete the delete markers of keys whose versions were deleted here, if they have no other."""
@@ -203,9 +210,15 @@ class _Bucket:
             failure = explain(error, doing="list the versions of objects in", resource=f"{folder}/")
             if failure is None or failure.missing is None:
                 raise
-            note = f"Noncurrent versions in {folder}/, if there are any, could not be looked at. {failure.message}"
-            if note not in self._figures.notes:
-                self._figures.notes.append(note)
+            if self._has_versions(address.bucket):
+                self.unlisted[f"{folder}/"] = f"its noncurrent versions could not be listed: {failure.message}"
+
+    def _has_versions(self, bucket: str) -> bool:
+        """Whether a bucket may have noncurrent versions: it has, or had, versioning, or that may not be asked."""
+        try:
+            return "Status" in self._s3.get_bucket_versioning(Bucket=bucket)
+        except self._s3.exceptions.ClientError:
+            return True
 
     def _lock(self, stored: StoredObject) -> str:
         """Return until when Object Lock keeps a version, as a part of a sentence."""

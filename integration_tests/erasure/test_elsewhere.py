@@ -63,6 +63,7 @@ def erased(config: Mapping[str, object], folder: Path, column: str, *ids: object
     found = places(asked, [table])
     for place in found:
         place.require()
+    assert all(each.rows for place in found for each in place.find())
     done = [each for place in found for each in place.erase()]
     assert [each for place in places(asked, [table]) for each in place.find()] == []
     assert all(each.outcome != "left" for each in done)

@@ -34,6 +34,7 @@ def erased(asked: Request, *tables: TableName) -> list[ErasedObject]:
     found = places(asked, tables)
     for place in found:
         place.require()
+    assert all(each.rows for place in found for each in place.find())
     done = [each for place in found for each in place.erase()]
     left = {each.uri for each in done if each.outcome == "left"}
     assert [each for each in second_search(asked, *tables) if each.uri not in left] == []

@@ -103,11 +103,15 @@ def test_a_version_that_may_not_be_deleted_is_listed_with_the_day_at_which_it_en
     assert [each.note for each in second_search(asked, NAME)] == ["a noncurrent version"]
 
 
-def test_versions_that_may_not_be_listed_are_noted(cloud: Cloud, tmp_path: Path) -> None:
-    from destination_datalake.erasure.elsewhere import places
-
+@pytest.mark.parametrize("is_versioned", [True, False])
+def test_versions_that_may_not_be_listed_are_found_where_there_may_be_some(
+    cloud: Cloud, tmp_path: Path, *, is_versioned: bool
+) -> None:
+    if is_versioned:
+        configuration: Any = {"Status": "Suspended"}
+        cloud.access.client("s3").put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration=configuration)
     sync(cloud).commit("a", 1)
-    found = places(request(tmp_path, cloud.access, "id", PERSON), (NAME,))
     with cloud.refusing("ListObjectVersions"):
-        assert [each for place in found for each in place.find()] == []
-    assert any("could not be looked at" in note for place in found for note in place.figures.notes)
+        found = second_search(request(tmp_path, cloud.access, "id", PERSON), NAME)
+    assert bool(found) == is_versioned
+    assert all(each.uri.endswith("/") and "could not be listed" in each.note for each in found)

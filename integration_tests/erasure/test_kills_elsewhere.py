@@ -1,0 +1,83 @@
+"""`delete-rows` of a Hive table with its archive and rejects, killed at any step: repeated, it leaves nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from integration_tests.archive.replays import Replays, difference
+from integration_tests.erasure.deletions import Deletions
+from integration_tests.erasure.oracle import traces
+from integration_tests.erasure.test_elsewhere import (
+    ARCHIVE,
+    HIVE,
+    ODD,
+    OTHERS,
+    PERSON,
+    SCHEMA,
+    SECRET,
+    complete,
+    of_others,
+    whole,
+)
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import configured_stream
+from integration_tests.harness.runs.kill_points import KillPoint
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.runs.warm import WarmLaunch
+from integration_tests.harness.table_kinds import TableKind
+from integration_tests.harness.warehouse import Warehouse
+
+OBJECTS = "destination_datalake.erasure.objects:Objects"
+PLACES = "destination_datalake.erasure"
+
+STEPS = (
+    f"{OBJECTS}.find",
+    f"{OBJECTS}.erase",
+    f"{OBJECTS}._written",
+    f"{OBJECTS}._run",
+    f"{PLACES}.hive:HiveTablePlace.conclude",
+    f"{PLACES}.hive:HiveTablePlace.groups",
+    f"{PLACES}.ledger:Ledger.begin",
+    f"{PLACES}.ledger:Ledger.note",
+    f"{PLACES}.ledger:Ledger.finish",
+    f"{PLACES}.versions:_Bucket.deleted",
+    f"{PLACES}.versions:_Bucket.delete_lone_markers",
+    "destination_datalake.spark.engine:Engine.run",
+)
+
+POINTS = [
+    KillPoint(moment, step, call)
+    for step in STEPS
+    for call in ((1, 2, 3) if "_run" in step or "Engine" in step or "_written" in step else (1,))
+    for moment in ("before", "after")
+]
+
+
+@pytest.mark.every_kind
+@pytest.mark.share(2)
+@pytest.mark.parametrize("point", POINTS, ids=str)
+@pytest.mark.parametrize("table_kind", HIVE[:2], ids=lambda kind: kind.name)
+def test_an_erasure_that_is_killed_is_finished_by_repeating_it(
+    lake: Lake, platform: Platform, launch: WarmLaunch, tmp_path: Path, table_kind: TableKind, point: KillPoint
+) -> None:
+    """In a bucket with versioning; a sync comes in between."""
+    lake.s3.put_bucket_versioning(Bucket=lake.bucket, VersioningConfiguration={"Status": "Enabled"})
+    warehouse, orders = Warehouse(lake, platform, table_kind), configured_stream("orders", SCHEMA)
+    warehouse.sync([orders], [*ODD, *OTHERS, complete()], **ARCHIVE)
+    warehouse.sync([orders], [*OTHERS[:3], *ODD[:2], complete()], **ARCHIVE)
+    config, deletions = warehouse.config(**ARCHIVE), Deletions(launch, tmp_path)
+    before = of_others(whole(lake))
+
+    killed = deletions.run(config, [PERSON], killed_at=point)
+    warehouse.sync([orders], [OTHERS[0], complete()], **ARCHIVE)
+    done = deletions.run(config, [PERSON])
+
+    assert killed.exit_code in (-9, 0), killed
+    assert (done.exit_code, done.report["found_afterwards"], done.report["complete"]) == (0, 0, True), done
+    assert traces(lake.s3, lake.bucket, SECRET) == []
+    after = whole(lake)
+    missing = [row for row in difference(before, after) if row[0] == "missing"]
+    assert (missing, after.num_rows) == ([], before.num_rows + 1)
+    assert SECRET not in after["name"].to_pylist()
+    assert Replays(launch, tmp_path).run(config, "--stream", "orders").exit_code == 0
+    assert difference(after, whole(lake, "orders__replay")) == []
