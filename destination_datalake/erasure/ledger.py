@@ -54,16 +54,21 @@ class Ledger:
     folder: str
     access: AwsAccess
     _doomed: set[bytes] = field(default_factory=set)
+    _earlier: Sequence[Ledger] = ()
+    """Those of other requests that were not finished: what they were about to delete is dead, too."""
 
     @classmethod
     def open(cls, column: str, target: Sequence[str], file: IdsFile, config: Config, access: AwsAccess) -> Self:
         """Return the ledger of a request that was not finished and asks for the same, or a new one, not written yet."""
-        root, s3 = config.uri(DELETIONS_FOLDER), access.client("s3")
-        for record in requests(root, s3):
-            same = record.column == column and record.target == tuple(target) and record.finished is None
-            if same and _check(file, base64.b64decode(record.salt)) == (record.check, record.ids):
-                ledger = cls(record, f"{root}/{record.id}", access)
-                ledger._read_doomed()
+        root = config.uri(DELETIONS_FOLDER)
+        unfinished = [each for each in requests(root, access.client("s3")) if each.finished is None]
+        earlier = [cls(each, f"{root}/{each.id}", access) for each in unfinished]
+        for ledger in earlier:
+            ledger._read_doomed()
+        for ledger in earlier:
+            same = (ledger.record.column, ledger.record.target) == (column, tuple(target))
+            if same and _check(file, ledger.salt) == (ledger.record.check, ledger.record.ids):
+                ledger._earlier = [each for each in earlier if each is not ledger]
                 return ledger
         salt, now = new_salt(), datetime.now(UTC)
         check, count = _check(file, salt)
@@ -71,7 +76,7 @@ class Ledger:
         record = RequestRecord(
             id_, column, tuple(target), count, base64.b64encode(salt).decode(), check, now.isoformat(timespec="seconds")
         )
-        return cls(record, f"{root}/{id_}", access)
+        return cls(record, f"{root}/{id_}", access, _earlier=earlier)
 
     @property
     def salt(self) -> bytes:
@@ -96,8 +101,9 @@ class Ledger:
             self._put("doomed", b"".join(sorted(hashes)), "bin")
 
     def are_doomed(self, uris: Sequence[str]) -> list[bool]:
-        """Return for each object whether it was to be deleted."""
-        return [bool(self._doomed) and self._hash(uri) in self._doomed for uri in uris]
+        """Return for each object whether it was to be deleted, by this request or one that was not finished."""
+        ledgers = [each for each in (self, *self._earlier) if each._doomed]
+        return [any(each._hash(uri) in each._doomed for each in ledgers) for uri in uris]
 
     def note(self, kind: str, lines: Iterable[Any]) -> None:
         """Keep values (of structs or dataclasses), for the report of an attempt that goes on."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from destination_datalake.errors import ConnectorError
+from destination_datalake.tables.iceberg.erasure.erase import TableErasure
 from unit_tests.cloud import ungoverned
 from unit_tests.tables.iceberg.erasure.people import COLUMNS, Killed, People, at_calls, ids_of, killed_at, person
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
@@ -139,6 +140,23 @@ def test_a_running_sync_goes_on_and_its_later_rows_are_its_own(lake: Lake) -> No
     assert people.traces(*ids_of(*_ERASED))
     assert people.erase(*ids_of(*_ERASED)).complete
     assert people.traces(*ids_of(*_ERASED)) == {}
+
+
+def test_another_request_deletes_what_a_killed_one_was_about_to_delete(lake: Lake) -> None:
+    people = settled(lake)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TableErasure, "_finish", _die)
+        with pytest.raises(Killed):
+            people.erase(*ids_of(*_ERASED))
+
+    report = people.erase(*ids_of(*_ERASED, 5))
+
+    assert report.complete, report
+    assert people.traces(*ids_of(*_ERASED, 5)) == {}
+
+
+def _die(*_: object) -> None:
+    raise Killed
 
 
 def test_two_erasures_of_the_same_people_at_the_same_time_do_no_harm(lake: Lake) -> None:
