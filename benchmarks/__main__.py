@@ -23,6 +23,7 @@ from benchmarks.commits.systems import COMMITS, STEADY
 from benchmarks.dedup.batches import MANY, NONE, ONE
 from benchmarks.dedup.systems import APPEND, COPY_ON_WRITE, DUCKDB, MERGE_ON_READ, PYICEBERG, SPARK_MERGES, Merging
 from benchmarks.dedup.workload import ORDERS, Upserts
+from benchmarks.erasure import ERASURES
 from benchmarks.maintenance.systems import SMALL_FILES
 from benchmarks.measure import Cost
 from benchmarks.report import Result, figures_table, targets, targets_table
@@ -178,6 +179,9 @@ def _upserts(millions: int, *, spark_merge: bool) -> Iterator[Case]:
     yield Case(COPY_ON_WRITE, replace(random, table_rows=rows // 10))
     yield Case(COPY_ON_WRITE, Upserts(table_rows=rows, records=rows // 100, key="id"))
     yield Case(PYICEBERG, Upserts(table_rows=1_000_000, records=4000))
+    for system in ERASURES:
+        for table_rows in (1000, 1_000_000):
+            yield Case(system, Upserts(table_rows=table_rows, records=2000 if table_rows > 2000 else 20))
 
 
 def _measure(cases: Sequence[Case], runs: int, console: Console) -> list[Result]:

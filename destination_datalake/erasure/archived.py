@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
 from destination_datalake.aws.objects import delete
@@ -15,6 +18,7 @@ from destination_datalake.files.encode import KEY_CHANGED
 from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZATION_ERROR
 from destination_datalake.records.record import RECORD_TIME_OUT_OF_RANGE, RECORD_UNREADABLE
 from destination_datalake.rejects.ledger import REJECTS_FOLDER
+from destination_datalake.schema.types import Timestamp
 from destination_datalake.tables.naming import REBUILD_SUFFIX, REPLAY_SUFFIX
 from destination_datalake.tables.table import TableName
 
@@ -42,7 +46,12 @@ class _Records(Objects):
 
     def columns(self) -> tuple[Field, ...]:
         """Return the places in records that the column's values come from."""
-        return tuple(TableColumns.of(self.table, self._request).in_records(self._request.column))
+        found = TableColumns.of(self.table, self._request).in_records(self._request.column)
+        known: Any = self._request.types.get(self.table)
+        if known is None or not pa.types.is_timestamp(known):
+            return tuple(found)
+        # Glue does not tell whether a timestamp has a zone, and an Iceberg table does.
+        return tuple(replace(each, type=Timestamp(zoned=known.tz is not None)) for each in found)
 
 
 class Archive(_Records):

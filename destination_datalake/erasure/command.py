@@ -26,9 +26,12 @@ from destination_datalake.erasure.place import ErasedObject, FoundObject, Place,
 from destination_datalake.erasure.report import PlaceLine, Report, now, place_line
 from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.maintenance.command import TableFinder
+from destination_datalake.maintenance.superseded import archived_tables
 from destination_datalake.spark.engine import start_engine
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.context import Jobs
+from destination_datalake.tables.naming import REBUILD_SUFFIX
+from destination_datalake.tables.ownership import REPLAY_OF
 from destination_datalake.tables.table import TableName
 from destination_datalake.termination import Termination
 
@@ -99,15 +102,17 @@ def _delete_rows(asked: argparse.Namespace, termination: Termination) -> int:
     tables = _tables(asked, config, catalog)
     ledger = Ledger.open(asked.column, target, file, config, access)
     with _request(asked, ledger, file, config, catalog) as request:
-        places: list[Place] = [IcebergPlace(name, request, ledger) for name, is_iceberg in tables if is_iceberg]
-        places += elsewhere.places(request, [name for name, _ in tables])
+        iceberg = [name for name in tables if _is_iceberg(name, catalog)]
+        places: list[Place] = [IcebergPlace(name, request, ledger, may_lack_column=asked.all) for name in iceberg]
+        places += elsewhere.places(request, tables)
         erasure = Erasure(places, request, ledger, lambda: termination.requested)
-        report = erasure.dry_run() if asked.dry_run else erasure.run([name for name, _ in tables], suppress=False)
+        report = erasure.dry_run() if asked.dry_run else erasure.run(tables, suppress=False)
         if report is None:
             return EXIT_TERMINATED
         _tell(report)
         if asked.report is not None:
-            Path(asked.report).write_bytes(report.encoded())
+            as_page = asked.report.lower().endswith((".html", ".htm"))
+            Path(asked.report).write_bytes(report.page().encode() if as_page else report.encoded())
     return 0 if asked.dry_run or not report.is_left else 1
 
 
@@ -117,28 +122,53 @@ def _target(asked: argparse.Namespace) -> tuple[str, ...]:
     return ("table", asked.table) if asked.table is not None else ("stream", asked.stream)
 
 
-def _tables(asked: argparse.Namespace, config: Config, catalog: TableCatalog) -> list[tuple[TableName, bool]]:
-    """Return the tables, and whether each is an Iceberg table. Raises ConfigError if there are none."""
+def _tables(asked: argparse.Namespace, config: Config, catalog: TableCatalog) -> list[TableName]:
+    """Return the tables, those that replays have made of them, and those of which the archive alone is left.
+
+    Raises ConfigError if there are none, or if the content of one is about to be replaced.
+    """
+    found = [*_named(asked, config, catalog)]
+    if not found:
+        what = f"--stream {asked.stream}" if asked.stream is not None else "--all"
+        raise ConfigError(
+            f"{what}: there is no table of this configuration. Name a stream as namespace.name, or as name if it has "
+            "no namespace. Nothing was changed."
+        )
+    for name in found:
+        rebuilt = TableName(name.database, f"{name.table}{REBUILD_SUFFIX}")
+        if catalog.find(rebuilt) is not None:
+            raise ConfigError(
+                f"The content of table {name} is about to be replaced by that of {rebuilt}, which `replay --replace` "
+                "has begun to make. Let it end, or drop that table, and run the command again. Nothing was changed."
+            )
+    names = {str(name) for name in found}
+    made = [
+        TableName(listed.database, listed.glue_table["Name"])
+        for database in sorted({name.database for name in found})
+        for listed in catalog.tables(database)
+        if listed.glue_table.get("Parameters", {}).get(REPLAY_OF) in names
+    ]
+    return [*dict.fromkeys((*found, *made))]
+
+
+def _named(asked: argparse.Namespace, config: Config, catalog: TableCatalog) -> Iterator[TableName]:
+    archived = archived_tables(config, [asked.stream] if asked.stream is not None else [])
     if asked.table is not None:
         database, dot, table = asked.table.rpartition(".")
-        if not dot:
-            raise ConfigError(f"--table {asked.table}: name it as database.table.")
         name = TableName(database, table)
-        if (found := catalog.find(name)) is None:
-            raise ConfigError(f"--table {asked.table}: there is no such table. Nothing was changed.")
-        return [(name, found.get("Parameters", {}).get("table_type", "").upper() == "ICEBERG")]
+        if not dot or (catalog.find(name) is None and name not in archived):
+            raise ConfigError(f"--table {asked.table}: there is no such table. Name it as database.table.")
+        yield name
+        return
     finder = TableFinder(config, catalog)
-    tables = finder.of_any_kind(asked.stream)
+    yield from dict.fromkeys((*finder.of_any_kind(asked.stream), *archived))
     for note in finder.notes:
         _note(f"Note: {note}")
-    if not tables and asked.stream is not None:
-        raise ConfigError(
-            f"--stream {asked.stream}: no table of this configuration was created for that stream. Name it as "
-            "namespace.name, or as name if it has no namespace. Nothing was changed."
-        )
-    if not tables:
-        raise ConfigError("There are no tables of this configuration. Nothing was changed.")
-    return tables
+
+
+def _is_iceberg(table: TableName, catalog: TableCatalog) -> bool:
+    found = catalog.find(table)
+    return found is not None and found.get("Parameters", {}).get("table_type", "").upper() == "ICEBERG"
 
 
 @contextmanager
@@ -205,7 +235,9 @@ class Erasure:
                 return None
             self._lines.append(self._line(place, found[place.name], erased[place.name], [*place.find()]))
         report = self._report(dry_run=False)
-        put(self.request.access.client("s3"), f"{self.ledger.folder}/report.json", report.encoded())
+        s3 = self.request.access.client("s3")
+        put(s3, f"{self.ledger.folder}/report.json", report.encoded())
+        put(s3, f"{self.ledger.folder}/report.html", report.page().encode())
         if not report.is_left:
             self.ledger.finish()
         return report
@@ -281,17 +313,7 @@ def _tell(report: Report) -> None:
         for each in line.objects if report.dry_run else line.left:
             rows_of_it = f"{each.rows_found} rows" if each.rows_found >= 0 else "ids"
             _write(f"  {each.uri}: {rows_of_it}{f': {each.reason}' if each.reason else ''}")
-    if report.dry_run:
-        _write("Nothing was changed.")
-    elif not report.complete and not report.is_left:
-        _write(
-            f"Request {report.request} is done but for the history that --keep-history keeps: snapshots have the rows, "
-            "and who may read the table reads them there."
-        )
-    elif report.complete:
-        _write(f"Request {report.request} is done: a second search has found no object with these rows.")
-    else:
-        _write(f"Request {report.request} is not done: the objects above still have rows. Run the command again.")
+    _write(f"Request {report.request}: {report.verdict}.")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -38,6 +38,8 @@ class IcebergPlace:
     table: TableName
     request: Request
     doomed: DoomedFiles
+    may_lack_column: bool = False
+    """Whether a table without the column has no such rows; else there is a mistake in its name."""
     figures: Figures = field(default_factory=Figures)
     _erasure: TableErasure | None = None
 
@@ -116,7 +118,7 @@ class IcebergPlace:
         from pyiceberg.exceptions import NoSuchTableError
 
         from destination_datalake.tables.iceberg.commit import TableOperations
-        from destination_datalake.tables.iceberg.erasure.column import IdColumn
+        from destination_datalake.tables.iceberg.erasure.column import IdColumn, NoSuchColumn
         from destination_datalake.tables.iceberg.erasure.erase import ErasureRequest, TableErasure
 
         request = self.request
@@ -124,7 +126,15 @@ class IcebergPlace:
             table = TableOperations(self.table, request.catalog).load()
         except NoSuchTableError:
             return None
-        column = IdColumn.named(request.column, self.table, table.schema())
+        try:
+            column = IdColumn.named(request.column, self.table, table.schema())
+        except NoSuchColumn:
+            if not self.may_lack_column:
+                raise
+            note = f"{self.name} has no column {request.column}."
+            if note not in self.figures.notes:
+                self.figures.notes.append(note)
+            return None
         ids = request.ids(column.type, self.table)
         few: Sequence[Any] | None = None
         if ids.count <= _FEW:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -79,6 +80,31 @@ class Report(msgspec.Struct, kw_only=True):
     def rows_removed(self) -> int:
         """Rows that were removed, in all objects: a row may be in several."""
         return sum(each.rows_removed for each in self.places)
+
+    @property
+    def verdict(self) -> str:
+        """What it comes to, in a sentence."""
+        if self.dry_run:
+            return "Nothing was changed"
+        if self.complete:
+            return "A second search has found no object with these rows"
+        if self.is_left:
+            return "Not done: objects still have rows. Run the command again"
+        return "Done but for the history that --keep-history keeps, in which the rows can be read"
+
+    def page(self) -> str:
+        """Return the report as a page: one file, without scripts, and nothing from elsewhere."""
+        from destination_datalake.reports.page import templates
+
+        rows = sum(each.rows_found if self.dry_run else each.rows_removed for each in self.places)
+        kpis = (
+            ("Rows", f"{rows:,}", "found" if self.dry_run else "removed, in all objects"),
+            ("Objects", f"{sum(each.objects_found for each in self.places):,}", "had such rows"),
+            ("Snapshots", f"{sum(each.snapshots_expired for each in self.places):,}", "expired"),
+            ("Second search", "–" if self.found_afterwards is None else f"{self.found_afterwards:,}", "objects found"),
+        )
+        template = templates(Path(__file__).parent).get_template("erasure.html")
+        return template.render(report=self, kpis=kpis, verdict=self.verdict)
 
     def encoded(self) -> bytes:
         """Return the report in JSON, for people too."""

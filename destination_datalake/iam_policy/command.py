@@ -23,7 +23,7 @@ from destination_datalake.iam_policy.policy import (
     parts,
     statements,
 )
-from destination_datalake.iam_policy.rules import Scope
+from destination_datalake.iam_policy.rules import CAPABILITIES, ERASURE, Scope
 from destination_datalake.protocol.catalog import parse_catalog
 
 _DESCRIPTION = """\
@@ -93,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="a folder outside bucket_prefix with tables that follow_table_location writes to; may be repeated",
     )
+    parser.add_argument("--delete-rows", action="store_true", help="also allow what the command delete-rows needs")
     parser.add_argument(
         "--part",
         type=int,
@@ -122,7 +123,8 @@ class _Request:
             )
         locations = [_folder(location) for location in asked.location]
         self._scope = Scope.of(self._config, (stream.id for stream in streams), locations)
-        self._policy = statements(self._config, self._scope)
+        capabilities = (*CAPABILITIES, *ERASURE) if asked.delete_rows else CAPABILITIES
+        self._policy = statements(self._config, self._scope, capabilities)
         self._parts = parts(self._policy)
 
     def answer(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from destination_datalake.config.governance import LOCATION_PERMISSIONS
 from destination_datalake.config.options import Config
-from destination_datalake.iam_policy.rules import CAPABILITIES, Condition, Scope
+from destination_datalake.iam_policy.rules import CAPABILITIES, Capability, Condition, Scope
 from destination_datalake.lake_formation.messages import TO_TAG_DATABASE, TO_TAG_TABLE, CommandLines
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.lake_formation.state import AllTables, Catalog, Database, DataLocation, LfTag, Resource
@@ -46,10 +46,10 @@ class Statement:
         return found
 
 
-def statements(config: Config, scope: Scope) -> Sequence[Statement]:
-    """Return what the configuration needs, and nothing else."""
+def statements(config: Config, scope: Scope, capabilities: Sequence[Capability] = CAPABILITIES) -> Sequence[Statement]:
+    """Return what the configuration needs of these capabilities, and nothing else."""
     found = []
-    for capability in CAPABILITIES:
+    for capability in capabilities:
         actions = tuple(each.action for each in capability.permissions if each.when.holds(config))
         if actions:
             resources = tuple(capability.resources(scope))

@@ -174,6 +174,7 @@ class Need(Enum):
     OPTIONAL = "`check`; optional"
     MAINTAIN = "`maintain`"
     REPLAY = "`replay --replace`"
+    ERASURE = "`delete-rows`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -530,3 +531,62 @@ CAPABILITIES: Sequence[Capability] = (
     ),
 )
 """Every capability, in the order of the policy's statements."""
+
+ASKED = When("`iam-policy --delete-rows`", lambda _config: True)
+ASKED_OF_GLUE = When("the same, with tables in Glue", OF_GLUE.holds)
+ASKED_BY_NAMESPACE = When(
+    "the same, and `database_strategy` namespace",
+    lambda config: OF_GLUE.holds(config) and config.database_strategy == "namespace",
+)
+
+ERASURE: Sequence[Capability] = (
+    Capability(
+        # https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectVersions.html
+        "ErasedVersions",
+        (
+            Permission("s3:ListBucketVersions", Need.ERASURE, "noncurrent versions; where there are none, too", ASKED),
+            Permission(
+                "s3:GetLifecycleConfiguration", Need.ERASURE, "when a version ends that may not be deleted", ASKED
+            ),
+        ),
+        _buckets,
+    ),
+    Capability(
+        "ErasedObjects",
+        (
+            Permission("s3:GetObjectVersion", Need.ERASURE, "whether a noncurrent version has the rows", ASKED),
+            Permission("s3:DeleteObjectVersion", Need.ERASURE, "noncurrent versions that have the rows", ASKED),
+            Permission("s3:GetObjectRetention", Need.ERASURE, "until when Object Lock keeps a version", ASKED),
+            Permission("s3:GetObjectLegalHold", Need.ERASURE, "whether a legal hold keeps a version", ASKED),
+        ),
+        Scope.objects,
+    ),
+    Capability(
+        "ErasedTables",
+        (Permission("glue:GetTables", Need.ERASURE, "the tables of a database", ASKED_OF_GLUE),),
+        lambda scope: scope.tables(scope.databases, "*"),
+    ),
+    Capability(
+        "ErasedPartitions",
+        (
+            Permission("glue:GetPartitions", Need.ERASURE, "the folders of a Hive table", ASKED_OF_GLUE),
+            Permission(
+                "glue:BatchDeletePartition", Need.ERASURE, "partitions of a Hive table by the column", ASKED_OF_GLUE
+            ),
+        ),
+        lambda scope: scope.tables(scope.databases, "*"),
+    ),
+    Capability(
+        "ErasedDatabases",
+        (
+            Permission(
+                "glue:GetDatabases",
+                Need.ERASURE,
+                "databases that the connector has created; without it, name streams with `--stream`",
+                ASKED_BY_NAMESPACE,
+            ),
+        ),
+        lambda scope: scope.catalog("database/*"),
+    ),
+)
+"""What `delete-rows` needs besides: nobody should be able to delete versions who does not have to."""

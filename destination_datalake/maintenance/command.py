@@ -233,11 +233,10 @@ class TableFinder:
             found.update(ours)
         return sorted(found)
 
-    def of_any_kind(self, stream: str | None) -> list[tuple[TableName, bool]]:
-        """Return the tables of a stream, or all, as `tables` does, and whether each is an Iceberg table."""
+    def of_any_kind(self, stream: str | None) -> list[TableName]:
+        """Return the tables of a stream, or all, as `tables` does, and Hive tables too; none if there are none."""
         listed = self._in_databases() if stream is None else self._of_stream(stream)
-        ours = [(name, kind) for name, owner, kind in self._ours(listed) if stream in (None, str(owner.stream))]
-        return sorted((name, kind == "ICEBERG") for name, kind in ours)
+        return sorted(name for name, owner, _ in self._ours(listed) if stream in (None, str(owner.stream)))
 
     def _iceberg(self, listed: Iterable[ListedTable]) -> Iterator[tuple[TableName, TableOwner]]:
         for name, owner, kind in self._ours(listed):

@@ -82,39 +82,48 @@ def page(runs: Sequence[Run], tables: Sequence[TableHealth], place: str, days: i
 
     `place` is where they write to, and `days` is how far back they were looked for.
     """
+    ended = [run for run in runs if run.status != "unfinished"]
+    oldest_first = [*reversed(runs)]
+    lines = [line for run in runs for line in run.streams]
+    return (
+        templates()
+        .get_template("page.html")
+        .render(
+            place=place,
+            days=days,
+            made=f"{now:%Y-%m-%d %H:%M} UTC",
+            version=version("destination-datalake"),
+            runs=runs[:_MOST_ROWS],
+            hidden_runs=max(0, len(runs) - _MOST_ROWS),
+            cells=[_cell(run) for run in oldest_first[-MOST_BARS:]],
+            kpis=_kpis(runs, ended),
+            tables=tables,
+            unhealthy=[table for table in tables if table.findings],
+            charts=[*_charts(oldest_first)] if runs else [],
+            stages=_stages(runs),
+            streams=_streams(lines)[:_MOST_ROWS],
+            hidden_streams=max(0, len({line.table for line in lines}) - _MOST_ROWS),
+            rejects=_rejects(lines)[:_MOST_ROWS],
+            changes=[*_changes(runs)][:_MOST_ROWS],
+            files=_files(lines)[:_MOST_ROWS],
+            status_class=_class,
+        )
+    )
+
+
+def templates(*folders: Path) -> Environment:
+    """Return the templates of these folders, and those here: `style.html` is how all pages look."""
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader([*folders, Path(__file__).parent]),
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
     environment.filters |= {"count": count, "size": size, "duration": duration, "percent": percent}
-    ended = [run for run in runs if run.status != "unfinished"]
-    oldest_first = [*reversed(runs)]
-    lines = [line for run in runs for line in run.streams]
-    return environment.get_template("page.html").render(
-        palette=PALETTE,
-        place=place,
-        days=days,
-        made=f"{now:%Y-%m-%d %H:%M} UTC",
-        version=version("destination-datalake"),
-        runs=runs[:_MOST_ROWS],
-        hidden_runs=max(0, len(runs) - _MOST_ROWS),
-        cells=[_cell(run) for run in oldest_first[-MOST_BARS:]],
-        kpis=_kpis(runs, ended),
-        tables=tables,
-        unhealthy=[table for table in tables if table.findings],
-        charts=[*_charts(oldest_first)] if runs else [],
-        stages=_stages(runs),
-        streams=_streams(lines)[:_MOST_ROWS],
-        hidden_streams=max(0, len({line.table for line in lines}) - _MOST_ROWS),
-        rejects=_rejects(lines)[:_MOST_ROWS],
-        changes=[*_changes(runs)][:_MOST_ROWS],
-        files=_files(lines)[:_MOST_ROWS],
-        status_class=_class,
-    )
+    environment.globals["palette"] = PALETTE
+    return environment
 
 
 def _class(status: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.policy import document, lake_formation_grants, statements
-from destination_datalake.iam_policy.rules import CAPABILITIES, Scope
+from destination_datalake.iam_policy.rules import CAPABILITIES, ERASURE, Scope
 from docs.generator.markdown import code, table
 
 _ACCOUNT = "123456789012"
@@ -59,7 +59,7 @@ def actions() -> str:
     scope = Scope.of(Config.parse({**_GOVERNED, "maintenance": optimizers}))
 
     def rows() -> Iterator[list[str]]:
-        for capability in CAPABILITIES:
+        for capability in (*CAPABILITIES, *ERASURE):
             resources = _shortened(capability.resources(scope))
             for permission in capability.permissions:
                 yield [

@@ -1,6 +1,8 @@
 """`delete-rows`: afterwards no object of the bucket has the rows, and all other rows are as they were."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,12 +11,15 @@ import pytest
 from integration_tests.archive.replays import difference
 from integration_tests.erasure.deletions import Deletions
 from integration_tests.erasure.oracle import objects_with
+from integration_tests.harness.account import Account
 from integration_tests.harness.lake import Lake
-from integration_tests.harness.messages import Json, configured_stream, record, state, status
+from integration_tests.harness.messages import Json, configured_catalog, configured_stream, record, state, status
+from integration_tests.harness.runs.kill_points import KillPoint
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
+from integration_tests.permissions.scenarios import iam_policy
 
 SCHEMA = object_schema(user_id=INTEGER, name=STRING, user=object_schema(id=STRING))
 ORDERS = configured_stream("orders", SCHEMA)
@@ -83,3 +88,121 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_erased(warehouse: Ware
     assert lake.objects() == before
     assert done.lines[0].startswith(f"Iceberg table {lake.database}.orders: 1 rows would be removed from 1 objects")
     assert [each["outcome"] for each in done.place(f"Iceberg table {lake.database}.orders")["objects"]] == ["found"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"column": "nobody", "target": ("--stream", "orders")}, "--column nobody: table "),
+        ({"target": ("--stream", "shop.orders")}, "--stream shop.orders: there is no table"),
+        ({"target": ("--table", "orders")}, "--table orders: there is no such table"),
+        ({"column": "user"}, "is no single value but struct"),
+    ],
+)
+@pytest.mark.share(1)
+def test_what_cannot_be_done_is_said_and_nothing_is_changed(
+    warehouse: Warehouse, deletions: Deletions, arguments: dict[str, Any], problem: str
+) -> None:
+    warehouse.sync([ORDERS], orders(1, 2))
+    before = warehouse.lake.objects()
+
+    done = deletions.run(warehouse.config(), people(1), **arguments)
+
+    assert (done.exit_code, done.lines) == (1, []), done
+    assert problem in done.stderr
+    assert warehouse.lake.objects() == before
+
+
+@pytest.mark.slow
+def test_an_id_that_is_refused_is_not_shown(warehouse: Warehouse, deletions: Deletions) -> None:
+    warehouse.sync([ORDERS], orders(1, 2))
+
+    done = deletions.run(warehouse.config(), [FIRST, "anna@example.com"])
+
+    assert done.exit_code == 1
+    assert "line 2: this is no value of column user_id" in done.stderr
+    assert "anna" not in done.stderr
+
+
+@pytest.mark.slow
+def test_the_report_may_be_a_page(warehouse: Warehouse, deletions: Deletions, tmp_path: Path) -> None:
+    warehouse.sync([ORDERS], orders(1, 2))
+    page = tmp_path / "erased.html"
+
+    done = deletions.run(warehouse.config(), people(1), "--report", str(page))
+
+    assert done.exit_code == 0, done
+    text = page.read_text()
+    assert "A second search has found no object with these rows" in text
+    assert str(FIRST + 1) not in text
+    assert "<script" not in text
+
+
+_KILLS = [
+    KillPoint(moment, function)
+    for function in (
+        "destination_datalake.erasure.ledger:Ledger.begin",
+        "destination_datalake.erasure.ledger:Ledger.doom",
+        "destination_datalake.tables.iceberg.commit:TableOperations.commit",
+        "destination_datalake.tables.iceberg.erasure.erase:TableErasure._finish",
+        "destination_datalake.tables.iceberg.maintenance.deletion:Deletion.delete",
+        "destination_datalake.erasure.ledger:Ledger.finish",
+    )
+    for moment in ("before", "after")
+]
+
+
+@pytest.mark.share(2)
+@pytest.mark.parametrize("point", _KILLS, ids=str)
+def test_a_process_that_is_killed_is_gone_on_with(warehouse: Warehouse, deletions: Deletions, point: KillPoint) -> None:
+    lake = warehouse.lake
+    dedup = configured_stream("orders", SCHEMA, mode="append_dedup", primary_key=["user_id"])
+    warehouse.sync([dedup], orders(*range(8)))
+    warehouse.sync([dedup], orders(*range(4, 12)))
+    before, ids = whole(lake), people(1, 5, 11)
+
+    killed = deletions.run(warehouse.config(), ids, killed_at=point)
+    again = deletions.run(warehouse.config(), ids)
+
+    assert killed.exit_code == -9, killed
+    assert again.exit_code == 0, again
+    assert objects_with(lake.s3, lake.bucket, ids) == {}
+    assert difference(others(before, ids), whole(lake)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["append", "append_dedup", "overwrite"])
+def test_a_sync_that_runs_meanwhile_ends_well(warehouse: Warehouse, deletions: Deletions, mode: str) -> None:
+    lake, ids = warehouse.lake, people(2, 5)
+    warehouse.sync([ORDERS], orders(*range(4)))
+    more: dict[str, Any] = {"overwrite": {"mode": "append", "generation": 2, "minimum": 2}}.get(mode, {"mode": mode})
+    keys: dict[str, Any] = {"primary_key": ["user_id"]} if mode == "append_dedup" else {}
+    stream = configured_stream("orders", SCHEMA, **more, **keys)
+
+    with warehouse.start([stream], flush_interval_seconds=1) as running:
+        running.send([record("orders", user(5)), record("orders", user(6)), state("orders", 1)])
+        running.wait_for_state()
+        done = deletions.run(warehouse.config(), ids)
+        running.send([record("orders", user(7)), state("orders", 2), status("orders", "COMPLETE")])
+        run = running.close()
+
+    assert (run.exit_code, run.errors) == (0, []), run.report()
+    assert done.exit_code == 0, done
+    assert objects_with(lake.s3, lake.bucket, ids) == {}
+    expected = [6, 7] if mode == "overwrite" else [0, 1, 3, 6, 7]
+    assert sorted(row["user_id"] - FIRST for row in lake.rows(lake.database, "orders")) == expected
+
+
+@pytest.mark.slow
+def test_the_command_may_do_what_the_printed_policy_allows(
+    warehouse: Warehouse, deletions: Deletions, tmp_path: Path
+) -> None:
+    lake, ids = warehouse.lake, people(2)
+    warehouse.sync([ORDERS], orders(*range(4)))
+    document = json.loads(iam_policy(tmp_path, warehouse.config(), configured_catalog(ORDERS), "--delete-rows"))
+    allowed = Account(lake.endpoint_url).user(*document["Statement"])
+
+    done = deletions.run({**warehouse.config(), "credentials": allowed.credentials}, ids)
+
+    assert done.exit_code == 0, done
+    assert objects_with(lake.s3, lake.bucket, ids) == {}

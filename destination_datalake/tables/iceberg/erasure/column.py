@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 
+class NoSuchColumn(ConfigError):
+    """A table has no column of the name."""
+
+
 @dataclass(frozen=True, slots=True)
 class IdColumn:
     """A column, or a field within structs, by its names from the outside; `field` is the innermost."""
@@ -43,7 +47,7 @@ class IdColumn:
         found = _found(column, schema.fields, ())
         if found is None:
             names = ", ".join(field.name for field in schema.fields)
-            raise ConfigError(
+            raise NoSuchColumn(
                 f"--column {column}: table {table} has no such column. Its columns are {names}; a field within one is "
                 "named by its path, as user.id. Nothing was changed."
             )

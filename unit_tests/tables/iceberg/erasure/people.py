@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from destination_datalake.config.options import Config
 from destination_datalake.erasure import elsewhere
@@ -88,6 +92,10 @@ class People:
     def traces(self, *ids: Id) -> dict[str, list[Id]]:
         """The objects of the bucket that have an id, by the judge that reads them all."""
         return objects_with(self.lake.access.client("s3"), self.lake.bucket, ids)
+
+    def parquet(self, key: str) -> pa.Table:
+        """A Parquet file of the bucket, with all rows that are in it."""
+        return pq.read_table(io.BytesIO(self.lake.read_object(f"s3://{self.lake.bucket}/{key}")))
 
     def rows(self, branch: str = "main") -> list[dict[str, Any]]:
         """All rows of a branch, in the order of their ids."""
