@@ -14,6 +14,9 @@ from destination_datalake.aws.objects import delete
 from destination_datalake.erasure.columns import TableColumns
 from destination_datalake.erasure.objects import Group, Objects, folders_in, listed
 from destination_datalake.erasure.place import ErasedObject, FoundObject
+from destination_datalake.files.encode import KEY_CHANGED
+from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZATION_ERROR
+from destination_datalake.records.record import RECORD_TIME_OUT_OF_RANGE, RECORD_UNREADABLE
 from destination_datalake.rejects.ledger import REJECTS_FOLDER
 from destination_datalake.schema.types import Timestamp
 from destination_datalake.tables.naming import REBUILD_SUFFIX, REPLAY_SUFFIX
@@ -23,6 +26,16 @@ if TYPE_CHECKING:
     from destination_datalake.erasure.place import Request
     from destination_datalake.files.erase import StoredObject
     from destination_datalake.schema.types import Field
+
+
+_REASONS = (
+    SERIALIZATION_ERROR,
+    FIELD_SIZE_LIMITATION,
+    RECORD_TIME_OUT_OF_RANGE,
+    RECORD_UNREADABLE,
+    KEY_CHANGED,
+)
+"""The reasons of rejects: each has a folder."""
 
 
 class _Records(Objects):
@@ -104,7 +117,9 @@ class Rejects(_Records):
         """The folders that its objects are, or were, in: one of each reason and table."""
         root = self._request.config.uri(REJECTS_FOLDER)
         tables = [f"{self.table}{suffix}" for suffix in ("", REPLAY_SUFFIX, REBUILD_SUFFIX)]
-        return tuple(f"{root}/{reason}/{table}" for reason in folders_in(self.access, root) for table in tables)
+        # Of a reason without present objects there may be former versions.
+        reasons = dict.fromkeys((*_REASONS, *folders_in(self.access, root)))
+        return tuple(f"{root}/{reason}/{table}" for reason in reasons for table in tables)
 
 
 def by_attempt(rejects: Iterable[StoredObject]) -> Iterator[Group]:

@@ -279,14 +279,16 @@ def _without(lines: bytes, find: Find, *, keeps_numbers: bool) -> tuple[bytes, i
 
 
 def _has_text(octets: NDArray[np.uint8], starts: Any, ends: Any) -> NDArray[np.bool_]:
-    """Return which lines are not blank. Only short ones may be white space alone."""
+    """Return which lines are not blank."""
     has_text: NDArray[np.bool_] = ends > starts
-    for number in np.flatnonzero((ends - starts < _LONGEST_BLANK) & has_text).tolist():
+    begins_blank = has_text & np.isin(octets[starts], _SPACE)
+    for number in np.flatnonzero(begins_blank).tolist():
         has_text[number] = bool(octets[starts[number] : ends[number]].tobytes().strip())
     return has_text
 
 
-_LONGEST_BLANK = 8
+_SPACE = np.frombuffer(b" \t\r\v\f", np.uint8)
+"""What `bytes.strip` removes, but for newlines."""
 
 
 def _cut(octets: NDArray[np.uint8], starts: Any, ends: Any) -> bytes:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ import pytest
 
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.erasure.places import erased, request, second_search, traces
-from unit_tests.erasure.test_archived import INTEGER, NAME, archived, schema
+from unit_tests.erasure.test_archived import INTEGER, NAME, archived, line, schema
 from unit_tests.tables.hive.orders import ids, parquet_of, put, sync
 
 PERSON = 424242
@@ -67,6 +70,18 @@ def test_former_versions_of_the_archive_are_searched(versioned: Cloud, tmp_path:
     archived(versioned, schema(id=INTEGER), {"id": PERSON}, {"id": 1})
     erased(request(tmp_path, versioned.access, "id", PERSON, bucket_prefix="lake"), NAME)
     assert traces(versioned, PERSON) == []
+
+
+def test_former_versions_of_rejects_that_a_rule_has_ended_are_searched(versioned: Cloud, tmp_path: Path) -> None:
+    archived(versioned, schema(id=INTEGER), {"id": 1})
+    raw = base64.b64encode(line({"id": PERSON, "age": "x"}).strip()).decode()
+    body = json.dumps({"rawData": raw, "sequenceNumber": "u-1", "subSequenceNumber": 0}).encode() + b"\n"
+    name = "lake/_errors/DESTINATION_SERIALIZATION_ERROR/shop.orders/dt=2026-11-25/a.jsonl.gz"
+    put(versioned, name, gzip.compress(body))
+    versioned.access.client("s3").delete_object(Bucket=BUCKET, Key=name)
+    (done,) = erased(request(tmp_path, versioned.access, "id", PERSON, bucket_prefix="lake"), NAME)
+    assert (done.outcome, done.versions) == ("removed", 1)
+    assert not any(name in each for each in versions(versioned))
 
 
 def test_a_version_that_may_not_be_deleted_is_listed_with_the_day_at_which_it_ends(

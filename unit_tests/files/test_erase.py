@@ -262,6 +262,21 @@ def test_keys_of_rows_are_compared_without_case_as_readers_do(cloud: Cloud) -> N
     assert cloud.objects()["a"] == lines[1]
 
 
+def test_lines_of_white_space_are_no_rows_and_stay(cloud: Cloud) -> None:
+    lines = [
+        b" " * 30 + b"\n",
+        b'  {"user_id":1}\n',
+        b"\t\r\n",
+        b'{"user_id":7}\r\n',
+        b"\r\n",
+        b'\t{"user_id":2}\n',
+        b"  ",
+    ]
+    put(cloud, "a", b"".join(lines))
+    assert counts(run(cloud, "rows", [stored(cloud, "a")])) == [1]
+    assert cloud.objects()["a"] == b"".join(lines[:3] + lines[4:])
+
+
 @pytest.mark.parametrize("size", [0, 20])
 def test_an_object_without_rows_has_none(cloud: Cloud, size: int) -> None:
     body = b"\n" * size
