@@ -106,7 +106,7 @@ def _delete_rows(asked: argparse.Namespace, termination: Termination) -> int:
         places: list[Place] = [IcebergPlace(name, request, ledger, may_lack_column=asked.all) for name in iceberg]
         places += elsewhere.places(request, tables)
         erasure = Erasure(places, request, ledger, lambda: termination.requested)
-        report = erasure.dry_run() if asked.dry_run else erasure.run(tables, suppress=False)
+        report = erasure.dry_run() if asked.dry_run else erasure.run(tables)
         if report is None:
             return EXIT_TERMINATED
         _tell(report)
@@ -217,10 +217,10 @@ class Erasure:
         self._lines = [self._line(place, [*place.find()], [], None) for place in self.places]
         return self._report(dry_run=True)
 
-    def run(self, tables: Sequence[TableName], *, suppress: bool) -> Report | None:
+    def run(self, tables: Sequence[TableName]) -> Report | None:
         """Erase, and search again; None if it was stopped. Raises ConnectorError, and what the AWS libraries raise."""
         self._require()
-        self.ledger.begin(self._columns(tables), self.request.file, suppress=suppress)
+        self.ledger.begin(self._columns(tables), self.request.file)
         found: dict[str, list[FoundObject]] = {}
         erased: dict[str, list[ErasedObject]] = {}
         for place in self.places:

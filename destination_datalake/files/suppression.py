@@ -47,7 +47,6 @@ class RequestRecord(msgspec.Struct, frozen=True):
     """A request, as the ledger has it. `salt` is in base64, `ids` how many there were; times are in ISO 8601.
 
     `check` is a sum of salted hashes by which the same ids are recognized; `target` is what the command line named.
-    `suppress`: later syncs reject such records, too.
     """
 
     id: str
@@ -59,7 +58,6 @@ class RequestRecord(msgspec.Struct, frozen=True):
     started: str
     finished: str | None = None
     tables: Mapping[str, ErasedColumn] = {}
-    suppress: bool = False
 
 
 def requests(folder: str, s3: S3Client) -> Iterator[RequestRecord]:

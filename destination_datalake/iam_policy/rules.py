@@ -546,6 +546,9 @@ ERASURE: Sequence[Capability] = (
         (
             Permission("s3:ListBucketVersions", Need.ERASURE, "noncurrent versions; where there are none, too", ASKED),
             Permission(
+                "s3:GetBucketVersioning", Need.ERASURE, "whether there may be any, where they may not be listed", ASKED
+            ),
+            Permission(
                 "s3:GetLifecycleConfiguration", Need.ERASURE, "when a version ends that may not be deleted", ASKED
             ),
         ),

@@ -85,7 +85,7 @@ class People:
         return Erasure(places, asked, ledger, lambda: False)
 
     def erase(self, *ids: Id, column: str = "id", **changes: Any) -> Report:
-        report = self.erasure(*ids, column=column, **changes).run([self.lake.name], suppress=False)
+        report = self.erasure(*ids, column=column, **changes).run([self.lake.name])
         assert report is not None
         return report
 

@@ -105,7 +105,7 @@ def test_rows_that_others_commit_while_they_are_erased_are_erased_too(
         for place in erasure.places:
             place.require()
         once()
-        done = erasure.run([lake.name], suppress=False)
+        done = erasure.run([lake.name])
         assert done is not None
         report = done
 
