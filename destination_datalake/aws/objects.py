@@ -35,14 +35,23 @@ HELD_BYTES = 1024 * 1024
 """Deferred objects of at most this size wait on the disk. Larger ones are sent while others are being encoded."""
 
 
-def get(s3: S3Client, uri: str, begin: int = 0, end: int | None = None, etag: str | None = None) -> bytes:
-    """Return the bytes of an object from `begin` to before `end`, all of them by default.
+def get(
+    s3: S3Client,
+    uri: str,
+    begin: int = 0,
+    end: int | None = None,
+    etag: str | None = None,
+    version: str | None = None,
+) -> bytes:
+    """Return the bytes of an object from `begin` to before `end`, all of them by default; of a former `version`, by id.
 
     With an `etag`, raises a ClientError of status 412 if the object is another one. botocore repeats requests that
     fail; those whose answer ends early, is reset or stalls are repeated here. Raises what the last one raised.
     """
     address = S3Address.parse(uri)
     conditions: dict[str, Any] = {} if etag is None else {"IfMatch": etag}
+    if version is not None:
+        conditions["VersionId"] = version
     if begin or end is not None:
         conditions["Range"] = f"bytes={begin}-{'' if end is None else end - 1}"
 
@@ -119,15 +128,20 @@ def delete_folder(s3: S3Client, uri: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PendingUpload:
-    """A multipart upload whose parts are complete, of an object that is not visible yet."""
+    """A multipart upload whose parts are complete, of an object that is not visible yet.
+
+    With an `if_match` it is published only in place of the object that has this ETag.
+    """
 
     bucket: str
     key: str
     upload_id: str
     etags: tuple[str, ...]
+    if_match: str | None = None
 
     def publish(self, s3: S3Client) -> None:
-        """Make the object visible. Idempotent."""
+        """Make the object visible. Idempotent. Of a ClientError `is_changed` is true if another one is there."""
+        conditions: dict[str, Any] = {} if self.if_match is None else {"IfMatch": self.if_match}
         parts = [{"ETag": etag, "PartNumber": number} for number, etag in enumerate(self.etags, start=1)]
         try:
             s3.complete_multipart_upload(
@@ -135,6 +149,7 @@ class PendingUpload:
                 Key=self.key,
                 UploadId=self.upload_id,
                 MultipartUpload={"Parts": parts},  # type: ignore[typeddict-item]
+                **conditions,
             )
         except s3.exceptions.NoSuchUpload:
             # A retried request whose first response was lost: the upload no longer exists because the object does.
@@ -239,14 +254,17 @@ class Upload:
         deferred: bool,
         held_in: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        if_match: str | None = None,
     ) -> None:
         """Send nothing yet. With `deferred`, `close` leaves a `pending_upload` instead of a visible object.
 
-        A small one is then held in this folder, which need not exist, if there is one.
+        A small one is then held in this folder, which need not exist, if there is one. With `if_match` the object takes
+        the place of the one that has this ETag, and of no other.
         """
         self.s3 = s3
         self.uri = uri
         self._metadata = metadata or {}
+        self._if_match = if_match
         self._bucket, self._key = S3Address.parse(uri)
         self._deferred = deferred
         self._held_in = held_in if deferred else None
@@ -309,9 +327,10 @@ class Upload:
             self._wait_for_part()
         if self._upload_id is None and not self._deferred:
             try:
-                put(self.s3, self.uri, self._take(), self._metadata)
+                put(self.s3, self.uri, self._take(), self._metadata, if_match=self._if_match)
             except Exception as error:
-                self._may_exist = not _is_refusal(error)
+                # In place of another object it is as good as that one: what is put once need not be taken back.
+                self._may_exist = self._if_match is None and not _is_refusal(error)
                 raise
             return
         if self._upload_id is None and self._held_in is not None and self._filled <= HELD_BYTES:
@@ -321,7 +340,7 @@ class Upload:
         if self._filled or self._upload_id is None:
             self._send(self._take())
         assert self._upload_id is not None
-        finished = PendingUpload(self._bucket, self._key, self._upload_id, tuple(self._etags))
+        finished = PendingUpload(self._bucket, self._key, self._upload_id, tuple(self._etags), self._if_match)
         if self._deferred:
             self.pending_upload = finished
         else:
@@ -441,12 +460,26 @@ def _gzip() -> Any:
 
 
 def gunzipped(pieces: Iterable[bytes]) -> Iterator[bytearray]:
-    """Yield each member of a gzip file, whole, of which `pieces` are the bytes.
+    """Yield each member of a gzip file, whole, of which `pieces` are the bytes. Raises as `inflated` does."""
+    member = bytearray()
+    for part, is_end in _inflated(pieces):
+        member += part
+        if is_end:
+            yield member
+            member = bytearray()
+
+
+def inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the content of a gzip file, a few MB at a time, of which `pieces` are the bytes.
 
     Raises EOFError if it ends early, and BadGzipFile if it is damaged, or none.
     """
+    return (part for part, _ in _inflated(pieces) if part)
+
+
+def _inflated(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """Yield parts of the content, and whether a member ends with them."""
     library = _gzip()
-    member = bytearray()
     inflate = library.decompressobj(wbits=_GZIP_WBITS)
     is_open = False
     for piece in pieces:
@@ -455,13 +488,12 @@ def gunzipped(pieces: Iterable[bytes]) -> Iterator[bytearray]:
             is_open = True
             part = rest[:_INFLATED_AT_ONCE]
             try:
-                member += inflate.decompress(part)
+                content = inflate.decompress(part)
             except library.error as error:
                 raise BadGzipFile(f"{error}") from error
             rest = rest[len(part) - len(inflate.unused_data) :]
+            yield content, inflate.eof
             if inflate.eof:
-                yield member
-                member = bytearray()
                 inflate = library.decompressobj(wbits=_GZIP_WBITS)
                 is_open = False
     if is_open:

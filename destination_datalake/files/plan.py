@@ -170,6 +170,10 @@ class SourceFile:
     Column Projection). Such a file is left as it is."""
     position_deletes: tuple[SourceFile, ...] = ()
     """Files of position deletes that may have rows of this file (Iceberg spec: Position Delete Files)."""
+    etag: str | None = None
+    """That of the object: another one under the same key is not read in its place. None: whichever is there."""
+    version: str | None = None
+    """The id of a former version of the object, in a bucket with versioning; None for the present one."""
 
 
 @dataclass(frozen=True, slots=True)

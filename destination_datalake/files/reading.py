@@ -264,7 +264,7 @@ class StoredFile(io.RawIOBase):
         return self._fetch(start, end) if start < end else b""
 
     def _fetch(self, start: int, end: int) -> bytes:
-        return get(self._s3, self.source.uri, start, end)
+        return get(self._s3, self.source.uri, start, end, self.source.etag, self.source.version)
 
 
 _POSITIONS_AT_A_TIME = 65_536

@@ -86,7 +86,7 @@ def _rewritten(task: RewriteTask) -> Rewritten:
     upload = Upload(s3, task.target, deferred=True)
     first = rows = 0
     try:
-        with _writer(old, schema, upload) as writer:
+        with writer_like(old, schema, upload) as writer:
             for index in range(old.num_row_groups):
                 table = old.read_row_group(index)
                 if dead is not None:
@@ -105,7 +105,7 @@ def _rewritten(task: RewriteTask) -> Rewritten:
     return Rewritten(upload.uri, upload.written, rows, footer.getvalue(), pending, task.source)
 
 
-def _writer(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.ParquetWriter:
+def writer_like(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.ParquetWriter:
     """Open a file with the old one's compression, encodings and sort order."""
     first = old.metadata.row_group(0) if old.num_row_groups else None
     chunks = [first.column(index) for index in range(first.num_columns)] if first is not None else []

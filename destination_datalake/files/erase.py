@@ -1,0 +1,517 @@
+"""The erasure job, as it runs on executors: objects are written again without some of their rows, or lines.
+
+An object is replaced in one step, and only if it is still the one that was read: readers see it before or after. What
+is left stays as it was: lines byte for byte, in their order; of Parquet files the columns, row groups, field ids,
+compression and metadata, as when columns are widened. The memory that it takes depends neither on the size of an object
+nor on the number of its rows, but on one row group, and has one byte for each row of a Parquet file.
+
+A line of the archive leaves an empty line behind: ids of rows count lines.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from gzip import BadGzipFile
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import Raw
+
+from destination_datalake.archive.writer import MEMBER_BYTES
+from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import GzipUpload, Upload, get, inflated, is_changed, undone_on_failure
+from destination_datalake.files.jobs import Failed, Problem, attempt
+from destination_datalake.files.plan import SourceFile
+from destination_datalake.files.projection import Unsuitable, readable
+from destination_datalake.files.reading import StoredFile, extents, parquet_file
+from destination_datalake.files.rewrite import writer_like
+from destination_datalake.protocol.frames import line_bounds
+from destination_datalake.protocol.json_text import object_of
+from destination_datalake.records.search import Chosen, RecordSearch, chosen_of
+from destination_datalake.records.values.rules import path_step
+from destination_datalake.schema.arrow import arrow_type, widest
+from destination_datalake.schema.types import Field
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from numpy.typing import NDArray
+
+    from destination_datalake.aws.access import AwsAccess
+
+Content = Literal["archive", "rejects", "rows"]
+"""RECORD lines as they were received; dead letters; or a table's rows, in Parquet or JSON lines, gzipped or not."""
+
+_PIECE_BYTES = 8 * 1024 * 1024
+"""What is requested, and looked at, at once. A longer line makes a longer piece."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object as S3 lists it; `size` in bytes. `version` is the id of a former version, None for the present one."""
+
+    uri: str
+    etag: str
+    size: int
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EraseTask:
+    """Objects to be searched for rows, or lines, whose value of a column is one of the `chosen`.
+
+    The value may be in any of the `columns`, which are one column of the table under the names and paths that it has or
+    had there: `Field.path` leads to it in a record's data, or in a row. With `write`, objects that have such rows are
+    written again without them; former versions never are. Each of the `groups` is of one object, or, of rejects, has
+    those that one attempt at a unit has written: lines of one record may be in several of them.
+    """
+
+    groups: tuple[tuple[StoredObject, ...], ...]
+    content: Content
+    columns: tuple[Field, ...]
+    chosen: Chosen
+    access: AwsAccess
+    write: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """An object, of which `found` rows or lines were found, and are not in it any more if it `was_written`.
+
+    `is_gone`: it was deleted or replaced meanwhile, and has to be looked at again.
+    """
+
+    object: StoredObject
+    found: int
+    was_written: bool = False
+    is_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NotErased(Failed):
+    """An object that could not be read, or written again."""
+
+    object: StoredObject
+
+
+EraseResult = Erased | NotErased
+
+
+def erase(tasks: Iterable[EraseTask]) -> Iterator[EraseResult]:
+    """Search every task's objects; yield a result for each. A failure does not stop the others."""
+    for task in tasks:
+        for group in task.groups:
+            result = attempt(partial(_erased, group, task), partial(_problem, group, task))
+            if isinstance(result, Failed):
+                yield from (NotErased(result.failure, each) for each in group)
+            else:
+                yield from result
+
+
+def _problem(group: Sequence[StoredObject], task: EraseTask, error: Exception) -> Problem:
+    uri = group[0].uri
+    remedy = None
+    if isinstance(error, Unsuitable | EOFError | BadGzipFile):
+        remedy = (
+            f"It cannot be told whether {uri} has rows to be erased: the file {error}. Another program has written or "
+            "changed it. Delete it, or let that program write it again, and repeat the command."
+        )
+    return Problem(f"{uri} could not be searched", "search and replace", uri, task.access, remedy)
+
+
+def _erased(group: Sequence[StoredObject], task: EraseTask) -> list[Erased]:
+    s3 = task.access.client("s3")
+    try:
+        match task.content:
+            case "archive":
+                search = RecordSearch(task.columns, task.chosen)
+                return [_lines_erased(group[0], task, s3, search.found, keeps_numbers=True)]
+            case "rejects":
+                return _rejects_erased(group, task, s3)
+            case "rows":
+                return [_rows_erased(group[0], task, s3)]
+    except Exception as error:
+        if is_gone(error):
+            return [Erased(each, 0, is_gone=True) for each in group]
+        raise
+
+
+def is_gone(error: Exception) -> bool:
+    """Whether S3 has refused a request because the object is not there any more, or is another one."""
+    answer = getattr(error, "response", {})
+    no_object = answer.get("Error", {}).get("Code") in ("NoSuchKey", "NoSuchVersion", "404")
+    return is_changed(error) or no_object
+
+
+# --- Lines ----------------------------------------------------------------------------------------------------------
+
+Find = Callable[[bytes], "NDArray[np.bool_]"]
+"""From whole lines, none of them blank, to a mask of those that are found."""
+
+
+def _lines_erased(
+    stored: StoredObject, task: EraseTask, s3: S3Client, find: Find, *, keeps_numbers: bool = False, write: bool = True
+) -> Erased:
+    """Write an object of lines again without those that are found."""
+    pieces = _pieces(stored, s3)
+    first = next(pieces, b"")
+    is_gzip = first.startswith(b"\x1f\x8b")
+    content = _chained(first, pieces)
+    writes = task.write and write and stored.version is None
+    output = _Output(stored, s3, is_gzip=is_gzip) if writes else None
+    found = 0
+    with undone_on_failure(*([] if output is None else [output.abort])):
+        for lines in _whole_lines(inflated(content) if is_gzip else content):
+            left, count = _without(lines, find, keeps_numbers=keeps_numbers)
+            found += count
+            if output is not None:
+                output.write(left)
+        if output is None:
+            return Erased(stored, found)
+        if not found:
+            output.abort()
+            return Erased(stored, 0)
+        output.close()
+    return Erased(stored, found, was_written=True)
+
+
+class _Output:
+    """The object that takes the place of another one, gzipped if that is: members of whole lines, as in the archive."""
+
+    def __init__(self, stored: StoredObject, s3: S3Client, *, is_gzip: bool) -> None:
+        self._upload = upload_over(stored, s3)
+        self._gzip = GzipUpload(self._upload) if is_gzip else None
+        self._member = 0
+
+    def write(self, lines: bytes) -> None:
+        if self._gzip is None:
+            self._upload.write(lines)
+            return
+        if self._member >= MEMBER_BYTES:
+            self._gzip.finish()
+            self._member = 0
+        self._gzip.write(lines)
+        self._member += len(lines)
+
+    def close(self) -> None:
+        if self._gzip is None:
+            self._upload.close()
+        else:
+            self._gzip.close()
+
+    def abort(self) -> None:
+        self._upload.abort()
+
+
+def upload_over(stored: StoredObject, s3: S3Client) -> Upload:
+    """Return an upload that takes the object's place, with its metadata, if it is still the one that was read."""
+    address = S3Address.parse(stored.uri)
+    head = s3.head_object(Bucket=address.bucket, Key=address.key, IfMatch=stored.etag)
+    return Upload(s3, stored.uri, deferred=False, metadata=head["Metadata"], if_match=stored.etag)
+
+
+def _pieces(stored: StoredObject, s3: S3Client) -> Iterator[bytes]:
+    for start in range(0, stored.size, _PIECE_BYTES):
+        end = min(start + _PIECE_BYTES, stored.size)
+        yield _read(stored, s3, start, end)
+
+
+def _read(stored: StoredObject, s3: S3Client, start: int, end: int) -> bytes:
+    # A version never changes.
+    etag = stored.etag if stored.version is None else None
+    return get(s3, stored.uri, start, end, etag, stored.version)
+
+
+def _chained(first: bytes, others: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from others
+
+
+def _whole_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield pieces of whole lines; the last may lack its newline."""
+    waiting = bytearray()
+    for part in parts:
+        searched = len(waiting)
+        waiting += part
+        if len(waiting) >= _PIECE_BYTES and (end := waiting.rfind(b"\n", searched) + 1):
+            yield bytes(waiting[:end])
+            del waiting[:end]
+    if waiting:
+        yield bytes(waiting)
+
+
+def _without(lines: bytes, find: Find, *, keeps_numbers: bool) -> tuple[bytes, int]:
+    """Return the lines without those that are found, and how many these are. Their newlines stay with their numbers."""
+    ended = lines if lines.endswith(b"\n") else lines + b"\n"
+    octets = np.frombuffer(ended, np.uint8)
+    starts, ends = line_bounds(octets)
+    present = np.flatnonzero(_has_text(octets, starts, ends))
+    if not len(present):
+        return lines, 0
+    if len(present) == len(starts):
+        dead = np.flatnonzero(find(ended))
+    else:
+        dead = present[find(_cut(octets, np.delete(starts, present), np.delete(ends, present) + 1))]
+    if not len(dead):
+        return lines, 0
+    left = _cut(octets, starts[dead], ends[dead] if keeps_numbers else ends[dead] + 1)
+    return left if len(ended) == len(lines) or dead[-1] == len(starts) - 1 else left[:-1], len(dead)
+
+
+def _has_text(octets: NDArray[np.uint8], starts: Any, ends: Any) -> NDArray[np.bool_]:
+    """Return which lines are not blank. Only short ones may be white space alone."""
+    has_text: NDArray[np.bool_] = ends > starts
+    for number in np.flatnonzero((ends - starts < _LONGEST_BLANK) & has_text).tolist():
+        has_text[number] = bool(octets[starts[number] : ends[number]].tobytes().strip())
+    return has_text
+
+
+_LONGEST_BLANK = 8
+
+
+def _cut(octets: NDArray[np.uint8], starts: Any, ends: Any) -> bytes:
+    """Return a text without these parts."""
+    edges = np.zeros(len(octets) + 1, np.int8)
+    edges[starts] += 1
+    edges[ends] -= 1
+    left: bytes = octets[np.cumsum(edges[:-1], dtype=np.int8) == 0].tobytes()
+    return left
+
+
+# --- Rejects --------------------------------------------------------------------------------------------------------
+
+
+class _RejectLine(msgspec.Struct, gc=False):
+    """What is read of a dead letter: see `rejects.line.RejectLine`."""
+
+    sequence: str | None = msgspec.field(default=None, name="sequenceNumber")
+    raw_data: str | None = msgspec.field(default=None, name="rawData")
+    column_name: str | None = None
+    column_value: str | None = None
+
+
+_REJECT = msgspec.json.Decoder(_RejectLine)
+
+
+def _rejects_erased(group: Sequence[StoredObject], task: EraseTask, s3: S3Client) -> list[Erased]:
+    """Write dead letters again without those of records that are found, in whichever object of the group they are.
+
+    The line that has a record's text goes last: whoever finishes what was interrupted finds the others by it.
+    """
+    dead = _DeadRecords(task)
+    for stored in group:
+        _lines_erased(stored, task, s3, dead.note, write=False)
+    if not dead.sequences and not dead.has_others:
+        return [Erased(each, 0) for each in group]
+    if len(group) == 1 or not task.write:
+        return [_lines_erased(each, task, s3, dead.lines) for each in group]
+    firsts = [_lines_erased(each, task, s3, dead.lines_without_text) for each in group]
+    found: list[Erased] = []
+    for first in firsts:
+        stored = first.object
+        if first.was_written:
+            stored = _listed(stored, s3)
+        last = _lines_erased(stored, task, s3, dead.lines)
+        found.append(Erased(first.object, first.found + last.found, first.was_written or last.was_written))
+    return found
+
+
+def _listed(stored: StoredObject, s3: S3Client) -> StoredObject:
+    """Return an object as it is now."""
+    address = S3Address.parse(stored.uri)
+    head = s3.head_object(Bucket=address.bucket, Key=address.key)
+    return StoredObject(stored.uri, head["ETag"], head["ContentLength"])
+
+
+class _DeadRecords:
+    """The records of a group whose rejects are erased, by their sequence numbers."""
+
+    def __init__(self, task: EraseTask) -> None:
+        self._search = RecordSearch(task.columns, task.chosen)
+        self._paths = {".".join(map(path_step, column.path)): column.path for column in task.columns}
+        self.sequences: set[str] = set()
+        self.has_others = False
+
+    def note(self, lines: bytes) -> NDArray[np.bool_]:
+        """Note the records that are found in these lines."""
+        parsed = self._parsed(lines)
+        found = self._found(parsed)
+        self.sequences |= {
+            each.sequence for each, is_found in zip(parsed, found, strict=True) if is_found and each.sequence
+        }
+        self.has_others |= bool(found.any())
+        return found
+
+    def lines(self, lines: bytes) -> NDArray[np.bool_]:
+        """Return the lines of those records."""
+        parsed = self._parsed(lines)
+        return self._found(parsed) | np.array([each.sequence in self.sequences for each in parsed], np.bool_)
+
+    def lines_without_text(self, lines: bytes) -> NDArray[np.bool_]:
+        """Return those that have not the record's text."""
+        parsed = self._parsed(lines)
+        return np.array([each.raw_data is None and each.sequence in self.sequences for each in parsed], np.bool_)
+
+    def _parsed(self, lines: bytes) -> list[_RejectLine]:
+        return [_reject_of(line) for line in lines.split(b"\n") if line.strip()]
+
+    def _found(self, parsed: Sequence[_RejectLine]) -> NDArray[np.bool_]:
+        texts = [self._record(each) for each in parsed]
+        found = np.zeros(len(parsed), np.bool_)
+        numbers = [number for number, text in enumerate(texts) if text]
+        if numbers:
+            found[numbers] = self._search.found(b"".join(texts[number] + b"\n" for number in numbers))
+        return found
+
+    def _record(self, reject: _RejectLine) -> bytes:
+        """Return the record that a reject is of; of one that has only a value of the column, that alone."""
+        if reject.raw_data is not None:
+            return base64.b64decode(reject.raw_data).replace(b"\n", b" ").strip()
+        path = self._paths.get(reject.column_name or "")
+        if path is None or reject.column_value is None:
+            return b""
+        value = reject.column_value.encode().replace(b"\n", b" ")
+        for key in reversed(path):
+            value = object_of({key: Raw(value)})
+        return _as_record(value)
+
+
+def _reject_of(line: bytes) -> _RejectLine:
+    try:
+        return _REJECT.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Unsuitable("has a line that is no reject") from error
+
+
+# --- Rows -----------------------------------------------------------------------------------------------------------
+
+_PARQUET = b"PAR1"
+
+
+def _rows_erased(stored: StoredObject, task: EraseTask, s3: S3Client) -> Erased:
+    """Write a table's file again without the rows that are found."""
+    start = _read(stored, s3, 0, min(len(_PARQUET), stored.size)) if stored.size else b""
+    if start == _PARQUET:
+        return _parquet_erased(stored, task, s3)
+    search = _RowSearch(task)
+    return _lines_erased(stored, task, s3, search.found)
+
+
+class _RowSearch:
+    """Finds rows in JSON lines. Readers compare keys without case; what this connector writes has one spelling."""
+
+    def __init__(self, task: EraseTask) -> None:
+        self._columns = task.columns
+        self._chosen = task.chosen
+        self._search = RecordSearch(task.columns, task.chosen)
+        steps = {re.escape(step.encode()) for column in task.columns for step in column.path}
+        self._steps = re.compile(b'"(' + b"|".join(steps) + b')"', re.IGNORECASE)
+
+    def found(self, lines: bytes) -> NDArray[np.bool_]:
+        """Return a mask of lines."""
+        spelled = {step.decode() for step in set(self._steps.findall(lines))}
+        columns = dict.fromkeys(each for column in self._columns for each in _spellings(column, spelled))
+        if not columns.keys() <= set(self._columns):
+            self._columns = (*dict.fromkeys((*self._columns, *columns)),)
+            self._search = RecordSearch(self._columns, self._chosen)
+        return self._search.found(_as_records(lines))
+
+
+def _spellings(column: Field, spelled: Iterable[str]) -> Iterator[Field]:
+    """Yield a column under all spellings of the keys that lead to it."""
+    of_steps = [[each for each in spelled if each.lower() == step.lower()] for step in column.path]
+    for *parents, source in product(*of_steps):
+        yield replace(column, source=source, parents=tuple(parents))
+
+
+def _as_records(lines: bytes) -> bytes:
+    """Return rows as the RECORD lines that have them as their data."""
+    return b"".join(_as_record(line) + b"\n" for line in lines.split(b"\n") if line.strip())
+
+
+def _as_record(data: bytes) -> bytes:
+    return b'{"type":"RECORD","record":{"stream":"","emitted_at":0,"data":%b}}' % data
+
+
+def _parquet_erased(stored: StoredObject, task: EraseTask, s3: S3Client) -> Erased:
+    etag = stored.etag if stored.version is None else None
+    source = SourceFile(stored.uri, stored.size, 0, etag=etag, version=stored.version)
+    with StoredFile(source, s3) as content:
+        with readable():
+            file = parquet_file(content)
+            dead = _dead_rows(file, content, task)
+        found = int(np.count_nonzero(dead))
+        if not found or not task.write or stored.version is not None:
+            return Erased(stored, found)
+        upload = upload_over(stored, s3)
+        with undone_on_failure(upload.abort):
+            _write_others(file, content, dead, upload)
+            upload.close()
+    return Erased(stored, found, was_written=True)
+
+
+def _dead_rows(file: pq.ParquetFile, content: StoredFile, task: EraseTask) -> NDArray[np.bool_]:
+    """Return a mask of a file's rows, true for those that are found."""
+    dead = np.zeros(file.metadata.num_rows, np.bool_)
+    for column in task.columns:
+        path = _path_in(file.schema_arrow, column.path)
+        if path is None:
+            continue  # Rows that have no such column have no value of it.
+        first = 0
+        for index in range(file.num_row_groups):
+            group = file.metadata.row_group(index)
+            content.hold(extents(group, [".".join(path)]))
+            for batch in file.iter_batches(row_groups=[index], columns=[".".join(path)], use_threads=False):
+                values = _values(batch, path, column)
+                dead[first : first + len(values)] |= chosen_of(values, task.chosen)
+                first += len(values)
+    return dead
+
+
+def _path_in(schema: pa.Schema, path: Sequence[str]) -> Sequence[str] | None:
+    """Return the names of a column's path in a file, which are compared without case; None if it has none."""
+    found: list[str] = []
+    fields: list[pa.Field[Any]] = list(schema)
+    for step in path:
+        field = next((each for each in fields if each.name.lower() == step.lower()), None)
+        if field is None:
+            return None
+        found.append(field.name)
+        fields = list(field.type) if isinstance(field.type, pa.StructType) else []
+    return found
+
+
+def _values(batch: pa.RecordBatch, path: Sequence[str], column: Field) -> Any:
+    values: Any = batch.column(path[0])
+    for step in path[1:]:
+        values = pc.struct_field(values, step)
+    wanted = arrow_type(widest(column.type))
+    try:
+        return values.cast(wanted, safe=not pa.types.is_timestamp(values.type))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise Unsuitable(f"has column {'.'.join(path)} as {values.type}, which is {wanted} in the table") from error
+
+
+def _write_others(file: pq.ParquetFile, content: StoredFile, dead: NDArray[np.bool_], upload: Upload) -> None:
+    schema = file.schema_arrow
+    first = 0
+    with writer_like(file, schema, upload) as writer:
+        for index in range(file.num_row_groups):
+            group = file.metadata.row_group(index)
+            live = ~dead[first : first + group.num_rows]
+            first += group.num_rows
+            if not live.any():
+                continue
+            content.hold(extents(group, schema.names))
+            table = file.read_row_group(index, use_threads=False)
+            writer.write_table(
+                table if live.all() else table.filter(pa.array(live)), row_group_size=max(1, group.num_rows)
+            )

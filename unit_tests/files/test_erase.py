@@ -1,0 +1,356 @@
+"""Objects without some of their rows: what is left is as it was, and nothing else takes an object's place."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from destination_datalake.aws import objects as uploads
+from destination_datalake.files import erase as erasing
+from destination_datalake.files.erase import Content, Erased, EraseResult, EraseTask, NotErased, StoredObject, erase
+from destination_datalake.files.segments import Window
+from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.schema.types import Field, Int64, String
+from unit_tests.cloud import BUCKET, Cloud, another_client, before
+from unit_tests.records.test_search import Values, line
+
+USER = Field("user_id", "user_id", Int64())
+SEVEN = Values.of(Int64(), 7)
+
+
+def put(cloud: Cloud, key: str, body: bytes, **metadata: str) -> StoredObject:
+    cloud.access.client("s3").put_object(Bucket=BUCKET, Key=key, Body=body, Metadata=metadata)
+    return stored(cloud, key)
+
+
+def stored(cloud: Cloud, key: str) -> StoredObject:
+    head = cloud.access.client("s3").head_object(Bucket=BUCKET, Key=key)
+    return StoredObject(f"s3://{BUCKET}/{key}", head["ETag"], head["ContentLength"])
+
+
+def run(
+    cloud: Cloud,
+    content: Content,
+    *groups: Sequence[StoredObject],
+    column: Field = USER,
+    chosen: Any = SEVEN,
+    write: bool = True,
+) -> list[EraseResult]:
+    task = EraseTask(tuple(map(tuple, groups)), content, (column,), chosen, cloud.access, write)
+    return [*erase([task])]
+
+
+def counts(results: Sequence[EraseResult]) -> list[int]:
+    assert all(isinstance(result, Erased) for result in results), results
+    return [result.found for result in results if isinstance(result, Erased)]
+
+
+# --- Lines of the archive -------------------------------------------------------------------------------------------
+
+LINES = [line(f'{{"user_id":{number}, "é":"{number}" }}') + b"\n" for number in (7, 1, "7.0", 2, '"7"')]
+
+
+def test_a_line_of_the_archive_leaves_an_empty_line_behind(cloud: Cloud) -> None:
+    members = gzip.compress(b"".join(LINES[:2])) + gzip.compress(b"".join(LINES[2:]))
+    archived = put(cloud, "_raw/a.jsonl.gz", members, lines="5", stream="users")
+
+    assert run(cloud, "archive", [archived]) == [Erased(archived, 3, was_written=True)]
+
+    left = gzip.decompress(cloud.objects()["_raw/a.jsonl.gz"])
+    assert left == b"\n" + LINES[1] + b"\n" + LINES[3] + b"\n"
+    head = cloud.access.client("s3").head_object(Bucket=BUCKET, Key="_raw/a.jsonl.gz")
+    assert head["Metadata"] == {"lines": "5", "stream": "users"}
+
+
+def test_what_was_erased_is_found_no_more_and_others_are_erased_after_it(cloud: Cloud) -> None:
+    put(cloud, "a", gzip.compress(b"".join(LINES)))
+    run(cloud, "archive", [stored(cloud, "a")])
+    once = cloud.objects()
+
+    again = stored(cloud, "a")
+    assert run(cloud, "archive", [again]) == [Erased(again, 0)]
+    assert cloud.objects() == once
+    assert counts(run(cloud, "archive", [again], chosen=Values.of(Int64(), 2))) == [1]
+    assert gzip.decompress(cloud.objects()["a"]) == b"\n" + LINES[1] + b"\n\n\n"
+
+
+def test_a_search_alone_writes_nothing(cloud: Cloud) -> None:
+    archived = put(cloud, "a", gzip.compress(b"".join(LINES)))
+    before = cloud.objects()
+    assert run(cloud, "archive", [archived], write=False) == [Erased(archived, 3)]
+    assert cloud.objects() == before
+
+
+def test_long_objects_are_written_piece_by_piece(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erasing, "_PIECE_BYTES", 300)
+    monkeypatch.setattr(erasing, "MEMBER_BYTES", 2000)
+    lines = [line(f'{{"user_id":{number % 10}}}') + b"\n" for number in range(500)]
+    archived = put(cloud, "a", gzip.compress(b"".join(lines)))
+
+    assert counts(run(cloud, "archive", [archived])) == [50]
+
+    left = b"".join(each if number % 10 != 7 else b"\n" for number, each in enumerate(lines))
+    assert b"".join(uploads.gunzipped([cloud.objects()["a"]])) == left
+    members = [*uploads.gunzipped([cloud.objects()["a"]])]
+    assert len(members) > 1
+    assert all(member.endswith(b"\n") for member in members)
+
+
+def test_an_object_that_was_replaced_meanwhile_is_left_alone(cloud: Cloud) -> None:
+    archived = put(cloud, "a", gzip.compress(b"".join(LINES)))
+    other = gzip.compress(b"other\n")
+    put(cloud, "a", other)
+    assert run(cloud, "archive", [archived]) == [Erased(archived, 0, is_gone=True)]
+    assert cloud.objects()["a"] == other
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_an_object_that_is_replaced_or_deleted_while_it_is_read_is_left_alone(cloud: Cloud, *, deleted: bool) -> None:
+    archived = put(cloud, "a", gzip.compress(b"".join(LINES)))
+    other = another_client()
+
+    def interfere(time: int) -> None:
+        if time > 1:
+            return
+        if deleted:
+            other.client("s3").delete_object(Bucket=BUCKET, Key="a")
+        else:
+            other.client("s3").put_object(Bucket=BUCKET, Key="a", Body=b"other")
+
+    executor = another_client()
+    before(executor, "s3", "PutObject", interfere)
+    [result] = erase([EraseTask(((archived,),), "archive", (USER,), SEVEN, executor, write=True)])
+
+    assert result == Erased(archived, 0, is_gone=True)
+    assert cloud.objects() == ({} if deleted else {"a": b"other"})
+
+
+@pytest.mark.parametrize("body", [b"\x1f\x8bno gzip", gzip.compress(b"".join(LINES))[:-9]])
+def test_what_cannot_be_read_fails_by_name_and_stops_no_other(cloud: Cloud, body: bytes) -> None:
+    damaged, other = put(cloud, "a", body), put(cloud, "b", gzip.compress(b"".join(LINES)))
+    failed, done = run(cloud, "archive", [damaged], [other])
+    assert isinstance(failed, NotErased)
+    assert failed.object == damaged
+    assert f"whether s3://{BUCKET}/a has rows" in failed.failure.message
+    assert isinstance(done, Erased)
+    assert (done.found, cloud.objects()["a"], cloud.unfinished_uploads()) == (3, body, [])
+
+
+def test_a_former_version_is_searched_and_not_written(cloud: Cloud) -> None:
+    s3 = cloud.access.client("s3")
+    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    put(cloud, "a", gzip.compress(b"".join(LINES)))
+    put(cloud, "a", gzip.compress(b""))
+    [_, former] = s3.list_object_versions(Bucket=BUCKET)["Versions"]
+    version = StoredObject(f"s3://{BUCKET}/a", former["ETag"], former["Size"], former["VersionId"])
+
+    assert run(cloud, "archive", [version]) == [Erased(version, 3)]
+    assert len(s3.list_object_versions(Bucket=BUCKET)["Versions"]) == 2
+
+
+# --- Rejects --------------------------------------------------------------------------------------------------------
+
+
+def reject(sequence: str, number: int, raw: bytes | None = None, **others: object) -> bytes:
+    encoded = None if raw is None else base64.b64encode(raw).decode()
+    members = {"rawData": encoded, "sequenceNumber": sequence, "subSequenceNumber": number, **others}
+    return json.dumps(members).encode() + b"\n"
+
+
+ONE_REASON = [
+    reject("u-1", 0, line('{"user_id":7,"age":"x","born":"y"}'), column_name="age", column_value='"x"'),
+    reject("u-2", 1, column_name="age", column_value='"x"'),
+    reject("u-3", 0, line('{"user_id":9,"age":"z"}'), column_name="age", column_value='"z"'),
+]
+OTHER_REASON = [
+    reject("u-1", 1, column_name="born", column_value='"y"'),
+    reject("u-2", 0, line('{"user_id":"7","born":"q","age":"x"}'), column_name="born", column_value='"q"'),
+    reject("u-4", 0, line('{"user_id":8,"note":"7"}', "1e30")),
+    reject("u-5", 0, line('{"user_id":7}', "1e30")),
+]
+
+
+def both_reasons(cloud: Cloud) -> list[StoredObject]:
+    return [
+        put(cloud, "_errors/ONE/a.gz", gzip.compress(b"".join(ONE_REASON))),
+        put(cloud, "_errors/OTHER/a.gz", gzip.compress(b"".join(OTHER_REASON))),
+    ]
+
+
+def left_of_rejects(cloud: Cloud) -> list[list[bytes]]:
+    return [gzip.decompress(body).splitlines(keepends=True) for _, body in sorted(cloud.objects().items())]
+
+
+def test_all_rejects_of_a_record_go_whichever_object_they_are_in(cloud: Cloud) -> None:
+    results = run(cloud, "rejects", both_reasons(cloud))
+    assert counts(results) == [2, 3]
+    assert left_of_rejects(cloud) == [ONE_REASON[2:], [OTHER_REASON[2]]]
+
+
+@pytest.mark.parametrize("writes", range(1, 5))
+def test_rejects_are_erased_by_whoever_finishes_what_was_interrupted(cloud: Cloud, writes: int) -> None:
+    """Of the four writes of two objects, any number is done before the job dies."""
+    group = both_reasons(cloud)
+    dying = another_client()
+
+    def die(time: int) -> None:
+        if time == writes:
+            raise KeyboardInterrupt
+
+    before(dying, "s3", "PutObject", die)
+    with pytest.raises(KeyboardInterrupt):
+        [*erase([EraseTask((tuple(group),), "rejects", (USER,), SEVEN, dying, write=True)])]
+
+    keys = [each.uri.removeprefix(f"s3://{BUCKET}/") for each in group]
+    run(cloud, "rejects", [stored(cloud, key) for key in keys])
+
+    assert left_of_rejects(cloud) == [ONE_REASON[2:], [OTHER_REASON[2]]]
+
+
+def test_a_value_of_the_column_is_found_without_its_record(cloud: Cloud) -> None:
+    lines = [
+        reject("u-1", 1, column_name="user.id", column_value='"7"', change="TRUNCATED"),
+        reject("u-2", 1, column_name="user", column_value='"7"'),
+    ]
+    put(cloud, "a", gzip.compress(b"".join(lines)))
+    column = Field("user_id", "id", Int64(), ("user",))
+    assert counts(run(cloud, "rejects", [stored(cloud, "a")], column=column)) == [1]
+    assert gzip.decompress(cloud.objects()["a"]) == lines[1]
+
+
+# --- Rows -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bytes], ids=["gzip", "plain"])
+@pytest.mark.parametrize("ending", [b"\n", b""], ids=["ended", "not-ended"])
+@pytest.mark.parametrize("last", [7, 8])
+def test_rows_of_json_lines_are_removed_with_their_lines(cloud: Cloud, compress: Any, ending: bytes, last: int) -> None:
+    others = [b'{"a":7,"user_id":1}', b'{"USER":7}', b"", b'{"user_id":null}']
+    lines = [*others[:2], b'{"user_id": 7.0 }', *others[2:], b'{"user_id":%d}' % last]
+    put(cloud, "a", compress(b"\n".join(lines) + ending))
+
+    results = run(cloud, "rows", [stored(cloud, "a")])
+
+    assert counts(results) == [2 if last == 7 else 1]
+    body = cloud.objects()["a"]
+    left = gzip.decompress(body) if compress is gzip.compress else body
+    assert left == b"\n".join([*others, *([lines[-1]] if last == 8 else [])]) + (b"\n" if last == 7 else ending)
+
+
+def test_keys_of_rows_are_compared_without_case_as_readers_do(cloud: Cloud) -> None:
+    lines = [b'{"User_ID":7}\n', b'{"user_id":1,"USER_ID":null}\n', b'{"USER_ID":"7"}\n', b'{"user_id":7}\n']
+    put(cloud, "a", b"".join(lines))
+    assert counts(run(cloud, "rows", [stored(cloud, "a")])) == [3]
+    assert cloud.objects()["a"] == lines[1]
+
+
+@pytest.mark.parametrize("size", [0, 20])
+def test_an_object_without_rows_has_none(cloud: Cloud, size: int) -> None:
+    body = b"\n" * size
+    empty = put(cloud, "a", body)
+    assert run(cloud, "rows", [empty]) == [Erased(empty, 0)]
+
+
+def parquet(table: pa.Table, **options: Any) -> bytes:
+    content = io.BytesIO()
+    pq.write_table(table, content, **options)
+    return content.getvalue()
+
+
+TABLE = pa.table(
+    {
+        "User_Id": pa.array([1, 7, None, 7, 2**31 - 1], pa.int32()),
+        "name": pa.array(["a", "b", "c", "d", "e"]).dictionary_encode(),
+        "tags": pa.array([["x"], [], None, ["y", None], ["z"]], pa.list_(pa.string())),
+    }
+).replace_schema_metadata({"org": "kept"})
+
+
+def test_rows_of_a_parquet_file_are_removed_and_the_rest_of_it_stays(cloud: Cloud) -> None:
+    put(cloud, "a", parquet(TABLE, row_group_size=2, compression="zstd", use_dictionary=["name"]))
+
+    assert counts(run(cloud, "rows", [stored(cloud, "a")])) == [2]
+
+    file = pq.ParquetFile(cloud.arrow("a"))
+    assert file.read().equals(TABLE.take([0, 2, 4]), check_metadata=False)
+    assert file.schema_arrow.metadata[b"org"] == b"kept"
+    assert [file.metadata.row_group(index).num_rows for index in range(file.num_row_groups)] == [1, 1, 1]
+    first = file.metadata.row_group(0)
+    statistics = first.column(0).statistics
+    assert statistics is not None
+    assert (first.column(0).compression, statistics.max) == ("ZSTD", 1)
+
+
+def test_of_a_file_whose_rows_all_go_an_empty_one_is_left(cloud: Cloud) -> None:
+    put(cloud, "a", parquet(TABLE.take([1, 3])))
+    assert counts(run(cloud, "rows", [stored(cloud, "a")])) == [2]
+    file = pq.ParquetFile(cloud.arrow("a"))
+    assert (file.metadata.num_rows, file.schema_arrow.names) == (0, TABLE.schema.names)
+
+
+@pytest.mark.parametrize(
+    ("values", "column", "chosen", "count"),
+    [
+        (pa.array(["7", "x"]), Field("v", "v", String()), Values.of(String(), "7"), 1),
+        (pa.array([7, 8], pa.int8()), Field("v", "v", Int64()), SEVEN, 1),
+        (pa.array(["7", "8"]), Field("v", "v", Int64()), SEVEN, 1),
+        (pa.array([{"id": 7}, None, {"id": None}]), Field("v", "Id", Int64(), ("V",)), SEVEN, 1),
+        (pa.array([1, 2]), Field("w", "w", Int64()), SEVEN, 0),
+    ],
+)
+def test_columns_are_found_by_their_path_and_values_by_the_tables_type(
+    cloud: Cloud, values: Any, column: Field, chosen: Values, count: int
+) -> None:
+    put(cloud, "a", parquet(pa.table({"v": values})))
+    assert counts(run(cloud, "rows", [stored(cloud, "a")], column=column, chosen=chosen)) == [count]
+
+
+@pytest.mark.parametrize("body", [b"PAR1 and no more", parquet(pa.table({"user_id": ["x"]}))])
+def test_a_file_that_cannot_be_searched_fails_by_name(cloud: Cloud, body: bytes) -> None:
+    [failed] = run(cloud, "rows", [put(cloud, "a", body)])
+    assert isinstance(failed, NotErased)
+    assert f"s3://{BUCKET}/a" in failed.failure.message
+    assert "Another program has written or changed it" in failed.failure.message
+
+
+def test_a_large_file_is_read_by_row_groups_and_written_in_parts(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    from destination_datalake.files import reading
+
+    monkeypatch.setattr(reading, "_WHOLE_BYTES", 1000)
+    monkeypatch.setattr(reading, "_FOOTER_BYTES", 2000)
+    rows = 20_000
+    noise = np.random.default_rng(1).integers(0, 2**62, rows)
+    table = pa.table({"user_id": pa.array(np.arange(rows) % 100), "noise": noise, "more": noise[::-1]})
+    put(cloud, "a", parquet(table, row_group_size=6_000))
+
+    assert counts(run(cloud, "rows", [stored(cloud, "a")])) == [200]
+
+    kept = table.filter(pa.array(np.arange(rows) % 100 != 7))
+    assert pq.read_table(cloud.arrow("a")).equals(kept)
+
+
+def test_rows_are_chosen_by_when_they_were_extracted(cloud: Cloud) -> None:
+    """The rows of a window, as those that a replay replaces."""
+    times = [datetime(2026, 11, day, tzinfo=UTC) for day in (1, 2, 3)]
+    extracted = METADATA_COLUMNS[1]
+    table = pa.table({extracted.name: pa.array([*times, None], pa.timestamp("us", "UTC")), "n": [1, 2, 3, 4]})
+    put(cloud, "a", parquet(table))
+    texts = [f'{{"_airbyte_extracted_at":"{each:%Y-%m-%d %H:%M:%S.000}","n":{each.day}}}\n' for each in times]
+    put(cloud, "b", "".join(texts).encode())
+    window = Window(int(times[1].timestamp() * 1e6), int(times[2].timestamp() * 1e6))
+
+    results = run(cloud, "rows", [stored(cloud, "a")], [stored(cloud, "b")], column=extracted, chosen=window)
+
+    assert counts(results) == [1, 1]
+    assert pq.read_table(cloud.arrow("a"))["n"].to_pylist() == [1, 3, 4]
+    assert [json.loads(each)["n"] for each in cloud.objects()["b"].splitlines()] == [1, 3]
