@@ -347,11 +347,6 @@ class Replayer:
 
     def _require_appends(self, plan: Plan) -> None:
         """Raise ConfigError for a table of which not only a window can be replaced."""
-        if self._source.config.table_type != "ICEBERG":
-            raise ConfigError(
-                "--from and --to with --replace are for Iceberg tables. Replay the window into another table, or all "
-                "of this one without them."
-            )
         if any(sync.stream.dedup for sync in plan.syncs.values()):
             raise ConfigError(
                 "--from and --to with --replace are not for a table that is deduplicated: the latest row of a key may "
