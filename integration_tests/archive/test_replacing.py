@@ -216,7 +216,7 @@ def test_a_sync_without_an_archive_in_between_is_noticed(warehouse: Warehouse, r
 def test_rows_from_before_a_table_was_dropped_do_not_come_back(warehouse: Warehouse, replays: Replays) -> None:
     lake = warehouse.lake
     synced(warehouse, 1)
-    lake.glue.delete_table(DatabaseName=lake.database, Name="orders")
+    lake.drop_table(lake.database, "orders")
     warehouse.sync([ORDERS], [*orders(7), COMPLETE], **ARCHIVE)
 
     assert replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--replace").exit_code == 0
