@@ -70,7 +70,11 @@ class Folders:
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the sizes in bytes of the same files, by their URIs."""
-        return {f"{folder}/{name}": each["Size"] for name, each in self._visible(folder)}
+        return {uri: each["Size"] for uri, each in self.visible(folder)}
+
+    def visible(self, folder: str) -> Iterator[tuple[str, Any]]:
+        """Yield each of the same files: its URI, and what S3 lists of it (S3 API: Object)."""
+        return ((f"{folder}/{name}", each) for name, each in self._visible(folder))
 
     def is_empty(self, folder: str) -> bool:
         """Whether a folder has no object at all."""
