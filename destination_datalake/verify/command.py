@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -159,32 +159,36 @@ def _reported(reports: Reports, days: int, names: Iterable[TableName]) -> dict[T
     return found
 
 
-class _Engine:
-    """The configured Spark, started with the first job unless it is there."""
+@contextmanager
+def _engine(config: Config, spark: Engine | None) -> Iterator[Callable[[], Engine]]:
+    """Lend what starts the configured Spark when it is called first, unless it is there."""
+    started: list[Engine] = [] if spark is None else [spark]
 
-    def __init__(self, config: Config, spark: Engine | None, stack: ExitStack) -> None:
-        self._config, self._spark, self._stack = config, spark, stack
-
-    def __call__(self) -> Engine:
+    def engine() -> Engine:
         from destination_datalake.spark.engine import start_engine
 
-        if self._spark is None:
-            self._spark = start_engine(self._config)
-            self._stack.callback(self._spark.stop)
-        return self._spark
+        if not started:
+            started.append(start_engine(config))
+        return started[0]
 
-
-@contextmanager
-def _engine(config: Config, spark: Engine | None) -> Iterator[_Engine]:
-    with ExitStack() as stack:
-        yield _Engine(config, spark, stack)
+    try:
+        yield engine
+    finally:
+        if spark is None and started:
+            started[0].stop()
 
 
 class Verifier:
     """Verifies one table. What another writer has changed meanwhile is looked at again, and is no problem."""
 
     def __init__(
-        self, name: TableName, catalog: TableCatalog, reported: Reported | None, engine: _Engine, *, lists: bool
+        self,
+        name: TableName,
+        catalog: TableCatalog,
+        reported: Reported | None,
+        engine: Callable[[], Engine],
+        *,
+        lists: bool,
     ) -> None:
         self._name = name
         self._catalog = catalog

@@ -20,6 +20,8 @@ from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 from integration_tests.verify.verifying import Verifying
 
+pytestmark = pytest.mark.share(3)
+
 ORDERS = object_schema(id=INTEGER, name=STRING)
 ICEBERG, HIVE_PARQUET, HIVE_JSONL = TABLE_KINDS
 BY_DAY = PARTITIONED_KINDS[1]
@@ -164,7 +166,6 @@ def last_file(lake: Lake, table: str = "orders") -> str:
     )
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("corrupt", "what"), [each[1:] for each in ICEBERG_CORRUPTIONS], ids=[e[0] for e in ICEBERG_CORRUPTIONS]
 )
@@ -187,7 +188,6 @@ def ids_in(lake: Lake, key: str) -> list[int]:
     return list(column.to_pylist())
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("kind", "corrupt", "what"),
     [each[1:] for each in HIVE_CORRUPTIONS],
