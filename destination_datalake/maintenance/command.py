@@ -206,11 +206,12 @@ def _note(line: str) -> None:
 
 @dataclass(slots=True)
 class TableFinder:
-    """Finds tables. `notes` says, in sentences, what was not looked at or left out."""
+    """Finds Iceberg tables, or all. `notes` says, in sentences, what was not looked at or left out."""
 
     config: Config
     catalog: TableCatalog
     notes: list[str] = field(default_factory=list)
+    with_hive: bool = False
 
     def tables(self, streams: Sequence[str]) -> list[TableName]:
         """Return the tables of these streams, each "name" or "namespace.name"; without streams, all tables.
@@ -222,12 +223,13 @@ class TableFinder:
         """
         if not streams:
             return sorted(name for name, _ in self._ours(self._in_databases()))
+        kind = "table" if self.with_hive else "Iceberg table"
         found: set[TableName] = set()
         for stream in dict.fromkeys(streams):
             ours = [name for name, owner in self._ours(self._of_stream(stream)) if str(owner.stream) == stream]
             if not ours:
                 raise ConfigError(
-                    f"--stream {stream}: no Iceberg table of this configuration was created for that stream. Name it "
+                    f"--stream {stream}: no {kind} of this configuration was created for that stream. Name it "
                     f"as namespace.name, or as name if it has no namespace.{''.join(f' {note}' for note in self.notes)}"
                 )
             found.update(ours)
@@ -240,7 +242,7 @@ class TableFinder:
             owner = TableOwner.of(parameters)
             if owner is None or naming.table_of(owner.stream) != name:
                 continue
-            if parameters.get("table_type", "").upper() != "ICEBERG":
+            if not (self.with_hive or parameters.get("table_type", "").upper() == "ICEBERG"):
                 self.notes.append(f"Table {name} is a Hive table, which needs no maintenance.")
             elif not self._is_here(location := table.get("StorageDescriptor", {}).get("Location", "")):
                 self.notes.append(f"Table {name} is at {location}, outside bucket_name and bucket_prefix.")

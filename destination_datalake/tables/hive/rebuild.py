@@ -113,7 +113,7 @@ class HiveRebuild:
         folders.copy(names, location, target)
         copies = [
             StoredObject(f"{target}/{name}", each["ETag"], each["Size"])
-            for name, each in folders.listed(target)
+            for name, each in folders.visible(target)
             if name in names
         ]
         tasks = [EraseTask(((each,),), "rows", (_EXTRACTED_AT,), window, self._access, write=True) for each in copies]

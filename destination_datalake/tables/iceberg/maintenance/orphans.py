@@ -69,7 +69,7 @@ class OrphanRemover:
         """Remove the orphans. Raises MaintenanceSkipped, DeadlineExceeded, and what reading metadata and S3 raise."""
         table = self._operations.load()
         require_garbage_collection(table.metadata)
-        folder = _folder(table)
+        folder = table_folder(table)
         require_clock(self._s3, folder)
         references = References(table.io, self._s3)
         self._add_latest(table, references)
@@ -80,7 +80,7 @@ class OrphanRemover:
             old = [
                 File(str(S3Address(folder.bucket, each["Key"])), each["Size"])
                 for each in page
-                if each["LastModified"] < now - self._age and _is_of_a_table(each["Key"], folder)
+                if each["LastModified"] < now - self._age and is_of_a_table(each["Key"], folder)
             ]
             found += references.unreferenced(old)
             if len(found) >= _AT_ONCE:
@@ -141,7 +141,8 @@ class OrphanRemover:
             yield page.get("Contents", [])
 
 
-def _folder(table: Table) -> S3Address:
+def table_folder(table: Table) -> S3Address:
+    """Return a table's folder. Raises MaintenanceSkipped if it has none of its own."""
     try:
         folder = S3Address.parse(table.location().rstrip("/"))
     except ValueError:
@@ -151,7 +152,7 @@ def _folder(table: Table) -> S3Address:
     return folder
 
 
-def _is_of_a_table(key: str, folder: S3Address) -> bool:
+def is_of_a_table(key: str, folder: S3Address) -> bool:
     """Whether an object may be a file of the table. Names that begin with `_` or `.` have other uses."""
     path = key[len(folder.key) + 1 :]
     return _KINDS.fullmatch(path) is not None and not any(part[:1] in ("_", ".") for part in path.split("/"))
