@@ -29,7 +29,7 @@ $(SYNCED): pyproject.toml uv.lock scripts/setup.sh scripts/uv.txt $(if $(wildcar
 jdk: # Spark needs a Java 17 or newer
 	@scripts/jdk.sh
 
-demo: jdk setup ## run spec, check and a sync against an embedded AWS (FORMAT=jsonl, TABLE_TYPE=hive, ARCHIVE=1)
+demo: jdk setup ## run spec, check and a sync against an embedded AWS (FORMAT=jsonl, TABLE_TYPE=hive, ARCHIVE=1, KEEP=1)
 	$(PYTHON) -m demo
 
 test: jdk setup $(JVM_ARCHIVE) ## run the tests that see every kind of defect (WORKERS=3 processes, ARGS="--durations=25")
