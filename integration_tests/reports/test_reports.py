@@ -56,8 +56,9 @@ def test_a_report_tells_what_was_sent_rejected_and_stored(
         assert line["row_count"] == lake.read(line["database"], line["table_name"]).num_rows
     assert sync["aws_calls"]["s3.PutObject"] > 1
     assert sync["executor_cpu_seconds"] > 0 < sync["cpu_seconds"]
-    [started] = lines_of(lake, "_started.json")
-    assert (started["run_id"], started["status"]) == (sync["run_id"], "started")
+    started = lines_of(lake, "_started.json")
+    assert {(line["run_id"], line["status"]) for line in started} == {(sync["run_id"], "started")}
+    assert [line["stream_name"] for line in started] == [None, "orders", "users"]
 
 
 def history(lake: Lake, folder: Path) -> list[dict[str, Any]]:
@@ -75,11 +76,29 @@ def test_a_sync_that_is_killed_has_died(platform: Platform, lake: Lake, tmp_path
         running.wait_for_log("records received")
         running.kill()
 
-    [started] = lines_of(lake, "_started.json")
-    assert started["status"] == "started"
+    assert [line["status"] for line in lines_of(lake, "_started.json")] == ["started", "started"]
     assert lines_of(lake) == []
     platform.write(lake.config(), configured_catalog(configured_stream("orders", ORDERS)), completed("orders"))
     assert [run["status"] for run in history(lake, tmp_path)] == ["finished", "died"]
+
+
+def test_a_sync_that_fails_before_it_reads_is_a_failure_of_its_tables(
+    platform: Platform, lake: Lake, tmp_path: Path
+) -> None:
+    catalog = configured_catalog(configured_stream("orders", ORDERS))
+
+    run = platform.write(lake.config(partitioning="DAY", partition_source="nowhere"), catalog, completed("orders"))
+
+    assert run.exit_code == 1, run.report()
+    sync, orders = lines_of(lake)
+    assert (sync["status"], orders["status"], sync["streams_failed"]) == ("failed", "failed", 1)
+    assert "nowhere" in orders["error"] == sync["error"]
+    (tmp_path / "config.json").write_text(json.dumps(lake.config()))
+    health = subprocess.run(
+        [COMMAND, "health", "--config", tmp_path / "config.json"], capture_output=True, text=True, check=False
+    )
+    assert health.returncode == 1
+    assert "1 sync in a row failed" in health.stdout
 
 
 def test_a_sync_that_is_terminated_says_so_with_what_it_has_committed(platform: Platform, lake: Lake) -> None:
