@@ -77,8 +77,9 @@ class Reports:
         later: set[str] = set()
         days_read = [day for day in reversed(self._days()) if day >= first]
         with ThreadPoolExecutor(_DAYS_AT_ONCE, "days") as pool:
-            for start in range(0, len(days_read), _DAYS_AT_ONCE):
-                for runs in pool.map(self._of_day, days_read[start : start + _DAYS_AT_ONCE]):
+            # The newest day alone: the last few syncs are mostly of it.
+            for start in range(1 - _DAYS_AT_ONCE, len(days_read), _DAYS_AT_ONCE):
+                for runs in pool.map(self._of_day, days_read[max(0, start) : start + _DAYS_AT_ONCE]):
                     for run in sorted(runs, key=lambda each: each.sync.start_time, reverse=True):
                         yield self._judged(run, later)
                         later.add(run.sync.connection_id)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 SECONDS = 2.0
-"""How long a sync waits for its report to be written, at most: a quarter of it, if need be, when it begins."""
+"""How long a sync waits for its report to be written, at most: half of it, if need be, when it begins."""
 
 REPORT = "report.jsonl"
 STARTED = "_started.json"
@@ -54,9 +54,9 @@ class ReportWriter:
         self._starting = self._in_background(lambda: self._put(STARTED, lines))
 
     def wait(self) -> None:
-        """Wait until the first object is written, or a quarter of `SECONDS` at most."""
+        """Wait until the first object is written, or half of `SECONDS` at most."""
         if self._starting is not None:
-            self._join(self._starting, SECONDS / 4)
+            self._join(self._starting, SECONDS / 2)
 
     def finish(self, lines: Sequence[ReportLine]) -> None:
         """Write the report, once; return when it is written, or when the sync has waited for `SECONDS` in all."""
