@@ -1,11 +1,13 @@
 """Reports over the real command line: what a sync says of itself is what was sent, acknowledged and stored."""
 
 import json
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 
 from destination_datalake.reports.report import schema
 from integration_tests.harness.account import Account, allow, deny
@@ -154,6 +156,25 @@ def test_lineage_and_a_topic_that_is_not_there_come_after_the_states(
     assert (run.exit_code, len(run.states)) == (1, 1)
     assert [json.loads(line)["eventType"] for line in events.read_text().splitlines()] == ["START", "FAIL"]
     assert sum("The notice of this sync was not sent" in line for line in run.logs) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_terminated", [False, True], ids=["at its end", "after SIGTERM"])
+def test_a_server_of_lineage_that_never_answers_is_a_warning(
+    platform: Platform, lake: Lake, *, is_terminated: bool
+) -> None:
+    catalog = configured_catalog(configured_stream("orders", ORDERS))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = lake.config(lineage={"endpoint": f"http://127.0.0.1:{silent.getsockname()[1]}"})
+        with platform.start({**config, "flush_interval_seconds": 1}, catalog) as running:
+            running.send([record("orders", {"id": 1}), state("orders", 1)])
+            running.wait_for_state()
+            running.send(completed("orders") if not is_terminated else [])
+            run = running.terminate() if is_terminated else running.close()
+
+    assert (run.exit_code, run.errors) == (143 if is_terminated else 0, []), run.report()
+    assert sum("The lineage of this sync was not sent" in line for line in run.logs) == 1
+    assert lines_of(lake)[0]["status"] == ("terminated" if is_terminated else "finished")
 
 
 def test_without_the_option_there_is_none(platform: Platform, lake: Lake) -> None:
