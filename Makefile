@@ -53,7 +53,7 @@ test-cluster: jdk setup ## run syncs on clusters of processes that share no disk
 	$(PYTHON) -m integration_tests.cluster.harness.environments
 	$(PYTEST) integration_tests/cluster -n 3 --dist loadgroup $(ARGS)
 
-test-clients: jdk setup $(JVM_ARCHIVE) ## sync with PyAirbyte and source-faker, which it downloads, into an embedded AWS
+test-clients: jdk setup $(JVM_ARCHIVE) ## sync with PyAirbyte, source-faker and orchestrators, which it downloads, into an embedded AWS
 	$(PYTHON) -m integration_tests.clients.environments
 	$(PYTEST) --timeout 1000 integration_tests/clients -n 2 $(ARGS)
 
