@@ -93,7 +93,8 @@ class Reporting:
         if self._config.sync_reports:
             glue = GlueTableCatalog(access, catalog.governance) if HAS_LINES_TABLES.holds(self._config) else None
             self._writer = ReportWriter(self._config, access, glue, self._began.date().isoformat(), self.run)
-            self._writer.start(self._line("started", finish_time=None))
+            streams_started = [self._of(stream, "started", finish_time=None) for stream in streams]
+            self._writer.start([self._line("started", finish_time=None), *streams_started])
 
     def wait_until_begun(self) -> None:
         """Wait until it is said that the sync has begun: one that dies from now on is seen to have."""
@@ -125,8 +126,10 @@ class Reporting:
         failure = Failure(type(error).__name__, "", "system_error")
         if isinstance(error, ConnectorError):
             failure = error.failure
-        lines = [self._line("failed", **_error(failure), **self._usage())]
-        self._log(f"Sync {_ended(lines[0])} after {lines[0].seconds:.1f} s.")
+        number, said = len(self._streams), _error(failure)
+        sync = self._line("failed", **said, **self._usage(), streams=number, streams_failed=number)
+        lines = [sync, *(self._of(stream, "failed", **said) for stream in self._streams)]
+        self._log(f"Sync {_ended(sync)} after {sync.seconds:.1f} s.")
         if self._writer is not None:
             self._writer.finish(lines)
         self._tell(lines)
@@ -178,14 +181,13 @@ class Reporting:
         self, progress: StreamProgress, failures: Mapping[StreamId, Failure], exit_code: int, outcome: SyncOutcome
     ) -> ReportLine:
         stream = next(each for each in self._streams if each.id == progress.stream)
-        table, written = self._tables[stream.id], self._written[stream.id]
-        history = self.journal.of(table)
-        failure, state, merged = failures.get(stream.id), history.state, history.merged
+        written, history = self._written[stream.id], self.journal.of(self._tables[stream.id])
+        failure, state, merged = failures.get(stream.id) or outcome.fatal, history.state, history.merged
         status: Status = "finished"
-        if exit_code == _TERMINATED:
-            status = "terminated"
-        elif failure is not None or outcome.fatal is not None:
+        if failure is not None:
             status = "failed"
+        elif exit_code == _TERMINATED:
+            status = "terminated"
         ranked = sorted(written.counts.reasons.items(), key=lambda each: (-each[1], each[0][0] or "", each[0][1]))
         of_table: dict[str, Any] = {}
         if state is not None:
@@ -197,18 +199,12 @@ class Reporting:
                 "table_rows": state.rows,
                 "table_rows_pending": state.pending_rows,
             }
-        return self._line(
+        return self._of(
+            stream,
             status,
-            type="event",
             **_error(failure),
             **sizes_of_files(written.sizes),
             **of_table,
-            database=table.database,
-            table_name=table.table,
-            stream_namespace=stream.id.namespace,
-            stream_name=stream.id.name,
-            sync_mode="append_dedup" if stream.dedup else "overwrite" if stream.overwrites_table else "append",
-            generation_id=stream.generation,
             states_released=progress.states_released,
             rows_received=progress.received,
             row_count=written.rows,
@@ -230,6 +226,20 @@ class Reporting:
             merge_pending_bytes=merged.pending_bytes,
             merge_written_bytes=merged.written_bytes,
             write_amplification=_rounded(merged.written_bytes / merged.pending_bytes) if merged.pending_bytes else None,
+        )
+
+    def _of(self, stream: Stream, status: Status, **members: Any) -> ReportLine:
+        table = self._tables[stream.id]
+        return self._line(
+            status,
+            type="event",
+            database=table.database,
+            table_name=table.table,
+            stream_namespace=stream.id.namespace,
+            stream_name=stream.id.name,
+            sync_mode="append_dedup" if stream.dedup else "overwrite" if stream.overwrites_table else "append",
+            generation_id=stream.generation,
+            **members,
         )
 
     def _line(self, status: Status, **members: Any) -> ReportLine:

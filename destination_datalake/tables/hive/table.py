@@ -388,6 +388,7 @@ class HiveTable:
         """Publish what was written; release the token if that is all. Return the folders to be deleted."""
         before = table_location(table_input)
         self._mode.publish(table_input)
+        self._journal.columns(self.name, column_type_names(table_input))
         if table_location(table_input) != before:
             self._index.project_anew(table_input)
         self._current = table_input
