@@ -29,7 +29,7 @@ $(SYNCED): pyproject.toml uv.lock scripts/setup.sh scripts/uv.txt $(if $(wildcar
 jdk: # Spark needs a Java 17 or newer
 	@scripts/jdk.sh
 
-demo: jdk setup ## run spec, check and a sync against an embedded AWS (FORMAT=jsonl, TABLE_TYPE=hive, ARCHIVE=1)
+demo: jdk setup ## run spec, check and a sync against an embedded AWS (FORMAT=jsonl, TABLE_TYPE=hive, ARCHIVE=1, KEEP=1)
 	$(PYTHON) -m demo
 
 test: jdk setup $(JVM_ARCHIVE) ## run the tests that see every kind of defect (WORKERS=3 processes, ARGS="--durations=25")
@@ -53,7 +53,7 @@ test-cluster: jdk setup ## run syncs on clusters of processes that share no disk
 	$(PYTHON) -m integration_tests.cluster.harness.environments
 	$(PYTEST) integration_tests/cluster -n 3 --dist loadgroup $(ARGS)
 
-test-clients: jdk setup $(JVM_ARCHIVE) ## sync with PyAirbyte and source-faker, which it downloads, into an embedded AWS
+test-clients: jdk setup $(JVM_ARCHIVE) ## sync with PyAirbyte, source-faker and orchestrators, which it downloads, into an embedded AWS
 	$(PYTHON) -m integration_tests.clients.environments
 	$(PYTEST) --timeout 1000 integration_tests/clients -n 2 $(ARGS)
 

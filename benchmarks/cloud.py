@@ -26,8 +26,10 @@ REGION = "us-east-1"
 KEY, SECRET = "benchmark", "benchmark"
 
 _KEEPS_ITS_MEMORY = {
-    # The server copies each body a few times, in memory that it allocates again and again. What is measured shares its
-    # cores with it: left alone, it spends more of them on the system's clearing of pages than on answering.
+    # The server copies each body a few times, in memory that it allocates again and again, and to disk if it is large.
+    # What is measured shares its cores with it: left alone, it spends more of them on the system's clearing of pages
+    # than on answering.
+    "MOTO_S3_DEFAULT_KEY_BUFFER_SIZE": str(4 << 30),
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(8 << 30),

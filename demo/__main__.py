@@ -1,8 +1,8 @@
 """A whole sync on this machine alone: an embedded AWS, a sample, the connector, and a look at the lake.
 
 `FORMAT=jsonl` or `TABLE_TYPE=hive` in the environment choose other tables; with `ARCHIVE=1` the records are archived
-too, and one stream is replayed. Exit code 0 only when every table holds as many rows as were sent, every state came
-back, and the replayed table equals the first one.
+too, and one stream is replayed; with `KEEP=1` the lake is kept until a prompt of DuckDB ends. Exit code 0 only when
+every table holds as many rows as were sent, every state came back, and the replayed table equals the first one.
 """
 
 import json
@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from demo.connector import run_connector
+from demo.prompt import prompt
 from demo.replay import replay
 from demo.sample import NAMESPACE, SIZES, write_sample
 from demo.show import console, show_answer, show_config, show_states, show_stderr, show_table
@@ -20,6 +21,7 @@ from integration_tests.aws.server import AwsServer
 from integration_tests.harness.lake import Lake
 
 _FORMATS = {"parquet": "Parquet", "jsonl": "JSONL"}
+_PAGE = Path("build", "demo.html")
 _TABLE_TYPES = {"iceberg": "ICEBERG", "hive": "HIVE"}
 
 
@@ -35,8 +37,12 @@ def main() -> int:
         problems = _sync(lake, folder)
         if not problems and "raw_archive" in options:
             problems = replay(lake, folder, "orders")
+        if not problems:
+            problems = _report(folder)
         if problems:
             show_stderr(folder)
+        elif _asks_for("KEEP"):
+            prompt(lake, folder)
     for problem in problems:
         console.print(f"[red]{problem}[/]")
     return 1 if problems else 0
@@ -53,9 +59,13 @@ def _options() -> dict[str, object]:
         if chosen.lower() not in _TABLE_TYPES:
             sys.exit(f"TABLE_TYPE is {chosen}; it can be one of: {', '.join(_TABLE_TYPES)}")
         options["table_type"] = _TABLE_TYPES[chosen.lower()]
-    if os.environ.get("ARCHIVE", "0") not in ("", "0"):
+    if _asks_for("ARCHIVE"):
         options["raw_archive"] = {"enabled": True}
     return options
+
+
+def _asks_for(variable: str) -> bool:
+    return os.environ.get(variable, "0") not in ("", "0")
 
 
 def _sync(lake: Lake, folder: Path) -> list[str]:
@@ -93,6 +103,14 @@ def _sync(lake: Lake, folder: Path) -> list[str]:
     if (released := len(answer.of("STATE"))) != sample.states:
         problems.append(f"{sample.states} states were sent, {released} came back")
     return problems
+
+
+def _report(folder: Path) -> list[str]:
+    """Write the page of the syncs' reports, and say where it is; return what went wrong."""
+    _PAGE.parent.mkdir(exist_ok=True)
+    answer = run_connector(folder, "report", "--config", str(folder / "config.json"), "--html", str(_PAGE))
+    show_answer(answer, f"a page of the syncs: {_PAGE.resolve().as_uri()}")
+    return ["report failed"] if answer.exit_code else []
 
 
 if __name__ == "__main__":

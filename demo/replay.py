@@ -29,7 +29,14 @@ def replay(lake: Lake, folder: Path, stream: str) -> list[str]:
     arguments = ("replay", "--config", str(folder / "config.json"), "--stream", f"{NAMESPACE}.{stream}")
     started = time.monotonic()
     with (folder / "stderr").open("ab") as log:
-        run = subprocess.run([connector(), *arguments], stdout=subprocess.PIPE, stderr=log, text=True, check=False)
+        run = subprocess.run(
+            [connector(), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            check=False,
+        )
     for line in run.stdout.splitlines():
         console.print(f"  {line}", markup=False, highlight=False)
     seconds = time.monotonic() - started

@@ -39,6 +39,7 @@ _COMMANDS = {
     "history": "show the last syncs of a configuration, and how each ended",
     "health": "tell whether a configuration's tables are healthy, and what to do",
     "report": "write a page that shows a configuration's syncs",
+    "verify": "read a configuration's tables to their last value, and tell what does not agree",
 }
 
 _PLAIN = {
@@ -49,6 +50,7 @@ _PLAIN = {
     "history": ("reports.command", "run_history"),
     "health": ("reports.command", "run_health"),
     "report": ("reports.command", "run_report"),
+    "verify": ("verify.command", "run_verify"),
 }
 """The commands that are not the platform's: the module of each, which is imported when it runs, and its function."""
 
@@ -72,7 +74,7 @@ def run() -> int:
         sys.excepthook = _print_masked
         module, function = _PLAIN[command]
         # Spark starts while the command is still imported, as in `write`.
-        config = _config_of_replay(options) if command == "replay" else None
+        config = _config_of_jobs(options) if command in ("replay", "verify") else None
         spark = [_early_spark(config)] if config is not None else []
         exit_code: int = getattr(import_module(f"destination_datalake.{module}"), function)(options, *spark)
         return exit_code
@@ -192,8 +194,8 @@ def _write(config: str, catalog: str, out: Stdout) -> int:
             spark.stop()
 
 
-def _config_of_replay(options: Sequence[str]) -> str | None:
-    """Return the configuration's file on a command line that asks for a replay; None if Spark may not be needed."""
+def _config_of_jobs(options: Sequence[str]) -> str | None:
+    """Return the configuration's file on a command line that asks for jobs; None if Spark may not be needed."""
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     parser.add_argument("--config")
     parser.add_argument("--dry-run", "--help", "-h", action="store_true", dest="is_short")

@@ -127,13 +127,8 @@ def _tables(asked: argparse.Namespace, config: Config, catalog: TableCatalog) ->
 
     Raises ConfigError if there are none, or if the content of one is about to be replaced.
     """
-    found = [*_named(asked, config, catalog)]
-    if not found:
-        what = f"--stream {asked.stream}" if asked.stream is not None else "--all"
-        raise ConfigError(
-            f"{what}: there is no table of this configuration. Name a stream as namespace.name, or as name if it has "
-            "no namespace. Nothing was changed."
-        )
+    if not (found := [*_named(asked, config, catalog)]):
+        raise ConfigError("There are no tables of this configuration. Nothing was changed.")
     for name in found:
         rebuilt = TableName(name.database, f"{name.table}{REBUILD_SUFFIX}")
         if catalog.find(rebuilt) is not None:
@@ -160,8 +155,14 @@ def _named(asked: argparse.Namespace, config: Config, catalog: TableCatalog) -> 
             raise ConfigError(f"--table {asked.table}: there is no such table. Name it as database.table.")
         yield name
         return
-    finder = TableFinder(config, catalog)
-    yield from dict.fromkeys((*finder.of_any_kind(asked.stream), *archived))
+    finder = TableFinder(config, catalog, with_hive=True)
+    try:
+        found = finder.tables([asked.stream] if asked.stream is not None else [])
+    except ConfigError:
+        if not archived:
+            raise
+        found = []  # A table that was dropped is in the archive.
+    yield from dict.fromkeys((*found, *archived))
     for note in finder.notes:
         _note(f"Note: {note}")
 

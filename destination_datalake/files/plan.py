@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from destination_datalake.archive.objects import ArchiveFile, ArchiveLocation
 from destination_datalake.aws.access import AwsAccess
@@ -174,6 +174,54 @@ class SourceFile:
     """That of the object: another one under the same key is not read in its place. None: whichever is there."""
     version: str | None = None
     """The id of a former version of the object, in a bucket with versioning; None for the present one."""
+
+
+UNKNOWN = -1
+"""The rows of a source file whose table does not count them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnClaim:
+    """What a table says of a column in one file: no value is below `lower` or above `upper`, `nulls` are null.
+
+    Bounds are as Arrow orders them: numbers, bytes for texts, days and microseconds for times. None: nothing is said.
+    """
+
+    column: str
+    lower: Any
+    upper: Any
+    nulls: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a table says of one file. `rows` of the source is UNKNOWN if it does not say.
+
+    `kind` is "parquet" or "jsonl"; of a file of another kind, only the size is compared. `schema` has the table's
+    columns, with field ids if they are found by these; None: any. `group` is what its rows are summed up by.
+    """
+
+    source: SourceFile
+    kind: str
+    schema: pa.Schema | None
+    columns: tuple[ColumnClaim, ...] = ()
+    group: str = ""
+    listed: bool = False
+    """The file was found in a listing, and nothing refers to it: another writer may delete it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileVerified:
+    """What was found: the rows that were read, and what does not agree, as clauses about the file."""
+
+    uri: str
+    group: str
+    rows: int
+    size: int
+    problems: tuple[str, ...] = ()
+    gone: bool = False
+    """It was listed, and is not there any more."""
+    by_duckdb: bool = False
 
 
 @dataclass(frozen=True, slots=True)

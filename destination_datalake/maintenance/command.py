@@ -206,11 +206,12 @@ def _note(line: str) -> None:
 
 @dataclass(slots=True)
 class TableFinder:
-    """Finds tables. `notes` says, in sentences, what was not looked at or left out."""
+    """Finds Iceberg tables, or all. `notes` says, in sentences, what was not looked at or left out."""
 
     config: Config
     catalog: TableCatalog
     notes: list[str] = field(default_factory=list)
+    with_hive: bool = False
 
     def tables(self, streams: Sequence[str]) -> list[TableName]:
         """Return the tables of these streams, each "name" or "namespace.name"; without streams, all tables.
@@ -221,45 +222,32 @@ class TableFinder:
         table, and what the catalog raises.
         """
         if not streams:
-            return sorted(name for name, _ in self._iceberg(self._in_databases()))
+            return sorted(name for name, _ in self._ours(self._in_databases()))
+        kind = "table" if self.with_hive else "Iceberg table"
         found: set[TableName] = set()
         for stream in dict.fromkeys(streams):
-            ours = [name for name, owner in self._iceberg(self._of_stream(stream)) if str(owner.stream) == stream]
+            ours = [name for name, owner in self._ours(self._of_stream(stream)) if str(owner.stream) == stream]
             if not ours:
                 raise ConfigError(
-                    f"--stream {stream}: no Iceberg table of this configuration was created for that stream. Name it "
+                    f"--stream {stream}: no {kind} of this configuration was created for that stream. Name it "
                     f"as namespace.name, or as name if it has no namespace.{''.join(f' {note}' for note in self.notes)}"
                 )
             found.update(ours)
         return sorted(found)
 
-    def of_any_kind(self, stream: str | None) -> list[TableName]:
-        """Return the tables of a stream, or all, as `tables` does, and Hive tables too; none if there are none."""
-        listed = self._in_databases() if stream is None else self._of_stream(stream)
-        return sorted(name for name, owner, _ in self._ours(listed) if stream in (None, str(owner.stream)))
-
-    def _iceberg(self, listed: Iterable[ListedTable]) -> Iterator[tuple[TableName, TableOwner]]:
-        for name, owner, kind in self._ours(listed):
-            if kind == "ICEBERG":
-                yield name, owner
-            else:
-                self.notes.append(f"Table {name} is a Hive table, which needs no maintenance.")
-
-    def _ours(self, listed: Iterable[ListedTable]) -> Iterator[tuple[TableName, TableOwner, str]]:
-        """Yield the tables of the configuration's streams, where its options put them: their owners and kinds."""
+    def _ours(self, listed: Iterable[ListedTable]) -> Iterator[tuple[TableName, TableOwner]]:
         naming = TableNaming.of(self.config)
         for database, table in listed:
             parameters, name = table.get("Parameters", {}), TableName(database, table["Name"])
             owner = TableOwner.of(parameters)
             if owner is None or naming.table_of(owner.stream) != name:
                 continue
-            kind = parameters.get("table_type", "").upper()
-            if kind == "ICEBERG" and not self._is_here(
-                location := table.get("StorageDescriptor", {}).get("Location", "")
-            ):
+            if not (self.with_hive or parameters.get("table_type", "").upper() == "ICEBERG"):
+                self.notes.append(f"Table {name} is a Hive table, which needs no maintenance.")
+            elif not self._is_here(location := table.get("StorageDescriptor", {}).get("Location", "")):
                 self.notes.append(f"Table {name} is at {location}, outside bucket_name and bucket_prefix.")
             else:
-                yield name, owner, kind
+                yield name, owner
 
     def _is_here(self, location: str) -> bool:
         if self.config.follow_table_location:

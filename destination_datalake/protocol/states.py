@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -102,8 +102,9 @@ class _Progress:
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A state, the number of records that it covers of each stream, and of how many streams some are uncommitted."""
+    """A state and its stream, the number of records that it covers of each, and of how many some are uncommitted."""
 
+    scope: StreamId | None
     line: StoredLine
     needs: list[tuple[_Progress, int]]
     pending: int = 0
@@ -125,7 +126,8 @@ class StateLedger:
     The cost of a call is proportional to what it changes, whatever the number of streams. The ledger needs no clock: a
     state is never older than the oldest uncommitted record before it, and those are put into batches by their age.
 
-    `held` counts states, `needs` the streams that they wait for, over all held states; `released` counts states.
+    `held` counts states, `needs` the streams that they wait for, over all held states; `released` counts states,
+    `released_of` by stream, global ones under None.
     """
 
     def __init__(self, streams: Iterable[StreamId], store: Callable[[bytes], StoredLine]) -> None:
@@ -138,7 +140,7 @@ class StateLedger:
         self._globals_seen = False
         # Set once no further global state can become due: the records, by stream, that the held ones cover.
         self._last_covered: dict[int, int] | None = None
-        self.released = 0
+        self.released_of: Counter[StreamId | None] = Counter()
         self.held = 0
         self.needs = 0
 
@@ -176,7 +178,7 @@ class StateLedger:
             covered = [self._progress[state.stream]]
             if covered[0].failed:
                 return
-        held = _Held(self._store(state.line), [(progress, progress.received) for progress in covered])
+        held = _Held(state.stream, self._store(state.line), [(progress, progress.received) for progress in covered])
         for progress, needed in held.needs:
             if needed > progress.committed:
                 progress.awaited.append((needed, held))
@@ -212,6 +214,11 @@ class StateLedger:
         self._drop_impossible_globals()
 
     @property
+    def released(self) -> int:
+        """How many states are released."""
+        return self.released_of.total()
+
+    @property
     def is_blocked(self) -> bool:
         """Whether no further state can ever be due: a stream has failed, and the source sends global states only."""
         return self._last_covered is not None and all(scope is None for scope in self._held)
@@ -234,8 +241,9 @@ class StateLedger:
 
     def release(self) -> None:
         """Remove the state that is due: it is written."""
-        self._release(self._due.popleft())
-        self.released += 1
+        held = self._due.popleft()
+        self._release(held)
+        self.released_of[held.scope] += 1
 
     def _move_due(self, queue: deque[_Held]) -> None:
         """Move the states that wait for nothing any more to those that are due."""

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from destination_datalake.spark.engine import Engine
     from destination_datalake.tables.table import Table
 
-GROUP_BYTES = 1024 * MiB
-"""Records of consecutive batches of one sync that are encoded by one job and committed together, in bytes."""
+TASK_BYTES = 1024 * MiB
+"""Records of consecutive batches of one sync are encoded by one job and committed together, up to so many bytes for
+each task that runs at the same time: a batch may be one object, which one task reads."""
 
 
 class ArchiveStaging:
@@ -150,14 +151,16 @@ class Life:
         self._landing.close(lambda: False)
 
 
-def groups(steps: Sequence[Step], syncs: Mapping[str, ReplayedSync]) -> Iterator[Sequence[Step]]:
-    """Yield the steps one by one, but batches of a sync that follow each other together, up to GROUP_BYTES."""
+def groups(
+    steps: Sequence[Step], syncs: Mapping[str, ReplayedSync], most_bytes: Callable[[], int]
+) -> Iterator[Sequence[Step]]:
+    """Yield the steps one by one, but batches of a sync that follow each other together, up to so many bytes."""
     group: list[Step] = []
     size = 0
     for step in steps:
         own = sum(each.lines.archived.bytes for each in lines_of([step], syncs))
         joins = group and step.kind is Kind.BATCH is group[-1].kind and step.sync == group[-1].sync
-        if group and (not joins or size + own > GROUP_BYTES):
+        if group and (not joins or size + own > most_bytes()):
             yield group
             group, size = [], 0
         group.append(step)

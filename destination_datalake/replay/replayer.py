@@ -19,9 +19,10 @@ from destination_datalake.files.jobs import done as results_of
 from destination_datalake.files.segments import Window
 from destination_datalake.files.suppression import DELETIONS_FOLDER, left_out
 from destination_datalake.rejects.ledger import REJECTS_FOLDER, RejectLedger, RejectLimit
-from destination_datalake.replay.living import Life, NoRejects, World, groups, lines_of, without
+from destination_datalake.replay.living import TASK_BYTES, Life, NoRejects, World, groups, lines_of, without
 from destination_datalake.replay.progress import Done, Progress
 from destination_datalake.sync.conductor import staging_for
+from destination_datalake.sync.landing import MAX_TASKS
 from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.factory import Replay, TableFactory, rebuild_of
 from destination_datalake.tables.ownership import REPLAY_OF
@@ -41,6 +42,9 @@ _STALE_SECONDS = 24 * 3600
 
 _COUNTS = 8
 """Tasks that count rows of files: small work, on as many executors as there are."""
+
+_DISPLACED = 3
+"""How often steps are begun whose table another replay may have taken meanwhile."""
 
 _TAKEN_OVER_IN = 10
 """How often syncs may commit while the rest of the archive is replayed, before the replacement is given up."""
@@ -224,11 +228,26 @@ class Replayer:
     # Living
 
     def _live(self, plan: Plan, world: World, rebuild: Rebuild, progress: Progress, done: Done) -> bool:
-        """Take the steps that are left; return False if it was stopped."""
+        """Take the steps that are left; return False if it was stopped.
+
+        A replay that this one has displaced may take the table's token before it finds that out, and leave. This one
+        then begins with the same steps again.
+        """
+        for _ in range(_DISPLACED - 1):
+            try:
+                return self._lived(plan, world, rebuild, progress, done)
+            except ConnectorError as error:
+                progress.require(done.run)
+                if error.failure.type != "config_error":
+                    raise
+                self._close_lives()
+        return self._lived(plan, world, rebuild, progress, done)
+
+    def _lived(self, plan: Plan, world: World, rebuild: Rebuild, progress: Progress, done: Done) -> bool:
         self._forget_unfinished(plan, done)
         left = [step for step in plan.steps if not done.has(step)]
         present: Mapping[str, Sequence[int]] | None = None if done.syncs and not self._lives else {}
-        for group in groups(left, plan.syncs):
+        for group in groups(left, plan.syncs, lambda: TASK_BYTES * min(world.engine.parallelism(), MAX_TASKS)):
             if self._is_stopped():
                 return False
             sync = plan.syncs[group[0].sync]
@@ -289,6 +308,7 @@ class Replayer:
     def _close_lives(self) -> None:
         for life in self._lives.values():
             life.close()
+        self._lives.clear()
 
     # Replacing
 
@@ -329,11 +349,6 @@ class Replayer:
 
     def _require_appends(self, plan: Plan) -> None:
         """Raise ConfigError for a table of which not only a window can be replaced."""
-        if self._source.config.table_type != "ICEBERG":
-            raise ConfigError(
-                "--from and --to with --replace are for Iceberg tables. Replay the window into another table, or all "
-                "of this one without them."
-            )
         if any(sync.stream.dedup for sync in plan.syncs.values()):
             raise ConfigError(
                 "--from and --to with --replace are not for a table that is deduplicated: the latest row of a key may "

@@ -57,16 +57,16 @@ class TableHealth:
     findings: tuple[Finding, ...]
 
 
+_History = Sequence[tuple[Run, ReportLine]]
+
+
 def health(runs: Sequence[Run], now: datetime) -> list[TableHealth]:
     """Return the health of each table that has a sync among the runs, the newest of which is first."""
     return [_of_table(table, history, now) for table, history in by_table(runs).items()]
 
 
-_History = Sequence[tuple[Run, ReportLine | None]]
-
-
 def _of_table(table: str, history: _History, now: datetime) -> TableHealth:
-    finished = [(run, line) for run, line in history if line is not None and line.status == "finished"]
+    finished = [(run, line) for run, line in history if line.status == "finished"]
     starts = [run.sync.started for run, _ in history]
     intervals = [(later - earlier).total_seconds() for later, earlier in pairwise(starts)]
     usual = median(intervals[:_COMPARED]) if len(intervals) >= _ENOUGH else None
@@ -93,9 +93,9 @@ def failures_in_a_row(history: _History) -> int:
     """Return how many of the last syncs of a table have failed; those that were ended, or may run yet, say nothing."""
     count = 0
     for run, line in history:
-        if run.status == "died" or (line is not None and line.status == "failed"):
+        if run.status == "died" or line.status == "failed":
             count += 1
-        elif line is not None and line.status == "finished":
+        elif line.status == "finished":
             break
     return count
 
@@ -104,9 +104,9 @@ def _failing(history: _History, failures: int) -> Iterator[Finding]:
     if not failures:
         return
     seen = f"{failures} sync{'' if failures == 1 else 's'} in a row failed"
-    last = next((line for run, line in history if line is not None and line.error), None)
-    if last is None:
-        yield Finding("failing", f"{seen}: no report was written, so they died", "Look for memory and disk limits.")
+    run, last = next((run, line) for run, line in history if run.status == "died" or line.status == "failed")
+    if run.status == "died":
+        yield Finding("failing", f"{seen}: the last one died without a report", "Look for memory and disk limits.")
         return
     advice = {
         "insufficient_permissions": "Grant what is missing: `destination-datalake check` names it.",
@@ -125,8 +125,8 @@ def _stalled(last: datetime, usual: float | None, now: datetime) -> Iterator[Fin
         )
 
 
-def _unusual(finished: Sequence[tuple[Run, ReportLine | None]]) -> Iterator[Finding]:
-    lines = [line for _, line in finished if line is not None]
+def _unusual(finished: _History) -> Iterator[Finding]:
+    lines = [line for _, line in finished]
     if len(lines) <= _ENOUGH:
         return
     last, before = lines[0], lines[1 : _COMPARED + 1]

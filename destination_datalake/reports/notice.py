@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from destination_datalake.errors import printable
@@ -44,10 +43,10 @@ def notice_of(lines: Sequence[ReportLine], earlier: Iterable[Run], after: Sequen
     if sync.status not in (*_FAILED, "finished"):
         return None
     before = 0
-    for run in islice((each for each in earlier if each.sync.run_id != sync.run_id), max(after, default=0) + 1):
-        if run.status == "finished":
-            break
+    for run in (each for each in earlier if each.sync.run_id != sync.run_id):
         before += run.failed
+        if run.status == "finished" or before > max(after, default=0):
+            break
     place = printable(f"{sync.database} in {sync.s3_bucket}")
     if sync.status == "finished":
         if not after or before < min(after):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from destination_datalake.errors import printable
-from destination_datalake.reports.health import TableHealth, duration
+from destination_datalake.reports.health import Finding, TableHealth, duration
 
 if TYPE_CHECKING:
     from destination_datalake.reports.reading import Run
@@ -30,6 +30,9 @@ MOST_BARS = 120
 
 _MOST_ROWS = 25
 """Rows of a table on the page, at most: a lake may have thousands of streams."""
+
+_MOST_NAMES = 10
+"""Of tables that have the same finding."""
 
 PALETTE: Mapping[str, tuple[str, str]] = {
     "page": ("#f5f6f8", "#0f1216"),
@@ -98,7 +101,9 @@ def page(runs: Sequence[Run], tables: Sequence[TableHealth], place: str, days: i
             cells=[_cell(run) for run in oldest_first[-MOST_BARS:]],
             kpis=_kpis(runs, ended),
             tables=tables,
-            unhealthy=[table for table in tables if table.findings],
+            unhealthy=sum(bool(table.findings) for table in tables),
+            findings=_findings(tables),
+            most_names=_MOST_NAMES,
             charts=[*_charts(oldest_first)] if runs else [],
             stages=_stages(runs),
             streams=_streams(lines)[:_MOST_ROWS],
@@ -121,7 +126,13 @@ def templates(*folders: Path) -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
-    environment.filters |= {"count": count, "size": size, "duration": duration, "percent": percent}
+    environment.filters |= {
+        "sentence": _sentence,
+        "count": count,
+        "size": size,
+        "duration": duration,
+        "percent": percent,
+    }
     environment.globals["palette"] = PALETTE
     return environment
 
@@ -146,6 +157,20 @@ def _kpis(runs: Sequence[Run], ended: Sequence[Run]) -> Iterator[tuple[str, str,
     yield "Written", size(sum(run.sync.bytes_written for run in runs)), "in data files"
     yield "Took", duration(median(seconds)) if seconds else "–", "the median sync"
     yield "Rejects", count(rejected), f"{percent(rejected / received) if received else '0 %'} of records"
+
+
+def _sentence(text: str) -> str:
+    """Return a text as a sentence. An error message may be one already."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "…")) else ".")
+
+
+def _findings(tables: Iterable[TableHealth]) -> list[tuple[Finding, list[str]]]:
+    """Return each finding once with its tables, the failures first: what stops one table often stops all."""
+    found: dict[Finding, list[str]] = {}
+    for table in tables:
+        for finding in table.findings:
+            found.setdefault(finding, []).append(table.table)
+    return sorted(found.items(), key=lambda each: each[0].kind != "failing")
 
 
 # Charts

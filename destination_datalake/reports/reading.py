@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import get, put
@@ -44,7 +44,7 @@ Status = Literal["finished", "partial", "failed", "terminated", "died", "unfinis
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A sync, by its report; or, if it has none, by what it said when it began. `streams` is then empty."""
+    """A sync, by its report; or, if it has none, by what it said when it began."""
 
     sync: ReportLine
     streams: tuple[ReportLine, ...] = ()
@@ -77,8 +77,9 @@ class Reports:
         later: set[str] = set()
         days_read = [day for day in reversed(self._days()) if day >= first]
         with ThreadPoolExecutor(_DAYS_AT_ONCE, "days") as pool:
-            for start in range(0, len(days_read), _DAYS_AT_ONCE):
-                for runs in pool.map(self._of_day, days_read[start : start + _DAYS_AT_ONCE]):
+            # The newest day alone: the last few syncs are mostly of it.
+            for start in range(1 - _DAYS_AT_ONCE, len(days_read), _DAYS_AT_ONCE):
+                for runs in pool.map(self._of_day, days_read[max(0, start) : start + _DAYS_AT_ONCE]):
                     for run in sorted(runs, key=lambda each: each.sync.start_time, reverse=True):
                         yield self._judged(run, later)
                         later.add(run.sync.connection_id)
@@ -89,7 +90,7 @@ class Reports:
         if status != "started":
             return Run(run.sync, run.streams, status)
         is_dead = run.sync.connection_id in later or self._now - run.sync.started > _LONGEST
-        return Run(run.sync, (), "died" if is_dead else "unfinished")
+        return Run(run.sync, run.streams, "died" if is_dead else "unfinished")
 
     def _days(self) -> list[str]:
         """Return the days that have reports, in order."""
@@ -173,17 +174,10 @@ def _by_run(lines: Iterable[ReportLine]) -> Mapping[str, list[ReportLine]]:
     return found
 
 
-def by_table(runs: Sequence[Run]) -> dict[str, list[tuple[Run, ReportLine | None]]]:
-    """Return for each table its runs, in the order of the runs, with its line in each.
-
-    A run without lines, as it died, is one of all tables of its connection.
-    """
-    of_connection: dict[str, set[str]] = {}
+def by_table(runs: Iterable[Run]) -> dict[str, list[tuple[Run, ReportLine]]]:
+    """Return for each table its runs, in the order of the runs, with its line in each."""
+    tables: dict[str, list[tuple[Run, ReportLine]]] = {}
     for run in runs:
-        of_connection.setdefault(run.sync.connection_id, set()).update(line.table for line in run.streams)
-    tables: dict[str, list[tuple[Run, Any]]] = {}
-    for run in runs:
-        lines = {line.table: line for line in run.streams}
-        for table in sorted(lines.keys() or of_connection[run.sync.connection_id]):
-            tables.setdefault(table, []).append((run, lines.get(table)))
+        for line in run.streams:
+            tables.setdefault(line.table, []).append((run, line))
     return dict(sorted(tables.items()))

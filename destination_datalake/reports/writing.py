@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 SECONDS = 2.0
-"""How long the end of a sync waits for its report to be written, at most."""
+"""How long a sync waits for its report to be written, at most: half of it, if need be, when it begins."""
 
 REPORT = "report.jsonl"
 STARTED = "_started.json"
@@ -47,27 +47,33 @@ class ReportWriter:
         self._lock = threading.Lock()
         self._finished = False
         self._starting: threading.Thread | None = None
+        self._left = SECONDS
 
-    def start(self, line: ReportLine) -> None:
+    def start(self, lines: Sequence[ReportLine]) -> None:
         """Write that the sync has begun, in the background."""
-        self._starting = self._in_background(lambda: self._put(STARTED, [line]))
+        self._starting = self._in_background(lambda: self._put(STARTED, lines))
 
     def wait(self) -> None:
-        """Wait until the first object is written, or `SECONDS` at most."""
+        """Wait until the first object is written, or half of `SECONDS` at most."""
         if self._starting is not None:
-            self._starting.join(SECONDS)
+            self._join(self._starting, SECONDS / 2)
 
     def finish(self, lines: Sequence[ReportLine]) -> None:
-        """Write the report, once; return when it is written, or after `SECONDS`."""
+        """Write the report, once; return when it is written, or when the sync has waited for `SECONDS` in all."""
         with self._lock:
             if self._finished:
                 return
             self._finished = True
-        began = time.monotonic()
         writing = self._in_background(lambda: self._report(lines))
-        writing.join(max(0.0, began + SECONDS - time.monotonic()))
+        self._join(writing, SECONDS)
         if writing.is_alive():
             self._warn(f"was not written within {SECONDS:.0f} s, so it may be missing", None)
+
+    def _join(self, thread: threading.Thread, seconds: float) -> None:
+        """Wait for a thread for so many seconds, or those that are left, at most."""
+        began = time.monotonic()
+        thread.join(min(seconds, self._left))
+        self._left = max(0.0, self._left - (time.monotonic() - began))
 
     def _report(self, lines: Sequence[ReportLine]) -> None:
         self._put(REPORT, lines)

@@ -99,6 +99,7 @@ class InFlight:
                     due |= self._buffer.append(stream, lines, records.count, first, places, frame, flat)
                 self._ledger.record(stream, records.count)
                 progress = self._progress[stream]
+                progress.began = progress.began or time.monotonic()
                 progress.received += records.count
                 progress.received_bytes += len(lines)
             if due:
@@ -217,6 +218,7 @@ class InFlight:
                     self._ledger.commit(batch.stream, batch.first_record, batch.records, counts.refused)
                     progress = self._progress[batch.stream]
                     progress.committed += batch.records - counts.refused
+                    progress.seconds = time.monotonic() - (progress.began or self._started)
                     progress.files += outcome.files
                     progress.file_bytes += outcome.bytes
                     progress.rejected_records += counts.refused
@@ -330,11 +332,15 @@ class InFlight:
     def progress(self, stages: tuple[str, ...]) -> Progress:
         """Return the counts as they are now."""
         with self._changed:
+            released = self._ledger.released_of
             return Progress(
-                tuple(replace(p, failed=self._outcome.has_failed(p.stream)) for p in self._progress.values()),
+                tuple(
+                    replace(p, failed=self._outcome.has_failed(p.stream), states_released=released[p.stream])
+                    for p in self._progress.values()
+                ),
                 time.monotonic() - self._started,
                 self._buffer.buffered_bytes,
-                self._ledger.released,
+                released.total(),
                 self._ledger.held,
                 stages,
                 self._bytes_running,

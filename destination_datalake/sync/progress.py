@@ -1,4 +1,4 @@
-"""The progress of a sync in the log while it runs, and a summary when it ends."""
+"""The progress of a sync in the log while it runs."""
 
 from __future__ import annotations
 
@@ -92,6 +92,12 @@ class StreamProgress:
     file_bytes: int = 0
     rejected_records: int = 0
     rejected_values: int = 0
+    states_released: int = 0
+    """Those of the stream alone: global ones are the sync's."""
+    began: float | None = None
+    """The monotonic clock at the first record."""
+    seconds: float = 0.0
+    """From the first record to the latest commit."""
     failed: bool = False
 
 
@@ -134,11 +140,9 @@ class Reporter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Log the summary."""
+        """Stop."""
         self._ended.set()
         self._thread.join(_SPARK_SECONDS)
-        for line in summary(self._progress()):
-            self._out.log("INFO", line)
 
     def _run(self) -> None:
         if sys.stderr.isatty():
@@ -214,7 +218,7 @@ def progress_lines(progress: Progress, streams: Sequence[StreamProgress] | None 
     for stream in shown:
         yield (
             f"Stream {stream.stream}: {stream.received} records received, {stream.committed} committed"
-            f"{_rejected(stream)}."
+            f"{rejected(stream.rejected_records, stream.rejected_values)}."
         )
     if others:
         yield (
@@ -230,22 +234,6 @@ def _busiest(streams: Sequence[StreamProgress]) -> tuple[list[StreamProgress], l
     return [s for s in streams if s.stream in shown], [s for s in streams if s.stream not in shown]
 
 
-def summary(progress: Progress) -> Iterable[str]:
-    """Yield a line for each stream, then one on the sync."""
-    for stream in progress.streams:
-        failed = ", FAILED" if stream.failed else ""
-        yield (
-            f"Stream {stream.stream}: {stream.received} records received, {stream.committed} committed in "
-            f"{stream.files} files, {stream.file_bytes / 1e6:.1f} MB together{_rejected(stream)}{failed}."
-        )
-    records = sum(stream.committed for stream in progress.streams)
-    rate = records / progress.seconds if progress.seconds else 0.0
-    yield (
-        f"{records} records committed in {progress.seconds:.1f} s ({rate:.0f} records/s), "
-        f"{progress.states_released} states released."
-    )
-
-
 def _tasks(progress: Progress) -> str:
     tasks = progress.tasks
     if not (tasks.running or tasks.waiting):
@@ -257,8 +245,9 @@ def _tasks(progress: Progress) -> str:
     return f"; Spark encodes {progress.encoding_bytes / 1e6:.1f} MB, tasks: {text}"
 
 
-def _rejected(stream: StreamProgress) -> str:
-    counts = {"records": stream.rejected_records, "values": stream.rejected_values}
+def rejected(records: int, values: int) -> str:
+    """Return the end of a list that says so of rejects, if there are any."""
+    counts = {"records": records, "values": values}
     text = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
     return f", {text} rejected (see _errors/)" if text else ""
 

@@ -1,4 +1,4 @@
-"""The report of a sync is collected from its stages while it runs, and written when its states are out."""
+"""The report of a sync is collected from its stages while it runs. When its states are out it is logged and written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from destination_datalake.aws.access import catalog_id
 from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.aws.usage import take_usage
 from destination_datalake.config.tables import REPORTS_FOLDER
-from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.errors import ConnectorError, Failure, printable
 from destination_datalake.iam_policy.rules import HAS_LINES_TABLES
 from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.reports.lineage import emit
@@ -33,7 +33,7 @@ from destination_datalake.reports.report import (
 )
 from destination_datalake.reports.writing import ReportWriter, within
 from destination_datalake.sync.outcome import BatchCommitted, BatchOutcome, SyncOutcome
-from destination_datalake.sync.progress import Progress, StreamProgress
+from destination_datalake.sync.progress import Progress, StreamProgress, rejected
 from destination_datalake.tables.glue.catalog import GlueTableCatalog
 from destination_datalake.tables.journal import Journal
 
@@ -67,13 +67,14 @@ class _Written:
 class Reporting:
     """Collects the report of one sync. Nothing of it raises, or waits for longer than the writer does.
 
-    `run` is a name that no other sync has.
+    `run` is a name that no other sync has. `log` writes a line for whoever looks at the sync in Airbyte.
     """
 
-    def __init__(self, config: Config, engine: Engine, run: str) -> None:
+    def __init__(self, config: Config, engine: Engine, run: str, log: Callable[[str], None]) -> None:
         self._config = config
         self._engine = engine
         self.run = run
+        self._log = log
         self._began = datetime.now(UTC)
         self._clock = time.monotonic()
         self._streams: Sequence[Stream] = ()
@@ -92,7 +93,8 @@ class Reporting:
         if self._config.sync_reports:
             glue = GlueTableCatalog(access, catalog.governance) if HAS_LINES_TABLES.holds(self._config) else None
             self._writer = ReportWriter(self._config, access, glue, self._began.date().isoformat(), self.run)
-            self._writer.start(self._line("started", finish_time=None))
+            streams_started = [self._of(stream, "started", finish_time=None) for stream in streams]
+            self._writer.start([self._line("started", finish_time=None), *streams_started])
 
     def wait_until_begun(self) -> None:
         """Wait until it is said that the sync has begun: one that dies from now on is seen to have."""
@@ -109,8 +111,10 @@ class Reporting:
             written.counts = RejectCounts.total([written.counts, outcome.counts])
 
     def finish(self, progress: Progress, outcome: SyncOutcome, exit_code: int, stages: ActiveStages) -> None:
-        """Write the report of a sync that has ended with this exit code, and tell those who want to know."""
+        """Log and write the report of a sync that has ended with this exit code; tell those who want to know."""
         lines = [*self._lines(progress, outcome, exit_code, stages)]
+        for text in summary(lines, progress):
+            self._log(text)
         if self._writer is not None:
             self._writer.finish(lines)
         self._tell(lines)
@@ -122,7 +126,10 @@ class Reporting:
         failure = Failure(type(error).__name__, "", "system_error")
         if isinstance(error, ConnectorError):
             failure = error.failure
-        lines = [self._line("failed", **_error(failure), **self._usage())]
+        number, said = len(self._streams), _error(failure)
+        sync = self._line("failed", **said, **self._usage(), streams=number, streams_failed=number)
+        lines = [sync, *(self._of(stream, "failed", **said) for stream in self._streams)]
+        self._log(f"Sync {_ended(sync)} after {sync.seconds:.1f} s.")
         if self._writer is not None:
             self._writer.finish(lines)
         self._tell(lines)
@@ -174,14 +181,13 @@ class Reporting:
         self, progress: StreamProgress, failures: Mapping[StreamId, Failure], exit_code: int, outcome: SyncOutcome
     ) -> ReportLine:
         stream = next(each for each in self._streams if each.id == progress.stream)
-        table, written = self._tables[stream.id], self._written[stream.id]
-        history = self.journal.of(table)
-        failure, state, merged = failures.get(stream.id), history.state, history.merged
+        written, history = self._written[stream.id], self.journal.of(self._tables[stream.id])
+        failure, state, merged = failures.get(stream.id) or outcome.fatal, history.state, history.merged
         status: Status = "finished"
-        if exit_code == _TERMINATED:
-            status = "terminated"
-        elif failure is not None or outcome.fatal is not None:
+        if failure is not None:
             status = "failed"
+        elif exit_code == _TERMINATED:
+            status = "terminated"
         ranked = sorted(written.counts.reasons.items(), key=lambda each: (-each[1], each[0][0] or "", each[0][1]))
         of_table: dict[str, Any] = {}
         if state is not None:
@@ -193,18 +199,13 @@ class Reporting:
                 "table_rows": state.rows,
                 "table_rows_pending": state.pending_rows,
             }
-        return self._line(
+        return self._of(
+            stream,
             status,
-            type="event",
             **_error(failure),
             **sizes_of_files(written.sizes),
             **of_table,
-            database=table.database,
-            table_name=table.table,
-            stream_namespace=stream.id.namespace,
-            stream_name=stream.id.name,
-            sync_mode="append_dedup" if stream.dedup else "overwrite" if stream.overwrites_table else "append",
-            generation_id=stream.generation,
+            states_released=progress.states_released,
             rows_received=progress.received,
             row_count=written.rows,
             rows_rejected=written.counts.refused,
@@ -225,6 +226,20 @@ class Reporting:
             merge_pending_bytes=merged.pending_bytes,
             merge_written_bytes=merged.written_bytes,
             write_amplification=_rounded(merged.written_bytes / merged.pending_bytes) if merged.pending_bytes else None,
+        )
+
+    def _of(self, stream: Stream, status: Status, **members: Any) -> ReportLine:
+        table = self._tables[stream.id]
+        return self._line(
+            status,
+            type="event",
+            database=table.database,
+            table_name=table.table,
+            stream_namespace=stream.id.namespace,
+            stream_name=stream.id.name,
+            sync_mode="append_dedup" if stream.dedup else "overwrite" if stream.overwrites_table else "append",
+            generation_id=stream.generation,
+            **members,
         )
 
     def _line(self, status: Status, **members: Any) -> ReportLine:
@@ -266,10 +281,59 @@ class Reporting:
         }
 
 
+def summary(lines: Sequence[ReportLine], progress: Progress) -> Iterator[str]:
+    """Yield a text of one line for each stream, then one on the sync. `lines` are its report, the sync's first."""
+    sync, *streams = lines
+    for line, of_stream in zip(streams, progress.streams, strict=True):
+        states = f", {line.states_released} states released" if line.states_released else ""
+        rest = f"{states}{_changes(line)}, {of_stream.seconds:.1f} s."
+        yield f"Stream {of_stream.stream} {_ended(line)}: {_numbers(line)}{rest}"
+    seconds = progress.seconds or 1.0
+    failed = f" ({sync.streams_failed} failed)" if sync.streams_failed else ""
+    held = f" and {sync.states_held} not" if sync.states_held else ""
+    yield (
+        f"Sync {_ended(sync)}: {len(streams)} streams{failed}, {_numbers(sync)}, {sync.states_released} states "
+        f"released{held}, {progress.seconds:.1f} s ({sync.row_count / seconds:.0f} records/s)."
+    )
+
+
+def _ended(line: ReportLine) -> str:
+    return f"{line.status.upper()} ({line.error_code})" if line.error_code else line.status
+
+
+def _numbers(line: ReportLine) -> str:
+    merged = f", {line.rows_merged} merged" if line.rows_merged else ""
+    return (
+        f"{line.rows_received} records received ({line.bytes_received / 1e6:.1f} MB), {line.row_count} committed in "
+        f"{line.files} files ({line.bytes_written / 1e6:.1f} MB){merged}"
+        f"{rejected(line.rows_rejected, line.values_rejected)}"
+    )
+
+
+def _changes(line: ReportLine) -> str:
+    changes = {
+        "new columns": [column.name for column in line.new_columns],
+        "promoted": [f"{column.name} to {column.type}" for column in line.promoted_columns],
+        "redirected": [f"{column.name} to {column.type}" for column in line.redirected_columns],
+    }
+    return "".join(f", {what}: {_few(names)}" for what, names in changes.items() if names)
+
+
+def _few(names: Sequence[str]) -> str:
+    rest = len(names) - _MOST_COLUMNS
+    return ", ".join(printable(name).replace("\n", "\\n") for name in names[:_MOST_COLUMNS]) + (
+        f" and {rest} more" if rest > 0 else ""
+    )
+
+
 _SECONDS, _SECONDS_TERMINATED = 10.0, 2.0
 """How long the end of a sync waits for notices and lineage. After SIGTERM the platform does not wait."""
 
 _TERMINATED = 143
+
+_MOST_COLUMNS = 10
+"""How many columns of a kind a line in the log names."""
+
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
 
 _SUMS = (

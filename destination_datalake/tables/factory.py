@@ -110,4 +110,4 @@ def rebuild_of(
         assert isinstance(table, HiveTable)
         return table
 
-    return HiveRebuild(name, open_hive_table, catalog.access_of(name))
+    return HiveRebuild(name, open_hive_table, catalog.access_of(name), jobs)

@@ -52,7 +52,7 @@ class Rebuild(Protocol):
     def take_over(self, made: TableName, seen: TableState, window: Window | None = None) -> bool:
         """Put the made table's content in the place of this one's, in one step, and drop that table.
 
-        With a `window`, in the place of the rows that were extracted within it, if this is an Iceberg table.
+        With a `window`, in the place of the rows that were extracted within it.
         False, and nothing is changed, if this table is not as it was seen any more.
         """
 

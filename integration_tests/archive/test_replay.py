@@ -98,6 +98,7 @@ def test_whatever_has_happened_a_replayed_table_equals_the_table(
     }
 
 
+HIVE_KINDS = [kind for kind in (*TABLE_KINDS, *PARTITIONED_KINDS) if kind.options["table_type"] == "HIVE"]
 HOUR = 3_600_000
 NOON = 1_700_000_000_000 // (24 * HOUR) * 24 * HOUR + 12 * HOUR
 """Noon of 2023-11-14 UTC, in milliseconds."""
@@ -125,6 +126,30 @@ def test_a_window_of_a_table_is_replaced_and_all_other_rows_stay(
     assert replaced.exit_code == 0, replaced
     assert warehouse.ids("orders") == [1, 2, 3, 4, 5, 6, 8]
     assert difference(before, whole(lake, "orders").filter(pc.field("id") != 8)) == []
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize("kind", HIVE_KINDS, ids=lambda kind: kind.name)
+def test_a_window_of_a_hive_table_is_replaced_and_all_other_rows_stay(
+    lake: Lake, platform: Platform, replays: Replays, kind: TableKind
+) -> None:
+    """Rows of syncs without an archive too; those within the window that the archive does not have go."""
+    warehouse = Warehouse(lake, platform, kind)
+    orders = configured_stream("orders", NARROW)
+    for start, archive in ((1, ARCHIVE), (4, ARCHIVE), (7, {})):
+        sent = [
+            record("orders", {"id": id_}, emitted_at=NOON + (id_ % 6 - 3) * HOUR) for id_ in range(start, start + 3)
+        ]
+        warehouse.sync([orders], [*sent, status("orders", "COMPLETE")], **archive)
+    before = whole(lake, "orders")
+    config = warehouse.config(**ARCHIVE)
+
+    window = ("--from", "2023-11-14T12:00:00", "--to", "2023-11-14 14:00+00:00")
+    replaced = [replays.run(config, "--stream", "orders", "--replace", *window) for _ in range(2)]
+
+    assert [each.exit_code for each in replaced] == [0, 0], replaced
+    assert warehouse.ids("orders") == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert difference(before.filter(pc.field("id") != 9), whole(lake, "orders")) == []
 
 
 def with_id(rows: pa.Table, id_: int, emitted_at: int) -> pa.Table:

@@ -1,4 +1,6 @@
-"""PyAirbyte and source-faker as users install them: `python -m integration_tests.clients.environments` does it.
+"""PyAirbyte, source-faker and orchestrators as users install them.
+
+`python -m integration_tests.clients.environments` does it.
 
 Each has an environment of its own, as their requirements contradict each other's and the connector's.
 """
@@ -17,7 +19,7 @@ SOURCE_FAKER = HOME / "source-faker" / "bin" / "source-faker"
 
 def make_all() -> None:
     """Make the environments, or bring them up to the versions that the requirements files here pin."""
-    for name in ("pyairbyte", "source-faker"):
+    for name in ("pyairbyte", "source-faker", "dagster", "dbt"):
         environment = HOME / name
         if not (environment / "bin" / "python").exists():
             _uv("venv", "--python", sys.executable, str(environment))

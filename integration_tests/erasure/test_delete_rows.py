@@ -94,7 +94,7 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_erased(warehouse: Ware
     ("arguments", "problem"),
     [
         ({"column": "nobody", "target": ("--stream", "orders")}, "--column nobody: table "),
-        ({"target": ("--stream", "shop.orders")}, "--stream shop.orders: there is no table"),
+        ({"target": ("--stream", "shop.orders")}, "--stream shop.orders: no table of this configuration"),
         ({"target": ("--table", "orders")}, "--table orders: there is no such table"),
         ({"column": "user"}, "is no single value but struct"),
     ],

@@ -139,6 +139,10 @@ class Lake:
         """Return an Iceberg table, for a test that writes to it as another engine would."""
         return self._iceberg.load_table((database, table))
 
+    def drop_table(self, database: str, table: str) -> None:
+        """Take a table out of the catalog; its objects stay."""
+        self.glue.delete_table(DatabaseName=database, Name=table)
+
     def create_iceberg_table(
         self, database: str, table: str, schema: Schema, order: SortOrder, properties: Mapping[str, str]
     ) -> "IcebergTable":

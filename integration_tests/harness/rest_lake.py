@@ -79,6 +79,10 @@ class RestLake(Lake):
         }
         return cast("TableTypeDef", entry)
 
+    def drop_table(self, database: str, table: str) -> None:
+        """Take a table out of the catalog; its objects stay."""
+        self._iceberg.drop_table((database, table))
+
     def put_foreign_table(self, name: str) -> None:
         """Put a table into the catalog, in a new database, that lies where ours may not lie."""
         self._iceberg.create_namespace(self.database)

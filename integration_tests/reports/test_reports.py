@@ -1,11 +1,13 @@
 """Reports over the real command line: what a sync says of itself is what was sent, acknowledged and stored."""
 
 import json
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 
 from destination_datalake.reports.report import schema
 from integration_tests.harness.account import Account, allow, deny
@@ -56,8 +58,9 @@ def test_a_report_tells_what_was_sent_rejected_and_stored(
         assert line["row_count"] == lake.read(line["database"], line["table_name"]).num_rows
     assert sync["aws_calls"]["s3.PutObject"] > 1
     assert sync["executor_cpu_seconds"] > 0 < sync["cpu_seconds"]
-    [started] = lines_of(lake, "_started.json")
-    assert (started["run_id"], started["status"]) == (sync["run_id"], "started")
+    started = lines_of(lake, "_started.json")
+    assert {(line["run_id"], line["status"]) for line in started} == {(sync["run_id"], "started")}
+    assert [line["stream_name"] for line in started] == [None, "orders", "users"]
 
 
 def history(lake: Lake, folder: Path) -> list[dict[str, Any]]:
@@ -75,11 +78,29 @@ def test_a_sync_that_is_killed_has_died(platform: Platform, lake: Lake, tmp_path
         running.wait_for_log("records received")
         running.kill()
 
-    [started] = lines_of(lake, "_started.json")
-    assert started["status"] == "started"
+    assert [line["status"] for line in lines_of(lake, "_started.json")] == ["started", "started"]
     assert lines_of(lake) == []
     platform.write(lake.config(), configured_catalog(configured_stream("orders", ORDERS)), completed("orders"))
     assert [run["status"] for run in history(lake, tmp_path)] == ["finished", "died"]
+
+
+def test_a_sync_that_fails_before_it_reads_is_a_failure_of_its_tables(
+    platform: Platform, lake: Lake, tmp_path: Path
+) -> None:
+    catalog = configured_catalog(configured_stream("orders", ORDERS))
+
+    run = platform.write(lake.config(partitioning="DAY", partition_source="nowhere"), catalog, completed("orders"))
+
+    assert run.exit_code == 1, run.report()
+    sync, orders = lines_of(lake)
+    assert (sync["status"], orders["status"], sync["streams_failed"]) == ("failed", "failed", 1)
+    assert "nowhere" in orders["error"] == sync["error"]
+    (tmp_path / "config.json").write_text(json.dumps(lake.config()))
+    health = subprocess.run(
+        [COMMAND, "health", "--config", tmp_path / "config.json"], capture_output=True, text=True, check=False
+    )
+    assert health.returncode == 1
+    assert "1 sync in a row failed" in health.stdout
 
 
 def test_a_sync_that_is_terminated_says_so_with_what_it_has_committed(platform: Platform, lake: Lake) -> None:
@@ -135,6 +156,25 @@ def test_lineage_and_a_topic_that_is_not_there_come_after_the_states(
     assert (run.exit_code, len(run.states)) == (1, 1)
     assert [json.loads(line)["eventType"] for line in events.read_text().splitlines()] == ["START", "FAIL"]
     assert sum("The notice of this sync was not sent" in line for line in run.logs) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_terminated", [False, True], ids=["at its end", "after SIGTERM"])
+def test_a_server_of_lineage_that_never_answers_is_a_warning(
+    platform: Platform, lake: Lake, *, is_terminated: bool
+) -> None:
+    catalog = configured_catalog(configured_stream("orders", ORDERS))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = lake.config(lineage={"endpoint": f"http://127.0.0.1:{silent.getsockname()[1]}"})
+        with platform.start({**config, "flush_interval_seconds": 1}, catalog) as running:
+            running.send([record("orders", {"id": 1}), state("orders", 1)])
+            running.wait_for_state()
+            running.send(completed("orders") if not is_terminated else [])
+            run = running.terminate() if is_terminated else running.close()
+
+    assert (run.exit_code, run.errors) == (143 if is_terminated else 0, []), run.report()
+    assert sum("The lineage of this sync was not sent" in line for line in run.logs) == 1
+    assert lines_of(lake)[0]["status"] == ("terminated" if is_terminated else "finished")
 
 
 def test_without_the_option_there_is_none(platform: Platform, lake: Lake) -> None:

@@ -24,7 +24,8 @@ def a_run(days_ago: float, sync: dict[str, Any] | None = None, **members: Any) -
 
 
 def died(days_ago: float) -> Run:
-    return Run(a_line(f"run-{days_ago}", LAST - timedelta(days=days_ago), status="started"), (), "died")
+    run, began = f"run-{days_ago}", LAST - timedelta(days=days_ago)
+    return Run(a_line(run, began, status="started"), (a_stream("orders", run, began, status="started"),), "died")
 
 
 USUALLY = [a_run(days) for days in range(1, 9)]
@@ -72,6 +73,12 @@ def test_nothing_is_unusual_about_a_table_of_few_syncs() -> None:
     [table] = health([a_run(0, row_count=1, values_rejected=1000), a_run(1)], LAST + timedelta(days=300))
 
     assert (table.findings, table.usual_seconds) == ((), None)
+
+
+def test_the_last_failure_is_told_and_not_an_older_one() -> None:
+    [table] = health([died(0), a_run(0.1, status="failed", error="an older one"), *USUALLY], LAST)
+
+    assert table.findings[0].seen == "2 syncs in a row failed: the last one died without a report"
 
 
 def test_failures_in_a_row_end_with_a_good_sync() -> None:

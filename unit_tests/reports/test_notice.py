@@ -43,6 +43,7 @@ def runs(*statuses: Any) -> Iterator[Run]:
         ("failed", ["failed"] * 4 + ["finished"], ("failed", 5)),
         ("failed", ["failed"] * 2 + ["unfinished"] + ["died"] * 2, ("failed", 5)),
         ("failed", ["failed"] * 19, ("failed", 20)),
+        ("failed", (["failed"] + ["terminated"] * 3) * 19, ("failed", 20)),
         ("failed", ["failed"] * 200, None),
         ("terminated", ["failed"], None),
     ],

@@ -170,3 +170,13 @@ def test_colours_have_a_contrast_of_aa(colour: str, ground: str, scheme: int) ->
 )
 def test_numbers_are_for_people(shown: Any, expected: Any) -> None:
     assert shown == expected
+
+
+def test_what_is_wrong_with_many_tables_is_said_once() -> None:
+    streams = tuple(f"stream_{number:02}" for number in range(12))
+    runs = history(8, streams=streams)
+    shown = page(runs, health(runs, BEGAN + timedelta(days=9)), "s3://lake/", 30, BEGAN)
+
+    assert "12 of 12 tables need attention" in shown
+    assert shown.count("No sync for 9 d") == 1
+    assert "shop.stream_09</strong> and 2 more" in shown

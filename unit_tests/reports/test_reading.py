@@ -109,14 +109,19 @@ def test_who_may_only_read_reads_the_same(cloud: Cloud) -> None:
         assert len(found(cloud)) == 25
 
 
-def test_a_run_that_died_is_one_of_all_tables_of_its_connection(cloud: Cloud) -> None:
+def test_a_run_that_died_is_one_of_its_tables(cloud: Cloud) -> None:
     report(cloud, "good")
-    write(cloud, "_started.json", a_line("lost", BEGAN + timedelta(hours=1), status="started"))
+    began = BEGAN + timedelta(hours=1)
+    lines = (a_line("lost", began, status="started"), a_stream("orders", "lost", began, status="started"))
+    write(cloud, "_started.json", *lines)
 
     [(table, history)] = by_table(reports(cloud).runs(30)).items()
 
     assert table == "landing.orders"
-    assert [(run.sync.run_id, line is None) for run, line in history] == [("lost", True), ("good", False)]
+    assert [(run.sync.run_id, run.status, line.status) for run, line in history] == [
+        ("lost", "died", "started"),
+        ("good", "finished", "finished"),
+    ]
 
 
 def test_the_time_of_a_sync_is_utc() -> None:

@@ -1,9 +1,8 @@
-"""The progress of a sync while it runs, and its summary."""
+"""The progress of a sync while it runs."""
 
 from __future__ import annotations
 
 import io
-import json
 import os
 import threading
 from dataclasses import replace
@@ -22,7 +21,6 @@ from destination_datalake.sync.progress import (
     news,
     progress_lines,
     progress_table,
-    summary,
 )
 
 ORDERS = StreamProgress(
@@ -71,10 +69,10 @@ def test_the_reporter_says_nothing_between_news() -> None:
         for _ in range(20):
             looked.acquire()
 
-    # Then it has logged the progress once, and the summary
+    # Then it has logged the progress once
     os.close(write_end)
     with os.fdopen(read_end) as lines:
-        assert len(lines.readlines()) == len([*progress_lines(PROGRESS), *summary(PROGRESS)])
+        assert len(lines.readlines()) == len([*progress_lines(PROGRESS)])
 
 
 def test_progress_names_the_active_stages() -> None:
@@ -116,10 +114,10 @@ def test_a_spark_that_does_not_answer_does_not_keep_a_sync_from_ending() -> None
     with Reporter(Stdout(write_end), lambda: PROGRESS, tasks, every_seconds=0.01):
         asked.wait()
 
-    # Then leaving it has written the summary
+    # Then leaving it does not wait for the answer
     os.close(write_end)
     with os.fdopen(read_end) as lines:
-        assert "states released" in lines.readlines()[-1]
+        assert lines.readlines() == []
     thawed.set()
 
 
@@ -140,30 +138,11 @@ def test_progress_of_many_streams_names_the_busiest_and_counts_the_others() -> N
     assert len(screen.getvalue().splitlines()) < 20
 
 
-def test_the_summary_has_a_line_for_every_stream_even_without_records() -> None:
-    assert list(summary(PROGRESS)) == [
-        "Stream shop.orders: 3000 records received, 2000 committed in 2 files, 0.5 MB together.",
-        "Stream quiet: 0 records received, 0 committed in 0 files, 0.0 MB together.",
-        "2000 records committed in 2.0 s (1000 records/s), 4 states released.",
-    ]
-
-
-def test_progress_and_summary_count_rejects() -> None:
+def test_progress_counts_rejects() -> None:
     rejecting = replace(PROGRESS, streams=(replace(ORDERS, rejected_records=2),))
 
     assert list(progress_lines(rejecting))[1] == (
         "Stream shop.orders: 3000 records received, 2000 committed, 2 records rejected (see _errors/)."
-    )
-    assert "2 records rejected (see _errors/)" in next(iter(summary(rejecting)))
-
-
-def test_the_summary_counts_rejected_values_and_marks_failed_streams() -> None:
-    rejecting = replace(ORDERS, rejected_records=1, rejected_values=7, failed=True)
-    failed = replace(PROGRESS, streams=(rejecting,))
-
-    assert next(iter(summary(failed))) == (
-        "Stream shop.orders: 3000 records received, 2000 committed in 2 files, 0.5 MB together, "
-        "1 records and 7 values rejected (see _errors/), FAILED."
     )
 
 
@@ -173,7 +152,6 @@ def test_progress_after_zero_seconds_has_no_rate() -> None:
     assert list(progress_lines(begun)) == [
         "Progress after 0 s: 0.0 MB/s received, 0.0 MB buffered, 0 states released, 0 held."
     ]
-    assert list(summary(begun)) == ["0 records committed in 0.0 s (0 records/s), 0 states released."]
 
 
 @pytest.mark.parametrize("text", ["shop.orders", "3,000", "2,000", "1.5", "quiet", "1 held"])
@@ -183,18 +161,6 @@ def test_the_table_on_the_terminal_shows_the_progress(text: str) -> None:
     Console(file=screen, width=100).print(progress_table(PROGRESS))
 
     assert text in screen.getvalue()
-
-
-def test_the_reporter_logs_the_summary_at_the_end() -> None:
-    read_end, write_end = os.pipe()
-
-    with Reporter(Stdout(write_end), lambda: PROGRESS):
-        pass
-    os.close(write_end)
-
-    with open(read_end, "rb") as reader:  # noqa: PTH123 (a descriptor, not a path)
-        messages = [json.loads(line)["log"] for line in reader]
-    assert messages == [{"level": "INFO", "message": line} for line in summary(PROGRESS)]
 
 
 def test_a_stage_takes_as_long_as_any_thread_is_in_it() -> None:

@@ -66,11 +66,11 @@ class Folders:
 
         Hive, Spark, Trino and Athena ignore names that begin with `_` or `.`; empty objects are not files.
         """
-        return {name: each["ETag"] for name, each in self._visible(folder)}
+        return {name: each["ETag"] for name, each in self.visible(folder)}
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the sizes in bytes of the same files, by their URIs."""
-        return {f"{folder}/{name}": each["Size"] for name, each in self._visible(folder)}
+        return {f"{folder}/{name}": each["Size"] for name, each in self.visible(folder)}
 
     def is_empty(self, folder: str) -> bool:
         """Whether a folder has no object at all."""
@@ -100,7 +100,8 @@ class Folders:
         bucket = S3Address.parse(folder).bucket
         self.delete([str(S3Address(bucket, each["Key"])) for each in self._objects(folder)])
 
-    def _visible(self, folder: str) -> Iterator[tuple[str, Any]]:
+    def visible(self, folder: str) -> Iterator[tuple[str, Any]]:
+        """Yield the same files' names, with what S3 lists of each."""
         start = len(_prefix(folder).key)
         for each in self._objects(folder):
             name = each["Key"][start:]

@@ -192,10 +192,10 @@ class HiveTable:
                 self._glue_table.update(self._release)
         self._published = True
 
-    def take_over(self, made: TableName, seen: str) -> None:
+    def take_over(self, made: TableName, seen: str, *, keeps_rows: bool = False) -> None:
         """Make the content of another table that of this one, whose location is `seen`. Raises Fenced, and TableBusy.
 
-        The folders of the other one lie beside this one's.
+        The folders of the other one lie beside this one's. If it has rows of this one, these may be of any generation.
         """
         other = GlueTable(made, self._access).read()
 
@@ -210,7 +210,8 @@ class HiveTable:
             mark_behind(table_input, replaced=True)
             for folder in {*folders_in_use(other), *other_folders(other)} - folders_in_use(table_input):
                 list_folder(table_input, folder, FolderState.DEAD)
-            save_lowest_generation(table_input, lowest_generation(other))
+            if not keeps_rows:
+                save_lowest_generation(table_input, lowest_generation(other))
             save_commit(table_input, self._new_commit())
             self._index.project_anew(table_input)
             self._current = table_input
@@ -387,6 +388,7 @@ class HiveTable:
         """Publish what was written; release the token if that is all. Return the folders to be deleted."""
         before = table_location(table_input)
         self._mode.publish(table_input)
+        self._journal.columns(self.name, column_type_names(table_input))
         if table_location(table_input) != before:
             self._index.project_anew(table_input)
         self._current = table_input

@@ -225,8 +225,9 @@ class IcebergTable:
         if not self._has_merged:
             self.merge()
         scope = self._mode.to_merge
-        if scope is None or scope.pending is not None or not self._merges.run(scope, self._plan, self._mode):
-            self._mode.publish(self._operations)
+        is_published = scope is not None and scope.pending is None and self._merges.run(scope, self._plan, self._mode)
+        if not is_published and (table := self._mode.publish(self._operations)) is not None:
+            self._journal.state(self.name, state_of(table.metadata))
         self._mode = self._mode.published()
 
     def discard(self, files: Sequence[DataFile]) -> None:

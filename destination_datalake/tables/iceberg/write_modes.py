@@ -149,8 +149,8 @@ class WriteMode(ABC):
         """Raise Fenced if another sync has taken the branch over, TableConflict if it cannot be written to any more."""
 
     @abstractmethod
-    def publish(self, operations: TableOperations) -> None:
-        """Make the branch's rows the table's content, unless they are already."""
+    def publish(self, operations: TableOperations) -> Table | None:
+        """Make the branch's rows the table's content; return the table then, None if they were that already."""
 
     def published(self) -> WriteMode:
         """Return how to write on after the branch's rows have become the table's content."""
@@ -409,9 +409,10 @@ class Overwrite(WriteMode):
         """The branch itself: nothing of the present content stays."""
         return None if self._definition is None else MergeScope(self._definition, self._branch, None)
 
-    def publish(self, operations: TableOperations) -> None:
+    def publish(self, operations: TableOperations) -> Table:
         """Make the branch's head the current snapshot of main; remove branch and token. Raises Fenced."""
-        operations.commit(self.end_merge)
+        table, _ = operations.commit(self.end_merge)
+        return table
 
     def published(self) -> WriteMode:
         """Return how to append to the content."""

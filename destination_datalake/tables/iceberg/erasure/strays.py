@@ -22,7 +22,7 @@ from destination_datalake.files.plan import SourceFile
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.erasure.column import IdColumn, tells_in
 from destination_datalake.tables.iceberg.maintenance.deletion import Deletion, MaintenanceSkipped
-from destination_datalake.tables.iceberg.maintenance.orphans import is_of_a_table, own_folder
+from destination_datalake.tables.iceberg.maintenance.orphans import is_of_a_table, table_folder
 from destination_datalake.tables.iceberg.maintenance.references import File, References, read_concurrently
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Strays:
             table = self.operations.load()
         except NoSuchTableError:
             return
-        s3, folder = self.operations.access.client("s3"), own_folder(table)
+        s3, folder = self.operations.access.client("s3"), table_folder(table)
         references = References(table.io, s3)
         self._add_latest(table, references)
         for objects in self._unreferenced(folder, references, s3):
@@ -82,7 +82,7 @@ class Strays:
     def delete(self, strays: Sequence[Stray]) -> list[Stray]:
         """Delete the strays that may be deleted, unless the table refers to them by now; return those."""
         table = self.operations.load()
-        s3, folder = self.operations.access.client("s3"), own_folder(table)
+        s3, folder = self.operations.access.client("s3"), table_folder(table)
         references = References(table.io, s3)
         self._add_latest(table, references)
         wanted = {each.uri: each for each in strays if each.deletable}

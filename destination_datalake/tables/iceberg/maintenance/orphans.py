@@ -69,7 +69,7 @@ class OrphanRemover:
         """Remove the orphans. Raises MaintenanceSkipped, DeadlineExceeded, and what reading metadata and S3 raise."""
         table = self._operations.load()
         require_garbage_collection(table.metadata)
-        folder = own_folder(table)
+        folder = table_folder(table)
         require_clock(self._s3, folder)
         references = References(table.io, self._s3)
         self._add_latest(table, references)
@@ -141,8 +141,8 @@ class OrphanRemover:
             yield page.get("Contents", [])
 
 
-def own_folder(table: Table) -> S3Address:
-    """Return a table's location. Raises MaintenanceSkipped if it is none of which a part could be deleted."""
+def table_folder(table: Table) -> S3Address:
+    """Return a table's folder. Raises MaintenanceSkipped if it has none of its own."""
     try:
         folder = S3Address.parse(table.location().rstrip("/"))
     except ValueError:

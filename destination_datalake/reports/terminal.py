@@ -1,0 +1,120 @@
+"""What the commands have in common that show something in the terminal: the command line, tables, plain lines."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from destination_datalake.aws.errors import explain
+from destination_datalake.aws.secrets import mask_secrets, register_secrets
+from destination_datalake.config.options import Config
+from destination_datalake.config.parsing import read_object
+from destination_datalake.errors import ConnectorError, printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_WIDE = 200
+
+_NUMBERS = ("received", "rows", "rejects", "MB", "took", "files")
+"""The headings of columns of numbers."""
+
+
+def parser(name: str, description: str, *, json: bool = True) -> argparse.ArgumentParser:
+    """Return the parser of a command, with the options that all of them have."""
+    made = argparse.ArgumentParser(
+        prog=f"destination-datalake {name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--config", required=True, metavar="FILE", help="the configuration, as for check and write")
+    made.add_argument("--days", type=number, default=30, metavar="N", help="of so many days (default: 30)")
+    if json:
+        made.add_argument("--json", action="store_true", help="print JSON")
+    return made
+
+
+def number(text: str) -> int:
+    """Return a number of 1 or more. Raises ArgumentTypeError (argparse)."""
+    found = int(text)
+    if found < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return found
+
+
+def run(asked: argparse.Namespace, doing: str, act: Callable[[Config], int]) -> int:
+    """Run a command on its configuration; return its exit code, or 1 if what it needs cannot be read."""
+    try:
+        config = Config.parse(read_object(asked.config, "configuration"))
+        register_secrets(*config.secrets())
+        for option in config.unknown_options():
+            note(f"Note: {option}")
+        return act(config)
+    except ConnectorError as error:
+        note(error.failure.advice)
+    except Exception as error:
+        failure = explain(error, doing=doing, resource="the configuration")
+        if failure is None:
+            raise
+        note(failure.advice)
+    return 1
+
+
+def table(*headings: str) -> Table:
+    """Return a table for the terminal, without rows."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        made.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
+    return made
+
+
+_COLOURS = {"finished": "green", "healthy": "green", "terminated": "yellow", "unfinished": "yellow"}
+
+
+def coloured(word: str) -> Any:
+    """Return a word in the colour of what it says."""
+    from rich.text import Text
+
+    return Text(word, _COLOURS.get(word, "bold red"))
+
+
+def text(name: str) -> Any:
+    """Return a text that others have written: no markup of rich, and nothing that a terminal acts on."""
+    from rich.text import Text
+
+    return Text(printable(mask_secrets(name)).replace("\n", " "))
+
+
+def write_table(rows: Table) -> None:
+    """Write a table, as wide as the terminal is."""
+    from rich.console import Console
+
+    is_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal else _WIDE
+    out = io.StringIO()
+    Console(file=out, width=width, force_terminal=is_terminal, no_color=not is_terminal).print(rows)
+    _write_lines(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _write_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        write(line)
+
+
+def write(line: str) -> None:
+    """Write a line in UTF-8, whatever the locale."""
+    sys.stdout.buffer.write(f"{mask_secrets(line)}\n".encode("utf-8", "replace"))
+    sys.stdout.buffer.flush()
+
+
+def note(line: str) -> None:
+    """Write a line to stderr."""
+    sys.stderr.buffer.write(f"{mask_secrets(line)}\n".encode("utf-8", "replace"))
+    sys.stderr.buffer.flush()

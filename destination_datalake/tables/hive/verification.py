@@ -1,0 +1,123 @@
+"""What a Hive table says of its files: by its location, its registered partitions, and its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from destination_datalake.aws.address import S3Address
+from destination_datalake.files.plan import UNKNOWN, Claim, SourceFile
+from destination_datalake.schema.arrow import arrow_type
+from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, column_types, table_location
+from destination_datalake.tables.hive.content import PendingOverwrite, folders_in_use, last_commit
+from destination_datalake.tables.hive.folders import Folders
+from destination_datalake.tables.hive.partition_index import Behind
+from destination_datalake.tables.hive.registration import RegisteredPartitions
+from destination_datalake.tables.hive.scheme import has_registered_partitions
+from destination_datalake.tables.verification import Find, Finding, Note, Reported, Total, VerifiedTable
+
+if TYPE_CHECKING:
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.tables.table import TableName
+
+_OTHERS = "others"
+
+
+class VerifiedHive(VerifiedTable):
+    """One table. `reported` is needed beforehand: by the name of its run, the run's files are known."""
+
+    def __init__(self, name: TableName, access: AwsAccess, reported: Reported | None) -> None:
+        self._name = name
+        self._access = access
+        self._folders = Folders("", access)
+        self._reported = reported
+        self._input = GlueTable(name, access).read()
+        self._is_replaced = False
+        """Somebody has written files since the last report, as `replay --replace` does."""
+
+    def has_changed(self) -> bool:
+        """Whether there was a commit."""
+        return _version(GlueTable(self._name, self._access).read()) != _version(self._input)
+
+    def claims(self, find: Find, note: Note) -> Iterator[Claim]:
+        """Yield a claim for each file that readers see, and for those of a pending overwrite."""
+        library = str(self._input["StorageDescriptor"].get("SerdeInfo", {}).get("SerializationLibrary", ""))
+        kind = "jsonl" if "json" in library.lower() else "parquet"
+        content = table_location(self._input)
+        pending = PendingOverwrite.load(self._input)
+        of_run = f"{self._reported.run}-" if self._reported is not None else None
+        with_files: set[str] = set()
+        for folder in sorted(folders_in_use(self._input)):
+            types = column_types(self._input)
+            if pending is not None and folder == pending.location:
+                types = {**types, **pending.types()}
+            schema = pa.schema(
+                [(name, pa.null() if type_ is None else arrow_type(type_)) for name, type_ in types.items()]
+            )
+            for path, listed in self._folders.visible(folder):
+                uri = f"{folder}/{path}"
+                if folder == content:
+                    with_files.add(uri.rpartition("/")[0])
+                name = uri.rpartition("/")[2]
+                if self._folders.is_ours(folder) and not name.endswith(_ENDINGS[kind]):
+                    find(Finding(uri, "is no file of the table, and readers take it for one"))
+                    continue
+                if self._reported is not None and listed["LastModified"] > self._reported.finished:
+                    self._is_replaced = True
+                group = "run" if of_run is not None and name.startswith(of_run) else _OTHERS
+                source = SourceFile(uri, listed["Size"], UNKNOWN)
+                yield Claim(source, kind, schema if kind == "parquet" else None, group=group, listed=True)
+        if has_registered_partitions(self._input):
+            self._compare_partitions(with_files, find, note)
+
+    def _compare_partitions(self, with_files: set[str], find: Find, note: Note) -> None:
+        """Compare the partitions with the folders that have files. Partitions are read after files were listed."""
+        if Behind.of(self._input) is not None:
+            note("Its partitions are behind its content, as a killed sync leaves them; the next sync completes them.")
+            return
+        registered: set[str] = set()
+        for entry in RegisteredPartitions(self._name, self._access).all(with_columns=False):
+            location = str(S3Address.parse(entry["StorageDescriptor"]["Location"])).removesuffix("/")
+            registered.add(location)
+            if location in with_files or any(each.startswith(f"{location}/") for each in with_files):
+                continue
+            if next(self._folders.visible(location), None) is not None:
+                continue
+            if self._reported is not None and not self._reported.is_last:
+                note(f"A partition has no objects at {location}, as a killed or running sync leaves it.")
+            else:
+                find(Finding(location, "is registered as a partition and has no objects"))
+        for folder in sorted(with_files - registered):
+            if not any(folder.startswith(f"{each}/") for each in registered):
+                find(Finding(folder, "has files and is no registered partition, so readers do not see them"))
+
+    def conclude(self, read: Mapping[str, Total] | None, reported: Reported | None, find: Find, note: Note) -> None:
+        """Compare the files of the last sync with its report."""
+        if reported is None:
+            note("There is no report of a sync to compare it with.")
+            return
+        if read is None:
+            return
+        of_run = read.get("run", Total())
+        if not reported.is_last:
+            note("A sync has begun since the last report: they are not compared.")
+        elif self._is_replaced and not of_run.files:
+            note(f"It has no files of run {reported.run}, the last one with a report: its content was replaced since.")
+        elif (of_run.files, of_run.rows) != (reported.files, reported.rows):
+            find(
+                Finding(
+                    table_location(self._input),
+                    f"has {of_run.files} files with {of_run.rows} rows of run {reported.run}, and {reported.files} "
+                    f"with {reported.rows} rows by its report",
+                )
+            )
+
+
+_ENDINGS: Mapping[str, tuple[str, ...]] = {"parquet": (".parquet",), "jsonl": (".jsonl", ".jsonl.gz")}
+
+
+def _version(table_input: TableInput) -> tuple[object, ...]:
+    behind = Behind.of(table_input)
+    return table_location(table_input), last_commit(table_input), behind.id if behind is not None else None

@@ -1,0 +1,210 @@
+"""What an Iceberg table says of its files: by its snapshots, manifest lists and manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestFile
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from destination_datalake.files.plan import Claim, ColumnClaim, SourceFile
+from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, generation_branches
+from destination_datalake.tables.iceberg.commit import TableOperations
+from destination_datalake.tables.iceberg.maintenance.deletion import MaintenanceSkipped
+from destination_datalake.tables.iceberg.maintenance.orphans import is_of_a_table, table_folder
+from destination_datalake.tables.iceberg.maintenance.references import File, Incomplete, References
+from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
+from destination_datalake.tables.iceberg.schema import arrow_schema
+from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries, live_manifests
+from destination_datalake.tables.table import TableConflict
+from destination_datalake.tables.verification import Find, Finding, Note, Reported, Total, VerifiedTable, compare
+
+if TYPE_CHECKING:
+    from pyiceberg.table.snapshots import Snapshot
+
+    from destination_datalake.tables.catalog import TableCatalog
+    from destination_datalake.tables.table import TableName
+
+_MAIN = "main"
+_UNREADABLE = (FileNotFoundError, Incomplete, Disagreement, TableConflict)
+_BOUNDED = (
+    IntegerType,
+    LongType,
+    FloatType,
+    DoubleType,
+    DecimalType,
+    DateType,
+    TimestampType,
+    TimestamptzType,
+    StringType,
+)
+"""Types of columns whose values are compared with bounds."""
+
+
+class VerifiedIceberg(VerifiedTable):
+    """One table. `lists_folder`: objects that it does not refer to may be looked for, as the folder is its own."""
+
+    def __init__(self, name: TableName, catalog: TableCatalog, *, lists_folder: bool) -> None:
+        self._operations = TableOperations(name, catalog)
+        self._lists_folder = lists_folder
+        self._table = self._operations.load()
+        self._schema = arrow_schema(self._table.schema())
+        fields = [field for field in self._table.schema().fields if isinstance(field.field_type, _BOUNDED)]
+        self._bounded = fields if self._schema is not None else []
+        self._counted: dict[str, Total] = {}
+        """The live data files of each manifest that was read."""
+        self._broken = False
+
+    def has_changed(self) -> bool:
+        """Whether there is another metadata file."""
+        return self._operations.load().metadata_location != self._table.metadata_location
+
+    def claims(self, find: Find, note: Note) -> Iterator[Claim]:
+        """Yield a claim for each file of the content, and of the branches with rows of unfinished syncs."""
+        metadata = self._table.metadata
+        for branch in (_MAIN, PENDING_BRANCH, *generation_branches(metadata)):
+            snapshot = metadata.snapshot_by_name(branch) if branch in metadata.refs else None
+            yield from self._of_snapshot(snapshot, find)
+        if self._lists_folder:
+            self._look_for_others(find, note)
+
+    def conclude(self, read: Mapping[str, Total] | None, reported: Reported | None, find: Find, note: Note) -> None:
+        """Compare the manifests of the current snapshot, and of that in the report, with the counts that those say."""
+        del read  # Each file has its own claim.
+        current = self._table.metadata.current_snapshot()
+        if current is not None:
+            said = current.summary.additional_properties if current.summary is not None else {}
+            self._compare(
+                current, _number(said.get("total-records")), _number(said.get("total-data-files")), find, "its summary"
+            )
+        if reported is None or reported.snapshot is None:
+            note("There is no report of a sync to compare it with.")
+            return
+        snapshot = self._table.metadata.snapshot_by_id(reported.snapshot)
+        if snapshot is None:
+            note(f"The snapshot in the report of run {reported.run} has expired.")
+        else:
+            self._compare(
+                snapshot, reported.table_rows, reported.table_files, find, f"the report of run {reported.run}"
+            )
+
+    def _compare(self, snapshot: Snapshot, rows: int | None, files: int | None, find: Find, by: str) -> None:
+        for _ in self._of_snapshot(snapshot, find):
+            pass  # Its manifests are counted.
+        if self._broken:
+            return
+        counted = [self._counted[each.manifest_path] for each in self._manifests(snapshot, find) if _has_data(each)]
+        where = f"snapshot {snapshot.snapshot_id}"
+        compare(find, where, "rows", sum(each.rows for each in counted), rows, by)
+        compare(find, where, "data files", sum(each.files for each in counted), files, by)
+
+    def _of_snapshot(self, snapshot: Snapshot | None, find: Find) -> Iterator[Claim]:
+        for manifest in self._manifests(snapshot, find):
+            if manifest.manifest_path in self._counted:
+                continue
+            counted = self._counted[manifest.manifest_path] = Total()
+            try:
+                entries = live_entries(manifest, self._table.io)
+            except _UNREADABLE as error:
+                self._break(manifest.manifest_path, error, find)
+                continue
+            for entry in entries:
+                file = entry.data_file
+                counted.files += 1
+                counted.rows += file.record_count
+                yield self._claim(file)
+
+    def _manifests(self, snapshot: Snapshot | None, find: Find) -> list[ManifestFile]:
+        try:
+            return live_manifests(snapshot, self._table.io)
+        except _UNREADABLE as error:
+            assert snapshot is not None
+            self._break(snapshot.manifest_list, error, find)
+            return []
+
+    def _break(self, path: str, error: Exception, find: Find) -> None:
+        self._broken = True
+        find(Finding(path, "does not exist" if isinstance(error, FileNotFoundError) else str(error)))
+
+    def _claim(self, file: IcebergFile) -> Claim:
+        kind = "parquet" if file.file_format == FileFormat.PARQUET else "other"
+        source = SourceFile(file.file_path, file.file_size_in_bytes, file.record_count)
+        if file.content != DataFileContent.DATA:
+            return Claim(source, kind, None, group="deletes")
+        columns = tuple(claim for field in self._bounded if (claim := _column_claim(field, file)) is not None)
+        return Claim(source, kind, self._schema, columns)
+
+    def _look_for_others(self, find: Find, note: Note) -> None:
+        """Tell of objects in the table's folder that it does not refer to: those of killed writers are no fault."""
+        s3 = self._operations.access.client("s3")
+        references = References(self._table.io, s3)
+        try:
+            folder = table_folder(self._table)
+            references.add_metadata(self._table.metadata, self._table.metadata_location)
+            references.add_files()
+        except MaintenanceSkipped as reason:
+            note(f"Foreign files were not looked for: {reason}.")
+            return
+        except _UNREADABLE as error:
+            if not self._broken:
+                gone = "refers to what is not there: " if isinstance(error, FileNotFoundError) else ""
+                find(Finding(self._table.metadata_location, f"{gone}{error}"))
+            return
+        orphans = 0
+        for page in s3.get_paginator("list_objects_v2").paginate(Bucket=folder.bucket, Prefix=f"{folder.key}/"):
+            keys = [each["Key"] for each in page.get("Contents", []) if not each["Key"].endswith("/")]
+            for file in references.unreferenced(File(f"s3://{folder.bucket}/{key}", 0) for key in keys):
+                key = file.path.removeprefix(f"s3://{folder.bucket}/")
+                if is_of_a_table(key, folder):
+                    orphans += 1
+                elif not any(part[:1] in ("_", ".") for part in key[len(folder.key) + 1 :].split("/")):
+                    find(Finding(file.path, "is no file of the table"))
+        if orphans:
+            note(f"{orphans} files are of no snapshot, as killed or running syncs leave them; `maintain` removes them.")
+
+
+def _has_data(manifest: ManifestFile) -> bool:
+    return manifest.content == ManifestContent.DATA
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+def _column_claim(field: NestedField, file: IcebergFile) -> ColumnClaim | None:
+    """Return what a manifest says of a column; None if it says nothing."""
+    lower, upper = (_bound(field, bounds) for bounds in (file.lower_bounds, file.upper_bounds))
+    nulls = (file.null_value_counts or {}).get(field.field_id)
+    if lower is None and upper is None and nulls is None:
+        return None
+    return ColumnClaim(field.name, lower, upper, nulls)
+
+
+def _bound(field: NestedField, bounds: Mapping[int, bytes] | None) -> Any:
+    """Return a bound as `ColumnClaim` has it; None without one. One of before a promotion is of the narrow type."""
+    encoded = (bounds or {}).get(field.field_id)
+    if encoded is None:
+        return None
+    type_: Any = field.field_type
+    if isinstance(type_, StringType):
+        return bytes(encoded)
+    if len(encoded) == 4 and isinstance(type_, LongType | DoubleType):
+        type_ = IntegerType() if isinstance(type_, LongType) else FloatType()
+    with suppress(Exception):  # Of another type, or of a writer that PyIceberg does not follow: nothing is said.
+        return from_bytes(type_, encoded)
+    return None

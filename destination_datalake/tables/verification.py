@@ -1,0 +1,84 @@
+"""What `verify` asks of a table of either kind: which files it has, what it says of them, and what contradicts itself.
+
+Nothing is changed, and memory does not grow with the number of files: they are told one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from destination_datalake.files.plan import Claim
+
+if TYPE_CHECKING:
+    from destination_datalake.files.plan import FileVerified
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as the table says: where, mostly an object's URI, and what, as a clause about it."""
+
+    where: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What the report of the table's last sync says, as far as it can be compared. None is what it does not say.
+
+    `is_last` is False if another sync has begun since that has no report (yet): it may have changed the table.
+    """
+
+    run: str
+    finished: datetime
+    snapshot: int | None
+    table_rows: int | None
+    table_files: int | None
+    rows: int
+    files: int
+    is_last: bool
+
+
+Find = Callable[[Finding], None]
+Note = Callable[[str], None]
+
+
+class VerifiedTable(Protocol):
+    """A table as it was when it was loaded. Methods may raise TableConflict, and what AWS libraries raise."""
+
+    def claims(self, find: Find, note: Note) -> Iterator[Claim]:
+        """Yield what the table says of each of its files; tell what contradicts itself on the way."""
+
+    def conclude(self, read: Mapping[str, Total] | None, reported: Reported | None, find: Find, note: Note) -> None:
+        """Compare what was read, by the group of the claims, with what the table and its last report say.
+
+        Comes after all claims. None: not all files were read.
+        """
+
+    def has_changed(self) -> bool:
+        """Whether another writer has changed the table since it was loaded."""
+
+
+@dataclass(slots=True)
+class Total:
+    """The files of a group that were read."""
+
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+
+def total(results: Iterable[FileVerified], into: dict[str, Total]) -> None:
+    """Add files that were read to their groups."""
+    for each in results:
+        if not each.gone:
+            group = into.setdefault(each.group, Total())
+            group.files, group.rows, group.bytes = group.files + 1, group.rows + each.rows, group.bytes + each.size
+
+
+def compare(find: Find, where: str, what: str, found: int, said: int | None, by: str) -> None:
+    """Tell if a number is another one than was said."""
+    if said is not None and found != said:
+        find(Finding(where, f"has {found} {what}, and {said} by {by}"))

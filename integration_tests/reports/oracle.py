@@ -1,0 +1,116 @@
+"""What a sync did, counted without its report: from the lines that were sent, and from what lies in the bucket.
+
+The bucket keeps the versions of what is deleted: a merge deletes the files of the batches that it has merged.
+"""
+
+import gzip
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow.parquet as pq
+import zstandard
+
+from integration_tests.harness.lake import PREFIX, Lake
+from integration_tests.harness.messages import Json
+
+_BATCH_FILE = r"/{run}-\d{{6}}-\d{{4}}-[0-9a-f]{{8}}-\d{{4}}\.(parquet|jsonl)[^/]*$"
+"""The names of files with the records of a batch; those of merges and of rewritten files are others."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as readers see it: its columns, and the ids of its rows; both empty while there is none."""
+
+    columns: Mapping[str, str]
+    ids: frozenset[str]
+
+
+class Oracle:
+    """Counts in one lake, whose bucket it tells to keep versions."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        lake.s3.put_bucket_versioning(Bucket=lake.bucket, VersioningConfiguration={"Status": "Enabled"})
+
+    def table(self, name: str) -> Table:
+        """Return a table as it is now."""
+        if (self._lake.database, name) not in self._lake.tables():
+            return Table({}, frozenset())
+        rows = self._lake.read(self._lake.database, name)
+        columns = self._lake.columns(self._lake.database, name)
+        return Table(columns, frozenset(map(str, rows.column("_airbyte_raw_id").to_pylist())))
+
+    def files(self, run: str, table: str) -> Mapping[str, int]:
+        """Return what is known of the files of a stream's batches that were committed: members of its line."""
+        ours = re.compile(_BATCH_FILE.format(run=run))
+        prefix = f"{PREFIX}/{self._lake.database}/{table}/"
+        versions = [each for each in self._versions(prefix) if ours.search(each["Key"])]
+        if (committed := self._in_manifests(prefix)) is not None:
+            versions = [each for each in versions if f"s3://{self._lake.bucket}/{each['Key']}" in committed]
+        sizes = [each["Size"] for each in versions]
+        found = {
+            "files": len(sizes),
+            "bytes_written": sum(sizes),
+            "row_count": sum(self._rows(each) for each in versions),
+        }
+        if sizes:
+            quantiles = {"min": 0, "p50": 50, "p90": 90, "max": 100}
+            found |= {f"file_bytes_{q}": int(np.percentile(sizes, at, method="lower")) for q, at in quantiles.items()}
+        return found
+
+    def rejects(self, run: str, stream: str) -> list[Mapping[str, Any]]:
+        """Return the rejects of a stream that the catalog leads to, also those of a batch that was not committed."""
+        if (self._lake.database, "airbyte_rejects") not in self._lake.tables():
+            return []
+        return [each for each in self._lake.rejects() if (each["run_id"], each["stream_name"]) == (run, stream)]
+
+    def _versions(self, prefix: str) -> Iterator[Any]:
+        pages = self._lake.s3.get_paginator("list_object_versions").paginate(Bucket=self._lake.bucket, Prefix=prefix)
+        return (each for page in pages for each in page.get("Versions", []))
+
+    def _content(self, version: Any) -> bytes:
+        got = self._lake.s3.get_object(Bucket=self._lake.bucket, Key=version["Key"], VersionId=version["VersionId"])
+        return got["Body"].read()
+
+    def _rows(self, version: Any) -> int:
+        content = self._content(version)
+        if version["Key"].endswith(".parquet"):
+            return pq.ParquetFile(io.BytesIO(content)).metadata.num_rows
+        return _lines(content, version["Key"]).count(b"\n")
+
+    def _in_manifests(self, prefix: str) -> set[str] | None:
+        """Return the files that any manifest ever had, of whichever snapshot; None of a Hive table."""
+        manifests = [each for each in self._versions(prefix) if re.search(r"-m\d+\.avro$", each["Key"])]
+        if not manifests:
+            return None
+        entries: Iterator[Any] = (
+            entry for each in manifests for entry in fastavro.reader(io.BytesIO(self._content(each)))
+        )
+        return {entry["data_file"]["file_path"] for entry in entries}
+
+
+def _lines(content: bytes, key: str) -> bytes:
+    if key.endswith(".gz"):
+        return gzip.decompress(content)
+    return zstandard.decompress(content) if key.endswith(".zst") else content
+
+
+def records(lines: Sequence[bytes], stream: str) -> list[bytes]:
+    """Return the RECORD lines of a stream."""
+    parsed = [(line, json.loads(line)) for line in lines]
+    return [line for line, message in parsed if message["type"] == "RECORD" and message["record"]["stream"] == stream]
+
+
+def expected_rejects(found: Sequence[Mapping[str, Any]]) -> list[Json]:
+    """Return the member `rejects` of a line, by the rejects in the lake."""
+    columns = [(each["column_name"] or "").partition(".")[0] or None for each in found]  # Of a path to a value within.
+    reasons = Counter((column, each["errorcode"]) for column, each in zip(columns, found, strict=True))
+    ranked = sorted(reasons.items(), key=lambda each: (-each[1], each[0][0] or "", each[0][1]))
+    return [{"column_name": column, "reason": reason, "count": count} for (column, reason), count in ranked]

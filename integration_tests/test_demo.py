@@ -1,0 +1,113 @@
+"""`make demo KEEP=1`: a user at a terminal asks the demo's lake, leaves it, and nothing of it goes on running."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 240.0
+
+
+class Terminal:
+    """A demo in a terminal, of which all that is printed is kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self._user, theirs = pty.openpty()
+        self.mark = uuid4().hex
+        self.demo = subprocess.Popen(
+            [sys.executable, "-m", "demo"],
+            cwd=folder,
+            env=environment(self.mark),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            # The terminal that Ctrl-C is typed at is the session's own.
+            preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),
+        )
+        os.close(theirs)
+        self.printed = ""
+
+    def wait_for(self, text: str) -> None:
+        """Read on until there is this text."""
+        ended_by = time.monotonic() + PATIENCE
+        while text not in self.printed:
+            assert time.monotonic() < ended_by, self.printed
+            try:
+                self.printed += os.read(self._user, 65536).decode(errors="replace")
+            except OSError:  # Linux: the other side has gone.
+                raise AssertionError(f"the demo ended before {text!r}:\n{self.printed}") from None
+
+    def type(self, text: str) -> None:
+        os.write(self._user, text.encode())
+
+    def end(self) -> int:
+        """Read what is left, and return the exit code."""
+        with suppress(OSError):
+            while chunk := os.read(self._user, 65536):
+                self.printed += chunk.decode(errors="replace")
+        os.close(self._user)
+        return self.demo.wait(PATIENCE)
+
+
+def environment(mark: str) -> Mapping[str, str]:
+    return {**os.environ, "KEEP": "1", "PYTHONPATH": str(ROOT), "DEMO_MARK": mark, "TERM": "dumb"}
+
+
+def processes(mark: str) -> Iterator[str]:
+    """Yield the command line of each process that the demo has started, or its children."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("DEMO_MARK") == mark and process.status() != psutil.STATUS_ZOMBIE:
+                yield " ".join(process.cmdline())
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize("leave", ["\x04", "\x03"], ids=["Ctrl-D", "Ctrl-C"])
+def test_a_user_asks_the_lake_at_a_prompt_and_leaves_nothing_running(tmp_path: Path, leave: str) -> None:
+    terminal = Terminal(tmp_path)
+    terminal.wait_for("\nD ")
+    terminal.type("select 'rows: ' || count(*)\n")
+    terminal.type("from orders join customers on customers.id = customer_id;\n")
+    terminal.wait_for("rows: 30000")
+    terminal.type(leave)
+
+    assert terminal.end() == 0, terminal.printed
+    assert [*processes(terminal.mark)] == []
+    page = tmp_path / "build" / "demo.html"
+    assert page.as_uri() in terminal.printed.replace("\r\n", "")
+    assert "All 3 tables are healthy" in page.read_text()
+
+
+@pytest.mark.slow
+def test_statements_that_are_piped_are_answered_in_order_and_errors_end_nothing(tmp_path: Path) -> None:
+    mark = uuid4().hex
+    statements = """select nothing;
+select 6 * 7 as "it's"; from airbyte_sync_reports
+select stream_name where row_count > 29999"""
+
+    done = subprocess.run(
+        [sys.executable, "-m", "demo"],
+        cwd=tmp_path,
+        env=environment(mark),
+        input=statements,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    answered = done.stdout[done.stdout.rindex("DuckDB ──") :]
+    assert re.search(r"Binder Error.*│ +42 │.*│ orders ", answered, re.DOTALL), answered
+    assert [*processes(mark)] == []

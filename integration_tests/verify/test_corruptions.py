@@ -1,0 +1,265 @@
+"""`verify` finds what is broken, each kind of it, and where."""
+
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import configured_stream, record, state, status
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.runs.warm import WarmLaunch
+from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS, TableKind
+from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
+from integration_tests.verify.verifying import Verifying
+
+pytestmark = pytest.mark.share(3)
+
+ORDERS = object_schema(id=INTEGER, name=STRING)
+ICEBERG, HIVE_PARQUET, HIVE_JSONL = TABLE_KINDS
+BY_DAY = PARTITIONED_KINDS[1]
+
+Corrupt = Callable[[Lake, str], str]
+"""Breaks something about a data file with this key; returns the key of what is wrong then, or a part of it."""
+
+
+@pytest.fixture
+def verifying(launch: WarmLaunch, tmp_path: Path) -> Verifying:
+    return Verifying(launch, tmp_path)
+
+
+def filled(lake: Lake, platform: Platform, kind: TableKind) -> Warehouse:
+    """A table of two syncs, with three rows each."""
+    warehouse = Warehouse(lake, platform, kind)
+    for first in (1, 4):
+        rows = [record("orders", {"id": id_, "name": f"name {id_}"}) for id_ in range(first, first + 3)]
+        warehouse.sync([configured_stream("orders", ORDERS)], [*rows, state("orders", 1), status("orders", "COMPLETE")])
+    return warehouse
+
+
+def read(lake: Lake, key: str) -> bytes:
+    return lake.s3.get_object(Bucket=lake.bucket, Key=key)["Body"].read()
+
+
+def put(lake: Lake, key: str, content: bytes) -> str:
+    lake.s3.put_object(Bucket=lake.bucket, Key=key, Body=content)
+    return key
+
+
+def delete(lake: Lake, key: str) -> str:
+    lake.s3.delete_object(Bucket=lake.bucket, Key=key)
+    return key
+
+
+def truncate(lake: Lake, key: str) -> str:
+    return put(lake, key, read(lake, key)[:-20])
+
+
+def changed(change: Callable[[pa.Table], pa.Table]) -> Corrupt:
+    """Other rows, and fewer columns, in a file of the same size: zeros are between the rows and the footer."""
+
+    def corrupt(lake: Lake, key: str) -> str:
+        content = read(lake, key)
+        out = io.BytesIO()
+        table = change(pq.read_table(io.BytesIO(content))).select(["_airbyte_raw_id", "id"])
+        pq.write_table(table, out, compression="zstd", write_statistics=False)
+        other = out.getvalue()
+        footer = len(other) - 8 - int.from_bytes(other[-8:-4], "little")
+        padding = bytes(len(content) - len(other))
+        return put(lake, key, other[:footer] + padding + other[footer:])
+
+    return corrupt
+
+
+def with_id(change: Callable[[Any], Any]) -> Corrupt:
+    """Another column `id`, whose field id is the same."""
+
+    def of_table(table: pa.Table) -> pa.Table:
+        place = table.schema.get_field_index("id")
+        ids = change(table.column(place))
+        field = table.schema.field(place).with_type(ids.type)
+        return table.set_column(place, field, ids)
+
+    return changed(of_table)
+
+
+def of_metadata(pattern: str) -> Corrupt:
+    """One metadata object less: the newest of these."""
+
+    def corrupt(lake: Lake, key: str) -> str:
+        folder = key.partition("/data/")[0] + "/metadata/"
+        return delete(lake, max(each for each in lake.objects(folder) if re.search(pattern, each)))
+
+    return corrupt
+
+
+def foreign(name: str) -> Corrupt:
+    return lambda lake, key: put(lake, f"{key.rpartition('/')[0]}/{name}", b"theirs")
+
+
+def in_report(member: str) -> Corrupt:
+    """A report that counts one more."""
+
+    def corrupt(lake: Lake, _: str) -> str:
+        for report in lake.reports():
+            if report.endswith("report.jsonl"):
+                lines = [json.loads(line) for line in read(lake, report).splitlines()]
+                changed = [{**line, member: (line[member] or 0) + 1} for line in lines]
+                put(lake, report, "\n".join(map(json.dumps, changed)).encode())
+        return ""
+
+    return corrupt
+
+
+def broken_line(lake: Lake, key: str) -> str:
+    lines = read(lake, key).splitlines()
+    return put(lake, key, b"\n".join([lines[0], b'{"id": secret', *lines[2:]]) + b"\n")
+
+
+ICEBERG_CORRUPTIONS: Sequence[tuple[str, Corrupt, str]] = [
+    ("deleted", delete, "does not exist"),
+    ("truncated", truncate, r"has \d+ bytes, and \d+ by the table's metadata"),
+    ("fewer rows", changed(lambda rows: rows.slice(1)), "has 2 rows, and 3 by"),
+    ("another schema", with_id(lambda ids: ids.cast(pa.string())), "has column id as string, which is int32"),
+    ("bounds that lie", with_id(lambda ids: pc.add(ids, 100)), "values in column id beyond the bounds in its manifest"),
+    (
+        "nulls that lie",
+        with_id(lambda ids: pc.if_else(pc.equal(ids, pa.scalar(2, ids.type)), pa.scalar(None, ids.type), ids)),
+        "has 1 nulls in column id, and 0 by its manifest",
+    ),
+    ("no Parquet", lambda lake, key: put(lake, key, bytes(len(read(lake, key)))), "cannot be read as Parquet"),
+    ("no manifest", of_metadata(r"-m\d+\.avro$"), "does not exist"),
+    ("no manifest list", of_metadata(r"/snap-"), "does not exist|refers to what is not there"),
+    ("a foreign file", foreign("readme.txt"), "is no file of the table"),
+    ("a report of more rows", in_report("table_rows"), "has 6 rows, and 7 by the report of run"),
+    ("a report of more files", in_report("table_files"), "has 2 data files, and 3 by the report of run"),
+]
+HIVE_CORRUPTIONS: Sequence[tuple[str, TableKind, Corrupt, str]] = [
+    ("deleted", HIVE_PARQUET, delete, "has 0 files with 0 rows of run .*, and 1 with 3 rows by its report"),
+    ("truncated", HIVE_PARQUET, truncate, "cannot be read as Parquet"),
+    (
+        "another schema",
+        HIVE_PARQUET,
+        with_id(lambda ids: ids.cast(pa.string())),
+        "has column id as string, which is int",
+    ),
+    ("a foreign file", HIVE_PARQUET, foreign("readme.txt"), "is no file of the table, and readers take it for one"),
+    ("fewer rows", HIVE_PARQUET, changed(lambda rows: rows.slice(1)), "with 2 rows of run .*, and 1 with 3 rows by"),
+    ("a report of more rows", HIVE_JSONL, in_report("row_count"), "with 3 rows of run .*, and 1 with 4 rows by its"),
+    ("a broken line", HIVE_JSONL, broken_line, "has no JSON object in line 2"),
+    ("a truncated file", HIVE_JSONL, truncate, "has no JSON object in line 3"),
+]
+
+
+def last_file(lake: Lake, table: str = "orders") -> str:
+    """The key of the file of the last sync: each begins with the run's name, and they are uploaded in order."""
+    return max(
+        lake.data_files(lake.database, table),
+        key=lambda key: lake.s3.head_object(Bucket=lake.bucket, Key=key)["LastModified"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("corrupt", "what"), [each[1:] for each in ICEBERG_CORRUPTIONS], ids=[e[0] for e in ICEBERG_CORRUPTIONS]
+)
+def test_what_is_broken_of_an_iceberg_table_is_found(
+    lake: Lake, platform: Platform, verifying: Verifying, corrupt: Corrupt, what: str
+) -> None:
+    config = filled(lake, platform, ICEBERG).config()
+    assert verifying.problems(config) == []
+    first = min(lake.data_files(lake.database, "orders"), key=lambda key: 2 not in ids_in(lake, key))
+
+    where = corrupt(lake, first)
+
+    problems = verifying.problems(config)
+    assert any(re.search(what, each["what"]) for each in problems), problems
+    assert all(where in each["where"] + each["what"] for each in problems), problems
+
+
+def ids_in(lake: Lake, key: str) -> list[int]:
+    column: Any = pq.read_table(io.BytesIO(read(lake, key)), columns=["id"]).column("id")
+    return list(column.to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("kind", "corrupt", "what"),
+    [each[1:] for each in HIVE_CORRUPTIONS],
+    ids=[e[0] + " " + e[1].name for e in HIVE_CORRUPTIONS],
+)
+def test_what_is_broken_of_a_hive_table_is_found(
+    lake: Lake, platform: Platform, verifying: Verifying, kind: TableKind, corrupt: Corrupt, what: str
+) -> None:
+    config = filled(lake, platform, kind).config()
+    assert verifying.problems(config) == []
+
+    where = corrupt(lake, last_file(lake))
+
+    problems = verifying.problems(config)
+    found = [each for each in problems if re.search(what, each["what"])]
+    # What is broken may be missed in the report besides.
+    assert all(each in found or " by its report" in each["what"] for each in problems), problems
+    assert found, problems
+    assert where in found[0]["where"] or " by its report" in found[0]["what"]
+    assert "secret" not in str(problems)
+
+
+def test_partitions_and_objects_that_do_not_agree_are_found(
+    lake: Lake, platform: Platform, verifying: Verifying
+) -> None:
+    config = filled(lake, platform, BY_DAY).config()
+    assert verifying.problems(config) == []
+    name: Any = {"DatabaseName": lake.database, "TableName": "orders"}
+    [partition] = lake.glue.get_partitions(**name)["Partitions"]
+    location = partition["StorageDescriptor"]["Location"].rstrip("/")
+    empty = re.sub(r"=\d+$", "=31", location)
+    descriptor: Any = {**partition["StorageDescriptor"], "Location": f"{empty}/"}
+    lake.glue.create_partition(
+        **name, PartitionInput={"Values": [*partition["Values"][:-1], "31"], "StorageDescriptor": descriptor}
+    )
+    lake.glue.delete_partition(**name, PartitionValues=partition["Values"])
+
+    found = {problem["where"]: problem["what"] for problem in verifying.problems(config)}
+
+    assert found == {
+        empty: "is registered as a partition and has no objects",
+        location: "has files and is no registered partition, so readers do not see them",
+    }
+
+
+def test_the_terminal_shows_what_was_read_and_what_is_wrong(
+    lake: Lake, platform: Platform, verifying: Verifying
+) -> None:
+    config = filled(lake, platform, ICEBERG).config()
+    key = delete(lake, last_file(lake))
+
+    code, out, _ = verifying.run(config, "--stream", "orders")
+
+    assert code == 1
+    assert re.search(rf"{lake.database}.orders +wrong +\d", out), out
+    assert "does not exist" in out
+    assert key in out.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--table", "nowhere.nothing"], "there is no such table"),
+        (["--stream", "nothing"], "no table of this configuration was created for that stream"),
+    ],
+)
+def test_a_table_that_is_not_there_is_an_error(
+    lake: Lake, verifying: Verifying, arguments: list[str], said: str
+) -> None:
+    lake.glue.create_database(DatabaseInput={"Name": lake.database})
+
+    code, out, stderr = verifying.run(lake.config(), *arguments)
+
+    assert (code, out) == (1, "")
+    assert said in stderr

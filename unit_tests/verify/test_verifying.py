@@ -1,0 +1,120 @@
+"""`verify` beside other writers, and on what only unfinished syncs have. Jobs run in the test's process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import pytest
+
+from destination_datalake.tables.glue.compare_and_set import METADATA
+from destination_datalake.tables.iceberg.commit import TableOperations
+from destination_datalake.verify.command import Verified, Verifier
+from unit_tests.cloud import BUCKET, Cloud, ungoverned
+from unit_tests.maintenance.lake import Shop
+from unit_tests.maintenance.test_steps import maintainer, run, worn
+from unit_tests.tables.jobs import InProcess
+
+
+class Executors(InProcess):
+    """Runs jobs. Before the first one, `meanwhile` happens; `jobs` are their numbers of files."""
+
+    def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self._meanwhile = meanwhile
+        self.jobs: list[int] = []
+
+    def run(self, work: Any, tasks: Sequence[Any]) -> list[Any]:
+        if not self.jobs:
+            self._meanwhile()
+        self.jobs.append(sum(len(task.claims) for task in tasks))
+        return super().run(work, tasks)
+
+
+@pytest.fixture
+def shop(cloud: Cloud) -> Shop:
+    return Shop(cloud)
+
+
+def verified(shop: Shop, engine: Executors | None = None) -> Verified:
+    engine = engine or Executors()
+    return Verifier(shop.name(), ungoverned(shop.access), None, lambda: cast("Any", engine), lists=True).verify()
+
+
+def data_files(shop: Shop) -> set[str]:
+    return {key for key in shop.objects() if "/data/" in key}
+
+
+def delete(shop: Shop, key: str) -> None:
+    shop.access.client("s3").delete_object(Bucket=BUCKET, Key=key)
+
+
+def test_a_worn_table_is_right_and_its_orphan_a_note(shop: Shop) -> None:
+    worn(shop)
+
+    found = verified(shop)
+
+    assert (found.problems, found.files, found.rows) == ([], 6, 6)
+    assert [note.startswith("1 files are of no snapshot") for note in found.notes] == [True, False]
+
+
+def test_files_that_maintenance_removes_meanwhile_are_no_alarm(shop: Shop) -> None:
+    worn(shop)
+    engine = Executors(lambda: run(maintainer(shop), shop.name()))
+
+    found = verified(shop, engine)
+
+    assert found.problems == []
+    assert engine.jobs == [6], "files that are not of the table any more are not read again"
+    assert len(data_files(shop)) == 1
+
+
+def test_a_file_that_is_missing_is_found_although_the_table_changes(shop: Shop) -> None:
+    table = shop.open()
+    shop.commit(table, 1)
+    [first] = data_files(shop)
+    shop.commit(table, 2)
+    delete(shop, first)
+    engine = Executors(lambda: shop.commit(shop.open(), 3))
+
+    found = verified(shop, engine)
+
+    assert [(each.where, each.what) for each in found.problems] == [(f"s3://{BUCKET}/{first}", "does not exist")]
+    assert engine.jobs == [2, 1], "only what was wrong is read again"
+
+
+def test_rows_of_an_overwrite_that_is_not_published_are_verified(shop: Shop) -> None:
+    shop.commit(shop.open(), 1)
+    before = data_files(shop)
+    shop.commit(shop.open(generation=2, overwrite=True), 2)
+    assert verified(shop).problems == []
+    [pending] = data_files(shop) - before
+
+    delete(shop, pending)
+
+    assert [each.where for each in verified(shop).problems] == [f"s3://{BUCKET}/{pending}"]
+
+
+def test_a_summary_that_counts_other_rows_than_its_manifests_is_found(shop: Shop) -> None:
+    shop.commit(shop.open(), 1)
+    location = TableOperations(shop.name(), ungoverned(shop.access)).load().metadata_location
+    key = location.removeprefix(f"s3://{BUCKET}/")
+    content = shop.access.client("s3").get_object(Bucket=BUCKET, Key=key)["Body"].read().decode()
+    assert '"total-records":"1"' in content
+    shop.put(key, content.replace('"total-records":"1"', '"total-records":"7"').encode())
+    METADATA.forget(location)
+
+    [problem] = verified(shop).problems
+
+    assert problem.what == "has 1 rows, and 7 by its summary"
+
+
+def test_a_table_whose_metadata_is_gone_is_a_problem_and_no_crash(shop: Shop) -> None:
+    shop.open()
+    location = TableOperations(shop.name(), ungoverned(shop.access)).load().metadata_location
+    delete(shop, location.removeprefix(f"s3://{BUCKET}/"))
+    METADATA.forget(location)
+
+    [problem] = verified(shop).problems
+
+    assert problem.what.startswith("cannot be loaded: ")
+    assert location in problem.what
