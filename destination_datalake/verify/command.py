@@ -141,6 +141,9 @@ def _reported(reports: Reports, days: int, names: Iterable[TableName]) -> dict[T
     found: dict[TableName, Reported] = {}
     is_last = True
     for run in reports.each(days):
+        if run.sync.status == "started":
+            is_last = False
+            continue
         for line in run.streams:
             if (name := missing.pop(line.table, None)) is not None:
                 found[name] = Reported(
@@ -153,7 +156,6 @@ def _reported(reports: Reports, days: int, names: Iterable[TableName]) -> dict[T
                     line.files,
                     is_last,
                 )
-        is_last = is_last and bool(run.streams)
         if not missing:
             break
     return found
