@@ -109,7 +109,7 @@ def of_others(rows: pa.Table) -> pa.Table:
     return rows.filter(is_other.fill_null(True))
 
 
-@pytest.mark.every_kind
+@pytest.mark.share(1)
 @pytest.mark.parametrize("table_kind", HIVE, ids=lambda kind: kind.name)
 def test_nothing_is_left_of_a_person_and_all_of_the_others_is(
     lake: Lake, platform: Platform, replays: Replays, tmp_path: Path, table_kind: TableKind

@@ -54,7 +54,7 @@ POINTS = [
 
 
 @pytest.mark.every_kind
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("point", POINTS, ids=str)
 @pytest.mark.parametrize("table_kind", HIVE[:2], ids=lambda kind: kind.name)
 def test_an_erasure_that_is_killed_is_finished_by_repeating_it(

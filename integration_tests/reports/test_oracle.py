@@ -39,7 +39,7 @@ SUMS = (
 USERS = configured_stream("users", object_schema(id=INTEGER))
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_has_happened_a_report_is_what_an_independent_count_finds(
     lake: Lake, launch: WarmLaunch, tmp_path: Path, seed: int

@@ -238,7 +238,7 @@ class Lake:
         pq.write_table(
             pa.Table.from_pylist([{"file_path": first.file.file_path, "pos": 0}], pa.schema([_PATH, _POSITION])), body
         )
-        self.add_deletes(body.getvalue(), branch, content=DataFileContent.POSITION_DELETES)
+        self.add_deletes(body.getvalue(), branch, first.file, content=DataFileContent.POSITION_DELETES)
 
     def delete_by_equality(self, branch: str = MAIN_BRANCH) -> None:
         """Delete rows of a branch by their ids, as engines do that do not read first. PyIceberg cannot read it."""
@@ -263,17 +263,17 @@ class Lake:
             if without_branch is not None:
                 forget_branches([without_branch], transaction)
 
-    def add_deletes(self, body: bytes, branch: str, **more: Any) -> None:
-        """Add a delete file of one row that applies to all files, as its entry says nothing of them."""
+    def add_deletes(self, body: bytes, branch: str, of: IcebergFile | None = None, **more: Any) -> None:
+        """Add a delete file of one row that applies to all files of `of`'s partition; without it, of all."""
         file = IcebergFile.from_args(
             file_path=self.put(body),
             file_format=FileFormat.PARQUET,
-            partition=Record(),
+            partition=Record() if of is None else of.partition,
             record_count=1,
             file_size_in_bytes=len(body),
             **more,
         )
-        file.spec_id = 0
+        file.spec_id = 0 if of is None else of.spec_id
         self.merge(Change([file]), branch)
 
     def edit_metadata(self, changes: Mapping[str, Any]) -> None:
