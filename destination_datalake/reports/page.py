@@ -87,7 +87,7 @@ def page(runs: Sequence[Run], tables: Sequence[TableHealth], place: str, days: i
     """
     ended = [run for run in runs if run.status != "unfinished"]
     oldest_first = [*reversed(runs)]
-    lines = [line for run in runs for line in run.streams]
+    lines = [line for run in runs if run.has_report for line in run.streams]
     return (
         templates()
         .get_template("page.html")
@@ -117,7 +117,7 @@ def page(runs: Sequence[Run], tables: Sequence[TableHealth], place: str, days: i
 
 
 def templates(*folders: Path) -> Environment:
-    """Return the templates of these folders, and those here: `style.html` is how all pages look."""
+    """Return the templates of these folders, and those here: `frame.html` is what is around each page's content."""
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,

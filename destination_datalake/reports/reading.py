@@ -51,6 +51,11 @@ class Run:
     status: Status = "unfinished"
 
     @property
+    def has_report(self) -> bool:
+        """Whether it has ended with a report. Without one, the lines of its streams have no figures."""
+        return self.sync.status != "started"
+
+    @property
     def failed(self) -> bool:
         """Whether the sync, or some stream of it, has failed. One that may be running, or was told to end, has not."""
         return self.status in ("partial", "failed", "died")

@@ -62,6 +62,17 @@ def test_figures_are_those_of_the_reports() -> None:
         assert shown.replace(" ", "") in text.replace(" ", ""), shown
 
 
+def test_a_sync_without_a_report_is_none_that_wrote_no_rows() -> None:
+    runs = [
+        Run(a_line("b", status="started"), (a_stream("orders", "b", status="started"),), "died"),
+        Run(a_line("a"), (a_stream("orders", "a", row_count=7),), "finished"),
+    ]
+
+    labels = [tag.get("aria-label") for name, tag in Parsed(a_page(runs)).tags if tag.get("class") == "spark"]
+
+    assert labels == ["between 7 and 7 rows"]
+
+
 def test_hostile_names_are_text() -> None:
     line = a_stream(
         HOSTILE,
