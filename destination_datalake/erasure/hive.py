@@ -91,7 +91,7 @@ class HiveTablePlace(Objects):
             for each in found:
                 by_folder[each.uri.rpartition("/")[0]].append(each)
             chosen = partitions.that_may_have(by_folder, self._ids)
-            self._figures.objects += sum(map(len, by_folder.values())) - sum(len(by_folder[each]) for each in chosen)
+            self.figures.objects += sum(map(len, by_folder.values())) - sum(len(by_folder[each]) for each in chosen)
             for inside in chosen:
                 yield from ((each,) for each in by_folder[inside])
 
@@ -125,7 +125,7 @@ class HiveTablePlace(Objects):
 
         if self._read() is None or not self._glue_table.update(fence):
             return True
-        self._figures.notes.append(
+        self.figures.notes.append(
             f"A sync was about to copy files of table {self.table}, or had died there: it is fenced, and the next "
             "sync goes on. If it still runs, let it end and run the command again."
         )
@@ -194,8 +194,8 @@ class HiveTablePlace(Objects):
             self._note("A partition is registered at a folder elsewhere, which others write to: it was not looked at.")
 
     def _note(self, text: str) -> None:
-        if text not in self._figures.notes:
-            self._figures.notes.append(text)
+        if text not in self.figures.notes:
+            self.figures.notes.append(text)
 
     def takes(self, uri: str) -> bool:
         """Whether an object is in no folder of another kind, as where a table's location is that of all tables."""

@@ -65,20 +65,10 @@ class Objects(ABC):
     def __init__(self, request: Request, table: TableName, name: str) -> None:
         self._request = request
         self.table = table
-        self._name = name
-        self._figures = Figures()
+        self.name = name
+        self.figures = Figures()
         self.has_written = False
         self._search: _Search | None = None
-
-    @property
-    def name(self) -> str:
-        """What the place is called in the report."""
-        return self._name
-
-    @property
-    def figures(self) -> Figures:
-        """What it tells of itself so far."""
-        return self._figures
 
     @abstractmethod
     def columns(self) -> tuple[Field, ...]:
@@ -162,7 +152,7 @@ class Objects(ABC):
     def _columns(self) -> tuple[Field, ...]:
         columns = self.columns()
         if not columns:
-            self._figures.notes.append(f"{self.name} has no column {self._request.column}.")
+            self.figures.notes.append(f"{self.name} has no column {self._request.column}.")
         return columns
 
     @cached_property
@@ -174,7 +164,7 @@ class Objects(ABC):
         wanted: set[str] | None = None
         for _ in range(_ATTEMPTS if self._columns else 0):
             gone: set[str] = set()
-            self._figures.objects = self._figures.objects_read = 0
+            self.figures.objects = self.figures.objects_read = 0
             groups = self.groups() if wanted is None else self._groups_of(wanted)
             for some in _in_batches(groups):
                 for result in self._run(some, write=False):
@@ -197,8 +187,8 @@ class Objects(ABC):
 
     def _run(self, groups: Sequence[Group], *, write: bool) -> Iterator[EraseResult]:
         if not write:
-            self._figures.objects += sum(map(len, groups))
-            self._figures.objects_read += sum(map(len, groups))
+            self.figures.objects += sum(map(len, groups))
+            self.figures.objects_read += sum(map(len, groups))
         if not groups:
             return
         executors = self._request.jobs.executors

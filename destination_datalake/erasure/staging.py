@@ -26,17 +26,12 @@ class Staging:
         self._access = request.access
         self._folder = request.config.uri(STAGING_FOLDER)
         self._own = f"{request.scratch}/"
-        self._figures = Figures()
+        self.figures = Figures()
 
     @property
     def name(self) -> str:
         """What the place is called in the report."""
         return "Records that wait for Spark"
-
-    @property
-    def figures(self) -> Figures:
-        """What it tells of itself so far."""
-        return self._figures
 
     def require(self) -> None:
         """Do nothing."""

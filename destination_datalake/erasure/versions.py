@@ -96,19 +96,9 @@ class AllVersions:
     def __init__(self, access: AwsAccess, folders: Sequence[str], name: str) -> None:
         self._access = access
         self._folders = folders
-        self._name = name
-        self._figures = Figures()
+        self.name = name
+        self.figures = Figures()
         self._bucket = _Bucket(access)
-
-    @property
-    def name(self) -> str:
-        """What the place is called in the report."""
-        return self._name
-
-    @property
-    def figures(self) -> Figures:
-        """What it tells of itself so far."""
-        return self._figures
 
     def require(self) -> None:
         """Do nothing: what may not be deleted is left, and listed."""

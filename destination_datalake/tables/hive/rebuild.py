@@ -93,10 +93,11 @@ class HiveRebuild:
         assert self._table is not None
         location = seen.version.partition(" ")[0]
         folders = Folders("", self._access)
-        files = folders.files(location)
+        files = {} if window is None else folders.files(location)
         copied = [] if window is None else self._copy_outside(window, files, location, made)
         present = self.state(self._name)
-        if present is None or present.version != seen.version or folders.files(location) != files:
+        are_others = window is not None and folders.files(location) != files
+        if present is None or present.version != seen.version or are_others:
             folders.delete(copied)
             return False
         self._table.take_over(made, location, keeps_rows=window is not None)

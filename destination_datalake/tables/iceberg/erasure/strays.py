@@ -21,13 +21,12 @@ from destination_datalake.files.locate import UNKNOWN_ROWS, locate, locate_tasks
 from destination_datalake.files.plan import SourceFile
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.erasure.column import IdColumn, tells_in
-from destination_datalake.tables.iceberg.maintenance.deletion import Deletion, MaintenanceSkipped
-from destination_datalake.tables.iceberg.maintenance.orphans import is_of_a_table, table_folder
+from destination_datalake.tables.iceberg.maintenance.deletion import Deletion
+from destination_datalake.tables.iceberg.maintenance.orphans import add_latest, is_of_a_table, table_folder
 from destination_datalake.tables.iceberg.maintenance.references import File, References, read_concurrently
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from pyiceberg.table import Table
 
     from destination_datalake.files.ids import Ids
     from destination_datalake.tables.context import Executors
@@ -65,7 +64,7 @@ class Strays:
             return
         s3, folder = self.operations.access.client("s3"), table_folder(table)
         references = References(table.io, s3)
-        self._add_latest(table, references)
+        add_latest(references, table, self.operations)
         for objects in self._unreferenced(folder, references, s3):
             doomed = self.is_doomed([each.uri for each in objects])
             named = [each for each, is_ours in zip(objects, doomed, strict=True) if is_ours]
@@ -84,20 +83,11 @@ class Strays:
         table = self.operations.load()
         s3, folder = self.operations.access.client("s3"), table_folder(table)
         references = References(table.io, s3)
-        self._add_latest(table, references)
+        add_latest(references, table, self.operations)
         wanted = {each.uri: each for each in strays if each.deletable}
         dead = references.unreferenced(File(uri, 0) for uri in wanted)
         Deletion(s3, folder, dry_run=False, should_continue=lambda: True).delete(dead)
         return [wanted[file.path] for file in dead]
-
-    def _add_latest(self, table: Table, references: References) -> None:
-        def add(latest: Table) -> None:
-            if latest.metadata.table_uuid != table.metadata.table_uuid or latest.location() != table.location():
-                raise MaintenanceSkipped("another table has taken its place, or it has moved, meanwhile")
-            references.add_metadata(latest.metadata, latest.metadata_location)
-            references.add_files()
-
-        self.operations.with_latest(add)
 
     def _unreferenced(self, folder: S3Address, references: References, s3: S3Client) -> Iterator[list[_Object]]:
         found: list[_Object] = []

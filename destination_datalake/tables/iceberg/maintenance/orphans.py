@@ -72,7 +72,7 @@ class OrphanRemover:
         folder = table_folder(table)
         require_clock(self._s3, folder)
         references = References(table.io, self._s3)
-        self._add_latest(table, references)
+        add_latest(references, table, self._operations)
         self._require_own_folder(table, references, folder, should_continue)
         removed = Orphans(*(Deletion(self._s3, folder, dry_run, should_continue) for _ in range(2)))
         found: list[File] = []
@@ -93,21 +93,10 @@ class OrphanRemover:
         """Remove the files, unless the table has come to refer to them since it was loaded."""
         if not found:
             return
-        self._add_latest(table, references)
+        add_latest(references, table, self._operations)
         dead = references.unreferenced(found)
         removed.old_metadata.delete(file for file in dead if file.path.endswith(_METADATA))
         removed.files.delete(file for file in dead if not file.path.endswith(_METADATA))
-
-    def _add_latest(self, table: Table, references: References) -> None:
-        """Add what the table refers to now. Raises MaintenanceSkipped if it is not the same table any more."""
-
-        def add(latest: Table) -> None:
-            if latest.metadata.table_uuid != table.metadata.table_uuid or latest.location() != table.location():
-                raise MaintenanceSkipped("another table has taken its place, or it has moved, meanwhile")
-            references.add_metadata(latest.metadata, latest.metadata_location)
-            references.add_files()
-
-        self._operations.with_latest(add)
 
     def _require_own_folder(
         self, table: Table, references: References, folder: S3Address, should_continue: Callable[[], bool]
@@ -139,6 +128,18 @@ class OrphanRemover:
             if not should_continue():
                 raise DeadlineExceeded
             yield page.get("Contents", [])
+
+
+def add_latest(references: References, table: Table, operations: TableOperations) -> None:
+    """Add what the table refers to now. Raises MaintenanceSkipped if it is not the same table any more."""
+
+    def add(latest: Table) -> None:
+        if latest.metadata.table_uuid != table.metadata.table_uuid or latest.location() != table.location():
+            raise MaintenanceSkipped("another table has taken its place, or it has moved, meanwhile")
+        references.add_metadata(latest.metadata, latest.metadata_location)
+        references.add_files()
+
+    operations.with_latest(add)
 
 
 def table_folder(table: Table) -> S3Address:
