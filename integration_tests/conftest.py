@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.archive.replays import Replays
 from integration_tests.aws.server import AwsServer
 from integration_tests.harness.engines.spark import SparkReader
 from integration_tests.harness.lake import Lake
@@ -12,6 +13,7 @@ from integration_tests.harness.runs.launch import Launch, launch_command
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import SharedSpark, WarmLaunch
 from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
+from integration_tests.harness.warehouse import Warehouse
 
 ACCEPTANCE = Path(__file__).parent / "acceptance"
 
@@ -97,6 +99,18 @@ def lake(aws: AwsServer, pytestconfig: pytest.Config) -> Iterator[Lake]:
 def platform(tmp_path: Path, launch: WarmLaunch) -> Platform:
     """Airbyte, about to run the connector in a process that starts at once."""
     return Platform(tmp_path, launch)
+
+
+@pytest.fixture
+def warehouse(lake: Lake, platform: Platform, table_kind: TableKind) -> Warehouse:
+    """A new lake for each kind of table, and the platform that syncs into it."""
+    return Warehouse(lake, platform, table_kind)
+
+
+@pytest.fixture
+def replays(launch: WarmLaunch, tmp_path: Path) -> Replays:
+    """The command `replay`, in a process that starts at once."""
+    return Replays(launch, tmp_path)
 
 
 COLD_STARTS: Mapping[str, str] = {

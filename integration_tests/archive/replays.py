@@ -14,6 +14,9 @@ import pyarrow as pa
 from integration_tests.harness.runs.kill_points import KillPoint
 from integration_tests.harness.runs.warm import WarmLaunch
 
+ARCHIVE: Mapping[str, Any] = {"raw_archive": {"enabled": True}}
+"""The options with which what a sync receives is archived."""
+
 
 @dataclass(frozen=True)
 class Replayed:

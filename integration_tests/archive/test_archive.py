@@ -14,6 +14,7 @@ import pytest
 
 from integration_tests.archive import archived
 from integration_tests.archive.histories import FILL, KILLS
+from integration_tests.archive.replays import ARCHIVE
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.harness.faulty_aws import Fault, FaultyAws
 from integration_tests.harness.lake import PREFIX, Lake
@@ -29,12 +30,6 @@ SCHEMA = object_schema(id=INTEGER, name=STRING)
 ORDERS = configured_stream("orders", SCHEMA)
 COMPLETE = status("orders", "COMPLETE")
 KEYS: dict[str, Any] = {"aws_access_key_id": ACCESS_KEY_ID, "aws_secret_access_key": SECRET_ACCESS_KEY}
-ARCHIVE: dict[str, Any] = {"raw_archive": {"enabled": True}}
-
-
-@pytest.fixture
-def warehouse(lake: Lake, platform: Platform, table_kind: TableKind) -> Warehouse:
-    return Warehouse(lake, platform, table_kind)
 
 
 @pytest.fixture

@@ -9,30 +9,19 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from integration_tests.archive.replays import Replays, difference, maintain
+from integration_tests.archive.replays import ARCHIVE, Replays, difference, maintain
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_stream, record, state, status
 from integration_tests.harness.runs.kill_points import KillPoint
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
-from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS, TableKind
+from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 
-ARCHIVE = {"raw_archive": {"enabled": True}}
 SCHEMA = object_schema(id=INTEGER, name=STRING)
 ORDERS = configured_stream("orders", SCHEMA)
 COMPLETE = status("orders", "COMPLETE")
 KINDS = (*TABLE_KINDS, *PARTITIONED_KINDS)
-
-
-@pytest.fixture
-def warehouse(lake: Lake, platform: Platform, table_kind: TableKind) -> Warehouse:
-    return Warehouse(lake, platform, table_kind)
-
-
-@pytest.fixture
-def replays(launch: WarmLaunch, tmp_path: Path) -> Replays:
-    return Replays(launch, tmp_path)
 
 
 def orders(*ids: int) -> list[bytes]:

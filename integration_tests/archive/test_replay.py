@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from integration_tests.archive.histories import Histories
-from integration_tests.archive.replays import Replays, difference
+from integration_tests.archive.replays import ARCHIVE, Replays, difference
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import Json, configured_catalog, configured_stream, record, state, status
 from integration_tests.harness.runs.output import ProtocolError
@@ -20,18 +20,6 @@ from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS, TableKind
 from integration_tests.harness.warehouse import INTEGER, NUMBER, STRING, Warehouse, object_schema
-
-ARCHIVE = {"raw_archive": {"enabled": True}}
-
-
-@pytest.fixture
-def warehouse(lake: Lake, platform: Platform, table_kind: TableKind) -> Warehouse:
-    return Warehouse(lake, platform, table_kind)
-
-
-@pytest.fixture
-def replays(launch: WarmLaunch, tmp_path: Path) -> Replays:
-    return Replays(launch, tmp_path)
 
 
 def lines(*rows: Json, emitted_at: int = 1_700_000_000_000) -> Sequence[bytes]:

@@ -4,24 +4,14 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 from integration_tests.archive import archived
 from integration_tests.archive.replays import Replays, difference, maintain
-from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_stream, record, status
-from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
-from integration_tests.harness.table_kinds import TableKind
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 
 ARCHIVE: Mapping[str, object] = {"raw_archive": {"enabled": True, "superseded": "delete"}}
 COMPLETE = status("orders", "COMPLETE")
-
-
-@pytest.fixture
-def warehouse(lake: Lake, platform: Platform, table_kind: TableKind) -> Warehouse:
-    return Warehouse(lake, platform, table_kind)
 
 
 def archive_lines(launch: WarmLaunch, folder: Path, config: Mapping[str, object], *arguments: str) -> list[str]:

@@ -24,7 +24,7 @@ from destination_datalake.erasure.place import ErasedObject, Request
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.naming import TableNaming
 from integration_tests.archive.histories import Histories
-from integration_tests.archive.replays import Replays, difference
+from integration_tests.archive.replays import ARCHIVE, Replays, difference
 from integration_tests.erasure.oracle import traces
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import Json, configured_catalog, configured_stream, record, state, status
@@ -35,7 +35,6 @@ from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 from unit_tests.tables.jobs import in_process
 
-ARCHIVE = {"raw_archive": {"enabled": True}}
 HIVE = [kind for kind in (*TABLE_KINDS, *PARTITIONED_KINDS) if kind.options["table_type"] == "HIVE"]
 
 PERSON = 424242
@@ -92,11 +91,6 @@ OTHERS = [
     for id_, n in ((1, 424242), (4242420, 1), (None, 2), ("x", 3), (5, "many"), (42424, None))
 ]
 SCHEMA = object_schema(name=STRING, userId=INTEGER, n=INTEGER, t={"type": "string", "format": "date-time"}, lone=STRING)
-
-
-@pytest.fixture
-def replays(launch: WarmLaunch, tmp_path: Path) -> Replays:
-    return Replays(launch, tmp_path)
 
 
 def whole(lake: Lake, table: str = "orders") -> pa.Table:

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.archive.replays import Replays, difference
+from integration_tests.archive.replays import ARCHIVE, Replays, difference
 from integration_tests.erasure.deletions import Deletions
 from integration_tests.erasure.oracle import traces
 from integration_tests.erasure.test_elsewhere import (
-    ARCHIVE,
     HIVE,
     ODD,
     OTHERS,
