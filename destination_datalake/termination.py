@@ -7,6 +7,9 @@ import select
 import signal
 from collections.abc import Callable
 
+EXIT_TERMINATED = 143
+"""128 and the number of SIGTERM, as shells have it."""
+
 
 class Termination:
     """A request to end, which SIGTERM makes. A process has one of these at most, as signals are the process's."""

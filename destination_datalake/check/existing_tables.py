@@ -18,7 +18,7 @@ from destination_datalake.check.catalog import drop_leftovers
 from destination_datalake.check.step import Findings, Trial
 from destination_datalake.check.storage import try_folder
 from destination_datalake.config.options import Config
-from destination_datalake.tables.catalog import ListedTable, list_tables
+from destination_datalake.tables.catalog import ListedTable, is_iceberg, list_tables
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.location import TableKind, is_inside, not_in_s3, outside_warehouse
 from destination_datalake.tables.migration import migration_note
@@ -88,8 +88,7 @@ def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, acc
     tables = [
         table
         for table in listed
-        if table.database == config.lakeformation_database_name
-        and table.glue_table.get("Parameters", {}).get("table_type", "").upper() == "ICEBERG"
+        if table.database == config.lakeformation_database_name and is_iceberg(table.glue_table)
     ]
     if config.table_type != "ICEBERG" or not tables:
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,28 +11,27 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from destination_datalake.aws.errors import explain
+from destination_datalake import terminal
 from destination_datalake.aws.objects import delete_folder, put
-from destination_datalake.aws.secrets import mask_secrets, register_secrets
 from destination_datalake.config.catalog import NO_LIMITS
 from destination_datalake.config.options import Config, aws_access
-from destination_datalake.config.parsing import read_object
 from destination_datalake.erasure import elsewhere
 from destination_datalake.erasure.iceberg import IcebergPlace
 from destination_datalake.erasure.ids import IdsFile
 from destination_datalake.erasure.ledger import Ledger, masked
 from destination_datalake.erasure.place import ErasedObject, FoundObject, Place, Request
 from destination_datalake.erasure.report import PlaceLine, Report, now, place_line
-from destination_datalake.errors import ConfigError, ConnectorError
+from destination_datalake.errors import ConfigError
 from destination_datalake.maintenance.command import TableFinder
 from destination_datalake.maintenance.superseded import archived_tables
 from destination_datalake.spark.engine import start_engine
+from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.naming import REBUILD_SUFFIX
 from destination_datalake.tables.ownership import REPLAY_OF
 from destination_datalake.tables.table import TableName
-from destination_datalake.termination import Termination
+from destination_datalake.termination import EXIT_TERMINATED, Termination
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,8 +55,6 @@ message, report or object in S3 has an id.
 The exit code is 0, 1 if the configuration is not valid, or rows are left or could not be erased, 2 for a wrong command
 line, and 143 after SIGTERM."""
 
-EXIT_TERMINATED = 143
-
 _NOTED_AT = 50
 """Objects that an attempt may forget to report if it is killed."""
 
@@ -68,27 +64,14 @@ def run_delete_rows(arguments: Sequence[str]) -> int:
 
     Raises SystemExit with code 2 for a wrong command line, and with 0 for `--help`.
     """
-    asked = _parser().parse_args(arguments)
-    termination = Termination()
-    try:
-        return _delete_rows(asked, termination)
-    except ConnectorError as error:
-        _note(error.failure.advice)
-    except Exception as error:
-        failure = explain(error, doing="erase rows of", resource="the tables")
-        if failure is None:
-            raise
-        _note(failure.advice)
-    finally:
-        termination.close()
-    return 1
+    with terminal.terminable() as termination:
+        asked = _parser().parse_args(arguments)
+        return terminal.run(
+            asked, "erase rows of", "the tables", lambda config: _delete_rows(config, asked, termination)
+        )
 
 
-def _delete_rows(asked: argparse.Namespace, termination: Termination) -> int:
-    config = Config.parse(read_object(asked.config, "configuration"))
-    register_secrets(*config.secrets())
-    for option in config.unknown_options():
-        _note(f"Note: {option}")
+def _delete_rows(config: Config, asked: argparse.Namespace, termination: Termination) -> int:
     file = IdsFile(Path(asked.ids_file))
     file.require()
     if config.catalog.limits.assigns_locations:
@@ -102,7 +85,7 @@ def _delete_rows(asked: argparse.Namespace, termination: Termination) -> int:
     tables = _tables(asked, config, catalog)
     ledger = Ledger.open(asked.column, target, file, config, access)
     with _request(asked, ledger, file, config, catalog) as request:
-        iceberg = [name for name in tables if _is_iceberg(name, catalog)]
+        iceberg = [name for name in tables if (entry := catalog.find(name)) is not None and is_iceberg(entry)]
         places: list[Place] = [IcebergPlace(name, request, ledger, may_lack_column=asked.all) for name in iceberg]
         places += elsewhere.places(request, tables)
         erasure = Erasure(places, request, ledger, lambda: termination.requested)
@@ -164,12 +147,7 @@ def _named(asked: argparse.Namespace, config: Config, catalog: TableCatalog) -> 
         found = []  # A table that was dropped is in the archive.
     yield from dict.fromkeys((*found, *archived))
     for note in finder.notes:
-        _note(f"Note: {note}")
-
-
-def _is_iceberg(table: TableName, catalog: TableCatalog) -> bool:
-    found = catalog.find(table)
-    return found is not None and found.get("Parameters", {}).get("table_type", "").upper() == "ICEBERG"
+        terminal.note(f"Note: {note}")
 
 
 @contextmanager
@@ -306,25 +284,19 @@ def _tell(report: Report) -> None:
     would = "would be " if report.dry_run else ""
     for line in report.places:
         rows = line.rows_found if report.dry_run else line.rows_removed
-        _write(
+        terminal.write(
             f"{line.place}: {rows} rows {would}removed from {line.objects_found} objects "
             f"({line.objects_read} of {line.objects_searched} read)"
             + (f", {line.snapshots_expired} snapshots expired" if line.snapshots_expired else "")
         )
         for each in line.objects if report.dry_run else line.left:
             rows_of_it = f"{each.rows_found} rows" if each.rows_found >= 0 else "ids"
-            _write(f"  {each.uri}: {rows_of_it}{f': {each.reason}' if each.reason else ''}")
-    _write(f"Request {report.request}: {report.verdict}.")
+            terminal.write(f"  {each.uri}: {rows_of_it}{f': {each.reason}' if each.reason else ''}")
+    terminal.write(f"Request {report.request}: {report.verdict}.")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="destination-datalake delete-rows",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--config", required=True, metavar="FILE", help="the configuration, as for check and write")
+    parser = terminal.parser("delete-rows", _DESCRIPTION, _EPILOG)
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--table", metavar="DATABASE.TABLE", help="the rows of this table")
     target.add_argument(
@@ -358,14 +330,3 @@ def _days(text: str) -> float:
     if not 0 < days <= 3650:
         raise argparse.ArgumentTypeError(f"{text} is no number of days up to 3650")
     return days
-
-
-def _write(line: str) -> None:
-    """Write a line in UTF-8, whatever the locale, at once."""
-    sys.stdout.buffer.write(f"{mask_secrets(line)}\n".encode())
-    sys.stdout.buffer.flush()
-
-
-def _note(line: str) -> None:
-    sys.stderr.buffer.write(f"{mask_secrets(line)}\n".encode())
-    sys.stderr.buffer.flush()

@@ -9,6 +9,7 @@ from destination_datalake.erasure.archived import Archive, Rejects
 from destination_datalake.erasure.hive import HiveTablePlace
 from destination_datalake.erasure.staging import STAGING_FOLDER, Staging
 from destination_datalake.erasure.versions import AllVersions, VersionsOf
+from destination_datalake.tables.catalog import is_iceberg
 
 if TYPE_CHECKING:
     from destination_datalake.erasure.objects import Objects
@@ -22,10 +23,7 @@ def places(request: Request, tables: Sequence[TableName]) -> Sequence[Place]:
     locations: list[str] = []
     for table in tables:
         found = request.catalog.find(table)
-        is_iceberg = request.config.table_type == "ICEBERG"
-        if found is not None:
-            is_iceberg = found.get("Parameters", {}).get("table_type", "").upper() == "ICEBERG"
-        if not is_iceberg:
+        if not (request.config.table_type == "ICEBERG" if found is None else is_iceberg(found)):
             origins.append(HiveTablePlace(request, table))
         elif found is not None:
             locations.append(found.get("StorageDescriptor", {}).get("Location", "").rstrip("/"))

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
+from destination_datalake import terminal
 from destination_datalake.aws.address import S3Address
 from destination_datalake.config.options import Config
 from destination_datalake.config.parsing import read_object
@@ -65,13 +66,7 @@ def _write(out: TextIO, text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="destination-datalake iam-policy",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--config", required=True, metavar="FILE", help="the configuration, as for check and write")
+    parser = terminal.parser("iam-policy", _DESCRIPTION, _EPILOG)
     parser.add_argument(
         "--catalog",
         metavar="FILE",

@@ -6,29 +6,26 @@ They are found in the catalog, by the stream that each was created for.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from destination_datalake import terminal
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.secrets import mask_secrets, register_secrets
 from destination_datalake.config.catalog import NO_LIMITS
 from destination_datalake.config.options import Config, aws_access
-from destination_datalake.config.parsing import read_object
 from destination_datalake.config.tables import Retention
-from destination_datalake.errors import ConfigError, ConnectorError
+from destination_datalake.errors import ConfigError
 from destination_datalake.maintenance.report import StepReport
 from destination_datalake.maintenance.steps import Maintainer
 from destination_datalake.maintenance.superseded import SupersededArchive, archived_tables
-from destination_datalake.tables.catalog import ListedTable
+from destination_datalake.tables.catalog import ListedTable, is_iceberg
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import TableName
-from destination_datalake.termination import Termination
+from destination_datalake.termination import EXIT_TERMINATED, Termination
 
 if TYPE_CHECKING:
     from destination_datalake.config.options import Config
@@ -56,37 +53,20 @@ Days and numbers are those of the option maintenance, or its defaults. There is 
 The exit code is 0, 1 if the configuration is not valid or a step failed, 2 for a wrong command line, and 143 after
 SIGTERM."""
 
-EXIT_TERMINATED = 143
-
 
 def run_maintain(arguments: Sequence[str]) -> int:
     """Run the command with these arguments (without its name); return the exit code: 0, 1 or 143.
 
     Raises SystemExit with code 2 for a wrong command line, and with 0 for `--help`.
     """
-    asked = _parser().parse_args(arguments)
-    termination = Termination()
-    try:
-        return _maintain(asked, termination)
-    except ConnectorError as error:
-        _note(error.failure.advice)
-    except Exception as error:
-        failure = explain(error, doing="maintain", resource="the tables")
-        if failure is None:
-            raise
-        _note(failure.advice)
-    finally:
-        termination.close()
-    return 1
+    with terminal.terminable() as termination:
+        asked = _parser().parse_args(arguments)
+        return terminal.run(asked, "maintain", "the tables", lambda config: _maintain(config, asked, termination))
 
 
-def _maintain(asked: argparse.Namespace, termination: Termination) -> int:
-    config = Config.parse(read_object(asked.config, "configuration"))
-    register_secrets(*config.secrets())
-    for option in config.unknown_options():
-        _note(f"Note: {option}")
+def _maintain(config: Config, asked: argparse.Namespace, termination: Termination) -> int:
     if config.maintenance.mode == "glue":
-        _note("Note: maintenance.mode is glue, so Glue's optimizers do the same about daily.")
+        terminal.note("Note: maintenance.mode is glue, so Glue's optimizers do the same about daily.")
     if config.catalog.limits.assigns_locations:
         raise ConfigError("The tables are in a table bucket, where Amazon S3 Tables maintains them. Nothing was done.")
     # To expire its snapshots is what helps a table whose metadata is too long.
@@ -100,17 +80,18 @@ def _maintain(asked: argparse.Namespace, termination: Termination) -> int:
             raise
         tables = []  # A Hive table's archive is maintained, and nothing else of it.
     for note in finder.notes:
-        _note(f"Note: {note}")
+        terminal.note(f"Note: {note}")
     if not tables and not archived:
-        _note("There are no Iceberg tables of this configuration.")
+        terminal.note("There are no Iceberg tables of this configuration.")
     options = config.maintenance if isinstance(config.maintenance, Retention) else Retention()
     failed = False
-    with _spark_on_demand(config) as spark:
+    with terminal.engine_on_demand(config) as engine:
+        jobs = _Jobs(engine)
         maintainer = Maintainer(
             options,
             config.target_file_size_mb * 1024 * 1024,
             catalog,
-            spark.compact,
+            jobs.compact,
             lambda: not termination.requested,
             asked.dry_run,
         )
@@ -118,7 +99,7 @@ def _maintain(asked: argparse.Namespace, termination: Termination) -> int:
             for report in _steps(maintainer, table):
                 failed |= _told(report)
         for table in archived:
-            archive = SupersededArchive(config, catalog, spark.run, asked.dry_run)
+            archive = SupersededArchive(config, catalog, jobs.run, asked.dry_run)
             failed |= _told(maintainer.step(table, "archive", archive.remove))
     if termination.requested:
         return EXIT_TERMINATED
@@ -128,9 +109,9 @@ def _maintain(asked: argparse.Namespace, termination: Termination) -> int:
 def _told(report: StepReport) -> bool:
     """Write a report; return whether the step has failed."""
     if report.failure is not None:
-        _note(report.failure.detail)
+        terminal.note(report.failure.detail)
     for line in report.lines():
-        _write(line)
+        terminal.write(line)
     return report.failure is not None
 
 
@@ -139,20 +120,15 @@ def _steps(maintainer: Maintainer, table: TableName) -> Iterator[StepReport]:
     yield from maintainer.remove(table)
 
 
-class _Spark:
-    """The configured Spark, started with the first job."""
+class _Jobs:
+    """Runs jobs on the configured Spark."""
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self.engine: Engine | None = None
+    def __init__(self, engine: Callable[[], Engine]) -> None:
+        self._engine = engine
 
     def run(self, work: Callable[[Iterable[Task]], Iterable[Result]], tasks: Sequence[Task]) -> list[Result]:
         """Run a job on the executors."""
-        from destination_datalake.spark.engine import start_engine
-
-        if self.engine is None:
-            self.engine = start_engine(self._config)
-        return self.engine.run(work, tasks)
+        return self._engine().run(work, tasks)
 
     def compact(self, tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:
         """Compact files on the executors."""
@@ -161,24 +137,8 @@ class _Spark:
         return self.run(compact, tasks)
 
 
-@contextmanager
-def _spark_on_demand(config: Config) -> Iterator[_Spark]:
-    spark = _Spark(config)
-    try:
-        yield spark
-    finally:
-        if spark.engine is not None:
-            spark.engine.stop()
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="destination-datalake maintain",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--config", required=True, metavar="FILE", help="the configuration, as for check and write")
+    parser = terminal.parser("maintain", _DESCRIPTION, _EPILOG)
     parser.add_argument(
         "--stream",
         metavar="NAME",
@@ -191,17 +151,6 @@ def _parser() -> argparse.ArgumentParser:
         "--dry-run", action="store_true", help="change nothing; print what would be done, and each object to be deleted"
     )
     return parser
-
-
-def _write(line: str) -> None:
-    """Write a line in UTF-8, whatever the locale, at once: a table may take long."""
-    sys.stdout.buffer.write(f"{mask_secrets(line)}\n".encode())
-    sys.stdout.buffer.flush()
-
-
-def _note(line: str) -> None:
-    sys.stderr.buffer.write(f"{mask_secrets(line)}\n".encode())
-    sys.stderr.buffer.flush()
 
 
 @dataclass(slots=True)
@@ -242,7 +191,7 @@ class TableFinder:
             owner = TableOwner.of(parameters)
             if owner is None or naming.table_of(owner.stream) != name:
                 continue
-            if not (self.with_hive or parameters.get("table_type", "").upper() == "ICEBERG"):
+            if not (self.with_hive or is_iceberg(table)):
                 self.notes.append(f"Table {name} is a Hive table, which needs no maintenance.")
             elif not self._is_here(location := table.get("StorageDescriptor", {}).get("Location", "")):
                 self.notes.append(f"Table {name} is at {location}, outside bucket_name and bucket_prefix.")

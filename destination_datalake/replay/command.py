@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from destination_datalake import terminal
 from destination_datalake.archive.history import History, read_history
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
-from destination_datalake.aws.errors import explain
-from destination_datalake.aws.secrets import mask_secrets, register_secrets
 from destination_datalake.config.options import Config, aws_access
-from destination_datalake.config.parsing import read_object
-from destination_datalake.errors import ConfigError, ConnectorError
+from destination_datalake.errors import ConfigError
 from destination_datalake.files.segments import Window
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.replay.replayer import Replayer, Source
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.naming import REBUILD_SUFFIX, REPLAY_SUFFIX, TableNaming
 from destination_datalake.tables.table import TableName
-from destination_datalake.termination import Termination
+from destination_datalake.termination import EXIT_TERMINATED, Termination
 
 if TYPE_CHECKING:
     from destination_datalake.spark.engine import Engine
@@ -47,8 +43,6 @@ readers see the old content until the new one takes its place, in one step.
 The exit code is 0, 1 if the configuration is not valid or the replay failed, 2 for a wrong command line, and 143 after
 SIGTERM."""
 
-EXIT_TERMINATED = 143
-
 _TABLE = re.compile(r"[a-z0-9_]{1,255}")
 
 
@@ -58,29 +52,13 @@ def run_replay(arguments: Sequence[str], spark: Engine | None = None) -> int:
     Uses `spark`, and starts its own if it is given none but needs one. Raises SystemExit with code 2 for a wrong
     command line, and with 0 for `--help`.
     """
-    asked = _parser().parse_args(arguments)
-    termination = Termination()
-    try:
-        return _replay(asked, termination, spark)
-    except ConnectorError as error:
-        note(error.failure.advice)
-    except Exception as error:
-        failure = explain(error, doing="replay", resource=f"the archive of stream {asked.stream}")
-        if failure is None:
-            raise
-        note(failure.advice)
-    finally:
-        if spark is not None:
-            spark.stop()
-        termination.close()
-    return 1
+    with terminal.terminable(spark) as termination:
+        asked = _parser().parse_args(arguments)
+        archive = f"the archive of stream {asked.stream}"
+        return terminal.run(asked, "replay", archive, lambda config: _replay(config, asked, termination, spark))
 
 
-def _replay(asked: argparse.Namespace, termination: Termination, spark: Engine | None) -> int:
-    config = Config.parse(read_object(asked.config, "configuration"))
-    register_secrets(*config.secrets())
-    for option in config.unknown_options():
-        note(f"Note: {option}")
+def _replay(config: Config, asked: argparse.Namespace, termination: Termination, spark: Engine | None) -> int:
     if asked.replace and config.catalog.limits.assigns_locations:
         raise ConfigError(
             "--replace is not for tables in a table bucket: their files must lie where Amazon S3 Tables puts them. "
@@ -93,9 +71,9 @@ def _replay(asked: argparse.Namespace, termination: Termination, spark: Engine |
     if made == name or not _TABLE.fullmatch(made.table):
         raise ConfigError(f"--into {asked.into}: it must be another table's name, of a to z, 0 to 9 and _.")
     folder = table_folder(config.uri(ARCHIVE_FOLDER), *name)
-    with ExitStack() as stack:
+    with terminal.engine_on_demand(config, spark) as engine:
         source = Source(config, access, catalog_of(config, access), name, folder)
-        replayer = Replayer(source, made, _engine_on_demand(config, stack, spark), write, lambda: termination.requested)
+        replayer = Replayer(source, made, engine, terminal.write, lambda: termination.requested)
         if asked.dry_run:
             replayer.describe(history)
             return 0
@@ -103,7 +81,7 @@ def _replay(asked: argparse.Namespace, termination: Termination, spark: Engine |
         finished = replayer.run(
             history, uuid.uuid4().hex[:12], replace=asked.replace, incomplete=asked.incomplete, window=_window(asked)
         )
-        write(f"{replayer.summary} in {time.monotonic() - started:.1f} s.")
+        terminal.write(f"{replayer.summary} in {time.monotonic() - started:.1f} s.")
     return 0 if finished else EXIT_TERMINATED
 
 
@@ -135,29 +113,8 @@ def _microseconds(text: str) -> int:
     return elapsed // timedelta(microseconds=1)
 
 
-def _engine_on_demand(config: Config, stack: ExitStack, spark: Engine | None) -> Callable[[], Engine]:
-    """Return what starts the configured Spark when it is called first, unless it is there; it stops with the stack."""
-    engines: list[Engine] = [] if spark is None else [spark]
-
-    def engine() -> Engine:
-        from destination_datalake.spark.engine import start_engine
-
-        if not engines:
-            engines.append(start_engine(config))
-            stack.callback(engines[0].stop)
-        return engines[0]
-
-    return engine
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="destination-datalake replay",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--config", required=True, metavar="FILE", help="the configuration, as for check and write")
+    parser = terminal.parser("replay", _DESCRIPTION, _EPILOG)
     parser.add_argument(
         "--stream", required=True, metavar="NAME", help="the stream as namespace.name, or as name if it has none"
     )
@@ -184,15 +141,3 @@ def _parser() -> argparse.ArgumentParser:
         )
     parser.add_argument("--dry-run", action="store_true", help="change nothing; print what would be replayed")
     return parser
-
-
-def write(line: str) -> None:
-    """Write a line in UTF-8, whatever the locale, at once."""
-    sys.stdout.buffer.write(f"{mask_secrets(line)}\n".encode())
-    sys.stdout.buffer.flush()
-
-
-def note(line: str) -> None:
-    """Write a line to stderr."""
-    sys.stderr.buffer.write(f"{mask_secrets(line)}\n".encode())
-    sys.stderr.buffer.flush()

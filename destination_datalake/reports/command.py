@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from destination_datalake import terminal
 from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.config.tables import REPORTS_FOLDER
-from destination_datalake.reports import terminal
 from destination_datalake.reports.health import duration, health
 from destination_datalake.reports.reading import Reports, Run
 
@@ -40,27 +40,35 @@ _WIDE = 200
 
 def run_history(arguments: Sequence[str]) -> int:
     """Run `history` with these arguments; return the exit code: 0, or 1 if the reports cannot be read."""
-    parser = terminal.parser("history", _HISTORY)
+    parser = _parser("history", _HISTORY)
     parser.add_argument(
         "--last", type=terminal.number, default=20, metavar="N", help="so many syncs at most (default: 20)"
     )
     parser.add_argument("--stream", metavar="NAME", help="only this stream, as namespace.name, or name without one")
     asked = parser.parse_args(arguments)
-    return terminal.run(asked, "read the reports of", lambda config: _history(config, asked))
+    return terminal.run(asked, "read the reports of", "the configuration", lambda config: _history(config, asked))
 
 
 def run_health(arguments: Sequence[str]) -> int:
     """Run `health` with these arguments; return the exit code: 0, or 1 if something is unhealthy or cannot be read."""
-    asked = terminal.parser("health", _HEALTH).parse_args(arguments)
-    return terminal.run(asked, "read the reports of", lambda config: _health(config, asked))
+    asked = _parser("health", _HEALTH).parse_args(arguments)
+    return terminal.run(asked, "read the reports of", "the configuration", lambda config: _health(config, asked))
 
 
 def run_report(arguments: Sequence[str]) -> int:
     """Run `report` with these arguments; return the exit code: 0, or 1 if the page cannot be written."""
-    parser = terminal.parser("report", _REPORT, json=False)
+    parser = terminal.parser("report", _REPORT)
+    terminal.add_days(parser)
     parser.add_argument("--html", required=True, type=Path, metavar="FILE", help="the page to write")
     asked = parser.parse_args(arguments)
-    return terminal.run(asked, "read the reports of", lambda config: _report(config, asked))
+    return terminal.run(asked, "read the reports of", "the configuration", lambda config: _report(config, asked))
+
+
+def _parser(name: str, description: str) -> argparse.ArgumentParser:
+    parser = terminal.parser(name, description)
+    terminal.add_days(parser)
+    terminal.add_json(parser)
+    return parser
 
 
 def _report(config: Config, asked: argparse.Namespace) -> int:

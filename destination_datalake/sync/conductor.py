@@ -61,6 +61,7 @@ from destination_datalake.tables.glue.lines_table import RejectsTable
 from destination_datalake.tables.layout import misnamed_streams, require_partition_source
 from destination_datalake.tables.migration import refuse_unchanged_configuration
 from destination_datalake.tables.naming import TableNaming
+from destination_datalake.termination import EXIT_TERMINATED
 from destination_datalake.unforeseen import exhaustion
 
 if TYPE_CHECKING:
@@ -75,7 +76,6 @@ if TYPE_CHECKING:
 TERMINATION_SECONDS = 45
 """How long a sync continues after SIGTERM: the platform kills it after 60 s."""
 
-EXIT_TERMINATED = 143
 
 NewLanding = Callable[[Callable[[BatchOutcome], None], Callable[[Batch], bool], ActiveStages], Landing]
 

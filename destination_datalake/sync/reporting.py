@@ -36,6 +36,7 @@ from destination_datalake.sync.outcome import BatchCommitted, BatchOutcome, Sync
 from destination_datalake.sync.progress import Progress, StreamProgress, rejected
 from destination_datalake.tables.glue.catalog import GlueTableCatalog
 from destination_datalake.tables.journal import Journal
+from destination_datalake.termination import EXIT_TERMINATED
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -155,7 +156,7 @@ class Reporting:
         streams = [self._of_stream(each, failures, exit_code, outcome) for each in progress.streams]
         failed = sum(line.status == "failed" for line in streams)
         status: Status = "finished"
-        if exit_code == _TERMINATED:
+        if exit_code == EXIT_TERMINATED:
             status = "terminated"
         elif exit_code:
             status = "failed" if outcome.fatal is not None or failed == len(streams) else "partial"
@@ -186,7 +187,7 @@ class Reporting:
         status: Status = "finished"
         if failure is not None:
             status = "failed"
-        elif exit_code == _TERMINATED:
+        elif exit_code == EXIT_TERMINATED:
             status = "terminated"
         ranked = sorted(written.counts.reasons.items(), key=lambda each: (-each[1], each[0][0] or "", each[0][1]))
         of_table: dict[str, Any] = {}
@@ -328,8 +329,6 @@ def _few(names: Sequence[str]) -> str:
 
 _SECONDS, _SECONDS_TERMINATED = 10.0, 2.0
 """How long the end of a sync waits for notices and lineage. After SIGTERM the platform does not wait."""
-
-_TERMINATED = 143
 
 _MOST_COLUMNS = 10
 """How many columns of a kind a line in the log names."""

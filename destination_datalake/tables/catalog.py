@@ -6,10 +6,10 @@ A kind of catalog is one class, chosen in `catalogs.py`. Hive tables are in the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import chain, islice
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from destination_datalake.aws.errors import explain
 
@@ -40,6 +40,11 @@ class ListedTable(NamedTuple):
 
     database: str
     glue_table: TableTypeDef
+
+
+def is_iceberg(glue_table: Mapping[str, Any]) -> bool:
+    """Whether a table, described as `ListedTable` has it, is an Iceberg table. Engines write the word in any case."""
+    return str(glue_table.get("Parameters", {}).get("table_type", "")).upper() == "ICEBERG"
 
 
 class TableCatalog(Protocol):

@@ -36,6 +36,7 @@ from destination_datalake.schema.types import (
     Timestamp,
 )
 from destination_datalake.tables import s3_data_lake
+from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.location import is_inside
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
@@ -78,7 +79,7 @@ def is_inherited(glue_table: Mapping[str, Any]) -> bool:
         parameters.get("classification") in _FORMATS
         and parameters.get("typeOfData") == "file"
         and "compressionType" in parameters
-        and parameters.get("table_type", "").upper() != "ICEBERG"
+        and not is_iceberg(glue_table)
         and TableOwner.of(parameters) is None
     )
 

@@ -17,6 +17,7 @@ from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.columns import assign_names, find_collisions
 from destination_datalake.schema.names import MAX_BYTES, METADATA_NAMES, STYLES, Naming, path_of
 from destination_datalake.schema.types import Field
+from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.location import TableKind, is_inside
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import TableName, table_conflict
@@ -127,7 +128,7 @@ class OwnedTable:
             return None
         columns = glue_table.get("StorageDescriptor", {}).get("Columns", [])
         sources = tuple((column["Name"], column.get("Comment") or column["Name"]) for column in columns)
-        kind: TableKind = "Iceberg" if parameters.get("table_type", "").upper() == "ICEBERG" else "Hive"
+        kind: TableKind = "Iceberg" if is_iceberg(glue_table) else "Hive"
         location = glue_table.get("StorageDescriptor", {}).get("Location", "")
         return cls(TableName(database, glue_table["Name"]), owner, sources, kind, location)
 

@@ -28,6 +28,7 @@ from destination_datalake.schema.types import (
     String,
     Struct,
 )
+from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.location import outside_warehouse
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import TableName
@@ -45,7 +46,7 @@ def is_of_s3_data_lake(glue_table: Mapping[str, Any]) -> bool:
     parameters: Mapping[str, str] = glue_table.get("Parameters", {})
     columns = glue_table.get("StorageDescriptor", {}).get("Columns", [])
     return (
-        parameters.get("table_type", "").upper() == "ICEBERG"
+        is_iceberg(glue_table)
         and TableOwner.of(parameters) is None
         and has_its_metadata_columns({each["Name"]: parse_glue_type(each.get("Type", "")) for each in columns})
     )

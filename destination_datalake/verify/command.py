@@ -5,26 +5,26 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from destination_datalake import terminal
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.config.tables import REPORTS_FOLDER
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.jobs import done
 from destination_datalake.files.verify import verify, verify_tasks
 from destination_datalake.maintenance.command import TableFinder
-from destination_datalake.reports import terminal
 from destination_datalake.reports.reading import Reports
+from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.hive.verification import VerifiedHive
 from destination_datalake.tables.iceberg.verification import VerifiedIceberg
 from destination_datalake.tables.table import TableConflict, TableName
 from destination_datalake.tables.verification import Finding, Reported, Total, VerifiedTable, total
-from destination_datalake.termination import Termination
+from destination_datalake.termination import EXIT_TERMINATED, Termination
 
 if TYPE_CHECKING:
     from destination_datalake.files.plan import Claim
@@ -44,8 +44,6 @@ _EPILOG = """\
 
 The exit code is 0, 1 if something does not agree or cannot be read, 2 for a wrong command line, and 143 after
 SIGTERM."""
-
-EXIT_TERMINATED = 143
 
 _FILES_AT_ONCE = 2_000
 """Files of one Spark job, which bounds the driver's memory."""
@@ -80,20 +78,25 @@ def run_verify(arguments: Sequence[str], spark: Engine | None = None) -> int:
     Uses `spark`, and starts its own if it is given none but needs one. Raises SystemExit with code 2 for a wrong
     command line, and with 0 for `--help`.
     """
-    parser = terminal.parser("verify", _DESCRIPTION)
-    parser.epilog = _EPILOG
+    with terminal.terminable(spark) as termination:
+        asked = _parser().parse_args(arguments)
+        return terminal.run(
+            asked,
+            "verify the tables of",
+            "the configuration",
+            lambda config: _verify(config, asked, termination, spark),
+        )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = terminal.parser("verify", _DESCRIPTION, _EPILOG)
+    terminal.add_days(parser)
+    terminal.add_json(parser)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--table", metavar="DB.TABLE", help="a table by its name in the catalog")
     which.add_argument("--stream", metavar="NAME", help="the table of a stream: namespace.name, or name without one")
     which.add_argument("--all", action="store_true", help="all tables that this configuration has created")
-    termination = Termination()
-    try:
-        asked = parser.parse_args(arguments)
-        return terminal.run(asked, "verify the tables of", lambda config: _verify(config, asked, termination, spark))
-    finally:
-        if spark is not None:
-            spark.stop()
-        termination.close()
+    return parser
 
 
 def _verify(config: Config, asked: argparse.Namespace, termination: Termination, spark: Engine | None) -> int:
@@ -102,7 +105,7 @@ def _verify(config: Config, asked: argparse.Namespace, termination: Termination,
     names = _tables(config, catalog, asked)
     reported = _reported(Reports(access.client("s3"), config.uri(REPORTS_FOLDER)), asked.days, names)
     found: list[Verified] = []
-    with _engine(config, spark) as engine:
+    with terminal.engine_on_demand(config, spark) as engine:
         for name in names:
             if termination.requested:
                 return EXIT_TERMINATED
@@ -141,7 +144,7 @@ def _reported(reports: Reports, days: int, names: Iterable[TableName]) -> dict[T
     found: dict[TableName, Reported] = {}
     is_last = True
     for run in reports.each(days):
-        if run.sync.status == "started":
+        if not run.has_report:
             is_last = False
             continue
         for line in run.streams:
@@ -159,25 +162,6 @@ def _reported(reports: Reports, days: int, names: Iterable[TableName]) -> dict[T
         if not missing:
             break
     return found
-
-
-@contextmanager
-def _engine(config: Config, spark: Engine | None) -> Iterator[Callable[[], Engine]]:
-    """Lend what starts the configured Spark when it is called first, unless it is there."""
-    started: list[Engine] = [] if spark is None else [spark]
-
-    def engine() -> Engine:
-        from destination_datalake.spark.engine import start_engine
-
-        if not started:
-            started.append(start_engine(config))
-        return started[0]
-
-    try:
-        yield engine
-    finally:
-        if spark is None and started:
-            started[0].stop()
 
 
 class Verifier:
@@ -224,8 +208,7 @@ class Verifier:
 
     def _load(self) -> VerifiedTable:
         entry = self._catalog.find(self._name)
-        parameters = entry.get("Parameters", {}) if entry is not None else {}
-        if parameters.get("table_type", "").upper() == "ICEBERG":
+        if entry is not None and is_iceberg(entry):
             return VerifiedIceberg(self._name, self._catalog, lists_folder=self._lists)
         return VerifiedHive(self._name, self._access, self._reported)
 

@@ -22,9 +22,9 @@ from destination_datalake.files.segments import LocalFile, StagedObject
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.spark.engine import Engine
-from destination_datalake.sync.conductor import EXIT_TERMINATED, staging_for
+from destination_datalake.sync.conductor import staging_for
 from destination_datalake.tables.table import Committed
-from destination_datalake.termination import Termination
+from destination_datalake.termination import EXIT_TERMINATED, Termination
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.sync.fakes.executors import FakeExecutors
 from unit_tests.sync.fakes.messages import failures, record, state, states

@@ -20,9 +20,8 @@ import pytest
 
 from destination_datalake.buffer.batching import LearnedBatches
 from destination_datalake.protocol.stdout import Stdout
-from destination_datalake.sync.conductor import EXIT_TERMINATED
 from destination_datalake.sync.thread_pool import ThreadPool
-from destination_datalake.termination import Termination
+from destination_datalake.termination import EXIT_TERMINATED, Termination
 from unit_tests.sync.fakes.messages import state
 from unit_tests.sync.fakes.schedule import FAULTS, Journal, Schedule, ScheduledExecutors, ScheduledTable
 from unit_tests.sync.fakes.store import Store

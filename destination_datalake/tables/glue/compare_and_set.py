@@ -21,6 +21,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
+from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.glue.glue_table import TableInput, as_table_input
 from destination_datalake.tables.iceberg.commit import COMMENT, updated
 from destination_datalake.tables.iceberg.file_io import LruCache, S3FileIO
@@ -104,7 +105,7 @@ class CompareAndSetGlueCatalog(GlueCatalog):
     def _convert_glue_to_iceberg(self, glue_table: TableTypeDef) -> Table:
         parameters = glue_table.get("Parameters", {})
         location = parameters.get(_METADATA_LOCATION, "")
-        kept = METADATA.get(location) if parameters.get("table_type", "").lower() == "iceberg" else None
+        kept = METADATA.get(location) if is_iceberg(glue_table) else None
         if kept is not None:
             name = (glue_table["DatabaseName"], glue_table["Name"])
             return Table(name, kept.metadata, location, self._load_file_io(), self)

@@ -1,4 +1,7 @@
-"""What the commands have in common that show something in the terminal: the command line, tables, plain lines."""
+"""What the commands have in common that people run: the command line, the configuration, Spark, lines and tables.
+
+The platform's commands write messages of the protocol instead: see `cli` and `protocol.stdout`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import argparse
 import io
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from destination_datalake.aws.errors import explain
@@ -14,9 +18,12 @@ from destination_datalake.aws.secrets import mask_secrets, register_secrets
 from destination_datalake.config.options import Config
 from destination_datalake.config.parsing import read_object
 from destination_datalake.errors import ConnectorError, printable
+from destination_datalake.termination import Termination
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from destination_datalake.spark.engine import Engine
 
 _WIDE = 200
 
@@ -24,18 +31,26 @@ _NUMBERS = ("received", "rows", "rejects", "MB", "took", "files")
 """The headings of columns of numbers."""
 
 
-def parser(name: str, description: str, *, json: bool = True) -> argparse.ArgumentParser:
-    """Return the parser of a command, with the options that all of them have."""
+def parser(name: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of a command, with the option that all of them have."""
     made = argparse.ArgumentParser(
         prog=f"destination-datalake {name}",
         description=description,
+        epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--config", required=True, metavar="FILE", help="the configuration, as for check and write")
-    made.add_argument("--days", type=number, default=30, metavar="N", help="of so many days (default: 30)")
-    if json:
-        made.add_argument("--json", action="store_true", help="print JSON")
     return made
+
+
+def add_days(made: argparse.ArgumentParser) -> None:
+    """Add the option of how far back reports are read."""
+    made.add_argument("--days", type=number, default=30, metavar="N", help="of so many days (default: 30)")
+
+
+def add_json(made: argparse.ArgumentParser) -> None:
+    """Add the option that JSON is printed."""
+    made.add_argument("--json", action="store_true", help="print JSON")
 
 
 def number(text: str) -> int:
@@ -46,8 +61,44 @@ def number(text: str) -> int:
     return found
 
 
-def run(asked: argparse.Namespace, doing: str, act: Callable[[Config], int]) -> int:
-    """Run a command on its configuration; return its exit code, or 1 if what it needs cannot be read."""
+@contextmanager
+def terminable(spark: Engine | None = None) -> Iterator[Termination]:
+    """Lend what SIGTERM requests. Stops a Spark that was started before the command was."""
+    termination = Termination()
+    try:
+        yield termination
+    finally:
+        if spark is not None:
+            spark.stop()
+        termination.close()
+
+
+@contextmanager
+def engine_on_demand(config: Config, spark: Engine | None = None) -> Iterator[Callable[[], Engine]]:
+    """Lend what starts the configured Spark when it is called first, unless it is there; stops what it has started."""
+    started: list[Engine] = []
+
+    def engine() -> Engine:
+        from destination_datalake.spark.engine import start_engine
+
+        if spark is not None:
+            return spark
+        if not started:
+            started.append(start_engine(config))
+        return started[0]
+
+    try:
+        yield engine
+    finally:
+        for each in started:
+            each.stop()
+
+
+def run(asked: argparse.Namespace, doing: str, resource: str, act: Callable[[Config], int]) -> int:
+    """Run a command on its configuration; return its exit code, or 1 with what it failed with.
+
+    `doing` and `resource` are as for `explain`.
+    """
     try:
         config = Config.parse(read_object(asked.config, "configuration"))
         register_secrets(*config.secrets())
@@ -57,7 +108,7 @@ def run(asked: argparse.Namespace, doing: str, act: Callable[[Config], int]) -> 
     except ConnectorError as error:
         note(error.failure.advice)
     except Exception as error:
-        failure = explain(error, doing=doing, resource="the configuration")
+        failure = explain(error, doing=doing, resource=resource)
         if failure is None:
             raise
         note(failure.advice)
