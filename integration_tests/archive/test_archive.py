@@ -26,6 +26,8 @@ from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 
+pytestmark = pytest.mark.share(4)
+
 SCHEMA = object_schema(id=INTEGER, name=STRING)
 ORDERS = configured_stream("orders", SCHEMA)
 COMPLETE = status("orders", "COMPLETE")

@@ -21,6 +21,8 @@ from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS, TableKind
 from integration_tests.harness.warehouse import INTEGER, NUMBER, STRING, Warehouse, object_schema
 
+pytestmark = pytest.mark.share(3)
+
 
 def lines(*rows: Json, emitted_at: int = 1_700_000_000_000) -> Sequence[bytes]:
     return [

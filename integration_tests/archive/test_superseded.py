@@ -4,11 +4,15 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from integration_tests.archive import archived
 from integration_tests.archive.replays import Replays, difference, maintain
 from integration_tests.harness.messages import configured_stream, record, status
 from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
+
+pytestmark = pytest.mark.share(1)
 
 ARCHIVE: Mapping[str, object] = {"raw_archive": {"enabled": True, "superseded": "delete"}}
 COMPLETE = status("orders", "COMPLETE")

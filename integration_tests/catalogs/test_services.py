@@ -25,6 +25,8 @@ from integration_tests.harness.messages import record, state
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.warehouse import Warehouse
 
+pytestmark = pytest.mark.share(6)
+
 BUCKET = s3_tables().warehouse
 FEDERATED = f"{ACCOUNT_ID}:s3tablescatalog/lake"
 

@@ -35,6 +35,8 @@ from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 from unit_tests.tables.jobs import in_process
 
+pytestmark = pytest.mark.share(2)
+
 HIVE = [kind for kind in (*TABLE_KINDS, *PARTITIONED_KINDS) if kind.options["table_type"] == "HIVE"]
 
 PERSON = 424242

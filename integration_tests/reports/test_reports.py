@@ -18,6 +18,8 @@ from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.table_kinds import TableKind
 from integration_tests.harness.warehouse import INTEGER, STRING, object_schema
 
+pytestmark = pytest.mark.share(4)
+
 ORDERS = object_schema(id=INTEGER, name=STRING)
 
 

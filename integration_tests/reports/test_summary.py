@@ -11,6 +11,8 @@ from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.table_kinds import TableKind
 from integration_tests.harness.warehouse import INTEGER, NUMBER, STRING, object_schema
 
+pytestmark = pytest.mark.share(2)
+
 ORDERS = object_schema(id=INTEGER, name=STRING)
 ODD = "a\nINFO: Stream b\r\u2028 🦆"
 """A name that would be more than one line, or another line."""

@@ -18,6 +18,8 @@ from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.erasure.places import erased, named, outcomes, request, second_search, traces
 from unit_tests.tables.hive.orders import put
 
+pytestmark = pytest.mark.share(4)
+
 NAME = TableName("shop", "orders")
 PERSON = 424242
 INTEGER: Any = {"type": "integer"}

@@ -32,7 +32,7 @@ from unit_tests.tables.hive.orders import (
 )
 from unit_tests.tables.hive.partitions import events
 
-pytestmark = pytest.mark.share(16)
+pytestmark = pytest.mark.share(5)
 
 PERSON = 424242
 """The id whose rows are erased: no other text of the tests has it."""

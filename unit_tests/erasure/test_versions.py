@@ -16,6 +16,8 @@ from unit_tests.erasure.places import erased, request, second_search, traces
 from unit_tests.erasure.test_archived import INTEGER, NAME, archived, line, schema
 from unit_tests.tables.hive.orders import ids, parquet_of, put, sync
 
+pytestmark = pytest.mark.share(3)
+
 PERSON = 424242
 
 

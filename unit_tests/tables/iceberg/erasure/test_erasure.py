@@ -17,6 +17,8 @@ from destination_datalake.schema.types import Field, Int64
 from unit_tests.tables.iceberg.erasure.people import COLUMNS, People, ids_of, of_table, person
 from unit_tests.tables.iceberg.lake import Lake
 
+pytestmark = pytest.mark.share(8)
+
 
 @pytest.fixture
 def people(lake: Lake) -> People:
