@@ -22,6 +22,7 @@ from destination_datalake.erasure.ledger import Ledger, masked
 from destination_datalake.erasure.place import ErasedObject, FoundObject, Place, Request
 from destination_datalake.erasure.report import PlaceLine, Report, now, place_line
 from destination_datalake.errors import ConfigError
+from destination_datalake.files.suppression import REPORT
 from destination_datalake.maintenance.command import TableFinder
 from destination_datalake.maintenance.superseded import archived_tables
 from destination_datalake.spark.engine import start_engine
@@ -88,7 +89,7 @@ def _delete_rows(config: Config, asked: argparse.Namespace, termination: Termina
         iceberg = [name for name in tables if (entry := catalog.find(name)) is not None and is_iceberg(entry)]
         places: list[Place] = [IcebergPlace(name, request, ledger, may_lack_column=asked.all) for name in iceberg]
         places += elsewhere.places(request, tables)
-        erasure = Erasure(places, request, ledger, lambda: termination.requested)
+        erasure = Erasure(places, request, ledger, lambda: termination.requested, asked.suppress)
         report = erasure.dry_run() if asked.dry_run else erasure.run(tables)
         if report is None:
             return EXIT_TERMINATED
@@ -187,6 +188,7 @@ class Erasure:
     request: Request
     ledger: Ledger
     is_stopped: Callable[[], bool]
+    suppress: bool
     started: str = field(default_factory=now)
     _lines: list[PlaceLine] = field(default_factory=list)
 
@@ -199,7 +201,7 @@ class Erasure:
     def run(self, tables: Sequence[TableName]) -> Report | None:
         """Erase, and search again; None if it was stopped. Raises ConnectorError, and what the AWS libraries raise."""
         self._require()
-        self.ledger.begin(self._columns(tables), self.request.file)
+        self.ledger.begin(self._columns(tables), self.request.file, suppress=self.suppress)
         found: dict[str, list[FoundObject]] = {}
         erased: dict[str, list[ErasedObject]] = {}
         for place in self.places:
@@ -215,7 +217,7 @@ class Erasure:
             self._lines.append(self._line(place, found[place.name], erased[place.name], [*place.find()]))
         report = self._report(dry_run=False)
         s3 = self.request.access.client("s3")
-        put(s3, f"{self.ledger.folder}/report.json", report.encoded())
+        put(s3, f"{self.ledger.folder}/{REPORT}", report.encoded())
         put(s3, f"{self.ledger.folder}/report.html", report.page().encode())
         if not report.is_left:
             self.ledger.finish()
@@ -277,6 +279,7 @@ class Erasure:
             keeps_history_days=self.request.keep_history,
             found_afterwards=found,
             places=tuple(self._lines),
+            suppress=record.suppress,
         )
 
 
@@ -293,6 +296,8 @@ def _tell(report: Report) -> None:
             rows_of_it = f"{each.rows_found} rows" if each.rows_found >= 0 else "ids"
             terminal.write(f"  {each.uri}: {rows_of_it}{f': {each.reason}' if each.reason else ''}")
     terminal.write(f"Request {report.request}: {report.verdict}.")
+    if report.suppress:
+        terminal.write("Syncs that begin from now on reject records with these ids.")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -318,6 +323,9 @@ def _parser() -> argparse.ArgumentParser:
         help="leave snapshots that are no older than so many days, which have the rows",
     )
     parser.add_argument("--drop-tags", action="store_true", help="drop tags of snapshots that have the rows")
+    parser.add_argument(
+        "--suppress", action="store_true", help="later syncs reject records with these ids: they are counted, not kept"
+    )
     parser.add_argument("--report", metavar="FILE", help="write the report to this file, as a page if it ends in .html")
     return parser
 
