@@ -25,7 +25,6 @@ from destination_datalake.errors import ConfigError
 from destination_datalake.files.suppression import REPORT
 from destination_datalake.maintenance.command import TableFinder
 from destination_datalake.maintenance.superseded import archived_tables
-from destination_datalake.spark.engine import start_engine
 from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.context import Jobs
@@ -37,6 +36,7 @@ from destination_datalake.termination import EXIT_TERMINATED, Termination
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from destination_datalake.spark.engine import Engine
     from destination_datalake.tables.catalog import TableCatalog
 
 _DESCRIPTION = """\
@@ -60,19 +60,20 @@ _NOTED_AT = 50
 """Objects that an attempt may forget to report if it is killed."""
 
 
-def run_delete_rows(arguments: Sequence[str]) -> int:
+def run_delete_rows(arguments: Sequence[str], spark: Engine | None = None) -> int:
     """Run the command with these arguments (without its name); return the exit code: 0, 1 or 143.
 
-    Raises SystemExit with code 2 for a wrong command line, and with 0 for `--help`.
+    Uses `spark`, and starts its own if it is given none. Raises SystemExit with code 2 for a wrong command line, and
+    with 0 for `--help`.
     """
-    with terminal.terminable() as termination:
+    with terminal.terminable(spark) as termination:
         asked = _parser().parse_args(arguments)
         return terminal.run(
-            asked, "erase rows of", "the tables", lambda config: _delete_rows(config, asked, termination)
+            asked, "erase rows of", "the tables", lambda config: _delete_rows(config, asked, termination, spark)
         )
 
 
-def _delete_rows(config: Config, asked: argparse.Namespace, termination: Termination) -> int:
+def _delete_rows(config: Config, asked: argparse.Namespace, termination: Termination, spark: Engine | None) -> int:
     file = IdsFile(Path(asked.ids_file))
     file.require()
     if config.catalog.limits.assigns_locations:
@@ -85,7 +86,7 @@ def _delete_rows(config: Config, asked: argparse.Namespace, termination: Termina
     target = _target(asked)
     tables = _tables(asked, config, catalog)
     ledger = Ledger.open(asked.column, target, file, config, access)
-    with _request(asked, ledger, file, config, catalog) as request:
+    with _request(asked, ledger, file, config, catalog, spark) as request:
         iceberg = [name for name in tables if (entry := catalog.find(name)) is not None and is_iceberg(entry)]
         places: list[Place] = [IcebergPlace(name, request, ledger, may_lack_column=asked.all) for name in iceberg]
         places += elsewhere.places(request, tables)
@@ -153,13 +154,17 @@ def _named(asked: argparse.Namespace, config: Config, catalog: TableCatalog) -> 
 
 @contextmanager
 def _request(
-    asked: argparse.Namespace, ledger: Ledger, file: IdsFile, config: Config, catalog: TableCatalog
+    asked: argparse.Namespace,
+    ledger: Ledger,
+    file: IdsFile,
+    config: Config,
+    catalog: TableCatalog,
+    spark: Engine | None,
 ) -> Iterator[Request]:
     """Lend the request, with Spark started. Indexes of ids are on this machine if executors are, else in S3."""
     access = aws_access(config)
     with ExitStack() as stack:
-        engine = start_engine(config)
-        stack.callback(engine.stop)
+        engine = stack.enter_context(terminal.engine_on_demand(config, spark))()
         if engine.local:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="delete-rows-"))).as_uri()
         else:
