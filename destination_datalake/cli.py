@@ -74,7 +74,7 @@ def run() -> int:
         sys.excepthook = _print_masked
         module, function = _PLAIN[command]
         # Spark starts while the command is still imported, as in `write`.
-        config = _config_of_jobs(options) if command in ("replay", "verify") else None
+        config = _config_of_jobs(options) if command in ("replay", "delete-rows", "verify") else None
         spark = [_early_spark(config)] if config is not None else []
         exit_code: int = getattr(import_module(f"destination_datalake.{module}"), function)(options, *spark)
         return exit_code

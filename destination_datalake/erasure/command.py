@@ -22,9 +22,9 @@ from destination_datalake.erasure.ledger import Ledger, masked
 from destination_datalake.erasure.place import ErasedObject, FoundObject, Place, Request
 from destination_datalake.erasure.report import PlaceLine, Report, now, place_line
 from destination_datalake.errors import ConfigError
+from destination_datalake.files.suppression import REPORT
 from destination_datalake.maintenance.command import TableFinder
 from destination_datalake.maintenance.superseded import archived_tables
-from destination_datalake.spark.engine import start_engine
 from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.context import Jobs
@@ -36,6 +36,7 @@ from destination_datalake.termination import EXIT_TERMINATED, Termination
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from destination_datalake.spark.engine import Engine
     from destination_datalake.tables.catalog import TableCatalog
 
 _DESCRIPTION = """\
@@ -59,19 +60,20 @@ _NOTED_AT = 50
 """Objects that an attempt may forget to report if it is killed."""
 
 
-def run_delete_rows(arguments: Sequence[str]) -> int:
+def run_delete_rows(arguments: Sequence[str], spark: Engine | None = None) -> int:
     """Run the command with these arguments (without its name); return the exit code: 0, 1 or 143.
 
-    Raises SystemExit with code 2 for a wrong command line, and with 0 for `--help`.
+    Uses `spark`, and starts its own if it is given none. Raises SystemExit with code 2 for a wrong command line, and
+    with 0 for `--help`.
     """
-    with terminal.terminable() as termination:
+    with terminal.terminable(spark) as termination:
         asked = _parser().parse_args(arguments)
         return terminal.run(
-            asked, "erase rows of", "the tables", lambda config: _delete_rows(config, asked, termination)
+            asked, "erase rows of", "the tables", lambda config: _delete_rows(config, asked, termination, spark)
         )
 
 
-def _delete_rows(config: Config, asked: argparse.Namespace, termination: Termination) -> int:
+def _delete_rows(config: Config, asked: argparse.Namespace, termination: Termination, spark: Engine | None) -> int:
     file = IdsFile(Path(asked.ids_file))
     file.require()
     if config.catalog.limits.assigns_locations:
@@ -84,11 +86,11 @@ def _delete_rows(config: Config, asked: argparse.Namespace, termination: Termina
     target = _target(asked)
     tables = _tables(asked, config, catalog)
     ledger = Ledger.open(asked.column, target, file, config, access)
-    with _request(asked, ledger, file, config, catalog) as request:
+    with _request(asked, ledger, file, config, catalog, spark) as request:
         iceberg = [name for name in tables if (entry := catalog.find(name)) is not None and is_iceberg(entry)]
         places: list[Place] = [IcebergPlace(name, request, ledger, may_lack_column=asked.all) for name in iceberg]
         places += elsewhere.places(request, tables)
-        erasure = Erasure(places, request, ledger, lambda: termination.requested)
+        erasure = Erasure(places, request, ledger, lambda: termination.requested, asked.suppress)
         report = erasure.dry_run() if asked.dry_run else erasure.run(tables)
         if report is None:
             return EXIT_TERMINATED
@@ -152,13 +154,17 @@ def _named(asked: argparse.Namespace, config: Config, catalog: TableCatalog) -> 
 
 @contextmanager
 def _request(
-    asked: argparse.Namespace, ledger: Ledger, file: IdsFile, config: Config, catalog: TableCatalog
+    asked: argparse.Namespace,
+    ledger: Ledger,
+    file: IdsFile,
+    config: Config,
+    catalog: TableCatalog,
+    spark: Engine | None,
 ) -> Iterator[Request]:
     """Lend the request, with Spark started. Indexes of ids are on this machine if executors are, else in S3."""
     access = aws_access(config)
     with ExitStack() as stack:
-        engine = start_engine(config)
-        stack.callback(engine.stop)
+        engine = stack.enter_context(terminal.engine_on_demand(config, spark))()
         if engine.local:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="delete-rows-"))).as_uri()
         else:
@@ -187,6 +193,7 @@ class Erasure:
     request: Request
     ledger: Ledger
     is_stopped: Callable[[], bool]
+    suppress: bool
     started: str = field(default_factory=now)
     _lines: list[PlaceLine] = field(default_factory=list)
 
@@ -199,7 +206,7 @@ class Erasure:
     def run(self, tables: Sequence[TableName]) -> Report | None:
         """Erase, and search again; None if it was stopped. Raises ConnectorError, and what the AWS libraries raise."""
         self._require()
-        self.ledger.begin(self._columns(tables), self.request.file)
+        self.ledger.begin(self._columns(tables), self.request.file, suppress=self.suppress)
         found: dict[str, list[FoundObject]] = {}
         erased: dict[str, list[ErasedObject]] = {}
         for place in self.places:
@@ -215,7 +222,7 @@ class Erasure:
             self._lines.append(self._line(place, found[place.name], erased[place.name], [*place.find()]))
         report = self._report(dry_run=False)
         s3 = self.request.access.client("s3")
-        put(s3, f"{self.ledger.folder}/report.json", report.encoded())
+        put(s3, f"{self.ledger.folder}/{REPORT}", report.encoded())
         put(s3, f"{self.ledger.folder}/report.html", report.page().encode())
         if not report.is_left:
             self.ledger.finish()
@@ -277,6 +284,7 @@ class Erasure:
             keeps_history_days=self.request.keep_history,
             found_afterwards=found,
             places=tuple(self._lines),
+            suppress=record.suppress,
         )
 
 
@@ -293,6 +301,8 @@ def _tell(report: Report) -> None:
             rows_of_it = f"{each.rows_found} rows" if each.rows_found >= 0 else "ids"
             terminal.write(f"  {each.uri}: {rows_of_it}{f': {each.reason}' if each.reason else ''}")
     terminal.write(f"Request {report.request}: {report.verdict}.")
+    if report.suppress:
+        terminal.write("Syncs that begin from now on reject records with these ids.")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -318,6 +328,9 @@ def _parser() -> argparse.ArgumentParser:
         help="leave snapshots that are no older than so many days, which have the rows",
     )
     parser.add_argument("--drop-tags", action="store_true", help="drop tags of snapshots that have the rows")
+    parser.add_argument(
+        "--suppress", action="store_true", help="later syncs reject records with these ids: they are counted, not kept"
+    )
     parser.add_argument("--report", metavar="FILE", help="write the report to this file, as a page if it ends in .html")
     return parser
 

@@ -83,12 +83,13 @@ class Ledger:
         """The salt of all hashes."""
         return base64.b64decode(self.record.salt)
 
-    def begin(self, tables: Mapping[str, tuple[str, pa.DataType]], file: IdsFile) -> None:
-        """Write the request and its hashes: replays leave these people out from now on."""
+    def begin(self, tables: Mapping[str, tuple[str, pa.DataType]], file: IdsFile, *, suppress: bool) -> None:
+        """Write the request and its hashes: replays leave these people out from now on, and syncs if asked to."""
         for type_, column in {(type_, column) for column, type_ in tables.values()}:
             self._write_hashes(file, type_, column)
         erased = {name: ErasedColumn(column, str(type_)) for name, (column, type_) in tables.items()}
-        self._write(_with(self.record, tables={**self.record.tables, **erased}))
+        suppress = suppress or self.record.suppress
+        self._write(_with(self.record, suppress=suppress, tables={**self.record.tables, **erased}))
 
     def finish(self) -> None:
         """Write that the request is done, and forget what was doomed."""

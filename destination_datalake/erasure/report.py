@@ -69,6 +69,8 @@ class Report(msgspec.Struct, kw_only=True):
     keeps_history_days: float | None
     found_afterwards: int | None
     places: tuple[PlaceLine, ...]
+    suppress: bool = False
+    """Later syncs reject records with these ids."""
     never_touched: tuple[str, ...] = NEVER
 
     @property

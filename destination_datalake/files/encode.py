@@ -17,8 +17,10 @@ import pyarrow.compute as pc
 from destination_datalake.archive.objects import ArchivedObject, ArchiveLocation
 from destination_datalake.archive.writer import ArchiveNotWritten, ArchiveWriter
 from destination_datalake.aws.access import Environment
-from destination_datalake.aws.objects import undone_on_failure
+from destination_datalake.aws.objects import get, undone_on_failure
+from destination_datalake.errors import ConfigError
 from destination_datalake.files.block_tables import OrderedIds, first_id
+from destination_datalake.files.ids import HashedIds
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.plan import (
     Encoded,
@@ -29,18 +31,30 @@ from destination_datalake.files.plan import (
     NotEncoded,
     UnitResult,
 )
-from destination_datalake.files.segments import ArchivedLines, Content, LocalFile, Places, StagedSegment, contents
-from destination_datalake.files.suppression import LeavingOut
+from destination_datalake.files.segments import (
+    ArchivedLines,
+    Content,
+    LeftOut,
+    LocalFile,
+    Places,
+    StagedSegment,
+    contents,
+)
+from destination_datalake.files.suppression import suppressed
 from destination_datalake.files.unit_files import PartitionedFileWriter, RollingFileWriter
+from destination_datalake.protocol.frames import line_bounds
 from destination_datalake.protocol.messages import MalformedLine
 from destination_datalake.records.decoded import TRUNCATED, Decoded, RejectedLine, RowLines, numbers_of
 from destination_datalake.records.decoder import BlockDecoder, blocks
+from destination_datalake.records.search import RecordSearch
 from destination_datalake.records.undeclared import SAMPLE_BYTES, undeclared_fields
 from destination_datalake.records.values.numbers import ExactFloat
 from destination_datalake.records.values.rules import Floats, path_step
+from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.rejects.line import RejectFormatter
 from destination_datalake.rejects.writer import RejectsNotWritten, RejectWriter
-from destination_datalake.schema.types import Field, Float32, Float64
+from destination_datalake.schema.columns import field_at
+from destination_datalake.schema.types import Field, Float32, Float64, List, Struct
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -145,6 +159,80 @@ class _SomeLines:
         return self._lines[int(self._rows[row])]
 
 
+class HashesNotRead(Exception):
+    """Hashes of ids could not be read; `__cause__` is the reason."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.uri = uri
+
+
+def _ids_of(rule: LeftOut, s3: S3Client) -> HashedIds:
+    """Return the ids of a rule. The latest few objects stay in memory. Raises HashesNotRead, ConfigError."""
+    if (found := _read.pop(rule.uri, None)) is None:
+        try:
+            found = HashedIds.of(get(s3, rule.uri), rule.salt)
+        except s3.exceptions.NoSuchKey as error:
+            raise ConfigError(
+                f"{rule.uri} is gone, which tells whose records are left out. Restore it from a copy; or delete the "
+                "folder of this request, which ends it that they are."
+            ) from error
+        except Exception as error:
+            raise HashesNotRead(rule.uri) from error
+    _read[rule.uri] = found
+    while len(_read) > _MOST_READ:
+        del _read[next(iter(_read))]
+    return found
+
+
+_MOST_READ = 4
+_read: dict[str, HashedIds] = {}
+
+
+class LeavingOut:
+    """Takes the lines of people who are left out of the contents of one unit, in their order."""
+
+    def __init__(self, searches: Sequence[RecordSearch]) -> None:
+        """Take out what one of the searches finds."""
+        self.lines = 0
+        """How many were taken out so far."""
+        self._searches = searches
+        self._all = self._left = 0
+
+    @classmethod
+    def of(cls, rules: Sequence[LeftOut], columns: Sequence[Field], s3: S3Client) -> Self | None:
+        """Return what applies the rules; None if there are none for these columns, those of the unit's plan.
+
+        Raises HashesNotRead, ConfigError.
+        """
+        searches = []
+        for rule in rules:
+            column = field_at(columns, rule.column.split("."))
+            if column is not None and not isinstance(column.type, Struct | List):
+                searches.append(RecordSearch((column,), _ids_of(rule, s3)))
+        return cls(searches) if searches else None
+
+    def parted(self, content: Content) -> tuple[Content, bytes]:
+        """Return the content without their lines; and all of its lines as they were received, but theirs empty."""
+        received = bytes(content.received(content.lines))
+        if not received:
+            return content, received
+        octets = np.frombuffer(received, np.uint8)
+        starts, ends = line_bounds(octets)
+        is_left = ~np.logical_or.reduce([search.found(received) for search in self._searches])
+        numbers = np.arange(self._all, self._all + len(ends)) if content.places is None else content.places.numbers
+        content = replace(content, places=Places(self._left, numbers[is_left]))
+        self._all += len(ends)
+        self._left += len(numbers[is_left])
+        self.lines += len(ends) - len(numbers[is_left])
+        if is_left.all():
+            return content, received
+        kept = np.repeat(is_left, ends - starts + 1)
+        lines = np.frombuffer(content.lines, np.uint8)[kept].tobytes()  # Flat lines are as long as they were received.
+        kept[ends] = True
+        return replace(content, lines=lines), octets[kept].tobytes()
+
+
 def encode(tasks: Iterable[EncodeTask]) -> Iterator[UnitResult]:
     """Encode every unit of the tasks; yield a result for each. A unit that fails does not stop the others."""
     for task in tasks:
@@ -170,7 +258,7 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     attempt = f"{unit.name}-{secrets.token_hex(4)}"
     writer = RollingFileWriter if _is_plain(unit.plan) else PartitionedFileWriter
     of_table = s3 if unit.plan.lent is None else unit.plan.lent.client("s3")
-    replayed = Replayed.of(unit, s3)
+    replayed = Replayed.of(unit)
     ids = OrderedIds(first_id(unit.ingest_order) if replayed is None else replayed.first_id)
     files = writer(attempt, unit.plan, of_table, ids=ids)
     keys = KeptKeys.of(unit.plan)
@@ -178,28 +266,38 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     formatter = RejectFormatter(unit.rejects, unit.stream, unit.plan.columns, unit.name, now)
     rejects = RejectWriter(formatter, unit.rejects, attempt, s3)
     archive = None if unit.archive is None else _archive_of(unit, unit.archive, attempt, ids, s3)
+    leaving_out = LeavingOut.of(unit.left_out, unit.plan.columns, s3)
     undeclared: tuple[str, ...] | None = None
     with undone_on_failure(files.abort, rejects.abort, *(() if archive is None else (archive.abort,))):
         for content in contents(unit.segments, access):
-            frame = content.frame
+            left = content
             if replayed is not None:
                 replayed.left_out += content.erased
-            for block in blocks(content.lines, unit.plan.columns):
+            if leaving_out is not None:
+                left, received = leaving_out.parted(content)
                 if archive is not None:
-                    archive.write(_received(block, content))
+                    archive.write(received)
+            frame = left.frame
+            for block in blocks(left.lines, unit.plan.columns):
+                if archive is not None and leaving_out is None:
+                    archive.write(left.received(block))
                 if undeclared is None:
                     first = block if frame is None else _first_received(block, frame)
                     undeclared = undeclared_fields(first, unit.plan.columns)
-                for each in decoder.decode(block, frame, mixed=content.mixed):
-                    decoded = each if replayed is None else replayed.kept(each, content.places)
+                for each in _decoded(decoder, block, left):
+                    decoded = each if replayed is None else replayed.kept(each)
                     if keys is not None:
                         decoded = keys.refuse(decoded)
                     rejects.write(decoded, files.write(decoded))
         archived = None if archive is None else archive.close()
         rejected = rejects.close()
         written = files.close()
-    left_out = 0 if replayed is None else replayed.left_out
     counts = rejects.counts()
+    left_out = 0 if leaving_out is None else leaving_out.lines
+    if replayed is not None:
+        left_out += replayed.left_out
+    elif left_out:
+        counts, left_out = RejectCounts.total([counts, suppressed(left_out)]), 0
     return Encoded(unit.stream, tuple(written), counts, tuple(rejected), undeclared or (), archived, left_out)
 
 
@@ -221,7 +319,6 @@ class Replayed:
     """The one archived object of a unit: its rows have the ids that they had. `left_out` are lines without a row."""
 
     lines: ArchivedLines
-    leaving_out: LeavingOut | None = None
     left_out: int = 0
 
     @property
@@ -230,39 +327,41 @@ class Replayed:
         return self.lines.first_id
 
     @classmethod
-    def of(cls, unit: EncodeUnit, s3: S3Client) -> Self | None:
+    def of(cls, unit: EncodeUnit) -> Self | None:
         """Return what a unit replays; None if it encodes what a sync has received."""
         match unit.segments:
             case (StagedSegment(location=ArchivedLines() as lines),):
-                return cls(lines, LeavingOut(lines.left_out, unit.plan.columns, s3) if lines.left_out else None)
+                return cls(lines)
         return None
 
-    def kept(self, decoded: Decoded, places: Places | None) -> Decoded:
+    def kept(self, decoded: Decoded) -> Decoded:
         """Return the records that are to be replayed, by the numbers that their lines have in the object."""
-        if places is not None:
-            decoded = replace(decoded, line_numbers=places.numbers[numbers_of(decoded.line_numbers) - places.before])
-        only, window, leaving_out = self.lines.only, self.lines.window, self.leaving_out
-        if leaving_out is not None:
-            others = leaving_out.rejected(decoded.rejected)
-            self.left_out += len(decoded.rejected) - len(others)
-            decoded = replace(decoded, rejected=others)
-        elif only is None and window is None:
+        only, window = self.lines.only, self.lines.window
+        if only is None and window is None:
             return decoded
         wanted = np.ones(decoded.rows, np.bool_) if window is None else window.contains(decoded.extracted_at)
         if only is not None:
             wanted &= np.array([number in only for number in numbers_of(decoded.line_numbers).tolist()], np.bool_)
-        if leaving_out is not None:
-            wanted &= ~leaving_out.rows(decoded)
         if wanted.all():
             return decoded
         self.left_out += int(np.count_nonzero(~wanted))
         return _with_rows(decoded, wanted)
 
 
-def _received(block: memoryview, content: Content) -> memoryview | bytearray | bytes:
-    if content.frame is None:
-        return block
-    return content.frame.restored(block) if content.mixed else content.frame.all_restored(block)
+def _decoded(decoder: BlockDecoder, block: memoryview, content: Content) -> Iterator[Decoded]:
+    """Decode lines of a content. They have the numbers that they had before others were taken out."""
+    places = content.places
+    try:
+        for decoded in decoder.decode(block, content.frame, mixed=content.mixed):
+            if places is None:
+                yield decoded
+            else:
+                yield replace(decoded, line_numbers=places.of(numbers_of(decoded.line_numbers)))
+    except MalformedLine as error:
+        if places is None:
+            raise
+        [number] = places.of(np.array([error.line_number - 1])).tolist()
+        raise MalformedLine(number + 1, error.length, error.reason) from None
 
 
 def _first_received(block: memoryview, frame: Frame) -> bytes:
@@ -281,6 +380,8 @@ def _problem(unit: EncodeUnit, access: AwsAccess, error: Exception) -> Problem:
         return Problem(headline, "write rejects to", error.uri, access)
     if isinstance(error, ArchiveNotWritten):
         return Problem(headline, "archive records in", error.uri, access)
+    if isinstance(error, HashesNotRead):
+        return Problem(headline, "read who is left out from", error.uri, access)
     return Problem(headline, "write data files under", unit.plan.folder, unit.plan.lent or access)
 
 

@@ -14,7 +14,7 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.objects import Pending, PendingUpload
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.jobs import Failed
-from destination_datalake.files.segments import ArchivedLines, StagedSegment
+from destination_datalake.files.segments import ArchivedLines, LeftOut, StagedSegment
 from destination_datalake.partitioning.spec import Partitioning, PartitionValue, SortOrder
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLocation
@@ -284,7 +284,7 @@ class StagedBatch:
 
     `name` is the prefix of the names of all objects written for it. `expected_yield` is how many bytes a file is
     expected to get, in each partition, of each byte that a task encodes. `arrived` are the milliseconds of its units'
-    `IngestOrder`. Lines are archived if there is an `archive`.
+    `IngestOrder`. Lines are archived if there is an `archive`, but for those of people who are `left_out`.
     """
 
     stream: StreamId
@@ -295,6 +295,7 @@ class StagedBatch:
     expected_yield: float | None = None
     arrived: int = 0
     archive: ArchiveLocation | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +312,8 @@ class EncodeUnit:
     rejects: RejectLocation
     ingest_order: IngestOrder = FIRST
     archive: ArchiveLocation | None = None
+    left_out: tuple[LeftOut, ...] = ()
+    """People whose rows were erased: a sync rejects their records, and a replay makes no rows of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,4 +413,6 @@ def _unit(batch: StagedBatch, part: int, segments: Sequence[StagedSegment]) -> E
         plan = replace(plan, target_bytes=even_file_bytes(expected, plan.target_bytes))
     ingest_order = IngestOrder(batch.arrived, part)
     name = f"{batch.name}-{part:04d}"
-    return EncodeUnit(batch.stream, name, tuple(segments), plan, batch.rejects, ingest_order, batch.archive)
+    return EncodeUnit(
+        batch.stream, name, tuple(segments), plan, batch.rejects, ingest_order, batch.archive, batch.left_out
+    )

@@ -66,7 +66,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Rows that are left out: those with one of some ids in a column, a name or the dotted path of a field.
+    """Records that are left out: those with one of some ids in a column, a name or the dotted path of a field.
 
     The salted hashes of the ids are the object at `uri`, which executors read themselves: tasks stay small.
     """
@@ -81,7 +81,7 @@ class ArchivedLines:
     """An object of the archive, of `size` bytes, which is encoded again.
 
     `first_id` is the id that its line 0 had: 16 octets. Rows are made of `only` these lines, by their numbers, and of
-    those that were extracted within the `window`. People whose rows were erased are `left_out`.
+    those that were extracted within the `window`.
     """
 
     uri: str
@@ -90,7 +90,6 @@ class ArchivedLines:
     first_id: bytes
     only: BitMap | None = None
     window: Window | None = None
-    left_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +154,14 @@ class SegmentUnreadable(ConnectorError):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where lines stand of which others were erased: `numbers` are theirs, of all; `before` them so many are left."""
+    """Where the lines that are left stand: `numbers` are theirs, of all; `before` them so many are left."""
 
     before: int
     numbers: NDArray[np.int64]
+
+    def of(self, lines: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers, of all lines, of those with these numbers among the ones that are left."""
+        return self.numbers[lines - self.before]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,13 @@ class Content:
     mixed: bool
     erased: int = 0
     places: Places | None = None
+
+    def received(self, lines: mmap.mmap | bytes | bytearray | memoryview) -> Any:
+        """Return whole lines of the content as they were received; without a frame, they are."""
+        if self.frame is None:
+            return lines
+        text = memoryview(lines)
+        return self.frame.restored(text) if self.mixed else self.frame.all_restored(text)
 
 
 def contents(segments: Sequence[StagedSegment], access: AwsAccess) -> Iterator[Content]:

@@ -1,4 +1,7 @@
-"""Who is left out when archived records are replayed: the people whose rows were erased, by the ledger of erasures.
+"""Who is left out: the people whose rows were erased, by the ledger of erasures.
+
+Replays make no rows of their archived records. Syncs reject their records, if the request has asked for that
+(`delete-rows --suppress`): they are counted, and nothing of them is kept.
 
 The ledger is a folder for each request, `_deletions/{id}/`: `request.json`, and in `hashes/` the salted hashes of the
 ids by the type of the column that they were looked up in. No id is in it.
@@ -7,33 +10,39 @@ ids by the type of the column that they were looked up in. No id is in it.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
-import numpy as np
-import pyarrow.compute as pc
 
 from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.errors import explain
 from destination_datalake.aws.objects import get
-from destination_datalake.files.ids import HashedIds
+from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.files.segments import LeftOut
-from destination_datalake.records.search import RecordSearch
-from destination_datalake.schema.columns import field_at
-from destination_datalake.schema.types import List, Struct
+from destination_datalake.rejects.ledger import RejectCounts
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from numpy.typing import NDArray
 
-    from destination_datalake.records.decoded import Decoded, RejectedLine
-    from destination_datalake.schema.types import Field
+    from destination_datalake.aws.access import AwsAccess
 
 DELETIONS_FOLDER = "_deletions"
 """The folder of the ledger, under bucket_prefix."""
 
 REQUEST = "request.json"
+REPORT = "report.json"
 HASHES = "hashes"
+
+RECORD_SUPPRESSED = "DESTINATION_RECORD_SUPPRESSED"
+"""The reason of these rejects, which are counted and not kept."""
+
+People: TypeAlias = Mapping[str, tuple[LeftOut, ...]]
+"""Who is left out of each table, by its name as "database.table"."""
+
+_CONCURRENT_CALLS = 16
 
 
 class ErasedColumn(msgspec.Struct, frozen=True):
@@ -47,6 +56,7 @@ class RequestRecord(msgspec.Struct, frozen=True):
     """A request, as the ledger has it. `salt` is in base64, `ids` how many there were; times are in ISO 8601.
 
     `check` is a sum of salted hashes by which the same ids are recognized; `target` is what the command line named.
+    With `suppress`, syncs reject records with these ids.
     """
 
     id: str
@@ -58,83 +68,66 @@ class RequestRecord(msgspec.Struct, frozen=True):
     started: str
     finished: str | None = None
     tables: Mapping[str, ErasedColumn] = {}
+    suppress: bool = False
 
 
 def requests(folder: str, s3: S3Client) -> Iterator[RequestRecord]:
-    """Yield all requests of a ledger, the oldest first. `folder` is its S3 URI, without a slash at the end."""
-    root = S3Address.parse(f"{folder}/")
-    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=root.bucket, Prefix=root.key, Delimiter="/"):
-        for prefix in page.get("CommonPrefixes", []):
-            try:
-                content = get(s3, str(S3Address(root.bucket, f"{prefix['Prefix']}{REQUEST}")))
-            except s3.exceptions.NoSuchKey:
-                continue
-            yield msgspec.json.decode(content, type=RequestRecord)
+    """Yield all requests of a ledger, the oldest first. `folder` is its S3 URI, without a slash at the end.
 
-
-def left_out(folder: str, table: str, s3: S3Client) -> tuple[LeftOut, ...]:
-    """Return who is left out of a table ("database.table"), also by requests that were not finished.
-
-    `folder` is the ledger's S3 URI, without a slash at the end. Raises errors of AWS.
+    Raises errors of AWS, and ValueError for what is no request.
     """
-    return tuple(
-        LeftOut(column.column, f"{folder}/{each.id}/{HASHES}/{hashes_name(column.type)}", base64.b64decode(each.salt))
-        for each in requests(folder, s3)
-        if (column := each.tables.get(table)) is not None
-    )
+    root = S3Address.parse(f"{folder}/")
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=root.bucket, Prefix=root.key, Delimiter="/")
+    folders = [str(S3Address(root.bucket, each["Prefix"])) for page in pages for each in page.get("CommonPrefixes", [])]
+    if folders:
+        with ThreadPoolExecutor(_CONCURRENT_CALLS, "requests") as pool:
+            yield from filter(None, pool.map(partial(_request, s3), folders))
 
 
-# --- On executors -----------------------------------------------------------------------------------------------------
+def _request(s3: S3Client, folder: str) -> RequestRecord | None:
+    try:
+        content = get(s3, f"{folder}{REQUEST}")
+    except s3.exceptions.NoSuchKey:
+        return None
+    return msgspec.json.decode(content, type=RequestRecord)
 
 
-def _ids_of(rule: LeftOut, s3: S3Client) -> HashedIds:
-    """Return the ids of a rule. The latest few objects stay in memory. Raises errors of AWS."""
-    if (found := _read.pop(rule.uri, None)) is None:
-        found = HashedIds.of(get(s3, rule.uri), rule.salt)
-    _read[rule.uri] = found
-    while len(_read) > _MOST_READ:
-        del _read[next(iter(_read))]
-    return found
+def left_out(folder: str, requests: Iterable[RequestRecord]) -> People:
+    """Return who is left out by these requests, also by those that were not finished.
+
+    `folder` is the ledger's S3 URI, without a slash at the end.
+    """
+    people: dict[str, tuple[LeftOut, ...]] = {}
+    for each in requests:
+        for table, column in each.tables.items():
+            uri = f"{folder}/{each.id}/{HASHES}/{hashes_name(column.type)}"
+            rule = LeftOut(column.column, uri, base64.b64decode(each.salt))
+            people[table] = (*people.get(table, ()), rule)
+    return people
 
 
-_MOST_READ = 4
-_read: dict[str, HashedIds] = {}
+def read_suppressed(folder: str, access: AwsAccess) -> People:
+    """Return whose records syncs reject. `folder` is the ledger's S3 URI, without a slash at the end.
+
+    Raises ConnectorError if that cannot be read: rows that must not be written would be.
+    """
+    doing, resource = "read whose records are to be rejected (`delete-rows --suppress`) from", f"{folder}/"
+    try:
+        return left_out(folder, (each for each in requests(folder, access.client("s3")) if each.suppress))
+    except ValueError as error:
+        raise ConfigError(
+            f"Cannot {doing} {resource}: a {REQUEST} there is not as `delete-rows` has written it. Nothing was written "
+            "to any table. Restore it from a copy, or delete its folder, which ends what that request suppresses."
+        ) from error
+    except Exception as error:
+        if (failure := explain(error, doing=doing, resource=resource)) is None:
+            raise
+        raise ConnectorError(failure) from error
 
 
-class LeavingOut:
-    """Tells which decoded records are left out. `columns` are those that they are decoded to."""
-
-    def __init__(self, rules: Sequence[LeftOut], columns: Sequence[Field], s3: S3Client) -> None:
-        self._rules: list[tuple[int, Sequence[str], HashedIds]] = []
-        self._searches: list[RecordSearch] = []
-        for rule in rules:
-            name, *inside = rule.column.split(".")
-            column = field_at(columns, (name, *inside))
-            if column is None or isinstance(column.type, Struct | List):
-                continue  # What a record has is in no such column.
-            position = next(place for place, each in enumerate(columns) if each.name.lower() == name.lower())
-            ids = _ids_of(rule, s3)
-            self._rules.append((position, inside, ids))
-            self._searches.append(RecordSearch((column,), ids))
-
-    def rows(self, decoded: Decoded) -> NDArray[np.bool_]:
-        """Return a mask of the rows, true for those that are left out."""
-        out = np.zeros(decoded.rows, np.bool_)
-        for position, inside, ids in self._rules:
-            values: Any = decoded.columns[position]
-            for step in inside:
-                names = [field.name for field in values.type]
-                values = pc.struct_field(values, next(each for each in names if each.lower() == step.lower()))
-            out |= ids.contains(values)
-        return out
-
-    def rejected(self, lines: Sequence[RejectedLine]) -> list[RejectedLine]:
-        """Return the refused lines that are not left out."""
-        if not lines or not self._searches:
-            return [*lines]
-        text = b"".join(each.line.replace(b"\n", b" ") + b"\n" for each in lines)
-        out = np.logical_or.reduce([search.found(text) for search in self._searches])
-        return [each for each, is_out in zip(lines, out.tolist(), strict=True) if not is_out]
+def suppressed(records: int) -> RejectCounts:
+    """Return the counts of so many rejected records. No limit of rejects counts them: they are no fault of the data."""
+    return RejectCounts(records, records, 0, {(None, RECORD_SUPPRESSED): records})
 
 
 def hashes_name(type_: str) -> str:

@@ -298,8 +298,8 @@ CAPABILITIES: Sequence[Capability] = (
             Permission(
                 "s3:GetObject",
                 Need.BOTH,
-                "metadata of Iceberg tables; files that are rewritten or copied; staged segments; the archive, which "
-                "`replay` and `maintain` read",
+                "metadata of Iceberg tables; files that are rewritten or copied; staged segments; whose records are "
+                "suppressed, by the ledger of `delete-rows`; the archive, which `replay` and `maintain` read",
             ),
             Permission(
                 "s3:DeleteObject",
@@ -317,7 +317,8 @@ CAPABILITIES: Sequence[Capability] = (
             Permission(
                 "s3:ListBucket",
                 Need.BOTH,
-                "the files of a Hive table; what killed syncs have staged; the archive, for `replay` and `maintain`",
+                "the files of a Hive table; what killed syncs have staged; the ledger of `delete-rows`; the archive, "
+                "for `replay` and `maintain`",
             ),
         ),
         _buckets,

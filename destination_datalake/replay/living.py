@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.disk import MiB
 from destination_datalake.buffer.staging import Segment
 from destination_datalake.errors import ConnectorError, Failure
-from destination_datalake.files.segments import ArchivedLines, LeftOut, StagedSegment, Window
+from destination_datalake.files.segments import ArchivedLines, StagedSegment, Window
 from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLedger
 from destination_datalake.sync.landing import Encoding, Landing, StreamTables
 from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchMalformed, BatchOutcome
@@ -23,6 +23,7 @@ from destination_datalake.sync.progress import ActiveStages
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.buffer.staging import Staging
+    from destination_datalake.files.suppression import People
     from destination_datalake.protocol.catalog import Stream, StreamId
     from destination_datalake.spark.engine import Engine
     from destination_datalake.tables.table import Table
@@ -65,14 +66,12 @@ class ArchivedSegment(Segment):
     location: ArchivedLines | None = None
 
     @classmethod
-    def of(
-        cls, stream: StreamId, replayed: ReplayedLines, window: Window | None, left_out: tuple[LeftOut, ...] = ()
-    ) -> ArchivedSegment:
-        """Return the segment of archived lines, or of those that were extracted within a window and not `left_out`."""
+    def of(cls, stream: StreamId, replayed: ReplayedLines, window: Window | None) -> ArchivedSegment:
+        """Return the segment of archived lines, or of those that were extracted within a window."""
         lines, archived = replayed.lines, replayed.lines.archived
         only = None if replayed.only is None else BitMap(replayed.only)
         first_id = bytes.fromhex(archived.first_id)
-        location = ArchivedLines(lines.uri, lines.etag, lines.size, first_id, only, window, left_out)
+        location = ArchivedLines(lines.uri, lines.etag, lines.size, first_id, only, window)
         counts = (archived.first_record, archived.lines, archived.bytes)
         return cls(stream, Path(archived.name), *counts, since=0.0, location=location)
 
@@ -99,7 +98,7 @@ class World:
     rejects: RejectLedger
     open_table: Callable[[Stream], Table]
     window: Window | None = None
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: People = field(default_factory=dict)
     """People whose rows were erased: no rows are made of their records, whenever these were archived."""
 
 
@@ -111,11 +110,11 @@ class Life:
         self._stream = stream.id
         self._outcomes: list[BatchOutcome] = []
         self._batches = 0
-        self._window, self._left_out = world.window, world.left_out
+        self._window = world.window
         name = f"{world.run}-{number:04d}"
         self._landing = Landing(
             StreamTables({stream.id: lambda: world.open_table(stream)}, world.access),
-            Encoding(world.engine, ArchiveStaging(world.staging), world.access, name),
+            Encoding(world.engine, ArchiveStaging(world.staging), world.access, name, world.left_out),
             world.rejects,
             self._outcomes.append,
             lambda _batch: True,
@@ -128,7 +127,7 @@ class Life:
     def land(self, lines: Sequence[ReplayedLines]) -> RejectCounts:
         """Encode lines and commit them as one batch; return what was rejected."""
         self._batches += 1
-        segments = tuple(ArchivedSegment.of(self._stream, each, self._window, self._left_out) for each in lines)
+        segments = tuple(ArchivedSegment.of(self._stream, each, self._window) for each in lines)
         self._landing.land([Batch(self._stream, self._batches, segments)])
         match self._outcomes.pop():
             case BatchCommitted(counts=counts):

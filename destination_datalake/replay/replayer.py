@@ -17,7 +17,7 @@ from destination_datalake.errors import ConfigError, ConnectorError, Failure
 from destination_datalake.files.find import find, find_tasks, total
 from destination_datalake.files.jobs import done as results_of
 from destination_datalake.files.segments import Window
-from destination_datalake.files.suppression import DELETIONS_FOLDER, left_out
+from destination_datalake.files.suppression import DELETIONS_FOLDER, left_out, requests
 from destination_datalake.rejects.ledger import REJECTS_FOLDER, RejectLedger, RejectLimit
 from destination_datalake.replay.living import TASK_BYTES, Life, NoRejects, World, groups, lines_of, without
 from destination_datalake.replay.progress import Done, Progress
@@ -138,7 +138,9 @@ class Replayer:
             day = datetime.now(UTC).date().isoformat()
             rejects = ledger(config.uri(REJECTS_FOLDER), run, day, RejectLimit(), None, self._source.access)
             open_table = self._opener(jobs, run, in_place=replace)
-            people = left_out(config.uri(DELETIONS_FOLDER), str(self._source.name), self._source.access.client("s3"))
+            deletions = config.uri(DELETIONS_FOLDER)
+            erased = left_out(deletions, requests(deletions, self._source.access.client("s3")))
+            people = {str(self._made): erased.get(str(self._source.name), ())}
             world = World(engine, staging, self._source.access, run, rejects, open_table, window, people)
             rebuild = self._rebuild(jobs, plan)
             progress = Progress(f"{self._source.folder}/replay/{self._made.table}.json", self._source.access)

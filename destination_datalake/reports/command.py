@@ -16,8 +16,9 @@ from destination_datalake import terminal
 from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.config.tables import REPORTS_FOLDER
+from destination_datalake.files.suppression import DELETIONS_FOLDER
 from destination_datalake.reports.health import duration, health
-from destination_datalake.reports.reading import Reports, Run
+from destination_datalake.reports.reading import Reports, Run, erasures
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -72,11 +73,16 @@ def _parser(name: str, description: str) -> argparse.ArgumentParser:
 
 
 def _report(config: Config, asked: argparse.Namespace) -> int:
-    from destination_datalake.reports.page import page
+    from destination_datalake.reports.page import MOST_ERASURES, page
 
-    now, place = datetime.now(UTC), config.uri(REPORTS_FOLDER)
-    runs = Reports(aws_access(config).client("s3"), place, now).runs(asked.days)
-    text = mask_secrets(page(runs, health(runs, now), config.uri() + "/", asked.days, now))
+    now, place, s3 = datetime.now(UTC), config.uri(REPORTS_FOLDER), aws_access(config).client("s3")
+    runs = Reports(s3, place, now).runs(asked.days)
+    try:
+        erased = erasures(s3, config.uri(DELETIONS_FOLDER), MOST_ERASURES)
+    except (s3.exceptions.ClientError, ValueError) as error:  # The ledger may be for other eyes.
+        terminal.note(f"The page has no erasures, as {config.uri(DELETIONS_FOLDER)}/ cannot be read: {error}")
+        erased = []
+    text = mask_secrets(page(runs, health(runs, now), config.uri() + "/", asked.days, now, erased))
     try:
         asked.html.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:

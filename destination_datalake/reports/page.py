@@ -22,12 +22,13 @@ from destination_datalake.errors import printable
 from destination_datalake.reports.health import Finding, TableHealth, duration
 
 if TYPE_CHECKING:
-    from destination_datalake.reports.reading import Run
+    from destination_datalake.reports.reading import Erasure, Run
     from destination_datalake.reports.report import ReportLine
 
 MOST_BARS = 120
 """With more syncs, a bar is for all syncs of a day."""
 
+MOST_ERASURES = 25
 _MOST_ROWS = 25
 """Rows of a table on the page, at most: a lake may have thousands of streams."""
 
@@ -53,7 +54,10 @@ PALETTE: Mapping[str, tuple[str, str]] = {
 }
 """The colours, for light and for dark pages. Those of texts and of marks have a contrast of AA (WCAG 2.2) to `card`."""
 
-_CLASSES = {"finished": "good", "partial": "half", "terminated": "half", "unfinished": "none"}
+_CLASSES = {
+    **{"finished": "good", "partial": "half", "terminated": "half", "unfinished": "none"},
+    **{"erased": "good", "history kept": "half", "not ended": "none"},
+}
 
 
 class Bar(NamedTuple):
@@ -80,10 +84,17 @@ class Chart:
     rows: Sequence[tuple[str, str]]
 
 
-def page(runs: Sequence[Run], tables: Sequence[TableHealth], place: str, days: int, now: datetime) -> str:
-    """Return the page of these runs, the newest of which is first, and of their tables' health.
+def page(
+    runs: Sequence[Run],
+    tables: Sequence[TableHealth],
+    place: str,
+    days: int,
+    now: datetime,
+    erasures: Sequence[Erasure] = (),
+) -> str:
+    """Return the page of these runs and erasures, the newest of which are first, and of the tables' health.
 
-    `place` is where they write to, and `days` is how far back they were looked for.
+    `place` is where they write to, and `days` is how far back runs were looked for.
     """
     ended = [run for run in runs if run.status != "unfinished"]
     oldest_first = [*reversed(runs)]
@@ -111,6 +122,7 @@ def page(runs: Sequence[Run], tables: Sequence[TableHealth], place: str, days: i
             rejects=_rejects(lines)[:_MOST_ROWS],
             changes=[*_changes(runs)][:_MOST_ROWS],
             files=_files(lines)[:_MOST_ROWS],
+            erasures=erasures,
             status_class=_class,
         )
     )

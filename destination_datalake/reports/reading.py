@@ -16,8 +16,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import get, put
+from destination_datalake.files.suppression import REPORT as ERASURE_REPORT
+from destination_datalake.files.suppression import RequestRecord, requests
 from destination_datalake.reports.report import ReportLine, decode, encode
 from destination_datalake.reports.writing import REPORT, STARTED
 
@@ -59,6 +63,55 @@ class Run:
     def failed(self) -> bool:
         """Whether the sync, or some stream of it, has failed. One that may be running, or was told to end, has not."""
         return self.status in ("partial", "failed", "died")
+
+
+class _Place(msgspec.Struct, frozen=True):
+    rows_removed: int
+
+
+class _Erased(msgspec.Struct, frozen=True):
+    complete: bool
+    found_afterwards: int | None
+    places: tuple[_Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """A request of `delete-rows`, by its ledger and the report of its last attempt that came to the end.
+
+    `found` is how many objects had such rows at the end; without a report, no attempt has got so far.
+    """
+
+    request: RequestRecord
+    rows: int = 0
+    found: int | None = None
+    has_report: bool = False
+    complete: bool = False
+
+    @property
+    def status(self) -> str:
+        """What there is to say of it, in a word or two."""
+        if not self.has_report:
+            return "not ended"
+        return "erased" if self.complete else "history kept" if self.request.finished is not None else "rows left"
+
+
+def erasures(s3: S3Client, folder: str, most: int) -> list[Erasure]:
+    """Return the last requests of the ledger in this folder (an S3 URI without a slash at its end), the newest first.
+
+    Raises what S3's client raises, and ValueError for what is no ledger.
+    """
+    with ThreadPoolExecutor(_THREADS, "erasures") as pool:
+        return [*pool.map(lambda request: _erasure(s3, folder, request), [*requests(folder, s3)][: -most - 1 : -1])]
+
+
+def _erasure(s3: S3Client, folder: str, request: RequestRecord) -> Erasure:
+    try:
+        report = msgspec.json.decode(get(s3, f"{folder}/{request.id}/{ERASURE_REPORT}"), type=_Erased)
+    except s3.exceptions.NoSuchKey:
+        return Erasure(request)
+    rows = sum(place.rows_removed for place in report.places)
+    return Erasure(request, rows, report.found_afterwards, has_report=True, complete=report.complete)
 
 
 class Reports:

@@ -30,6 +30,7 @@ from destination_datalake.buffer.staging import CONCURRENT_CALLS, LocalStaging, 
 from destination_datalake.config.options import aws_access
 from destination_datalake.config.tables import streams_without_dedup
 from destination_datalake.errors import ConfigError, ConnectorError, Failure, FailureType
+from destination_datalake.files.suppression import DELETIONS_FOLDER, read_suppressed
 from destination_datalake.iam_policy.rules import HAS_LINES_TABLES
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.maintenance.after_sync import maintain_after_sync
@@ -137,6 +138,7 @@ def _run_sync(
     archive = None
     if config.raw_archive.enabled:
         archive = ArchiveLedger(config.uri(ARCHIVE_FOLDER), sync_name, configured(streams, catalog), access)
+    people = read_suppressed(config.uri(DELETIONS_FOLDER), access)
     limit = RejectLimit(config.rejects.max_ratio, config.rejects.max_count)
     rejects = RejectLedger(root, sync_name, day, limit, rejects_table, access)
     batch_bytes, buffer_bytes = config.batch_size_mb * MiB, config.buffer_size_mb * MiB
@@ -152,7 +154,7 @@ def _run_sync(
             policy = batch_policy(config, buffer_bytes if staging.uses_files else staged_bytes(buffer_bytes))
             backlog = Backlog(buffer, policy, float(config.flush_interval_seconds))
             stream_tables = StreamTables(factories, access, permissions.location_arn, archive)
-            encoding = Encoding(engine, staging, access, sync_name)
+            encoding = Encoding(engine, staging, access, sync_name, people)
             new_landing = partial(Landing, stream_tables, encoding, rejects)
             conductor = Conductor(streams, backlog, new_landing, out, termination, observe=reporting.observe)
             reporting.wait_until_begun()

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.buffer.batching import Batch
     from destination_datalake.buffer.staging import Staging
+    from destination_datalake.files.suppression import People
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.rejects.ledger import RejectFile, RejectLedger
     from destination_datalake.spark.backend import JobsProgress, SparkFailed
@@ -116,7 +117,10 @@ class StreamTables:
 
 
 class Encoding:
-    """Stages batches and encodes them on Spark. The names of all data files and rejects begin with `file_prefix`."""
+    """Stages batches and encodes them on Spark. The names of all data files and rejects begin with `file_prefix`.
+
+    People whose rows were erased are `left_out` of these tables.
+    """
 
     def __init__(
         self,
@@ -124,12 +128,14 @@ class Encoding:
         staging: Staging,
         access: AwsAccess,
         file_prefix: str,
+        left_out: People | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.executors = executors
         self._staging = staging
         self._access = access
         self._file_prefix = file_prefix
+        self._left_out = left_out or {}
         self._started = int(clock() * 1000)
         self._slots: int | None = None
 
@@ -143,7 +149,10 @@ class Encoding:
         plan = replace(plan, held_in=self._staging.shared_folder())
         arrived = self._started + batch.number
         archived = None if archive is None else archive.location(batch.stream)
-        return StagedBatch(batch.stream, name, segments, plan, location, batch.expected_yield, arrived, archived)
+        people = self._left_out.get(str(table.name), ())
+        return StagedBatch(
+            batch.stream, name, segments, plan, location, batch.expected_yield, arrived, archived, people
+        )
 
     def encode(self, staged: Sequence[StagedBatch], tasks: int) -> Mapping[StreamId, list[UnitResult]]:
         """Encode batches of different streams in one Spark job of about so many tasks; return what each has become."""

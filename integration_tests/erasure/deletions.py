@@ -3,7 +3,9 @@
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,8 +45,9 @@ class Deletions:
         column: str = "user_id",
         target: tuple[str, ...] = ("--all",),
         killed_at: KillPoint | None = None,
+        killed_after: float | None = None,
     ) -> Deleted:
-        """Run it to its end, or to the point at which it is killed."""
+        """Run it to its end, or to the point or for the seconds at which it is killed."""
         workdir = Path(tempfile.mkdtemp(dir=self.folder))
         path, file, report, tmp = (workdir / name for name in ("config.json", "ids.txt", "report.json", "tmp"))
         tmp.mkdir()
@@ -54,8 +57,14 @@ class Deletions:
         command = ["delete-rows", "--config", str(path), *target, "--column", column, "--ids-file", str(file)]
         command += ["--report", str(report), *arguments]
         environment = {**os.environ, "TMPDIR": str(tmp)}
-        with (workdir / "stderr").open("wb") as stderr, launch(command, environment, stderr) as process:
+        with ExitStack() as stack:
+            stderr = stack.enter_context((workdir / "stderr").open("wb"))
+            process = stack.enter_context(launch(command, environment, stderr))
             process.stdin.close()
+            if killed_after is not None:
+                killer = threading.Timer(killed_after, process.kill)
+                stack.callback(killer.cancel)
+                killer.start()
             lines = process.stdout.read().decode().splitlines()
             code = process.wait(180)
         said = json.loads(report.read_bytes()) if report.exists() else {}

@@ -1,6 +1,9 @@
 """`delete-rows`: afterwards no object of the bucket has the rows, and all other rows are as they were."""
 
 import json
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from integration_tests.archive.replays import difference
-from integration_tests.erasure.deletions import Deletions
+from integration_tests.archive.replays import difference, maintain
+from integration_tests.erasure.deletions import Deleted, Deletions
 from integration_tests.erasure.oracle import objects_with
 from integration_tests.harness.account import Account
 from integration_tests.harness.lake import Lake
@@ -20,6 +23,7 @@ from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 from integration_tests.permissions.scenarios import iam_policy
+from unit_tests.examples import long_examples
 
 pytestmark = pytest.mark.share(3)
 
@@ -195,6 +199,66 @@ def test_a_sync_that_runs_meanwhile_ends_well(warehouse: Warehouse, deletions: D
     assert objects_with(lake.s3, lake.bucket, ids) == {}
     expected = [6, 7] if mode == "overwrite" else [0, 1, 3, 6, 7]
     assert sorted(row["user_id"] - FIRST for row in lake.rows(lake.database, "orders")) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_erasures_compactions_and_a_sync_at_the_same_time_do_each_other_no_harm(
+    warehouse: Warehouse, deletions: Deletions, launch: WarmLaunch, tmp_path: Path, seed: int
+) -> None:
+    """Two requests have people in common. Whichever of them was in another's way ends its work when it is repeated."""
+    lake, config, chance = warehouse.lake, warehouse.config(), random.Random(seed)
+    for sync in range(6):
+        warehouse.sync([ORDERS], orders(*range(10 * sync, 10 * sync + 15)))
+    before, added = whole(lake), range(1000, 1005)
+    requests = [people(*chance.sample(range(65), 12)) for _ in range(2)]
+
+    def erase(ids: list[int]) -> Deleted:
+        time.sleep(3 * chance.random())
+        return deletions.run(config, ids)
+
+    def compact() -> None:
+        for _ in range(3):
+            time.sleep(chance.random())
+            maintain(launch, tmp_path, config)
+
+    with ThreadPoolExecutor() as pool:
+        erasures = [pool.submit(erase, ids) for ids in requests]
+        compaction, sync_ = pool.submit(compact), pool.submit(warehouse.sync, [ORDERS], orders(*added))
+        codes = [each.result().exit_code for each in erasures]
+        compaction.result()
+        sync_.result()
+    again = [deletions.run(config, ids) for ids in requests]
+
+    assert {*codes} <= {0, 1}
+    assert [(each.exit_code, each.stderr) for each in again] == [(0, "")] * 2
+    assert objects_with(lake.s3, lake.bucket, [*requests[0], *requests[1]]) == {}
+    after = whole(lake)
+    is_added = pc.is_in(after["user_id"], value_set=pa.array(people(*added), after["user_id"].type))
+    assert difference(others(before, [*requests[0], *requests[1]]), after.filter(pc.invert(is_added))) == []
+    assert after.num_rows == others(before, [*requests[0], *requests[1]]).num_rows + len(added)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(long_examples(100, 6)))
+def test_a_process_that_is_killed_at_any_time_is_gone_on_with(
+    warehouse: Warehouse, deletions: Deletions, seed: int
+) -> None:
+    """Twice, after as long as chance will have it; then it is left alone."""
+    lake, chance = warehouse.lake, random.Random(seed)
+    dedup = configured_stream("orders", SCHEMA, mode="append_dedup", primary_key=["user_id"])
+    for sync in range(3):
+        warehouse.sync([dedup], orders(*range(4 * sync, 4 * sync + 8)), raw_archive={"enabled": True})
+    config = warehouse.config(raw_archive={"enabled": True})
+    before, ids = whole(lake), people(*chance.sample(range(16), 4))
+
+    codes = [deletions.run(config, ids, killed_after=chance.uniform(0.1, 6)).exit_code for _ in range(2)]
+    done = deletions.run(config, ids)
+
+    assert {*codes} <= {0, -9}, codes
+    assert (done.exit_code, done.report["found_afterwards"]) == (0, 0), done
+    assert objects_with(lake.s3, lake.bucket, ids) == {}
+    assert difference(others(before, ids), whole(lake)) == []
 
 
 @pytest.mark.slow

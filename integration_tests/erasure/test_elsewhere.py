@@ -176,7 +176,7 @@ def test_a_replay_leaves_out_what_came_to_the_archive_after_the_erasure(
     (tmp_path / "ids").write_text(f"{PERSON}\n5\n")
     file, parsed = IdsFile(tmp_path / "ids"), Config.parse(config)
     ledger = Ledger.open("user_id", ("all",), file, parsed, aws_access(parsed))
-    ledger.begin({f"{lake.database}.orders": ("user_id", pa.int64())}, file)
+    ledger.begin({f"{lake.database}.orders": ("user_id", pa.int64())}, file, suppress=False)
     warehouse.sync([orders], [*ODD, *OTHERS, complete()], **ARCHIVE)
     before = whole(lake)
 

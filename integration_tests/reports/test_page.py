@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from destination_datalake.reports.health import health
 from destination_datalake.reports.page import page
 from destination_datalake.reports.reading import Run
-from unit_tests.reports.history import HOSTILE, STREAMS, history
+from unit_tests.reports.history import HOSTILE, STREAMS, erasures, history
 from unit_tests.reports.lines import BEGAN
 
 CHROME = os.environ.get("CHROME") or shutil.which("chromium-headless-shell") or shutil.which("chromium")
@@ -32,6 +32,7 @@ LAKES = {
     "one sync": history(1),
     "years": history(1500),
 }
+ERASURES = erasures("shop.orders", "shop.customers", HOSTILE, "x" * 300)
 SMALL = """() => [...document.querySelectorAll('body *')].filter(each =>
     [...each.childNodes].some(child => child.nodeType === 3 && child.textContent.trim())
     && parseFloat(getComputedStyle(each).fontSize) < 11).map(each => each.outerHTML.slice(0, 200))"""
@@ -55,7 +56,9 @@ def scheme(request: pytest.FixtureRequest) -> str:
 
 def written(runs: list[Run], folder: Path) -> str:
     path = folder / "page.html"
-    path.write_text(page(runs, health(runs, NOW), "s3://my-lake/airbyte/", 30, NOW), encoding="utf-8")
+    path.write_text(
+        page(runs, health(runs, NOW), "s3://my-lake/airbyte/", 30, NOW, ERASURES if runs else ()), encoding="utf-8"
+    )
     return path.as_uri()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import sys
@@ -33,6 +34,7 @@ from destination_datalake.files.segments import (
     Window,
     contents,
 )
+from destination_datalake.files.suppression import RECORD_SUPPRESSED
 from destination_datalake.protocol.messages import MessageReader, Records
 from destination_datalake.schema.types import Field, Int32
 from unit_tests.cloud import BUCKET, Cloud
@@ -49,9 +51,9 @@ FOLDER = f"s3://{BUCKET}/_raw/shop.orders"
 LOCATION = ArchiveLocation(FOLDER, "2026-11-25", ArchivedSync("0a", 7, "orders", "ab" * 32, "append"))
 
 
-def encoded(cloud: Cloud, staged: Sequence[StagedSegment]) -> UnitResult:
+def encoded(cloud: Cloud, staged: Sequence[StagedSegment], left_out: tuple[LeftOut, ...] = ()) -> UnitResult:
     """Encode a unit that is archived."""
-    unit = EncodeUnit(ORDERS, "0a-000001-0000", tuple(staged), PLAN, REJECTS, archive=LOCATION)
+    unit = EncodeUnit(ORDERS, "0a-000001-0000", tuple(staged), PLAN, REJECTS, archive=LOCATION, left_out=left_out)
     [result] = encode([EncodeTask((unit,), cloud.access)])
     return result
 
@@ -228,7 +230,23 @@ def test_rows_are_made_of_lines_within_a_window_of_extraction(
     assert [row["id"] for row in table(cloud, both)] == [each for each in ids if each < 2]
 
 
-@pytest.mark.parametrize("people", [(0,), (1, 2, 7), (3,), tuple(range(9))], ids=str)
+PEOPLE = pytest.mark.parametrize("people", [(0,), (1, 2, 7), (3,), tuple(range(9))], ids=str)
+
+
+def left_out(cloud: Cloud, people: Sequence[int]) -> tuple[LeftOut, ...]:
+    """Rules with the salted hashes of these ids, for the column that has them and for others."""
+    salt = new_salt()
+    hashes = b"".join(digests_of(pa.array(people, pa.int64()), salt))
+    key = f"_deletions/{salt.hex()}/hashes/int64.bin"
+    cloud.access.client("s3").put_object(Bucket=BUCKET, Key=key, Body=hashes)
+    return tuple(LeftOut(column, f"s3://{BUCKET}/{key}", salt) for column in ("ID", "other", "id.more"))
+
+
+def id_of(line: bytes) -> object:
+    return json.loads(line)["record"]["data"].get("id")
+
+
+@PEOPLE
 @pytest.mark.parametrize(("lines", "staged"), WAYS)
 def test_people_who_were_erased_are_left_out_of_what_is_replayed(
     cloud: Cloud,
@@ -240,24 +258,88 @@ def test_people_who_were_erased_are_left_out_of_what_is_replayed(
     """By the salted hashes of their ids; also refused records of theirs are no rejects again."""
     first = encoded(cloud, [replace(each, records=9) for each in staged(segments)])
     file, _ = archived(cloud, first)
-    salt = new_salt()
-    hashes = b"".join(digests_of(pa.array(people, pa.int64()), salt))
-    uri = f"s3://{BUCKET}/_deletions/{salt.hex()}/hashes/int64.bin"
-    cloud.access.client("s3").put_object(Bucket=BUCKET, Key=uri.removeprefix(f"s3://{BUCKET}/"), Body=hashes)
-    rules = (LeftOut("ID", uri, salt), LeftOut("other", uri, salt), LeftOut("id.more", uri, salt))
-    segment = segment_of(cloud, file)
-    location = segment.location
-    assert isinstance(location, ArchivedLines)
-    unit = EncodeUnit(ORDERS, "replay", (replace(segment, location=replace(location, left_out=rules)),), PLAN, REJECTS)
+    unit = EncodeUnit(ORDERS, "replay", (segment_of(cloud, file),), PLAN, REJECTS, left_out=left_out(cloud, people))
 
     [again] = encode([EncodeTask((unit,), cloud.access)])
 
     assert isinstance(again, Encoded), again
     assert isinstance(first, Encoded)
     assert table(cloud, again) == [row for row in table(cloud, first) if row["id"] not in people]
-    of_people = sum(json.loads(line)["record"]["data"].get("id") in people for line in lines)
+    of_people = sum(id_of(line) in people for line in lines)
     assert again.left_out == of_people
     assert again.counts.records + of_people == len(lines)
+
+
+@pytest.mark.usefixtures("_members")
+@PEOPLE
+@pytest.mark.parametrize(("lines", "staged"), WAYS)
+def test_of_suppressed_people_a_sync_keeps_a_count_and_nothing_else(
+    cloud: Cloud,
+    segments: Segments,
+    lines: Sequence[bytes],
+    staged: Callable[[Segments], list[StagedSegment]],
+    people: Sequence[int],
+) -> None:
+    """No row, no reject and no archived line. What is left has the numbers of its lines, also in a replay."""
+    content = [replace(each, records=9) for each in staged(segments)]
+    everyone = encoded(cloud, content)
+    assert isinstance(everyone, Encoded)
+
+    result = encoded(cloud, content, left_out(cloud, people))
+
+    assert isinstance(result, Encoded), result
+    others = [row for row in table(cloud, everyone) if row["id"] not in people]
+    assert [in_place(row) for row in table(cloud, result)] == [in_place(row) for row in others]
+    assert (result.counts.records, result.left_out) == (len(lines), 0)
+    of_people = [line for line in lines if id_of(line) in people]
+    assert result.counts.reasons.get((None, RECORD_SUPPRESSED), 0) == len(of_people)
+    assert result.counts.refused == len(of_people) + [*lines].count(REFUSED) * (7 not in people)
+    assert kept_rejects(cloud, result) == [line for line in kept_rejects(cloud, everyone) if line not in of_people]
+    file, kept = archived(cloud, result)
+    assert kept == [b"\n" if line in of_people else line for line in lines]
+    assert table(cloud, replayed(cloud, file)) == table(cloud, result)
+
+
+def in_place(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with the number of its line, as the ids of two encodings differ."""
+    return {**row, "_airbyte_raw_id": row["_airbyte_raw_id"][-8:]}
+
+
+def kept_rejects(cloud: Cloud, result: Encoded) -> list[bytes]:
+    """The lines that the rejects of a unit have, in some order."""
+    lines: list[bytes] = []
+    for each in result.rejects:
+        each.pending_upload.publish(cloud.access.client("s3"))
+        content = gzip.decompress(cloud.objects()[each.uri.removeprefix(f"s3://{BUCKET}/")])
+        originals = (json.loads(line)["rawData"] for line in content.splitlines())
+        lines += [base64.b64decode(raw) + b"\n" for raw in originals if raw]
+    return sorted(lines)
+
+
+def test_a_malformed_line_behind_one_that_was_taken_out_has_its_number(cloud: Cloud, segments: Segments) -> None:
+    lines = [record(1), record(2), record(3)]
+    staged = framed(segments, *lines)
+    path = staged.location.path  # type: ignore[union-attr]
+    content = Path(path).read_bytes()
+    Path(path).write_bytes(
+        content[: content.rindex(b'"id": 3')] + content[content.rindex(b'"id": 3') :].replace(b"3", b"}", 1)
+    )
+
+    result = encoded(cloud, [of(lines, staged)], left_out(cloud, [1]))
+
+    assert isinstance(result, MalformedRecord), result
+    assert result.record == 2
+
+
+def test_a_unit_whose_hashes_cannot_be_read_is_not_encoded(cloud: Cloud, segments: Segments) -> None:
+    lines = [record(1), record(2)]
+    [rule, *_] = left_out(cloud, [1])
+
+    result = encoded(cloud, [of(lines, segments.of(*lines))], (replace(rule, uri=f"{rule.uri}.gone"),))
+
+    assert isinstance(result, NotEncoded), result
+    assert "int64.bin.gone is gone, which tells whose records are left out" in result.failure.message
+    assert result.failure.type == "config_error"
 
 
 def test_members_whose_lines_have_other_frames_are_read_too(cloud: Cloud) -> None:

@@ -6,7 +6,8 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from destination_datalake.reports.reading import Run
+from destination_datalake.files.suppression import ErasedColumn, RequestRecord
+from destination_datalake.reports.reading import Erasure, Run
 from destination_datalake.reports.report import Named, Rejected, Stage
 from unit_tests.reports.lines import BEGAN, a_line, a_stream
 
@@ -19,6 +20,33 @@ def history(syncs: int, hours: float = 6, streams: tuple[str, ...] = STREAMS, se
     """So many syncs, the newest first."""
     random = Random(seed)
     return [_run(number, BEGAN - timedelta(hours=hours * number), streams, random) for number in range(syncs)]
+
+
+def an_erasure(number: int, tables: tuple[str, ...] = ("shop.orders",), **members: Any) -> Erasure:
+    """A request of `delete-rows`, done unless members say something else."""
+    began = (BEGAN - timedelta(days=number)).isoformat(timespec="seconds")
+    request = RequestRecord(
+        id=f"20261101T000000Z-{number:08x}",
+        column="user_id",
+        target=("all",),
+        ids=3,
+        salt="",
+        check="",
+        started=began,
+        finished=began,
+        tables={table: ErasedColumn("user_id", "int64") for table in tables},
+        suppress=number % 2 == 1,
+    )
+    return Erasure(request, **{"rows": 120, "found": 0, "has_report": True, "complete": True, **members})
+
+
+def erasures(*tables: str) -> list[Erasure]:
+    """Requests in each state, the newest first."""
+    return [
+        an_erasure(1, tables, rows=0, found=None, has_report=False, complete=False),
+        an_erasure(2, tables, found=4, complete=False),
+        an_erasure(3, tables),
+    ]
 
 
 def _run(number: int, began: Any, streams: tuple[str, ...], random: Random) -> Run:

@@ -7,13 +7,15 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from destination_datalake.cli import _PLAIN
 from destination_datalake.config.options import Config, aws_access
-from destination_datalake.reports.command import run_health, run_history
+from destination_datalake.reports.command import run_health, run_history, run_report
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.config.examples import options
+from unit_tests.reports.history import an_erasure
 from unit_tests.reports.lines import a_line, a_stream
 from unit_tests.reports.test_reading import report, write
 
@@ -77,6 +79,26 @@ def test_a_lake_without_reports_is_said_to_have_none(
     assert command(["--config", config]) == 0
 
     assert b"There are no reports" in capfdbinary.readouterr().err
+
+
+def test_the_page_has_what_the_ledger_of_erasures_says(cloud: Cloud, config: str, tmp_path: Path) -> None:
+    """Or a word that it cannot be read, as it may be for other eyes."""
+    page, s3 = tmp_path / "page.html", cloud.access.client("s3")
+    requests = [an_erasure(number).request for number in range(3)]
+    for number, request in enumerate(requests):
+        folder = f"lake/_deletions/{request.id}"
+        s3.put_object(Bucket=BUCKET, Key=f"{folder}/request.json", Body=msgspec.json.encode(request))
+        said = {"complete": True, "found_afterwards": 0, "places": [{"rows_removed": 7}, {"rows_removed": number}]}
+        s3.put_object(Bucket=BUCKET, Key=f"{folder}/report.json", Body=json.dumps(said).encode())
+
+    assert run_report(["--config", config, "--html", str(page)]) == 0
+
+    rows = page.read_text().split("<tr>")[-3:]
+    assert [request.id in row for request, row in zip(reversed(requests), rows, strict=True)] == [True] * 3
+    assert ['<td class="n">9</td><td class="n">0</td>' in row for row in rows] == [True, False, False]
+    s3.put_object(Bucket=BUCKET, Key=f"lake/_deletions/{requests[0].id}/request.json", Body=b"{")
+    assert run_report(["--config", config, "--html", str(page)]) == 0
+    assert "Erasures" not in page.read_text()
 
 
 def test_a_bucket_that_cannot_be_read_is_an_error(

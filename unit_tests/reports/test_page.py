@@ -13,7 +13,7 @@ from destination_datalake.reports.health import health
 from destination_datalake.reports.page import PALETTE, Bar, chart, count, nice, page, percent, size
 from destination_datalake.reports.reading import Run
 from destination_datalake.reports.report import Named, Rejected
-from unit_tests.reports.history import HOSTILE, history
+from unit_tests.reports.history import HOSTILE, an_erasure, erasures, history
 from unit_tests.reports.lines import BEGAN, a_line, a_stream
 
 NOW = BEGAN + timedelta(hours=1)
@@ -41,6 +41,20 @@ def a_page(runs: list[Run], place: str = "s3://lake/airbyte/") -> str:
 
 def test_the_page_of_an_empty_lake_says_what_to_do() -> None:
     assert "No reports yet" in a_page([])
+
+
+def test_erasures_are_listed_also_where_no_sync_has_a_report() -> None:
+    listed = [*erasures("shop.orders", HOSTILE), an_erasure(4, found=1, rows=1234, complete=False)]
+
+    text = page([], [], "s3://lake/", 30, NOW, listed)
+
+    rows = [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in text.split("<tr>")[-4:]]
+    assert "<script" not in text
+    assert rows[0].endswith("– – not ended suppressed")
+    assert rows[1].endswith("120 4 history kept")
+    assert rows[2].endswith("120 0 erased suppressed")
+    assert "20261101T000000Z-00000004 shop.orders 1.23k 1 history kept" in rows[3]
+    assert "Erasures" not in a_page(history(1))
 
 
 def test_figures_are_those_of_the_reports() -> None:
