@@ -193,7 +193,7 @@ class Erasure:
     request: Request
     ledger: Ledger
     is_stopped: Callable[[], bool]
-    suppress: bool
+    suppress: bool = False
     started: str = field(default_factory=now)
     _lines: list[PlaceLine] = field(default_factory=list)
 
