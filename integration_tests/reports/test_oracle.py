@@ -75,7 +75,7 @@ class Fate:
 def test_whatever_has_happened_a_report_is_what_an_independent_count_finds(
     lake: Lake, launch: WarmLaunch, tmp_path: Path, seed: int
 ) -> None:
-    """Some 150 syncs of all modes: dirty values, a limit of rejects, deletions, refreshes, and all kinds of ends."""
+    """Some 170 syncs of all modes: dirty values, a limit of rejects, deletions, refreshes, and all kinds of ends."""
     draw = random.Random(seed)
     kind = draw.choice((*TABLE_KINDS, *PARTITIONED_KINDS))
     options: dict[str, object] = {**kind.options, "batch_size_mb": 1, "flush_interval_seconds": 1}
@@ -113,7 +113,7 @@ def test_whatever_has_happened_a_report_is_what_an_independent_count_finds(
             for each in of_streams:
                 check_stream(each, oracle, lines, told)
                 if each["stream_name"] == "orders" and len(runs) == 1:
-                    after, refreshes = oracle.table("orders"), sync.stream["minimum_generation_id"] > 0
+                    after, refreshes = oracle.table("orders"), sync.stream["minimum_generation_id"] != 0
                     check_table(each, lake, before, after, told, adopts=leaves_rows, refreshes=refreshes)
         leaves_rows = [*ends.values()][-1:] != ["finished"] or len(runs) > 1
 
