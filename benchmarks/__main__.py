@@ -26,6 +26,7 @@ from benchmarks.dedup.workload import ORDERS, Upserts
 from benchmarks.erasure import ERASURES
 from benchmarks.maintenance.systems import SMALL_FILES
 from benchmarks.measure import Cost
+from benchmarks.reading import READINGS
 from benchmarks.report import Result, figures_table, targets, targets_table
 from benchmarks.simulation.__main__ import print_simulation
 from benchmarks.simulation.costs import NotMeasured
@@ -36,6 +37,7 @@ from benchmarks.systems import (
     OURS,
     PARTITIONED,
     REPLAY,
+    UNREPORTED,
     WITHOUT_ARCHIVE,
     Ancestor,
     BenchmarkError,
@@ -156,6 +158,9 @@ def _cases(sizes: Sequence[int], *, spark_merge: bool) -> Iterator[Case]:
         yield Case(commits, Workload(FLAT, 1000 if largest > QUICK_SIZE else 200))
     for contender in SMALL_FILES:
         yield Case(contender, Workload(FLAT, 1000 if largest > QUICK_SIZE else 200))
+    for reading in READINGS:
+        yield Case(reading, Workload(FLAT, 10_000 if largest > QUICK_SIZE else 1000))
+    yield Case(UNREPORTED, Workload(FLAT, smallest))
     yield Case(STEADY, Workload(FLAT, 120 if largest > QUICK_SIZE else 30, streams=6))
     for system, shape in FILLING[1:]:
         yield Case(system, Workload(shape, largest))

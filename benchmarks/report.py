@@ -16,7 +16,8 @@ from benchmarks.dedup.systems import APPEND, COPY_ON_WRITE, DUCKDB, MERGE_ON_REA
 from benchmarks.dedup.workload import Upserts
 from benchmarks.maintenance.systems import COMPACTION, PYARROW
 from benchmarks.measure import Cost
-from benchmarks.systems import ARCHIVED, FILLING, PARTITIONED, REPLAY
+from benchmarks.reading import READINGS, WITHIN
+from benchmarks.systems import ARCHIVED, FILLING, PARTITIONED, REPLAY, UNREPORTED
 from benchmarks.workload import FLAWED, QUOTED, WIDE_SHARE, Workload
 
 GIB = 1 << 30
@@ -171,6 +172,9 @@ def targets(results: Iterable[Result]) -> Iterator[Target]:
         yield _target(
             f"5,000,000 {shape.name}, {system.name}: share of bytes in files near the target", value, ">=", 0.9
         )
+    value = ratio(only(ours, "flat", one), only(UNREPORTED.name, "flat", one), lambda result: result.cpu_seconds)
+    yield _target("1,000,000 flat records: times the CPU seconds without a report", value, "<=", 1.01)
+    yield from _reading(found)
     yield from _growing(found)
     yield from _merging_batches(found)
     yield from _upserting(found)
@@ -186,6 +190,15 @@ def targets(results: Iterable[Result]) -> Iterator[Target]:
     yield _target("check: seconds", seconds(only("check", "flat", 1)), "<", 4)
     yield _target("1,000 records, no JVM archive: seconds", seconds(only("ours, no archive", "flat", 1000)), "<", 12)
     yield _target("1,000 records, JVM archive: seconds", seconds(only(ours, "flat", 1000)), "<", 7)
+
+
+def _reading(found: Mapping[tuple[str, str, int], Result]) -> Iterator[Target]:
+    names = {each.name for each in READINGS}
+    for (system, _, number), result in found.items():
+        if system in names:
+            what = f"{number:,} reports read again, {system.removeprefix('ours, ')}"
+            yield _target(f"{what}: seconds", result.seconds, "<", WITHIN["seconds"])
+            yield _target(f"{what}: MiB", result.peak_bytes / (1 << 20), "<", WITHIN["MiB"])
 
 
 def _growing(found: Mapping[tuple[str, str, int], Result]) -> Iterator[Target]:

@@ -168,6 +168,7 @@ OURS = Connector("ours")
 HIVE = Connector("ours, Hive Parquet", {"table_type": "HIVE"})
 ARCHIVED = Connector("ours, archived", {"raw_archive": {"enabled": True}})
 REPLAY = Replay(ARCHIVED)
+UNREPORTED = Connector("ours, no report", {"sync_reports": False})
 
 
 @dataclass(frozen=True)

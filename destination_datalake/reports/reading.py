@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _TOGETHER = "_day.jsonl.gz"
-_FEW = 20
+_FEW = 4
 """Objects of a day that are not worth putting together."""
 
 _THREADS = 16

@@ -54,6 +54,10 @@ class Oracle:
         versions = [each for each in self._versions(prefix) if ours.search(each["Key"])]
         if (committed := self._in_manifests(prefix)) is not None:
             versions = [each for each in versions if f"s3://{self._lake.bucket}/{each['Key']}" in committed]
+        # A file has several versions if a request was repeated whose answer was lost, and it keeps its name when it is
+        # rewritten in another folder: the first is what the batch has written.
+        versions.sort(key=lambda each: (each["LastModified"], each["IsLatest"]), reverse=True)
+        versions = [*{each["Key"].rpartition("/")[2]: each for each in versions}.values()]
         sizes = [each["Size"] for each in versions]
         found = {
             "files": len(sizes),
