@@ -12,8 +12,9 @@ from itertools import pairwise
 from statistics import median
 from typing import Literal
 
+from destination_datalake.files.suppression import RECORD_SUPPRESSED
 from destination_datalake.reports.reading import Run, by_table
-from destination_datalake.reports.report import ReportLine
+from destination_datalake.reports.report import Rejected, ReportLine
 
 Kind = Literal["failing", "stalled", "rows", "rejects", "small files", "snapshots", "pending rows", "slow"]
 
@@ -136,7 +137,9 @@ def _unusual(finished: _History) -> Iterator[Finding]:
         yield Finding("rows", f"{last.row_count:,} rows; usually there are {rows:,.0f}", advice)
     ratio, usual = _rejects(last), median(map(_rejects, before))
     if ratio > max(_FEW_REJECTS, _UNUSUAL_REJECTS * usual):
-        worst = max(last.rejects, key=lambda each: each.count, default=None)
+        worst = max(
+            (each for each in last.rejects if not _is_suppressed(each)), key=lambda each: each.count, default=None
+        )
         where = f", most in {worst.column_name or 'whole records'}: {worst.reason}" if worst is not None else ""
         advice = "Query the table airbyte_rejects, and correct the source or its schema."
         yield Finding("rejects", f"{ratio:.1%} of records have rejects; usually {usual:.1%}{where}", advice)
@@ -150,7 +153,13 @@ def _unusual(finished: _History) -> Iterator[Finding]:
 
 
 def _rejects(line: ReportLine) -> float:
-    return (line.rows_rejected + line.values_rejected) / max(1, line.rows_received)
+    """Return how many rejects there are of one record. Records that `delete-rows --suppress` names are no fault."""
+    suppressed = sum(each.count for each in line.rejects if _is_suppressed(each))
+    return (line.rows_rejected + line.values_rejected - suppressed) / max(1, line.rows_received)
+
+
+def _is_suppressed(rejected: Rejected) -> bool:
+    return rejected.reason == RECORD_SUPPRESSED
 
 
 def _state(line: ReportLine | None) -> Iterator[Finding]:

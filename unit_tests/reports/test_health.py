@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from destination_datalake.files.suppression import RECORD_SUPPRESSED
 from destination_datalake.reports.health import duration, health
 from destination_datalake.reports.reading import Run
 from destination_datalake.reports.report import Rejected
@@ -48,6 +49,7 @@ def kinds(*runs: Run, hours: float = 1) -> list[str]:
         (a_run(0, values_rejected=10), []),
         (a_run(0, values_rejected=11), ["rejects"]),
         (a_run(0, rows_rejected=500, rejects=(Rejected(None, "R", 500),)), ["rejects"]),
+        (a_run(0, rows_rejected=500, rejects=(Rejected(None, RECORD_SUPPRESSED, 500),)), []),
         (a_run(0, {"seconds": 120.0}), []),
         (a_run(0, {"seconds": 121.0}), ["slow"]),
         (a_run(0, table_files=101, table_bytes=101 * 16 * 2**20), []),

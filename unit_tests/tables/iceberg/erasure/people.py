@@ -82,7 +82,7 @@ class People:
         )
         asked = replace(asked, **changes)
         places = [IcebergPlace(self.lake.name, asked, ledger), *elsewhere.places(asked, [self.lake.name])]
-        return Erasure(places, asked, ledger, lambda: False, suppress=False)
+        return Erasure(places, asked, ledger, lambda: False)
 
     def erase(self, *ids: Id, column: str = "id", **changes: Any) -> Report:
         report = self.erasure(*ids, column=column, **changes).run([self.lake.name])
