@@ -54,6 +54,11 @@ class GlueCatalogOptions(Options, title="Glue Data Catalog"):
         """What it does not take."""
         return NO_LIMITS
 
+    @property
+    def vended_credentials(self) -> bool:
+        """Whether tables are read and written with what it lends: it lends nothing."""
+        return False
+
 
 class RestCatalogOptions(Options, title="Iceberg REST Catalog"):
     """In a catalog that speaks Iceberg's REST protocol, as Polaris, Lakekeeper, Nessie, Gravitino and Unity do."""
@@ -220,6 +225,11 @@ class S3TablesCatalogOptions(Options, title="Amazon S3 Tables"):
         """What it does not take."""
         return _S3_TABLES
 
+    @property
+    def vended_credentials(self) -> bool:
+        """Whether tables are read and written with what it lends: it lends nothing."""
+        return False
+
 
 Catalog = GlueCatalogOptions | RestCatalogOptions | GlueRestCatalogOptions | S3TablesCatalogOptions
 
@@ -244,7 +254,7 @@ def contradictory_catalog(
         for name, is_set in of_services.items():
             if is_set:
                 yield f"{name} is not for tables in a table bucket, which Amazon S3 Tables keeps. Leave it out."
-    if not isinstance(catalog, S3TablesCatalogOptions) and catalog.vended_credentials and not spark_is_local:
+    if catalog.vended_credentials and not spark_is_local:
         # What executors elsewhere are sent in S3 lies outside the tables that the catalog lends credentials for.
         yield (
             "catalog.vended_credentials are for executors on this machine, and spark has others. Set "

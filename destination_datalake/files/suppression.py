@@ -116,8 +116,9 @@ def read_suppressed(folder: str, access: AwsAccess) -> People:
         return left_out(folder, (each for each in requests(folder, access.client("s3")) if each.suppress))
     except ValueError as error:
         raise ConfigError(
-            f"Cannot {doing} {resource}: a {REQUEST} there is not as `delete-rows` has written it. Nothing was written "
-            "to any table. Restore it from a copy, or delete its folder, which ends what that request suppresses."
+            f"Cannot {doing} {resource}: a {REQUEST} there is not as `delete-rows` has written it. No record of "
+            "this sync was written. Restore it from a copy, or delete its folder, which ends what that request "
+            "suppresses."
         ) from error
     except Exception as error:
         if (failure := explain(error, doing=doing, resource=resource)) is None:

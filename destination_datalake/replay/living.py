@@ -114,7 +114,7 @@ class Life:
         name = f"{world.run}-{number:04d}"
         self._landing = Landing(
             StreamTables({stream.id: lambda: world.open_table(stream)}, world.access),
-            Encoding(world.engine, ArchiveStaging(world.staging), world.access, name, world.left_out),
+            Encoding(world.engine, ArchiveStaging(world.staging), world.access, name, lambda: world.left_out),
             world.rejects,
             self._outcomes.append,
             lambda _batch: True,

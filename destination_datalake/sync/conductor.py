@@ -11,6 +11,7 @@ Intake runs on the main thread, Landing on job threads, Releasing on a thread of
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
@@ -70,9 +71,12 @@ if TYPE_CHECKING:
 
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.options import Config
+    from destination_datalake.files.suppression import People
     from destination_datalake.protocol.stdout import Stdout
     from destination_datalake.spark.engine import Engine
     from destination_datalake.termination import Termination
+
+_logger = logging.getLogger(__name__)
 
 TERMINATION_SECONDS = 45
 """How long a sync continues after SIGTERM: the platform kills it after 60 s."""
@@ -138,7 +142,6 @@ def _run_sync(
     archive = None
     if config.raw_archive.enabled:
         archive = ArchiveLedger(config.uri(ARCHIVE_FOLDER), sync_name, configured(streams, catalog), access)
-    people = read_suppressed(config.uri(DELETIONS_FOLDER), access)
     limit = RejectLimit(config.rejects.max_ratio, config.rejects.max_count)
     rejects = RejectLedger(root, sync_name, day, limit, rejects_table, access)
     batch_bytes, buffer_bytes = config.batch_size_mb * MiB, config.buffer_size_mb * MiB
@@ -154,7 +157,7 @@ def _run_sync(
             policy = batch_policy(config, buffer_bytes if staging.uses_files else staged_bytes(buffer_bytes))
             backlog = Backlog(buffer, policy, float(config.flush_interval_seconds))
             stream_tables = StreamTables(factories, access, permissions.location_arn, archive)
-            encoding = Encoding(engine, staging, access, sync_name, people)
+            encoding = Encoding(engine, staging, access, sync_name, partial(_suppressed, config, access))
             new_landing = partial(Landing, stream_tables, encoding, rejects)
             conductor = Conductor(streams, backlog, new_landing, out, termination, observe=reporting.observe)
             reporting.wait_until_begun()
@@ -168,6 +171,17 @@ def _run_sync(
         published = [tables[stream] for stream in conductor.published]
         maintain_after_sync(config, published, table_catalog, access, engine, lambda: termination.requested)
     return exit_code
+
+
+def _suppressed(config: Config, access: AwsAccess) -> People:
+    """Return whose records are rejected. Raises ConnectorError, but where who syncs needs no rights to the bucket."""
+    try:
+        return read_suppressed(config.uri(DELETIONS_FOLDER), access)
+    except ConnectorError as error:
+        if error.failure.missing is None or not config.catalog.vended_credentials:
+            raise
+        _logger.warning("%s No records are rejected for it.", error.failure.message)
+        return {}
 
 
 def batch_policy(config: Config, most_bytes: int) -> BatchPolicy:

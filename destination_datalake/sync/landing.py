@@ -119,7 +119,7 @@ class StreamTables:
 class Encoding:
     """Stages batches and encodes them on Spark. The names of all data files and rejects begin with `file_prefix`.
 
-    People whose rows were erased are `left_out` of these tables.
+    `left_out` reads which people, whose rows were erased, are left out of which tables.
     """
 
     def __init__(
@@ -128,19 +128,19 @@ class Encoding:
         staging: Staging,
         access: AwsAccess,
         file_prefix: str,
-        left_out: People | None = None,
+        left_out: Callable[[], People] = dict,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.executors = executors
         self._staging = staging
         self._access = access
         self._file_prefix = file_prefix
-        self._left_out = left_out or {}
+        self.left_out = left_out
         self._started = int(clock() * 1000)
         self._slots: int | None = None
 
     def stage(
-        self, batch: Batch, table: Table, rejects: RejectLedger, archive: ArchiveLedger | None = None
+        self, batch: Batch, table: Table, rejects: RejectLedger, archive: ArchiveLedger | None, people: People
     ) -> StagedBatch:
         """Return the batch with what executors need to know of it. Waits until its segments are uploaded."""
         name = f"{self._file_prefix}-{batch.number:06d}"
@@ -149,9 +149,9 @@ class Encoding:
         plan = replace(plan, held_in=self._staging.shared_folder())
         arrived = self._started + batch.number
         archived = None if archive is None else archive.location(batch.stream)
-        people = self._left_out.get(str(table.name), ())
+        left_out = people.get(str(table.name), ())
         return StagedBatch(
-            batch.stream, name, segments, plan, location, batch.expected_yield, arrived, archived, people
+            batch.stream, name, segments, plan, location, batch.expected_yield, arrived, archived, left_out
         )
 
     def encode(self, staged: Sequence[StagedBatch], tasks: int) -> Mapping[StreamId, list[UnitResult]]:
@@ -204,7 +204,7 @@ class Landing:
         can_acknowledge: Callable[[Batch], bool],
         stages: ActiveStages,
     ) -> None:
-        """Begin to prepare the tables."""
+        """Begin to prepare the tables, and to read who is left out of them."""
         self.encoding = encoding
         self._executors = encoding.executors
         self._naming_grants = tables.naming_grants
@@ -217,6 +217,7 @@ class Landing:
         self._table_locks = {stream: threading.Lock() for stream in tables.factories}
         self._committed = {stream: _Committed() for stream in tables.factories}
         self._commits = ThreadPool(MAX_COMMITS, "commit")
+        self._left_out = self._commits.submit(encoding.left_out)
         self._tables: dict[StreamId, Future[Table]] = {
             stream: self._commits.submit(tables.prepared, stream) for stream in tables.factories
         }
@@ -281,7 +282,8 @@ class Landing:
             self._archive.end(stream, (*plan.metadata, *plan.columns), plan.folder)
 
     def _staged(self, batch: Batch) -> StagedBatch:
-        return self.encoding.stage(batch, self._tables[batch.stream].result(), self._rejects, self._archive)
+        people = self._left_out.result()  # Whose records must not become rows is known before any does.
+        return self.encoding.stage(batch, self._tables[batch.stream].result(), self._rejects, self._archive, people)
 
     def _encoded(self, staged: Sequence[StagedBatch], tasks: int | None) -> Mapping[StreamId, list[UnitResult]]:
         tasks = tasks or self._executors.parallelism()  # While Spark is starting nothing is being encoded.

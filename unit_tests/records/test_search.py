@@ -174,7 +174,7 @@ def test_a_line_is_found_if_its_column_gets_a_chosen_value(
 
     answer = found(column, Values(chosen.values.drop_null()), lines)
 
-    wanted = [value is not None and value in chosen.values.to_pylist() for value in values.to_pylist()]
+    wanted = pc.and_(pc.is_valid(values), pc.is_in(values, chosen.values)).to_pylist()
     valid = [json_is_valid(text) for text in texts]
     assert [a for a, v in zip(answer, valid, strict=True) if v] == [w for w, v in zip(wanted, valid, strict=True) if v]
 

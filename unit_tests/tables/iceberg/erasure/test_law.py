@@ -43,8 +43,9 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "int": Kind(Int32(), lambda n: 1_700_000_000 + n, str, ("identity", "bucket[3]", "truncate[2]")),
-    "long": Kind(Int64(), lambda n: 7_000_000_000_000 + n, str, ("identity", "bucket[3]", "truncate[2]")),
+    # Odd, and so no multiple of four: what others' ids are truncated to is not an id of somebody whose rows are erased.
+    "int": Kind(Int32(), lambda n: 1_700_000_001 + 2 * n, str, ("identity", "bucket[3]", "truncate[4]")),
+    "long": Kind(Int64(), lambda n: 7_000_000_000_001 + 2 * n, str, ("identity", "bucket[3]", "truncate[4]")),
     "double": Kind(Float64(), lambda n: 1e9 + n + 0.5, repr, ()),
     "decimal": Kind(DecimalColumn(20, 2), lambda n: Decimal(10**12 + n) / 4, str, ("bucket[3]",)),
     "string": Kind(String(), lambda n: f"u-{n:03}@x.org", str, ("identity", "bucket[3]", "truncate[4]")),
