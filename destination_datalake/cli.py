@@ -183,9 +183,6 @@ def _write(config: str, catalog: str, out: Stdout) -> int:
         sys.stderr.write("Starting Spark …\n")  # The live display takes over once it is imported.
     termination, spark = Termination(), _early_spark(config)
     try:
-        from destination_datalake.spark.classic.pyspark_internals import import_arrow
-
-        import_arrow()
         from destination_datalake.write import read_options, run_write
 
         return run_write(read_options(config), catalog, 0, out, spark, termination)
@@ -207,10 +204,18 @@ def _config_of_jobs(options: Sequence[str]) -> str | None:
 
 
 def _early_spark(config: str) -> Engine | None:
-    """Start Spark as configured.
+    """Start Spark as configured, and import Arrow, without pandas, while it starts.
 
     Returns None if the configuration cannot be read or is not valid, which the command reports.
     """
+    from destination_datalake.spark.classic.pyspark_internals import import_arrow
+
+    spark = _started_spark(config)
+    import_arrow()
+    return spark
+
+
+def _started_spark(config: str) -> Engine | None:
     from destination_datalake.spark.engine import start_engine, start_local_engine
 
     try:
