@@ -19,7 +19,7 @@ SOURCE_FAKER = HOME / "source-faker" / "bin" / "source-faker"
 
 def make_all() -> None:
     """Make the environments, or bring them up to the versions that the requirements files here pin."""
-    for name in ("pyairbyte", "source-faker", "dagster", "dbt"):
+    for name in ("pyairbyte", "source-faker", "airflow", "dagster", "dbt"):
         environment = HOME / name
         if not (environment / "bin" / "python").exists():
             _uv("venv", "--python", sys.executable, str(environment))

@@ -48,10 +48,16 @@ class Shop:
     def run(self, *command: str, code: int = 0) -> str:
         """Run a command in the folder; returns what it printed on stdout."""
         path = os.pathsep.join((str(self.folder / "bin"), str(Path(COMMAND).parent), os.environ["PATH"]))
+        settings = {
+            "AIRFLOW_HOME": str(self.folder / "airflow"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "DO_NOT_TRACK": "1",
+            "DBT_SEND_ANONYMOUS_USAGE_STATS": "False",
+        }
         run = subprocess.run(
             command,
             cwd=self.folder,
-            env={**os.environ, "PATH": path, "DO_NOT_TRACK": "1", "DBT_SEND_ANONYMOUS_USAGE_STATS": "False"},
+            env={**os.environ, **settings, "PATH": path},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -90,6 +96,24 @@ def test_the_script_keeps_what_is_acknowledged_and_fails_as_the_connector_does(s
 
     assert [kept] == json.loads((shop.folder / "state.json").read_text())
     assert shop.ids() == [1, 2, 3]
+
+
+def test_airflow_runs_the_sync_and_fails_if_a_table_is_unhealthy(shop: Shop) -> None:
+    (shop.folder / "airflow" / "dags").mkdir(parents=True)
+    (shop.folder / "airflow" / "dags" / "shop.py").write_text(shop.example("Airflow", "python"))
+    airflow = str(HOME / "airflow" / "bin" / "airflow")
+    shop.run(airflow, "db", "migrate")
+
+    shop.run(airflow, "dags", "test", "shop")
+
+    assert shop.ids() == [1, 2]
+    (shop.folder / "messages.jsonl").write_bytes(record("orders", {"id": 3}) + b"\n")  # Incomplete.
+
+    shop.run("bash", "sync.sh", code=1)
+    tested = shop.run(airflow, "tasks", "test", "shop", "health")
+
+    assert "AirflowFailException: unhealthy" in tested
+    assert "new_state=failed" in tested
 
 
 def test_dagster_materializes_the_asset_and_checks_it(shop: Shop) -> None:
