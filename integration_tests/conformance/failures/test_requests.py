@@ -25,6 +25,9 @@ SCHEMA = object_schema(id=INTEGER, name=STRING)
 # entry, read and updated.
 AT_MOST = {"iceberg": (3, 2, 12, 12), "hive-parquet": (5, 4, 11, 10), "hive-jsonl": (5, 4, 11, 10)}
 
+ONCE = 1
+"""Requests of a sync, however many streams it has: whose records are left out, which the ledger of erasures lists."""
+
 
 class CountingAws(AwsProxy):
     """`asked` counts the requests by what they ask for."""
@@ -77,7 +80,7 @@ def _at_most(requests: int, warehouse: Warehouse) -> Iterator[str]:
     with CountingAws(warehouse.lake.endpoint_url) as aws:
         yield aws.endpoint_url
     asked = {what: times for what, times in aws.asked.items() if not what.endswith("Database")}
-    assert sum(asked.values()) <= requests * STREAMS, asked
+    assert sum(asked.values()) <= requests * STREAMS + ONCE, asked
 
 
 def _sync(warehouse: Warehouse, prefix: str, records: int, url: str, streams: int = STREAMS) -> None:
@@ -91,4 +94,4 @@ def _sync(warehouse: Warehouse, prefix: str, records: int, url: str, streams: in
             status(name, "COMPLETE"),
         )
     ]
-    warehouse.sync([configured_stream(name, SCHEMA) for name in names], lines, endpoint_url=url)
+    warehouse.sync([configured_stream(name, SCHEMA) for name in names], lines, endpoint_url=url, sync_reports=False)
