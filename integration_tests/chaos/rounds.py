@@ -212,8 +212,9 @@ class Round:
         """
         zombie = Adversary(_blow(random, "cut off"), armed=False)
         order = self._connection.order(random, waits=True, at_least=2)
-        # It may write several files at a time: its tasks would take all there is of a shared Spark.
-        stage = replace(self._stage, launch=launch_command) if self.subject.deletes else None
+        # It may write several files at a time, of merges or for a wider column: its tasks would take all there is of a
+        # shared Spark, and the other sync would wait for them.
+        stage = replace(self._stage, launch=launch_command)
         with self._begun(order, zombie, f"{zombie.blow}, to be overtaken", stage) as old:
             old.feed(1)
             old.wait_for_state()
