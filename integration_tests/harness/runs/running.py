@@ -216,7 +216,11 @@ class Running:
 
     def _tail(self, characters: int | None = 6000) -> str:
         text = (self._workdir / "stderr").read_text(errors="replace")
-        return text if characters is None else text[-characters:]
+        if characters is None:
+            return text
+        # Of a crash the first thread is the one that has crashed.
+        crash = text.find("Fatal Python error")
+        return text[-characters:] if crash < 0 else text[crash : crash + characters]
 
 
 def _environment(tmp: Path) -> dict[str, str]:
