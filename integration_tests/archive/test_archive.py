@@ -306,22 +306,26 @@ def assert_every_row_is_archived(warehouse: Warehouse) -> None:
 @pytest.mark.slow
 def test_overlapping_syncs_archive_their_own_lines(warehouse: Warehouse) -> None:
     """Of a Hive table the newer one goes on alone, and what the older one has acknowledged stays."""
-    first_lines, second_lines = [[order(number + n) for n in range(3)] for number in (10, 20)]
+    first_lines, second_lines = [order(10 + n) for n in range(4)], [order(20 + n) for n in range(3)]
     options = {"flush_interval_seconds": 1, **ARCHIVE}
-    with warehouse.start([ORDERS], **options) as first, warehouse.start([ORDERS], **options) as second:
-        for number, (one, two) in enumerate(zip(first_lines, second_lines, strict=True)):
-            for running, line in ((first, one), (second, two)):
-                running.send([line, state("orders", number)])
-                with suppress(ProtocolError):
-                    running.wait_for_states(number + 1)
-        runs = []
-        for running in (first, second):
-            running.send([COMPLETE])
-            runs.append(running.close())
+    runs = []
+    with warehouse.start([ORDERS], **options) as first:
+        # It has the table before the other one begins, which is the newer one then.
+        first.send([first_lines[0], state("orders", 1)])
+        first.wait_for_states(1)
+        with warehouse.start([ORDERS], **options) as second:
+            for number in range(3):
+                for running, sent in ((first, first_lines[: number + 2]), (second, second_lines[: number + 1])):
+                    running.send([sent[-1], state("orders", len(sent))])
+                    with suppress(ProtocolError):
+                        running.wait_for_states(len(sent))
+            for running in (first, second):
+                running.send([COMPLETE])
+                runs.append(running.close())
 
     released = [len(run.states) for run in runs]
     acknowledged = [*first_lines[: released[0]], *second_lines[: released[1]]]
-    assert 3 in released, "which of the two is the newer one is for the catalog to say"
+    assert released[1] == 3
     assert ids([line + b"\n" for line in acknowledged]) <= ids(archived.lines(warehouse.lake, "orders"))
     assert_every_row_is_archived(warehouse)
     begun = [entry["sync"] for entry in archived.index(warehouse.lake, "orders").values() if "sync" in entry]

@@ -48,8 +48,7 @@ def test_a_lost_attempt_that_comes_back_after_the_commit_changes_nothing(
     def freeze(port: int) -> None:
         executor = executor_at(port, cluster.executors())
         assert executor is not None
-        send_to_all(executor, signal.SIGSTOP)
-        asleep.append(executor)
+        asleep.extend(send_to_all(executor, signal.SIGSTOP))
 
     with (
         Holding(warehouse.lake.endpoint_url, freeze) as aws,
@@ -61,9 +60,10 @@ def test_a_lost_attempt_that_comes_back_after_the_commit_changes_nothing(
         running.wait_for_state()
         committed = contents(warehouse)
 
-        # When it wakes up, unless Spark has killed it by now, and its upload arrives
-        with suppress(psutil.NoSuchProcess):
-            send_to_all(asleep[0], signal.SIGCONT)
+        # When it wakes up, and its upload arrives. Spark may have killed its JVM by now, which leaves its workers.
+        for process in asleep:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGCONT)
         aws.released.set()
         assert aws.arrived.wait(60)
         running.send([order(100), state("orders", 101), COMPLETE])

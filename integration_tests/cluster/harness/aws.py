@@ -76,8 +76,10 @@ def executor_at(port: int, executors: Sequence[psutil.Process]) -> psutil.Proces
     return None
 
 
-def send_to_all(executor: psutil.Process, sent: signal.Signals) -> None:
-    """Send a signal to an executor's JVM and to its Python workers."""
-    for process in (executor, *executor.children(recursive=True)):
+def send_to_all(executor: psutil.Process, sent: signal.Signals) -> list[psutil.Process]:
+    """Send a signal to an executor's JVM and to its Python workers; return these."""
+    processes = [executor, *executor.children(recursive=True)]
+    for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(sent)
+    return processes
