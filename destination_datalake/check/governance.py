@@ -28,17 +28,20 @@ from destination_datalake.lake_formation.calls import (
     read,
     tables_granted_to,
 )
-from destination_datalake.lake_formation.difference import (
-    AssignLfTag,
-    Change,
-    Difference,
-    OptInPrincipal,
-    RegisterLocation,
-    difference,
-)
+from destination_datalake.lake_formation.difference import Change, Difference, describe, difference
 from destination_datalake.lake_formation.messages import CommandLines, explained, foreseen, needed_for, warning
 from destination_datalake.lake_formation.policy import Policy
-from destination_datalake.lake_formation.state import AllTables, Database, DataLocation, Desired, Resource, Table, Tag
+from destination_datalake.lake_formation.state import (
+    AllTables,
+    Database,
+    DataLocation,
+    Desired,
+    OptIn,
+    Registration,
+    Resource,
+    Table,
+    Tag,
+)
 from destination_datalake.maintenance.after_sync import ROLE_PERMISSIONS
 
 if TYPE_CHECKING:
@@ -67,9 +70,9 @@ def try_location(trial: Trial, findings: Findings) -> None:
         findings.warn(f"{findings.failures.pop().message} Without it, check cannot tell what defaults void governance.")
     with _explained(trial, findings):
         found = _difference(trial, findings, replace(Policy.of(trial.config).location(), tag_values={}))
-        to_register = [change for change in found.changes if isinstance(change, RegisterLocation)]
+        to_register = [change for change in found.changes if isinstance(change, Registration)]
         for change in to_register:
-            _logger.info("The first sync changes this: %s.", change)
+            _logger.info("The first sync changes this: %s.", describe(change))
             _require_access(trial, findings, change)
         if not to_register and not found.deviations:
             _require(trial, findings, found.changes)
@@ -133,7 +136,7 @@ def try_lf_tags(trial: Trial, findings: Findings) -> None:
 def _assign(tags: Iterable[Tag], trial: Trial) -> None:
     """Assign LF-Tags to a table of the caller's. Raises NotApplied."""
     try:
-        apply([AssignLfTag(tag) for tag in tags], _client(trial))
+        apply(tags, _client(trial))
     except NotApplied as error:
         if error.text.startswith(_NOT_ALLOWED):
             # AWS does not say what is missing. Who has created a table lacks nothing on it.
@@ -221,7 +224,7 @@ def _require(trial: Trial, findings: Findings, changes: Iterable[Change]) -> Non
     for change in changes:
         needed = needed_for(change)
         if needed is None:
-            lacks = isinstance(change, OptInPrincipal)
+            lacks = isinstance(change, OptIn)
         else:
             if needed.resource not in known:
                 known[needed.resource] = effective_permissions(principal, needed.resource, _client(trial))
@@ -241,13 +244,13 @@ def _administers(trial: Trial) -> bool:
     return any(each["DataLakePrincipalIdentifier"] == principal for each in administrators)
 
 
-def _require_access(trial: Trial, findings: Findings, change: RegisterLocation) -> None:
+def _require_access(trial: Trial, findings: Findings, registration: Registration) -> None:
     """Add a failure if the caller will be denied tables at a location once that is registered.
 
     Who may create tables in a database has access below the database's own location
     (https://docs.aws.amazon.com/lake-formation/latest/dg/access-control-underlying-data.html).
     """
-    registration, config = change.registration, trial.config
+    config = trial.config
     location, name = DataLocation(registration.arn), config.lakeformation_database_name
     if trial.remedies is None or _administers(trial):
         return

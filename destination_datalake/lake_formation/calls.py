@@ -12,15 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
-from destination_datalake.lake_formation.difference import (
-    AddLfTagValues,
-    AssignLfTag,
-    Change,
-    CreateLfTag,
-    GrantPermission,
-    OptInPrincipal,
-    RegisterLocation,
-)
+from destination_datalake.lake_formation.difference import AddLfTagValues, Change, CreateLfTag, describe
 from destination_datalake.lake_formation.state import (
     ALL,
     AllTables,
@@ -42,7 +34,6 @@ from destination_datalake.lake_formation.state import (
 )
 
 if TYPE_CHECKING:
-    from botocore.exceptions import ClientError
     from mypy_boto3_lakeformation import LakeFormationClient
 
 
@@ -218,7 +209,7 @@ class NotApplied(Exception):
     """
 
     def __init__(self, operation: str, change: Change, code: str, text: str) -> None:
-        super().__init__(f"{change}: {code}: {text}")
+        super().__init__(f"{describe(change)}: {code}: {text}")
         self.operation = operation
         self.change = change
         self.code = code
@@ -242,18 +233,14 @@ def apply(changes: Iterable[Change], client: LakeFormationClient) -> None:
 
 def calls(changes: Iterable[Change]) -> list[Call]:
     """Return the calls that make the changes: first registration and definitions, then what refers to them."""
-    tags: list[AssignLfTag] = []
-    grants: list[GrantPermission] = []
+    tags: list[Tag] = []
+    grants: list[Grant] = []
     found: list[Call] = []
     opt_ins: list[Call] = []
     for change in changes:
         match change:
-            case RegisterLocation(registration):
-                request: dict[str, Any] = {
-                    "ResourceArn": registration.arn,
-                    "RoleArn": registration.role_arn,
-                    "HybridAccessEnabled": registration.hybrid,
-                }
+            case Registration(arn, role_arn, hybrid):
+                request: dict[str, Any] = {"ResourceArn": arn, "RoleArn": role_arn, "HybridAccessEnabled": hybrid}
                 found.append(Call("RegisterResource", request, (change,)))
             case CreateLfTag(key, values):
                 first, *rest = _chunks(values, _VALUES)
@@ -261,12 +248,12 @@ def calls(changes: Iterable[Change]) -> list[Call]:
                 found += _additions(key, rest, change)
             case AddLfTagValues(key, values):
                 found += _additions(key, _chunks(values, _VALUES), change)
-            case AssignLfTag():
+            case Tag():
                 tags.append(change)
-            case GrantPermission():
+            case Grant():
                 grants.append(change)
-            case OptInPrincipal(opt_in):
-                request = {"Principal": _principal(opt_in.principal), "Resource": to_request(opt_in.resource)}
+            case OptIn(principal, resource):
+                request = {"Principal": _principal(principal), "Resource": to_request(resource)}
                 opt_ins.append(Call("CreateLakeFormationOptIn", request, (change,)))
             case _:
                 assert_never(change)
@@ -277,32 +264,30 @@ def _additions(key: str, chunks: Iterable[list[str]], change: Change) -> list[Ca
     return [Call("UpdateLFTag", {"TagKey": key, "TagValuesToAdd": chunk}, (change,)) for chunk in chunks]
 
 
-def _assignments(changes: Iterable[AssignLfTag]) -> Iterator[Call]:
+def _assignments(tags: Iterable[Tag]) -> Iterator[Call]:
     """Yield one call for each resource, and one for all columns of a table that get the same LF-Tags."""
-    by_resource: dict[Resource, list[AssignLfTag]] = defaultdict(list)
-    for change in changes:
-        by_resource[change.tag.resource].append(change)
-    merged: dict[tuple[object, ...], list[AssignLfTag]] = defaultdict(list)
+    by_resource: dict[Resource, list[Tag]] = defaultdict(list)
+    for tag in tags:
+        by_resource[tag.resource].append(tag)
+    merged: dict[tuple[object, ...], list[Tag]] = defaultdict(list)
     for resource, assigned in by_resource.items():
         table = (resource.database, resource.table) if isinstance(resource, Columns) else (resource,)
-        merged[(*table, *((change.tag.key, change.tag.value) for change in assigned))] += assigned
+        merged[(*table, *((tag.key, tag.value) for tag in assigned))] += assigned
     for together in merged.values():
-        pairs = dict.fromkeys((change.tag.key, change.tag.value) for change in together)
-        resource = _combined(change.tag.resource for change in together)
+        pairs = dict.fromkeys((tag.key, tag.value) for tag in together)
+        resource = to_request(_combined(tag.resource for tag in together))
         for chunk in _chunks([*pairs], _VALUES):
-            tags = [{"TagKey": key, "TagValues": [value]} for key, value in chunk]
-            request = {"Resource": to_request(resource), "LFTags": tags}
+            request = {"Resource": resource, "LFTags": [{"TagKey": key, "TagValues": [value]} for key, value in chunk]}
             yield Call("AddLFTagsToResource", request, tuple(together))
 
 
-def _batches(changes: Sequence[GrantPermission]) -> Iterator[Call]:
+def _batches(grants: Iterable[Grant]) -> Iterator[Call]:
     """Yield calls of at most 20 entries: one for each principal and resource, with all columns of a table in one."""
-    by_entry: dict[tuple[object, ...], list[GrantPermission]] = defaultdict(list)
-    for change in changes:
-        grant, resource = change.grant, change.grant.resource
-        columns = isinstance(resource, Columns)
+    by_entry: dict[tuple[object, ...], list[Grant]] = defaultdict(list)
+    for grant in grants:
+        resource = grant.resource
         what = (resource.database, resource.table, grant.grantable) if isinstance(resource, Columns) else (resource,)
-        by_entry[(grant.principal, columns, *what)].append(change)
+        by_entry[(grant.principal, *what)].append(grant)
     for chunk in _chunks([*by_entry.values()], _ENTRIES):
         entries = [_entry(str(number), together) for number, together in enumerate(chunk)]
         yield Call(
@@ -310,8 +295,7 @@ def _batches(changes: Sequence[GrantPermission]) -> Iterator[Call]:
         )
 
 
-def _entry(id_: str, changes: Sequence[GrantPermission]) -> dict[str, Any]:
-    grants = [change.grant for change in changes]
+def _entry(id_: str, grants: Sequence[Grant]) -> dict[str, Any]:
     return {
         "Id": id_,
         "Principal": _principal(grants[0].principal),
@@ -342,29 +326,25 @@ def _send(call: Call, client: LakeFormationClient) -> None:
     try:
         answer = getattr(client, xform_name(call.operation))(**call.request)
     except ClientError as error:
-        raise _not_applied(call, call.changes[0], error) from error
+        detail = error.response.get("Error", {})
+        code, text = detail.get("Code", ""), detail.get("Message", "")
+        raise NotApplied(call.operation, call.changes[0], code, text) from error
     for failure in answer.get("Failures", []):
         detail = failure.get("Error", {})
-        response = {"Error": {"Code": detail.get("ErrorCode", ""), "Message": detail.get("ErrorMessage", "")}}
-        failed = ClientError(response, call.operation)  # type: ignore[arg-type]
-        raise _not_applied(call, _failed(call, failure), failed) from failed
-
-
-def _not_applied(call: Call, change: Change, error: ClientError) -> NotApplied:
-    detail = error.response.get("Error", {})
-    return NotApplied(call.operation, change, detail.get("Code", ""), detail.get("Message", ""))
+        code, text = detail.get("ErrorCode", ""), detail.get("ErrorMessage", "")
+        cause = ClientError({"Error": {"Code": code, "Message": text}}, call.operation)
+        raise NotApplied(call.operation, _failed(call, failure), code, text) from cause
 
 
 def _failed(call: Call, failure: Mapping[str, Any]) -> Change:
     """Return a change that a member of `Failures` is about."""
     for change in call.changes:
         match change, failure:
-            case AssignLfTag(tag), {"LFTag": {"TagKey": str(key)}} if tag.key.lower() == key.lower():
+            case Tag(), {"LFTag": {"TagKey": str(key)}} if change.key.lower() == key.lower():
                 return change
-            case GrantPermission(grant), {"RequestEntry": {"Id": id_}}:
+            case Grant(principal, resource), {"RequestEntry": {"Id": id_}}:
                 entry = call.request["Entries"][int(id_)]
-                same_principal = entry["Principal"] == _principal(grant.principal)
-                if same_principal and _is_in(grant.resource, entry["Resource"]):
+                if entry["Principal"] == _principal(principal) and _is_in(resource, entry["Resource"]):
                     return change
     return call.changes[0]
 

@@ -7,19 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import assert_never
 
 from destination_datalake.lake_formation.state import Desired, Grant, OptIn, Present, Registration, Tag
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterLocation:
-    """Register a data location with a role of the user's."""
-
-    registration: Registration
-
-    def __str__(self) -> str:
-        access = "hybrid access" if self.registration.hybrid else "access by Lake Formation's permissions alone"
-        return f"data location {self.registration.arn} is registered with {self.registration.role_arn} ({access})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +19,6 @@ class CreateLfTag:
     key: str
     values: tuple[str, ...]
 
-    def __str__(self) -> str:
-        return f"LF-Tag {self.key} is created with {', '.join(self.values)}"
-
 
 @dataclass(frozen=True, slots=True)
 class AddLfTagValues:
@@ -40,42 +27,28 @@ class AddLfTagValues:
     key: str
     values: tuple[str, ...]
 
-    def __str__(self) -> str:
-        return f"LF-Tag {self.key} gets {', '.join(self.values)}"
+
+Change = Registration | CreateLfTag | AddLfTagValues | Tag | Grant | OptIn
+"""A registration, assigned tag, grant or opt-in is one to make; so is the definition of an LF-Tag."""
 
 
-@dataclass(frozen=True, slots=True)
-class AssignLfTag:
-    """Assign a value of an LF-Tag to a resource that has none for its key."""
-
-    tag: Tag
-
-    def __str__(self) -> str:
-        return f"{self.tag.resource} is tagged {self.tag.key}={self.tag.value}"
-
-
-@dataclass(frozen=True, slots=True)
-class GrantPermission:
-    """Grant a permission."""
-
-    grant: Grant
-
-    def __str__(self) -> str:
-        option = " with grant option" if self.grant.grantable else ""
-        return f"{self.grant.permission} on {self.grant.resource} is granted to {self.grant.principal}{option}"
-
-
-@dataclass(frozen=True, slots=True)
-class OptInPrincipal:
-    """Have Lake Formation's permissions enforced for a principal, on a resource of a hybrid location."""
-
-    opt_in: OptIn
-
-    def __str__(self) -> str:
-        return f"{self.opt_in.principal} is opted in on {self.opt_in.resource}"
-
-
-Change = RegisterLocation | CreateLfTag | AddLfTagValues | AssignLfTag | GrantPermission | OptInPrincipal
+def describe(change: Change) -> str:
+    """Return what is so after the change, as a clause for the log."""
+    match change:
+        case Registration(arn, role_arn):
+            return f"data location {arn} is registered with {role_arn} ({change.access})"
+        case CreateLfTag(key, values):
+            return f"LF-Tag {key} is created with {', '.join(values)}"
+        case AddLfTagValues(key, values):
+            return f"LF-Tag {key} gets {', '.join(values)}"
+        case Tag(resource, key, value):
+            return f"{resource} is tagged {key}={value}"
+        case Grant(principal, resource, permission, grantable):
+            option = " with grant option" if grantable else ""
+            return f"{permission} on {resource} is granted to {principal}{option}"
+        case OptIn(principal, resource):
+            return f"{principal} is opted in on {resource}"
+    assert_never(change)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +88,8 @@ class Difference:
 def difference(desired: Desired, present: Present) -> Difference:
     """Compare what is desired with what there is."""
     found = [*_registration(desired, present), *_tag_values(desired, present), *_tags(desired, present)]
-    found += [GrantPermission(grant) for grant in sorted(desired.grants, key=str) if not present.allows(grant)]
-    found += [OptInPrincipal(opt_in) for opt_in in sorted(desired.opt_ins - present.opt_ins, key=str)]
+    found += [grant for grant in sorted(desired.grants, key=str) if not present.allows(grant)]
+    found += sorted(desired.opt_ins - present.opt_ins, key=str)
     return Difference(
         tuple(each for each in found if isinstance(each, Change)),
         tuple(each for each in found if isinstance(each, Deviation)),
@@ -129,7 +102,7 @@ def _registration(desired: Desired, present: Present) -> Iterator[Change | Devia
         return
     found = present.registration_of(wanted.arn)
     if found is None:
-        yield LocationNotRegistered(wanted) if wanted.role_arn is None else RegisterLocation(wanted)
+        yield LocationNotRegistered(wanted) if wanted.role_arn is None else wanted
         return
     # The role of a folder above was chosen for more than this location.
     other_role = found.arn.rstrip("/") == wanted.arn and wanted.role_arn not in (None, found.role_arn)
@@ -150,6 +123,6 @@ def _tags(desired: Desired, present: Present) -> Iterator[Change | Deviation]:
     for tag in sorted(desired.tags, key=str):
         value = present.value_on(tag.resource, tag.key)
         if value is None:
-            yield AssignLfTag(tag)
+            yield tag
         elif value.lower() != tag.value.lower():
             yield OtherValueAssigned(tag, value)

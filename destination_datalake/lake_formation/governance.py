@@ -12,9 +12,9 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.errors import ConnectorError
 from destination_datalake.lake_formation.calls import NotApplied, NotRead, apply, read
-from destination_datalake.lake_formation.difference import AssignLfTag, GrantPermission, difference
+from destination_datalake.lake_formation.difference import describe, difference
 from destination_datalake.lake_formation.messages import CommandLines, explained, warning
-from destination_datalake.lake_formation.state import DataLocation, Desired, Grant
+from destination_datalake.lake_formation.state import DataLocation, Desired, Grant, Tag
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -140,7 +140,7 @@ class Governance:
                 failure = error
                 return False
             for change in found.changes:
-                _logger.info("Lake Formation: %s.", change)
+                _logger.info("Lake Formation: %s.", describe(change))
             return True
 
         try:
@@ -153,9 +153,9 @@ class Governance:
 def _passes(failure: NotApplied, desired: Desired) -> bool:
     """Whether Lake Formation may accept the change a moment later: what it refers to may have been made just now."""
     match failure.change:
-        case AssignLfTag():
+        case Tag():
             just_made = failure.code == "EntityNotFoundException"
-        case GrantPermission(grant=Grant(resource=DataLocation())):
+        case Grant(resource=DataLocation()):
             registered = desired.registration is not None and desired.registration.role_arn is not None
             just_made = registered and "register" in failure.text
         case _:

@@ -18,16 +18,12 @@ from destination_datalake.errors import ConnectorError, Failure, MissingPermissi
 from destination_datalake.lake_formation.calls import NotApplied, NotRead, calls, effective_permissions
 from destination_datalake.lake_formation.difference import (
     AddLfTagValues,
-    AssignLfTag,
     Change,
     CreateLfTag,
     Deviation,
-    GrantPermission,
     LocationNotRegistered,
-    OptInPrincipal,
     OtherValueAssigned,
     RegisteredDifferently,
-    RegisterLocation,
 )
 from destination_datalake.lake_formation.state import (
     AllTables,
@@ -36,6 +32,7 @@ from destination_datalake.lake_formation.state import (
     DataLocation,
     Grant,
     LfTag,
+    OptIn,
     Registration,
     Resource,
     Table,
@@ -132,9 +129,9 @@ def warning(deviation: Deviation, lines: CommandLines) -> str:
             # https://docs.aws.amazon.com/lake-formation/latest/dg/notes-hybrid.html
             fixed = _SERVICE_LINKED in (present.role_arn or "")
             line = lines.register_again(replace(changed, role_arn=desired.role_arn)) if fixed else lines.update(changed)
-            wanted = _access(desired.hybrid) + (f" with role {desired.role_arn}" if desired.role_arn else "")
+            wanted = desired.access + (f" with role {desired.role_arn}" if desired.role_arn else "")
             return (
-                f"Data location {present.arn} is registered with Lake Formation for {_access(present.hybrid)} with "
+                f"Data location {present.arn} is registered with Lake Formation for {present.access} with "
                 f"role {present.role_arn}, and stays so; the options ask for {wanted}. To change it: {line}"
             )
         case OtherValueAssigned(tag, present):
@@ -143,10 +140,6 @@ def warning(deviation: Deviation, lines: CommandLines) -> str:
                 f"{tag.value}. To change it: {lines.assign(tag)}"
             )
     assert_never(deviation)
-
-
-def _access(hybrid: bool) -> str:
-    return "hybrid access" if hybrid else "access by Lake Formation's permissions alone"
 
 
 def _joined(words: Iterable[str]) -> str:
@@ -248,24 +241,24 @@ def _subject(error: NotApplied | NotRead) -> tuple[str, str]:
     if isinstance(error, NotRead):
         return f"read {error.what} of", str(error.of)
     match error.change:
-        case RegisterLocation(registration):
-            return "register", f"data location {registration.arn} with role {registration.role_arn}"
+        case Registration(arn, role_arn):
+            return "register", f"data location {arn} with role {role_arn}"
         case CreateLfTag(key):
             return "create", f"LF-Tag {key}"
         case AddLfTagValues(key, values):
             return f"add {', '.join(values)} to", f"LF-Tag {key}"
-        case AssignLfTag(tag):
-            return f"assign LF-Tag {tag.key}={tag.value} to", str(tag.resource)
-        case GrantPermission(grant):
-            return f"grant {grant.principal} {grant.permission} on", str(grant.resource)
-        case OptInPrincipal(opt_in):
-            return f"opt {opt_in.principal} in on", str(opt_in.resource)
+        case Tag(resource, key, value):
+            return f"assign LF-Tag {key}={value} to", str(resource)
+        case Grant(principal, resource, permission):
+            return f"grant {principal} {permission} on", str(resource)
+        case OptIn(principal, resource):
+            return f"opt {principal} in on", str(resource)
     assert_never(error.change)
 
 
 def _correction(error: NotApplied | NotRead) -> str:
     match error:
-        case NotApplied(change=GrantPermission(grant=Grant(resource=DataLocation())), text=text) if "register" in text:
+        case NotApplied(change=Grant(resource=DataLocation()), text=text) if "register" in text:
             # https://docs.aws.amazon.com/lake-formation/latest/dg/granting-location-permissions.html
             return "Only on a registered location can access be granted: set lake_formation.registration_role_arn."
     return "Correct lake_formation in the configuration."
@@ -285,9 +278,9 @@ def _missing(error: NotApplied | NotRead, access: AwsAccess) -> tuple[MissingPer
     if "OptIn" in error.operation and missing.resource is None:
         remedy = f"Only data lake administrators may opt principals in ({_HYBRID}). Make {caller} one, or set "
         match error:
-            case NotApplied(change=OptInPrincipal(opt_in)):
+            case NotApplied(change=OptIn(principal, resource)):
                 # An opt-in that exists is found, and not asked for again.
-                line = CommandLines.of(access).opt_in(opt_in.principal, opt_in.resource)
+                line = CommandLines.of(access).opt_in(principal, resource)
                 return missing, f"{remedy}lake_formation.mode to managed, or let one opt it in. Command: {line}"
         return missing, f"{remedy}lake_formation.mode to managed."
     return missing, f"Allow {missing.action} on {missing.resource or 'all resources'} to {caller} in IAM."
@@ -315,8 +308,8 @@ def _needed(error: NotApplied | NotRead, access: AwsAccess) -> Needed | None:
         about_tags = error.operation in ("GetLFTag", "GetResourceLFTags")
         return Needed(frozenset({"DESCRIBE"}), error.of, grantable=False) if about_tags else None
     # A denial that is foreseen has no text; who foresees it has looked for ASSOCIATE before.
-    if isinstance(error.change, AssignLfTag) and error.text:
-        tag = LfTag(error.change.tag.key, (error.change.tag.value,))
+    if isinstance(error.change, Tag) and error.text:
+        tag = LfTag(error.change.key, (error.change.value,))
         if not _may_associate(tag, access):
             return Needed(frozenset({"ASSOCIATE"}), tag, grantable=False)
     return needed_for(error.change)
@@ -332,11 +325,11 @@ def needed_for(change: Change) -> Needed | None:
             return Needed(frozenset({"CREATE_LF_TAG"}), Catalog(), grantable=False)
         case AddLfTagValues(key):
             return Needed(frozenset({"ALTER"}), LfTag(key, ("*",)), grantable=False)
-        case AssignLfTag(tag):
-            permissions = TO_TAG_DATABASE if isinstance(tag.resource, Database) else TO_TAG_TABLE
-            return Needed(permissions, whole(tag.resource), grantable=True)
-        case GrantPermission(grant):
-            return Needed(frozenset({grant.permission}), grant.resource, grantable=True)
+        case Tag(resource):
+            permissions = TO_TAG_DATABASE if isinstance(resource, Database) else TO_TAG_TABLE
+            return Needed(permissions, whole(resource), grantable=True)
+        case Grant(_, resource, permission):
+            return Needed(frozenset({permission}), resource, grantable=True)
     return None
 
 

@@ -178,6 +178,11 @@ class Registration:
     role_arn: str | None
     hybrid: bool
 
+    @property
+    def access(self) -> str:
+        """What decides about access, for messages."""
+        return "hybrid access" if self.hybrid else "access by Lake Formation's permissions alone"
+
     def covers(self, arn: str) -> bool:
         """Whether the location at `arn` is registered by this.
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 
 from destination_datalake.lake_formation.calls import NotApplied, apply, calls
-from destination_datalake.lake_formation.difference import (
-    AddLfTagValues,
-    AssignLfTag,
-    CreateLfTag,
-    GrantPermission,
-    OptInPrincipal,
-    RegisterLocation,
-)
+from destination_datalake.lake_formation.difference import AddLfTagValues, CreateLfTag
 from destination_datalake.lake_formation.state import Columns, Database, Grant, OptIn, Registration, Table, Tag
 from unit_tests.cloud import Cloud
 from unit_tests.lake_formation.lake import ANALYST, LOCATION, REGISTRATION_ROLE, answering
@@ -25,7 +18,7 @@ def column(name: str) -> Columns:
 
 
 def test_registration_names_the_role_and_never_the_service_linked_one() -> None:
-    [call] = calls([RegisterLocation(Registration(LOCATION, REGISTRATION_ROLE, hybrid=True))])
+    [call] = calls([Registration(LOCATION, REGISTRATION_ROLE, hybrid=True)])
 
     expected = {"ResourceArn": LOCATION, "RoleArn": REGISTRATION_ROLE, "HybridAccessEnabled": True}
     assert (call.operation, call.request) == ("RegisterResource", expected)
@@ -43,10 +36,10 @@ def test_definitions_have_at_most_fifty_values_in_a_call() -> None:
 def test_columns_with_the_same_tags_are_tagged_together() -> None:
     found = calls(
         [
-            *(AssignLfTag(Tag(column(name), "pii", "yes")) for name in "abc"),
-            AssignLfTag(Tag(column("c"), "layer", "raw")),
-            AssignLfTag(Tag(ORDERS, "pii", "no")),
-            AssignLfTag(Tag(ORDERS, "layer", "raw")),
+            *(Tag(column(name), "pii", "yes") for name in "abc"),
+            Tag(column("c"), "layer", "raw"),
+            Tag(ORDERS, "pii", "no"),
+            Tag(ORDERS, "layer", "raw"),
         ]
     )
 
@@ -64,7 +57,7 @@ def test_permissions_of_a_principal_on_a_resource_are_one_entry_and_twenty_entri
     grants += [Grant(ANALYST, column(name), "SELECT") for name in "ab"]
     grants += [Grant(f"role-{number}", ORDERS, "SELECT") for number in range(20)]
 
-    first, second = calls(map(GrantPermission, grants))
+    first, second = calls(grants)
     assert (len(first.request["Entries"]), len(second.request["Entries"])) == (20, 2)
     table, columns, *_ = first.request["Entries"]
     assert table["Permissions"] == ["ALTER", "SELECT"]
@@ -76,9 +69,9 @@ def test_permissions_of_a_principal_on_a_resource_are_one_entry_and_twenty_entri
 def test_what_others_refer_to_comes_first() -> None:
     found = calls(
         [
-            OptInPrincipal(OptIn(ANALYST, ORDERS)),
-            GrantPermission(Grant(ANALYST, ORDERS, "SELECT")),
-            AssignLfTag(Tag(ORDERS, "pii", "no")),
+            OptIn(ANALYST, ORDERS),
+            Grant(ANALYST, ORDERS, "SELECT"),
+            Tag(ORDERS, "pii", "no"),
             CreateLfTag("pii", ("no",)),
         ]
     )
@@ -93,7 +86,7 @@ def test_what_others_refer_to_comes_first() -> None:
 
 def test_failures_in_an_answer_are_errors_about_the_change_that_failed(cloud: Cloud) -> None:
     client = cloud.access.client("lakeformation")
-    changes = [GrantPermission(Grant(ANALYST, Database(name), "DESCRIBE")) for name in ("a", "b")]
+    changes = [Grant(ANALYST, Database(name), "DESCRIBE") for name in ("a", "b")]
     error = {"ErrorCode": "AccessDeniedException", "ErrorMessage": "Insufficient Lake Formation permission(s)"}
     failure = {"RequestEntry": {"Id": "1"}, "Error": error}
 
@@ -105,7 +98,7 @@ def test_failures_in_an_answer_are_errors_about_the_change_that_failed(cloud: Cl
 
 
 def test_failures_about_a_tag_are_errors_about_its_assignment(cloud: Cloud) -> None:
-    changes = [AssignLfTag(Tag(ORDERS, key, "x")) for key in ("a", "b")]
+    changes = [Tag(ORDERS, key, "x") for key in ("a", "b")]
     error = {"ErrorCode": "EntityNotFoundException", "ErrorMessage": "Tag or tag value does not exist."}
     failure = {"LFTag": {"TagKey": "b", "TagValues": ["x"]}, "Error": error}
 

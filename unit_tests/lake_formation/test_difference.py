@@ -10,15 +10,11 @@ from hypothesis import strategies as st
 
 from destination_datalake.lake_formation.difference import (
     AddLfTagValues,
-    AssignLfTag,
     Change,
     CreateLfTag,
-    GrantPermission,
     LocationNotRegistered,
-    OptInPrincipal,
     OtherValueAssigned,
     RegisteredDifferently,
-    RegisterLocation,
     difference,
 )
 from destination_datalake.lake_formation.state import (
@@ -77,17 +73,17 @@ def applied(changes: Iterable[Change], present: Present) -> Present:
     """Return the state after the changes, as Lake Formation makes them: each adds, and none takes away."""
     for change in changes:
         match change:
-            case RegisterLocation(registration):
-                present = replace(present, registrations=present.registrations | {registration})
+            case Registration():
+                present = replace(present, registrations=present.registrations | {change})
             case CreateLfTag(key, values) | AddLfTagValues(key, values):
                 merged = {*present.tag_values.get(key, ()), *values}
                 present = replace(present, tag_values={**present.tag_values, key: frozenset(merged)})
-            case AssignLfTag(tag):
-                present = replace(present, tags=present.tags | {tag})
-            case GrantPermission(grant):
-                present = replace(present, grants=present.grants | {grant})
-            case OptInPrincipal(opt_in):
-                present = replace(present, opt_ins=present.opt_ins | {opt_in})
+            case Tag():
+                present = replace(present, tags=present.tags | {change})
+            case Grant():
+                present = replace(present, grants=present.grants | {change})
+            case OptIn():
+                present = replace(present, opt_ins=present.opt_ins | {change})
     return present
 
 
@@ -104,18 +100,18 @@ def test_after_the_changes_nothing_is_left_to_change(desired: Desired, present: 
 def test_no_change_touches_what_is_there(desired: Desired, present: Present) -> None:
     for change in difference(desired, present).changes:
         match change:
-            case RegisterLocation(registration):
-                assert present.registration_of(registration.arn) is None
+            case Registration(arn):
+                assert present.registration_of(arn) is None
             case CreateLfTag(key):
                 assert key not in present.tag_values
-            case AssignLfTag(tag):
-                assert present.value_on(tag.resource, tag.key) is None
+            case Tag(resource, key):
+                assert present.value_on(resource, key) is None
             case AddLfTagValues(key, values):
                 assert present.tag_values[key].isdisjoint(values)
-            case GrantPermission(grant):
-                assert grant not in present.grants
-            case OptInPrincipal(opt_in):
-                assert opt_in not in present.opt_ins
+            case Grant():
+                assert change not in present.grants
+            case OptIn():
+                assert change not in present.opt_ins
 
 
 def test_a_registered_parent_covers_the_location_whoever_its_role_is() -> None:
