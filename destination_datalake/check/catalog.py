@@ -1,4 +1,4 @@
-"""Steps about the Glue Data Catalog: the database, and the life of a table in it."""
+"""Steps about the catalog, Glue's or a REST catalog: the database, and the life of a table in it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.access import catalog_id
-from destination_datalake.aws.errors import explain
 from destination_datalake.check.step import LEFTOVER_AGE, Findings, Trial
 from destination_datalake.config.tables import GlueOptimizers
 from destination_datalake.iam_policy.rules import registers_partitions
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.maintenance.after_sync import configuration_of
+from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.glue.catalog import ensure_database
+from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,14 +46,13 @@ def is_of_a_check(table: str) -> bool:
 
 def try_database(trial: Trial, findings: Findings) -> None:
     """Create the database unless it exists."""
-    database, settings = trial.config.lakeformation_database_name, Policy.of(trial.config).database_settings
-    with findings.attempt("create or read database", database):
-        ensure_database(trial.access.client("glue"), database, settings)
+    with findings.attempt("create or read database", trial.database):
+        ensure_database(trial.access.client("glue"), trial.database, Policy.of(trial.config).database_settings)
 
 
 def try_table(trial: Trial, findings: Findings) -> None:
     """Create, read, change and drop a table, where a stream's would be. Leaves nothing behind."""
-    glue, database = trial.access.client("glue"), trial.config.lakeformation_database_name
+    glue, database = trial.access.client("glue"), trial.database
     entry = _entry(trial, trial.unique)
     table = entry["Name"]
     name = f"{database}.{table}"
@@ -77,7 +77,7 @@ def try_table(trial: Trial, findings: Findings) -> None:
 @contextmanager
 def another_table(trial: Trial) -> Iterator[str]:
     """Lend a table in the database for something else to be tried on. Raises what Glue raises when it is created."""
-    glue, database = trial.access.client("glue"), trial.config.lakeformation_database_name
+    glue, database = trial.access.client("glue"), trial.database
     entry = _entry(trial, trial.unique[::-1])
     try:
         glue.create_table(DatabaseName=database, TableInput=entry)
@@ -90,7 +90,7 @@ def another_table(trial: Trial) -> Iterator[str]:
 
 def _entry(trial: Trial, unique: str) -> TableInputTypeDef:
     table = f"{_NAME}{unique}"
-    location = f"{trial.config.table_uri(trial.config.lakeformation_database_name, table)}/"
+    location = f"{trial.config.table_uri(trial.database, table)}/"
     return {
         "Name": table,
         "Description": _DESCRIPTION,
@@ -102,7 +102,7 @@ def _entry(trial: Trial, unique: str) -> TableInputTypeDef:
 
 def _try_partitions(trial: Trial, findings: Findings, glue: GlueClient, table: str) -> None:
     """Create, read, change and delete a partition, as syncs do whose tables are partitioned."""
-    database, partition = trial.config.lakeformation_database_name, _partition(trial, table)
+    database, partition = trial.database, _partition(trial, table)
     name, values = f"table {database}.{table}", partition["Values"]
     with findings.attempt("create a partition of", name):
         glue.batch_create_partition(DatabaseName=database, TableName=table, PartitionInputList=[partition])
@@ -118,20 +118,41 @@ def _try_partitions(trial: Trial, findings: Findings, glue: GlueClient, table: s
 
 
 def _partition(trial: Trial, table: str) -> PartitionInputTypeDef:
-    location = f"{trial.config.table_uri(trial.config.lakeformation_database_name, table)}/dt=2000-01-01/"
+    location = f"{trial.config.table_uri(trial.database, table)}/dt=2000-01-01/"
     return {"Values": ["2000-01-01"], "StorageDescriptor": {"Location": location}}
 
 
 def _try_partition(trial: Trial, glue: GlueClient, table: str) -> None:
     """Log why no partition can be created: without it, rejects are in S3 and not in their table."""
-    database, partition = trial.config.lakeformation_database_name, _partition(trial, table)
-    try:
-        glue.batch_create_partition(DatabaseName=database, TableName=table, PartitionInputList=[partition])
-    except Exception as error:
-        failure = explain(error, doing="create a partition of", resource=f"table {database}.{table}")
-        if failure is None:
-            raise
+    optional, partition = Findings(), _partition(trial, table)
+    with optional.attempt("create a partition of", f"table {trial.database}.{table}"):
+        glue.batch_create_partition(DatabaseName=trial.database, TableName=table, PartitionInputList=[partition])
+    for failure in optional.failures:
         _logger.warning("%s Only the table of rejects depends on it.", failure.message)
+
+
+def try_rest_catalog(trial: Trial, findings: Findings) -> None:
+    """Create the namespace unless it exists; create, change and drop a table in it. Leaves no table behind."""
+    from destination_datalake.tables.rest.trial import TrialTable  # PyIceberg takes a second to import.
+
+    catalog, database = catalog_of(trial.config, trial.access), trial.database
+    name = TableName(database, f"{_NAME}{trial.unique}")
+    with findings.attempt("create or read namespace", database) as ensured:
+        catalog.ensure(database)
+    if not ensured.succeeded:
+        return
+    table = TrialTable(name, catalog)
+    try:
+        with findings.attempt("create table", str(name)) as created:
+            assigned = trial.config.catalog.limits.assigns_locations
+            table.create(None if assigned else trial.config.table_uri(*name))
+        if created.succeeded:
+            with findings.attempt("change table", str(name)):
+                table.change()
+    finally:
+        # A table may exist although the answer to its creation was lost.
+        with (findings if created.succeeded else Findings()).attempt("drop table", str(name)):
+            table.drop()
 
 
 def try_optimizers(trial: Trial, findings: Findings) -> None:
@@ -139,7 +160,7 @@ def try_optimizers(trial: Trial, findings: Findings) -> None:
     options = trial.config.maintenance
     if not isinstance(options, GlueOptimizers):
         return
-    glue, database = trial.access.client("glue"), trial.config.lakeformation_database_name
+    glue, database = trial.access.client("glue"), trial.database
     table = f"{_NAME}{trial.unique}_optimized"
     nothing_there = (
         glue.exceptions.EntityNotFoundException,

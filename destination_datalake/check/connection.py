@@ -12,25 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from destination_datalake.archive.objects import ARCHIVE_FOLDER
 from destination_datalake.aws.access import role_of_session
 from destination_datalake.check import governance
-from destination_datalake.check.catalog import try_database, try_optimizers, try_table
+from destination_datalake.check.catalog import try_database, try_optimizers, try_rest_catalog, try_table
 from destination_datalake.check.existing_tables import try_existing_tables
-from destination_datalake.check.lifecycle import try_lifecycle
-from destination_datalake.check.rest_catalog import try_rest_catalog
 from destination_datalake.check.step import Findings, Remedies, Step, Trial, run_steps
-from destination_datalake.check.storage import (
-    KMS_KEY,
-    stages_records,
-    try_archive_folder,
-    try_kms_key,
-    try_region,
-    try_rejects_folder,
-    try_staging_folder,
-    try_tables_folder,
-)
+from destination_datalake.check.storage import KMS_KEY, try_kms_key, try_lifecycle, try_own_folder, try_region
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.iam_policy.rules import ARCHIVED, GOVERNED, GRANTED, IN_GLUE, OPTIMIZED, TAGGED
+from destination_datalake.rejects.ledger import REJECTS_FOLDER
 from destination_datalake.spark.backend import SparkFailed
 from destination_datalake.spark.classic.failure import JavaUnusable, find_java
 
@@ -99,23 +90,29 @@ STEPS: Sequence[Step] = (
         "tables_folder",
         "Folder of the tables",
         f"{_OBJECTS}, in the database's folder",
-        try_tables_folder,
+        lambda trial, findings: try_own_folder(trial, findings, trial.config.table_uri(trial.database, "")),
         needs=["region"],
     ),
     Step(
         "staging_folder",
         "Folder of staged records",
         f"{_OBJECTS}, in `_staging/`; only if Spark runs on other machines",
-        try_staging_folder,
+        lambda trial, findings: try_own_folder(trial, findings, trial.config.uri("_staging")),
         needs=["region"],
-        applies=stages_records,
+        applies=lambda config: not config.spark.is_local,
     ),
-    Step("rejects_folder", "Folder of rejects", f"{_OBJECTS}, in `_errors/`", try_rejects_folder, needs=["region"]),
+    Step(
+        "rejects_folder",
+        "Folder of rejects",
+        f"{_OBJECTS}, in `_errors/`",
+        lambda trial, findings: try_own_folder(trial, findings, trial.config.uri(REJECTS_FOLDER)),
+        needs=["region"],
+    ),
     Step(
         "archive_folder",
         "Folder of the archive",
         f"{_OBJECTS}, in `_raw/`; only if `raw_archive.enabled` is set",
-        try_archive_folder,
+        lambda trial, findings: try_own_folder(trial, findings, trial.config.uri(ARCHIVE_FOLDER)),
         needs=["region"],
         applies=ARCHIVED.holds,
     ),

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Self
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.errors import explain
 from destination_datalake.check.catalog import drop_leftovers
 from destination_datalake.check.step import Findings, Trial
 from destination_datalake.check.storage import try_folder
@@ -122,15 +121,12 @@ class ExistingTables:
     @classmethod
     def find(cls, config: Config, access: AwsAccess) -> Self:
         """List the tables, and log those that record their owners. None if the identity may not list tables."""
-        database = config.lakeformation_database_name
-        try:
+        database, optional = config.lakeformation_database_name, Findings()
+        listed: Sequence[ListedTable] = []
+        with optional.attempt("look for earlier tables of", database):
             listed = list_tables(catalog_of(config, access), database)
-        except Exception as error:
-            failure = explain(error, doing="look for earlier tables of", resource=database)
-            if failure is None:
-                raise
+        for failure in optional.failures:
             _logger.info("%s Only a warning depends on it.", failure.message)
-            listed = []
         owned = [owned for each in listed if (owned := OwnedTable.of(each.database, each.glue_table)) is not None]
         for table in owned[:_LOGGED]:
             _logger.info("Found: %s.", table)

@@ -37,6 +37,7 @@ from destination_datalake.lake_formation.state import (
     DataLocation,
     Desired,
     OptIn,
+    Present,
     Registration,
     Resource,
     Table,
@@ -82,49 +83,52 @@ def try_permissions(trial: Trial, findings: Findings) -> None:
     """Warn of permissions that the caller lacks on tables that others have created. Other steps try the rest."""
     if trial.remedies is None:
         return
-    principal, database = trial.remedies.principal, Database(trial.config.lakeformation_database_name)
+    principal, database = trial.remedies.principal, Database(trial.database)
     tables = AllTables(database.name)
     with _explained(trial, findings):
         if not effective_permissions(EVERYBODY, database, _client(trial)).lacks(["ALL"], grantable=False):
             # Its tables are likely to be open to everybody as well, each by itself.
             return
         for grant in lake_formation_grants(trial.config, trial.remedies.scope):
-            if grant.resource == tables and not grant.grantable:
-                held = [effective_permissions(each, tables, _client(trial)) for each in (principal, EVERYBODY)]
-                lacking = held[0].lacks(grant.permissions, grantable=False)
-                if missing := held[1].lacks(lacking, grantable=False):
-                    findings.warn(
-                        f"{principal} has no {', '.join(sorted(missing))} on {tables}, which syncs need for tables "
-                        f"that others have created: {grant.command_line(principal, trial.config)}"
-                    )
+            if grant.resource != tables or grant.grantable:
+                continue
+            if missing := _lacking(trial, principal, grant.permissions):
+                findings.warn(
+                    f"{principal} has no {', '.join(missing)} on {tables}, which syncs need for tables that others "
+                    f"have created: {grant.command_line(principal, trial.config)}"
+                )
 
 
 def try_optimizers_role(trial: Trial, findings: Findings) -> None:
     """Warn of permissions that the role of Glue's table optimizers lacks on the tables."""
-    options, tables = trial.config.maintenance, AllTables(trial.config.lakeformation_database_name)
+    options, tables = trial.config.maintenance, AllTables(trial.database)
     if not isinstance(options, GlueOptimizers):
         return
     with _explained(trial, findings):
-        role, everybody = (
-            effective_permissions(each, tables, _client(trial)) for each in (options.role_arn, EVERYBODY)
-        )
-        missing = everybody.lacks(role.lacks(ROLE_PERMISSIONS, grantable=False), grantable=False)
-        if missing:
-            command = CommandLines.of(trial.access).grant(options.role_arn, sorted(missing), tables, grantable=False)
+        if missing := _lacking(trial, options.role_arn, ROLE_PERMISSIONS):
+            command = CommandLines.of(trial.access).grant(options.role_arn, missing, tables, grantable=False)
             findings.warn(
-                f"{options.role_arn} has no {', '.join(sorted(missing))} on {tables}, which Glue's table optimizers "
-                f"need: {command}"
+                f"{options.role_arn} has no {', '.join(missing)} on {tables}, which Glue's table optimizers need: "
+                f"{command}"
             )
+
+
+def _lacking(trial: Trial, principal: str, permissions: Iterable[str]) -> list[str]:
+    """Return which of these permissions on all tables neither the principal nor everybody has."""
+    for each in (principal, EVERYBODY):
+        held = effective_permissions(each, AllTables(trial.database), _client(trial))
+        permissions = held.lacks(permissions, grantable=False)
+    return sorted(permissions)
 
 
 def try_lf_tags(trial: Trial, findings: Findings) -> None:
     """Find what is missing of LF-Tags and whether the caller may add it; assign those that are defined to a table."""
-    policy, database = Policy.of(trial.config), trial.config.lakeformation_database_name
+    policy, database = Policy.of(trial.config), trial.database
     definitions = policy.location().tag_values
     desired = Desired(tag_values=definitions, tags=policy.database(database, created_by_us=False).tags)
     with _explained(trial, findings):
         present = read(desired, _client(trial))
-        _require(trial, findings, _warned(trial, findings, difference(desired, present)).changes)
+        _require(trial, findings, _difference(trial, findings, desired, present).changes)
         first = {key: values[0] for key, values in definitions.items() if values}
         defined = {key: value for key, value in first.items() if value.lower() in (present.values_of(key) or ())}
         if defined:
@@ -147,7 +151,7 @@ def _assign(tags: Iterable[Tag], trial: Trial) -> None:
 def try_grants(trial: Trial, findings: Findings) -> None:
     """Find which grants on the database and its tables are missing, and whether the caller may make them."""
     desired = replace(
-        Policy.of(trial.config).database(trial.config.lakeformation_database_name, created_by_us=False),
+        Policy.of(trial.config).database(trial.database, created_by_us=False),
         tags=frozenset(),
     )
     with _explained(trial, findings):
@@ -159,7 +163,7 @@ def try_defaults(trial: Trial, findings: Findings) -> None:
 
     https://docs.aws.amazon.com/lake-formation/latest/dg/upgrade-glue-lake-formation.html
     """
-    name, lines = trial.config.lakeformation_database_name, CommandLines.of(trial.access)
+    name, lines = trial.database, CommandLines.of(trial.access)
     if opened := [each for each in _DEFAULTS if (trial.settings or {}).get(each)]:
         findings.warn(
             f"The data lake settings open new databases and tables to {EVERYBODY}, so IAM alone decides who may use "
@@ -202,11 +206,9 @@ def _client(trial: Trial) -> LakeFormationClient:
     return trial.access.client("lakeformation")
 
 
-def _difference(trial: Trial, findings: Findings, desired: Desired) -> Difference:
-    return _warned(trial, findings, difference(desired, read(desired, _client(trial))))
-
-
-def _warned(trial: Trial, findings: Findings, found: Difference) -> Difference:
+def _difference(trial: Trial, findings: Findings, desired: Desired, present: Present | None = None) -> Difference:
+    """Return what is to change, and warn of what stays otherwise than desired. `present` is read unless given."""
+    found = difference(desired, present or read(desired, _client(trial)))
     for deviation in found.deviations:
         findings.warn(warning(deviation, CommandLines.of(trial.access)))
     return found
@@ -230,11 +232,15 @@ def _require(trial: Trial, findings: Findings, changes: Iterable[Change]) -> Non
                 known[needed.resource] = effective_permissions(principal, needed.resource, _client(trial))
             lacks = bool(known[needed.resource].lacks(needed.permissions, grantable=needed.grantable))
         if lacks:
-            failure = foreseen(change, trial.access).failure
-            if trial.settings is None:
-                findings.warn(f"Unless the caller is a data lake administrator: {failure.message}")
-            else:
-                findings.failures.append(failure)
+            _add_foreseen(trial, findings, foreseen(change, trial.access).failure)
+
+
+def _add_foreseen(trial: Trial, findings: Findings, failure: Failure) -> None:
+    """Add a failure that the caller will meet; a warning if it is not known whether they are an administrator."""
+    if trial.settings is None:
+        findings.warn(f"Unless the caller is a data lake administrator: {failure.message}")
+    else:
+        findings.failures.append(failure)
 
 
 def _administers(trial: Trial) -> bool:
@@ -250,12 +256,11 @@ def _require_access(trial: Trial, findings: Findings, registration: Registration
     Who may create tables in a database has access below the database's own location
     (https://docs.aws.amazon.com/lake-formation/latest/dg/access-control-underlying-data.html).
     """
-    config = trial.config
-    location, name = DataLocation(registration.arn), config.lakeformation_database_name
+    location = DataLocation(registration.arn)
     if trial.remedies is None or _administers(trial):
         return
     held = effective_permissions(trial.remedies.principal, location, _client(trial))
-    if not held.lacks(["DATA_LOCATION_ACCESS"], grantable=False) or _is_below_its_database(trial, name):
+    if not held.lacks(["DATA_LOCATION_ACCESS"], grantable=False) or _is_below_its_database(trial):
         return
     lines, principal = CommandLines.of(trial.access), trial.remedies.principal
     granting = lines.grant(principal, ["DATA_LOCATION_ACCESS"], location, grantable=False)
@@ -264,27 +269,24 @@ def _require_access(trial: Trial, findings: Findings, registration: Registration
         f"{principal} needs DATA_LOCATION_ACCESS on {location}, which can be granted once that is registered. "
         f"Command: {lines.register(registration)} && {granting}"
     )
-    if trial.settings is None:
-        findings.warn(f"Unless the caller is a data lake administrator: {message}")
-    else:
-        missing = MissingPermission("DATA_LOCATION_ACCESS", str(location))
-        findings.failures.append(Failure(message, message, "config_error", missing))
+    missing = MissingPermission("DATA_LOCATION_ACCESS", str(location))
+    _add_foreseen(trial, findings, Failure(message, message, "config_error", missing))
 
 
-def _is_below_its_database(trial: Trial, name: str) -> bool:
+def _is_below_its_database(trial: Trial) -> bool:
     from botocore.exceptions import ClientError
 
     try:
-        database = trial.access.client("glue").get_database(Name=name)["Database"]
+        database = trial.access.client("glue").get_database(Name=trial.database)["Database"]
     except ClientError:
         return False
     location = database.get("LocationUri", "").rstrip("/")
-    return bool(location) and trial.config.table_uri(name, "table").startswith(f"{location}/")
+    return bool(location) and trial.config.table_uri(trial.database, "table").startswith(f"{location}/")
 
 
 @contextmanager
 def _explained(trial: Trial, findings: Findings) -> Iterator[None]:
-    with findings.attempt("read Lake Formation's permissions for", trial.config.lakeformation_database_name):
+    with findings.attempt("read Lake Formation's permissions for", trial.database):
         try:
             yield
         except (NotRead, NotApplied) as error:

@@ -53,6 +53,11 @@ class Trial:
     settings: Mapping[str, Any] | None = None
     """The data lake settings (Lake Formation API: DataLakeSettings), if the caller may read them."""
 
+    @property
+    def database(self) -> str:
+        """The database that is tried: that of streams without a namespace."""
+        return self.config.lakeformation_database_name
+
 
 @dataclass(slots=True)
 class _Attempt:

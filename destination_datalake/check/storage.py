@@ -1,22 +1,23 @@
-"""Steps about S3: the bucket's region, every folder that a sync writes to, and the KMS key."""
+"""Steps about S3: the bucket's region and lifecycle rules, every folder that a sync writes to, and the KMS key."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
 import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from destination_datalake.archive.objects import ARCHIVE_FOLDER
 from destination_datalake.aws.address import S3Address, known_regions
 from destination_datalake.check.step import LEFTOVER_AGE, Findings, Trial
-from destination_datalake.config.options import Config
-from destination_datalake.errors import Failure
-from destination_datalake.rejects.ledger import REJECTS_FOLDER
+from destination_datalake.errors import Failure, quoted
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import LifecycleRuleOutputTypeDef
 
 _logger = logging.getLogger(__name__)
 
@@ -54,33 +55,8 @@ def try_region(trial: Trial, findings: Findings) -> None:
         )
 
 
-def try_tables_folder(trial: Trial, findings: Findings) -> None:
-    """Try the folder of the tables of `lakeformation_database_name`."""
-    _try_own_folder(trial, findings, trial.config.table_uri(trial.config.lakeformation_database_name, ""))
-
-
-def try_rejects_folder(trial: Trial, findings: Findings) -> None:
-    """Try the folder of the rejects."""
-    _try_own_folder(trial, findings, trial.config.uri(REJECTS_FOLDER))
-
-
-def try_archive_folder(trial: Trial, findings: Findings) -> None:
-    """Try the folder of the archive."""
-    _try_own_folder(trial, findings, trial.config.uri(ARCHIVE_FOLDER))
-
-
-def try_staging_folder(trial: Trial, findings: Findings) -> None:
-    """Try the folder of the records that executors on other machines read."""
-    _try_own_folder(trial, findings, trial.config.uri("_staging"))
-
-
-def stages_records(config: Config) -> bool:
-    """Whether executors are on other machines, so that records are staged in S3."""
-    return not config.spark.is_local
-
-
-def _try_own_folder(trial: Trial, findings: Findings, uri: str) -> None:
-    """Try a folder of `bucket_name`. What KMS refuses is the same in all of them, and left to one step."""
+def try_own_folder(trial: Trial, findings: Findings, uri: str) -> None:
+    """Try a folder of `bucket_name`. KMS refuses the same in all of them, which one step reports."""
     found = Findings(findings.remedies)
     trial.encrypted_with += try_folder(trial, found, S3Address.parse(uri))
     for failure in found.failures:
@@ -166,4 +142,83 @@ def try_kms_key(trial: Trial, findings: Findings) -> None:
         findings.fail(
             f"Objects in {trial.config.bucket_name} are encrypted with {others[0]}, but encryption asks for {expected}."
             " Check endpoint_url: the store may not support this encryption."
+        )
+
+
+def try_lifecycle(trial: Trial, findings: Findings) -> None:
+    """Warn where the bucket's rules and the option disagree. Syncs need no rule, so that nothing fails the check."""
+    bucket = trial.config.bucket_name
+    s3 = trial.access.client("s3")
+    rules: Sequence[LifecycleRuleOutputTypeDef] = ()
+    with findings.attempt("read the lifecycle rules of", f"s3://{bucket}/") as reading:
+        try:
+            rules = s3.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
+        except s3.exceptions.ClientError as error:
+            if error.response["Error"]["Code"] != "NoSuchLifecycleConfiguration":
+                raise
+    if not reading.succeeded:
+        findings.warn(f"{findings.failures.pop().message} Without it, check cannot tell how long the archive is kept.")
+        return
+    folder = S3Address(bucket, trial.config.key(ARCHIVE_FOLDER, ""))
+    for sentence in deviations(rules, folder, trial.config.raw_archive.retention_days):
+        findings.warn(sentence)
+
+
+@dataclass(frozen=True, slots=True)
+class _Expiry:
+    """A rule by which S3 deletes objects of a folder, all of them or some.
+
+    `days` is the age at which it does. A rule with a date deletes objects of any age, from then on: its `days` are 0.
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/intro-lifecycle-rules.html
+    """
+
+    rule: str
+    days: int
+    when: str
+    is_of_all: bool
+
+
+def _expiries(rules: Iterable[LifecycleRuleOutputTypeDef], folder: str) -> Iterator[_Expiry]:
+    """Yield what the rules delete of a folder."""
+    for rule in rules:
+        expiration, chosen = rule.get("Expiration", {}), rule.get("Filter", {})
+        # A filter has one criterion, or several in `And`; rules of an older form have the prefix outside.
+        criteria = {"Prefix": rule.get("Prefix", ""), **chosen, **chosen.get("And", {})}
+        prefix = str(criteria["Prefix"])
+        above = folder.startswith(prefix)
+        if rule["Status"] != "Enabled" or not (above or prefix.startswith(folder)):
+            continue
+        is_of_all = above and criteria.keys() <= {"Prefix", "And"}
+        name = quoted(rule.get("ID", ""))
+        if "Days" in expiration:
+            yield _Expiry(name, expiration["Days"], f"{expiration['Days']} days after it was written", is_of_all)
+        elif "Date" in expiration:
+            yield _Expiry(name, 0, f"of any age from {expiration['Date']:%Y-%m-%d} on", is_of_all)
+
+
+def deviations(rules: Iterable[LifecycleRuleOutputTypeDef], folder: S3Address, days: int) -> Iterator[str]:
+    """Yield a sentence for each way in which rules keep objects of a folder shorter or longer than these days.
+
+    The folder's key has a slash at its end.
+    """
+    expiries = list(_expiries(rules, folder.key))
+    for each in expiries:
+        if each.days < days:
+            yield (
+                f"Lifecycle rule {each.rule} deletes {'what' if each.is_of_all else 'some of what'} is in {folder} "
+                f"{each.when}, and raw_archive.retention_days is {days}: tables cannot be made again from what is "
+                "gone. Change the rule, or retention_days."
+            )
+    of_all = [each for each in expiries if each.is_of_all]
+    if not of_all:
+        yield (
+            f"No lifecycle rule of the bucket deletes all that is in {folder}, so that it is kept for good, and "
+            f"raw_archive.retention_days is {days}. Add a rule: docs/permissions.md has a rule for it."
+        )
+    # Where rules overlap, S3 deletes at the earliest (S3 User Guide: How Amazon S3 handles conflicts in lifecycle
+    # configurations).
+    elif (first := min(of_all, key=lambda each: each.days)).days > days:
+        yield (
+            f"Lifecycle rule {first.rule} deletes what is in {folder} {first.when}, and raw_archive.retention_days is "
+            f"{days}: it is kept longer than that. Change the rule, or retention_days."
         )

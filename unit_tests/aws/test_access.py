@@ -133,7 +133,7 @@ ROLE = "arn:aws:iam::123456789012:role/data/airbyte"
 @pytest.mark.parametrize(
     ("identity", "caller"),
     [
-        ("arn:aws:iam::123456789012:user/airbyte", "arn:aws:iam::123456789012:user/airbyte"),
+        ("arn:aws:iam::123456789012:user/team/airbyte", "arn:aws:iam::123456789012:user/team/airbyte"),
         ("arn:aws:sts::123456789012:assumed-role/airbyte/session", "arn:aws:iam::123456789012:role/airbyte"),
         ("arn:aws-cn:sts::123456789012:assumed-role/a/b", "arn:aws-cn:iam::123456789012:role/a"),
     ],

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.check.step import Findings, Remedies, Trial
 from destination_datalake.config.options import Config
+from unit_tests.cloud import before
 from unit_tests.config.examples import options
 
 UNIQUE = "0123456789abcdef" * 2
@@ -22,3 +25,12 @@ def a_trial(access: AwsAccess, **changes: Any) -> Trial:
 def findings_of(trial: Trial) -> Findings:
     """What a step of the trial starts with."""
     return Findings(trial.remedies)
+
+
+def deny(access: AwsAccess, service: str, operation: str, text: str = "not authorized") -> None:
+    """Have AWS deny an operation to these clients, in these words."""
+
+    def answer(_: int) -> None:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": text}}, operation)
+
+    before(access, service, operation, answer)

@@ -8,13 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from destination_datalake.check.catalog import drop_leftovers, try_database, try_optimizers, try_table
 from destination_datalake.check.step import Findings
 from destination_datalake.tables.catalog import ListedTable, list_tables
 from destination_datalake.tables.glue.catalog import ensure_database
-from unit_tests.check.examples import UNIQUE, USER, a_trial, findings_of
+from unit_tests.check.examples import UNIQUE, USER, a_trial, deny, findings_of
 from unit_tests.cloud import Cloud, another_client, before, ungoverned
 
 pytestmark = pytest.mark.share(7)
@@ -32,11 +31,7 @@ def denied(operation: str, text: str, **options: Any) -> list[str]:
     access = another_client()
     trial = a_trial(access, **options)
     findings = findings_of(trial)
-
-    def deny(_: int) -> None:
-        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": text}}, operation)
-
-    before(access, "glue", operation, deny)
+    deny(access, "glue", operation, text)
     try_database(trial, findings)
     if not findings.failures:
         try_table(trial, findings)
@@ -239,11 +234,7 @@ def test_a_missing_permission_for_optimizers_is_a_failure_with_the_statement(
     registered = {"mode": "hybrid", "registration_role_arn": "arn:aws:iam::123456789012:role/location"}
     trial = a_trial(access, maintenance=OPTIMIZED, lake_formation=registered)
     findings = findings_of(trial)
-
-    def deny(_: int) -> None:
-        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": text}}, operation)
-
-    before(access, "glue", operation, deny)
+    deny(access, "glue", operation, text)
     try_optimizers(trial, findings)
 
     [failure] = findings.failures

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.aws.access import AwsAccess, caller_arn, role_of_session
-from destination_datalake.aws.session import Role
+from destination_datalake.aws.access import role_of_session
 from destination_datalake.check.connection import STEPS, CheckResult, check_connection, try_identity, try_server
 from destination_datalake.check.step import Findings
 from destination_datalake.config.options import Config
@@ -111,24 +110,6 @@ def test_credentials_of_another_account_are_a_failure(cloud: Cloud, account: str
     try_identity(a_trial(cloud.access, aws_account_id=account), findings)
 
     assert len(findings.failures) == failures
-
-
-@pytest.mark.parametrize(
-    ("arn", "principal"),
-    [
-        (f"arn:aws:iam::{ACCOUNT}:user/team/loader", f"arn:aws:iam::{ACCOUNT}:user/team/loader"),
-        (f"arn:aws:sts::{ACCOUNT}:assumed-role/loader/some-session", f"arn:aws:iam::{ACCOUNT}:role/loader"),
-        (f"arn:aws-cn:sts::{ACCOUNT}:assumed-role/loader/x", f"arn:aws-cn:iam::{ACCOUNT}:role/loader"),
-    ],
-)
-def test_permissions_are_given_to_the_user_or_role_of_a_session(arn: str, principal: str) -> None:
-    assert role_of_session(arn) == principal
-
-
-def test_a_role_of_the_options_is_the_caller_with_its_path() -> None:
-    role = Role(f"arn:aws:iam::{ACCOUNT}:role/team/loader")
-
-    assert caller_arn(AwsAccess("us-east-1", role)) == role.arn
 
 
 def test_a_configured_role_is_the_principal_of_remedies(cloud: Cloud) -> None:

@@ -6,7 +6,6 @@ import logging
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from destination_datalake.check.existing_tables import ExistingTables, try_outside
 from destination_datalake.check.step import Findings
@@ -18,7 +17,7 @@ from destination_datalake.tables.glue.catalog import ensure_database
 from destination_datalake.tables.location import TableKind
 from destination_datalake.tables.ownership import OwnedTable, TableOwner
 from destination_datalake.tables.table import TableName
-from unit_tests.check.examples import UNIQUE, a_trial
+from unit_tests.check.examples import UNIQUE, a_trial, deny
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.config.examples import options
 
@@ -112,11 +111,7 @@ def test_the_default_database_is_listed_once_and_its_owned_tables_are_logged(
 @pytest.mark.usefixtures("cloud")
 def test_no_table_is_found_without_permission_to_list_them(caplog: pytest.LogCaptureFixture) -> None:
     access = another_client()
-
-    def refuse(_: int) -> None:
-        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "not authorized"}}, "GetTables")
-
-    before(access, "glue", "GetTables", refuse)
+    deny(access, "glue", "GetTables")
 
     with caplog.at_level(logging.INFO):
         found = ExistingTables.find(Config.parse(options()), access)

@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from destination_datalake.check.connection import try_identity
 from destination_datalake.check.governance import (
@@ -32,8 +31,8 @@ from destination_datalake.lake_formation.state import (
     to_request,
 )
 from destination_datalake.tables.glue.catalog import ensure_database
-from unit_tests.check.examples import a_trial, findings_of
-from unit_tests.cloud import BUCKET, Cloud, another_client, before
+from unit_tests.check.examples import a_trial, deny, findings_of
+from unit_tests.cloud import BUCKET, Cloud, another_client
 
 USER = "arn:aws:sts::123456789012:user/moto"
 """Whom moto takes every caller for."""
@@ -354,11 +353,7 @@ def test_without_the_settings_a_foreseen_denial_is_a_warning_for_the_caller_may_
     cloud: Cloud,
 ) -> None:
     lab, access = Lab(cloud, grants=GRANTS[:1]), another_client()
-
-    def deny(_: int) -> None:
-        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": ""}}, "GetDataLakeSettings")
-
-    before(access, "lakeformation", "GetDataLakeSettings", deny)
+    deny(access, "lakeformation", "GetDataLakeSettings")
     lab.trial.access = access
     found = findings_of(lab.trial)
     try_location(lab.trial, found)

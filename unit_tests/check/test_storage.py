@@ -7,16 +7,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.check.connection import STEPS
 from destination_datalake.check.step import Findings
-from destination_datalake.check.storage import try_folder, try_kms_key, try_region, try_rejects_folder
-from unit_tests.check.examples import UNIQUE, USER, a_trial, findings_of
-from unit_tests.cloud import BUCKET, Cloud, another_client, before
+from destination_datalake.check.storage import (
+    deviations,
+    try_folder,
+    try_kms_key,
+    try_lifecycle,
+    try_own_folder,
+    try_region,
+)
+from unit_tests.check.examples import UNIQUE, USER, a_trial, deny, findings_of
+from unit_tests.cloud import BUCKET, Cloud, another_client
 
-pytestmark = pytest.mark.share(7)
+pytestmark = pytest.mark.share(14)
 
 FOLDER = S3Address(BUCKET, "lake/raw")
 OBJECT = f"s3://lake/lake/raw/_check-{UNIQUE}"
@@ -68,11 +74,7 @@ def test_a_failed_write_and_its_failed_deletion_are_one_failure(cloud: Cloud) ->
 
 def test_an_explicit_deny_gets_no_statement_that_would_not_help(cloud: Cloud) -> None:
     access, text = another_client(), "not authorized to perform: s3:PutObject with an explicit deny in a bucket policy"
-
-    def deny(_: int) -> None:
-        raise ClientError({"Error": {"Code": "AccessDenied", "Message": text}}, "PutObject")
-
-    before(access, "s3", "PutObject", deny)
+    deny(access, "s3", "PutObject", text)
     trial = a_trial(access)
     findings = findings_of(trial)
     try_folder(trial, findings, FOLDER)
@@ -112,15 +114,11 @@ def test_what_kms_refuses_is_one_failure_of_the_step_about_the_key(
 ) -> None:
     text = f"User: {USER} is not authorized to perform: {denied} on resource: {KEY} because no identity-based policy"
     access = another_client()
-
-    def deny(_: int) -> None:
-        raise ClientError({"Error": {"Code": "AccessDenied", "Message": text}}, "PutObject")
-
-    before(access, "s3", "PutObject", deny)
+    deny(access, "s3", "PutObject", text)
     trial = a_trial(access, encryption=encryption)
     tables, rejects, key = findings_of(trial), findings_of(trial), findings_of(trial)
     for each in (tables, rejects):
-        try_rejects_folder(trial, each)
+        try_own_folder(trial, each, trial.config.uri("_errors"))
     try_kms_key(trial, key)
 
     assert (tables.failures, tables.blocked_by, rejects.blocked_by) == ([], "kms_key", "kms_key")
@@ -185,3 +183,105 @@ def test_records_are_staged_only_for_executors_on_other_machines(cloud: Cloud) -
 
     assert not staging.applies(a_trial(cloud.access).config)
     assert staging.applies(a_trial(cloud.access, spark={"master": "spark://cluster:7077"}).config)
+
+
+# Rules that keep the archive for the days of the option
+
+
+RAW = "lake/_raw/"
+ARCHIVE = f"s3://{BUCKET}/{RAW}"
+TAG = {"Key": "team", "Value": "sales"}
+
+
+def expiring(days: int = 30, name: str = "archive", **rule: Any) -> dict[str, Any]:
+    """A rule that deletes what is under `_raw/`, with changes."""
+    found = {"ID": name, "Status": "Enabled", "Expiration": {"Days": days}, **rule}
+    return found if "Prefix" in found else {"Filter": {"Prefix": RAW}, **found}
+
+
+def on(prefix: str, *tags: dict[str, str], **sizes: int) -> dict[str, Any]:
+    """A filter by more than a prefix."""
+    return {"And": {"Prefix": prefix, "Tags": [*tags], **sizes}}
+
+
+KEPT = f"No lifecycle rule of the bucket deletes all that is in {ARCHIVE}, so that it is kept for good"
+EARLY = f"Lifecycle rule archive deletes what is in {ARCHIVE} 7 days after it was written"
+LATE = f"Lifecycle rule archive deletes what is in {ARCHIVE} 90 days after it was written"
+SOME = f"Lifecycle rule archive deletes some of what is in {ARCHIVE} 7 days after it was written"
+
+
+@pytest.mark.parametrize(
+    ("rules", "sentences"),
+    [
+        ([expiring()], []),
+        ([expiring(Prefix=RAW)], []),
+        ([expiring(Filter=on(RAW, TAG)), expiring(name="other")], []),
+        ([expiring(Filter={"Prefix": ""})], []),
+        ([expiring(Filter={"Prefix": "lake/_raw"})], []),
+        ([expiring(7)], [EARLY]),
+        ([expiring(7, Filter={"Prefix": ""})], [EARLY]),
+        ([expiring(7), expiring(90, "later")], [EARLY]),
+        ([expiring(90)], [LATE]),
+        ([expiring(90), expiring(365, "later")], [LATE]),
+        ([expiring(90), expiring(30, "first")], []),
+        ([expiring(Status="Disabled")], [KEPT]),
+        ([expiring(Filter={"Prefix": "lake/_staging/"})], [KEPT]),
+        ([expiring(Filter={"Prefix": "lake/_rawest/"})], [KEPT]),
+        ([expiring(Filter={"Prefix": f"{RAW}landing.users/"})], [KEPT]),
+        ([expiring(Filter={"Tag": TAG})], [KEPT]),
+        ([expiring(Filter=on(RAW, TAG))], [KEPT]),
+        ([expiring(Filter=on(RAW, ObjectSizeLessThan=1000))], [KEPT]),
+        ([expiring(Filter={"ObjectSizeGreaterThan": 1000})], [KEPT]),
+        ([expiring(7, Filter=on("lake/", TAG)), expiring(name="whole")], [SOME]),
+        ([expiring(7, Filter={"Prefix": f"{RAW}landing.users/"}), expiring(90)], [SOME, LATE]),
+        ([expiring(Expiration={"Date": datetime(2040, 1, 31, tzinfo=UTC)})],
+         [f"Lifecycle rule archive deletes what is in {ARCHIVE} of any age from 2040-01-31 on"]),
+        ([expiring(Expiration={"ExpiredObjectDeleteMarker": True})], [KEPT]),
+        ([expiring(7, "two words")], [EARLY.replace("archive", "'two words'")]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_rules_that_keep_the_archive_shorter_or_longer_are_told(rules: list[Any], sentences: list[str]) -> None:
+    found = deviations(rules, S3Address(BUCKET, RAW), 30)
+
+    assert [each.partition(", and raw_archive.retention_days is 30")[0] for each in found] == sentences
+
+
+def said(cloud: Cloud, days: int) -> list[str]:
+    trial = a_trial(cloud.access, bucket_prefix="lake", raw_archive={"enabled": True, "retention_days": days})
+    findings = findings_of(trial)
+    try_lifecycle(trial, findings)
+    assert findings.failures == []
+    return findings.notes
+
+
+def test_the_bucket_s_rules_are_compared_with_the_option(cloud: Cloud) -> None:
+    assert [note.partition(",")[0] for note in said(cloud, 30)] == [KEPT.partition(",")[0]]
+
+    rules: Any = [expiring(), {**expiring(7, "staged"), "Filter": {"Prefix": "lake/_staging/"}}]
+    cloud.access.client("s3").put_bucket_lifecycle_configuration(Bucket=BUCKET, LifecycleConfiguration={"Rules": rules})
+
+    assert said(cloud, 30) == []
+    assert said(cloud, 31) == [
+        f"Lifecycle rule archive deletes what is in {ARCHIVE} 30 days after it was written, and "
+        "raw_archive.retention_days is 31: tables cannot be made again from what is gone. Change the rule, or "
+        "retention_days."
+    ]
+
+
+def test_rules_that_may_not_be_read_are_a_note_with_the_statement_that_allows_it(cloud: Cloud) -> None:
+    with cloud.refusing("GetBucketLifecycleConfiguration"):
+        [note] = said(cloud, 30)
+
+    sentence, _, remedy = note.partition(f" Policy statement for {USER}: ")
+    statement, _, consequence = remedy.partition("} ")
+    assert sentence == (
+        "Cannot read the lifecycle rules of s3://lake/ (S3, GetBucketLifecycleConfiguration): access denied. Allow "
+        "s3:GetLifecycleConfiguration on it to the connector's identity in IAM."
+    )
+    assert json.loads(f"{statement}}}") == {
+        "Effect": "Allow",
+        "Action": ["s3:GetLifecycleConfiguration"],
+        "Resource": ["arn:aws:s3:::lake"],
+    }
+    assert consequence == "Without it, check cannot tell how long the archive is kept."
