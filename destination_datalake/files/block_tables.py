@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from destination_datalake.files.parquet import with_field_ids
 from destination_datalake.files.plan import FilePlan, IngestOrder
-from destination_datalake.records.decoded import CHANGES_TYPE, Decoded, LineNumbers, changes_array, numbers_of
+from destination_datalake.records.decoded import CHANGES_TYPE, Decoded, LineNumbers, changes_array
 from destination_datalake.schema.arrow import arrow_field, arrow_type, narrowest
 from destination_datalake.schema.columns import CHANGE, METADATA_COLUMNS
 from destination_datalake.schema.types import Field, Int64
@@ -67,7 +67,7 @@ class OrderedIds:
 
     def of(self, lines: LineNumbers) -> pa.StringArray:
         """Return the ids of the rows whose lines have these numbers in the unit."""
-        return _ids(self.first, numbers_of(lines))
+        return _ids(self.first, lines)
 
 
 def first_id(ingest_order: IngestOrder) -> bytes:
@@ -79,7 +79,7 @@ def first_id(ingest_order: IngestOrder) -> bytes:
     return bytes(octets)
 
 
-def _ids(octets: bytes, counters: np.ndarray[Any, np.dtype[np.int64]]) -> pa.StringArray:
+def _ids(octets: bytes, counters: LineNumbers) -> pa.StringArray:
     rows = len(counters)
     text = np.tile(np.frombuffer(str(uuid.UUID(bytes=octets)).encode(), np.uint8), (rows, 1))
     counted = counters.astype(">u4").view(np.uint8).reshape(rows, _COUNTED_DIGITS // 2)

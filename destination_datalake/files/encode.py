@@ -44,7 +44,7 @@ from destination_datalake.files.suppression import suppressed
 from destination_datalake.files.unit_files import PartitionedFileWriter, RollingFileWriter
 from destination_datalake.protocol.frames import line_bounds
 from destination_datalake.protocol.messages import MalformedLine
-from destination_datalake.records.decoded import TRUNCATED, Decoded, RejectedLine, RowLines, numbers_of
+from destination_datalake.records.decoded import TRUNCATED, Decoded, RejectedLine, RowLines
 from destination_datalake.records.decoder import BlockDecoder, blocks
 from destination_datalake.records.search import RecordSearch
 from destination_datalake.records.undeclared import SAMPLE_BYTES, undeclared_fields
@@ -144,7 +144,7 @@ def _with_rows(decoded: Decoded, kept: np.ndarray[Any, np.dtype[np.bool_]]) -> D
         [each._replace(row=int(numbers[each.row])) for each in decoded.changed if kept[each.row]],
         decoded.rejected,
         _SomeLines(decoded.lines, rows),
-        numbers_of(decoded.line_numbers)[rows],
+        decoded.line_numbers[rows],
     )
 
 
@@ -341,7 +341,7 @@ class Replayed:
             return decoded
         wanted = np.ones(decoded.rows, np.bool_) if window is None else window.contains(decoded.extracted_at)
         if only is not None:
-            wanted &= np.array([number in only for number in numbers_of(decoded.line_numbers).tolist()], np.bool_)
+            wanted &= np.array([number in only for number in decoded.line_numbers.tolist()], np.bool_)
         if wanted.all():
             return decoded
         self.left_out += int(np.count_nonzero(~wanted))
@@ -356,7 +356,7 @@ def _decoded(decoder: BlockDecoder, block: memoryview, content: Content) -> Iter
             if places is None:
                 yield decoded
             else:
-                yield replace(decoded, line_numbers=places.of(numbers_of(decoded.line_numbers)))
+                yield replace(decoded, line_numbers=places.of(decoded.line_numbers))
     except MalformedLine as error:
         if places is None:
             raise

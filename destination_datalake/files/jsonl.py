@@ -26,30 +26,15 @@ _MOST_DIGITS = 38
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
-class JsonLinesFiles:
-    """Opens files of JSON lines of one schema, which share a DuckDB; `codec` is GZIP or UNCOMPRESSED."""
-
-    def __init__(self, codec: str, schema: pa.Schema) -> None:
-        self._codec = codec
-        self._encoder = JsonLinesEncoder(schema)
-
-    def open(self, upload: Upload) -> JsonLinesFileWriter:
-        """Open a file. Several can be open at a time."""
-        return JsonLinesFileWriter(self._encoder, GzipUpload(upload) if self._codec == "GZIP" else upload)
-
-    def close(self) -> None:
-        """Release DuckDB's memory."""
-        self._encoder.close()
-
-
 class JsonLinesFileWriter:
     """Writes a file of JSON lines."""
 
     metadata_bytes = 0
 
-    def __init__(self, encoder: JsonLinesEncoder, output: GzipUpload | Upload) -> None:
+    def __init__(self, encoder: JsonLinesEncoder, codec: str, upload: Upload) -> None:
+        """Several files may share an encoder; `codec` is GZIP or UNCOMPRESSED."""
         self._encoder = encoder
-        self._output = output
+        self._output = GzipUpload(upload) if codec == "GZIP" else upload
 
     def write(self, table: pa.Table) -> None:
         """Append rows."""
@@ -110,10 +95,6 @@ class JsonLinesEncoder:
                 yield _encode_row_by_row(piece)
             else:
                 yield from texts
-
-    def close(self) -> None:
-        """Release DuckDB's memory."""
-        self._duckdb.close()
 
     def _encode_vectorised(self, zoneless: pa.Table) -> list[memoryview]:
         self._duckdb.register("records", _from_the_start(zoneless).rename_columns(self._aliases))

@@ -83,26 +83,6 @@ _HUGE_VALUE_BYTES = 1024 * 1024
 """Columns of values above this, on average, get no statistics: Arrow copies such values several times for them."""
 
 
-class ParquetFiles:
-    """Opens Parquet files of one schema.
-
-    Each chooses by its own first rows which columns to dictionary-encode, or all by those of `sample`: that takes as
-    long as encoding a small file.
-    """
-
-    def __init__(self, codec: str, schema: pa.Schema, sample: pa.Table | None = None) -> None:
-        self._codec = codec
-        self._schema = schema
-        self._repetitive = None if sample is None else _repetitive_columns(sample)
-
-    def open(self, upload: Upload) -> ParquetFileWriter:
-        """Open a file. Several can be open at a time."""
-        return ParquetFileWriter(self._codec, self._schema, upload, self._repetitive)
-
-    def close(self) -> None:
-        """Do nothing: there is nothing that files share but memory."""
-
-
 class ParquetFileWriter:
     """Writes a Parquet file whose row groups hold about ROW_GROUP_BYTES of Arrow data."""
 
@@ -146,7 +126,7 @@ class ParquetFileWriter:
 
     def _write(self, table: pa.Table, size: int) -> None:
         if self._writer is None:
-            repetitive = _repetitive_columns(table) if self._repetitive is None else self._repetitive
+            repetitive = repetitive_columns(table) if self._repetitive is None else self._repetitive
             self._writer = pq.ParquetWriter(
                 cast("IO[Any]", self._upload),
                 self._schema,
@@ -168,7 +148,7 @@ def footer_of(closed: pq.ParquetWriter) -> bytes:
     return footer.getvalue()
 
 
-def _repetitive_columns(table: pa.Table) -> list[str]:
+def repetitive_columns(table: pa.Table) -> list[str]:
     """Return the paths of columns to dictionary-encode: nested ones, and those with few distinct values in a sample."""
     sample = table.slice(0, _SAMPLE_ROWS)
     repetitive = []

@@ -3,20 +3,26 @@
 Rows of partitions wait in memory until the unit ends, and are then grouped all at once: a table is taken apart once,
 not for each block. A unit that has more rows than memory groups them several times. Of each partition the rows are then
 written as a row group if there are enough of them, and few enough open files; the others wait on disk for the end.
+
+Files whose encoding has ended are uploaded several at a time: small ones mostly wait for S3's answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 import pyarrow as pa
 
-from destination_datalake.aws.objects import delete_uncommitted
-from destination_datalake.files.block_tables import BlockTables, FileSchema, OrderedIds, Rows, WaitingRows, first_id
-from destination_datalake.files.open_file import FileOpener, OpenFile, Uploads, extension, opener
-from destination_datalake.files.plan import FIRST, DataFile, FilePlan
+from destination_datalake.aws.objects import Upload, delete_uncommitted
+from destination_datalake.files.block_tables import BlockTables, FileSchema, OrderedIds, Rows, WaitingRows
+from destination_datalake.files.jsonl import JsonLinesEncoder, JsonLinesFileWriter
+from destination_datalake.files.parquet import ROW_GROUP_BYTES, ParquetFileWriter, repetitive_columns
+from destination_datalake.files.plan import DataFile, FileFormat, FilePlan
 from destination_datalake.files.sorting import Spill, in_order
 from destination_datalake.partitioning.grouping import by_partition
 from destination_datalake.partitioning.spec import PartitionValue
@@ -27,16 +33,195 @@ if TYPE_CHECKING:
     from destination_datalake.records.decoded import Decoded
 
 
+class FileWriter(Protocol):
+    """Writes one data file."""
+
+    metadata_bytes: int
+    """The memory for what the end of the file will say about the rest of it."""
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows; every table has the schema that the file was opened with."""
+
+    def write_row_group(self, table: pa.Table, size: int) -> None:
+        """Append rows, encoded at once; `size` is the table's bytes. Not to be mixed with `write` in one file."""
+
+    def close(self) -> bytes:
+        """Write the rest. Return the Parquet footer; empty for formats that have none. The upload stays open."""
+
+
+Opener = Callable[[Upload], FileWriter]
+"""Opens data files of one schema, several at a time if need be."""
+
+
+def opener(format: FileFormat, codec: str, schema: pa.Schema, sample: pa.Table | None = None) -> Opener:
+    """Return what opens files of this schema. `codec` is a value of the option `format.compression_codec`.
+
+    With a `sample` of their rows, what is chosen by the values is chosen for all files at once: that takes as long as
+    encoding a small file.
+    """
+    match format:
+        case "parquet":
+            repetitive = None if sample is None else repetitive_columns(sample)
+            return partial(ParquetFileWriter, codec, schema, repetitive=repetitive)
+        case "jsonl":
+            return partial(JsonLinesFileWriter, JsonLinesEncoder(schema), codec)
+        case _:
+            assert_never(format)
+
+
+def extension(format: FileFormat, codec: str) -> str:
+    """Return the extension of file names, with its dot."""
+    if format == "jsonl":
+        return ".jsonl.gz" if codec == "GZIP" else ".jsonl"
+    return ".parquet"
+
+
+MAX_METADATA_BYTES = 64 * 1024 * 1024
+"""The most memory for a file's metadata. With 1,000 columns no file reaches it; with 10,000, sparse, 5,000 rows do."""
+
+
+class OpenFile:
+    """A data file of one schema, and of one partition if there are any: rows are written, then it is uploaded."""
+
+    def __init__(
+        self,
+        uri: str,
+        schema: FileSchema,
+        opener: Opener,
+        plan: FilePlan,
+        s3: S3Client,
+        partition: tuple[PartitionValue, ...] = (),
+    ) -> None:
+        """Send nothing yet. `opener` is of `schema`; `partition` has the values of the plan's partitioning, if any."""
+        self.schema = schema
+        self._upload = Upload(s3, uri, deferred=plan.deferred, held_in=plan.held_in)
+        self._writer = opener(self._upload)
+        self._partition = partition
+        self._spec_id = plan.partitioning.spec_id if plan.partitioning is not None else 0
+        self._rows = 0
+        self._is_sorted = plan.sort_order is not None
+        self._with_nulls: set[str] = set()
+        self._footer = b""
+
+    def is_complete(self, target_bytes: int) -> bool:
+        """Return whether the file has its target size, or row groups and columns enough to take much memory."""
+        return self.size >= target_bytes or self._writer.metadata_bytes >= MAX_METADATA_BYTES
+
+    @property
+    def size(self) -> int:
+        """The bytes encoded so far."""
+        return self._upload.written
+
+    @property
+    def buffered_bytes(self) -> int:
+        """The bytes encoded so far that are not sent."""
+        return self._upload.buffered_bytes
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows of the file's schema."""
+        self._writer.write(table)
+        self._count(table)
+
+    def write_row_group(self, rows: Rows, *, begins_run: bool) -> None:
+        """Append rows of the file's schema, encoded at once, which releases their memory.
+
+        `begins_run` says that they need not come after those before them in the plan's order.
+        """
+        self._writer.write_row_group(*rows)
+        self._is_sorted = self._is_sorted and not (begins_run and self._rows)
+        self._count(rows.table)
+
+    def end(self) -> None:
+        """Encode the rest, and release the memory for that. Only `upload` and `abort` may follow."""
+        self._footer = self._writer.close()
+        del self._writer
+
+    def upload(self) -> DataFile:
+        """Upload the rest, and return the file."""
+        self._upload.close()
+        return DataFile(
+            uri=self._upload.uri,
+            size=self._upload.written,
+            rows=self._rows,
+            columns=self.schema.columns,
+            footer=self._footer,
+            pending_upload=self._upload.pending_upload,
+            with_nulls=frozenset(self._with_nulls),
+            partition=self._partition,
+            spec_id=self._spec_id,
+            is_sorted=self._is_sorted,
+        )
+
+    def _count(self, table: pa.Table) -> None:
+        self._rows += table.num_rows
+        self._with_nulls.update(name for name in table.column_names if table.column(name).null_count)
+
+    def abort(self) -> None:
+        """Discard what was not sent, and abort the upload."""
+        self._upload.abort()
+
+
+THREADS = 16
+"""Half of the connections that a client keeps: parts of open files are sent beside them."""
+
+UPLOADING_BYTES = 32 * 1024 * 1024
+"""The most bytes of encoded files that wait, besides those of the last file."""
+
+
+class Uploads:
+    """Uploads files in the background, and keeps what became of them in the order in which they were added."""
+
+    def __init__(self, s3: S3Client) -> None:
+        """Start no thread yet."""
+        self._s3 = s3
+        self._pool = ThreadPoolExecutor(THREADS, "files")
+        self._running: deque[tuple[OpenFile, Future[DataFile], int]] = deque()
+        self._running_bytes = 0
+        self._finished: list[DataFile] = []
+
+    def add(self, file: OpenFile) -> None:
+        """Upload the rest of a file that has ended. Waits while too much is under way; raises what has failed."""
+        waiting = file.buffered_bytes
+        self._running.append((file, self._pool.submit(file.upload), waiting))
+        self._running_bytes += waiting
+        while self._running_bytes - waiting > UPLOADING_BYTES or len(self._running) > 2 * THREADS:
+            self._collect()
+
+    def finish(self) -> list[DataFile]:
+        """Return all files when they are uploaded. Raises what one of them failed with."""
+        while self._running:
+            self._collect()
+        self._pool.shutdown()
+        return self._finished
+
+    def abort(self) -> None:
+        """Delete all files, published or not."""
+        self._pool.shutdown(cancel_futures=True)
+        with ExitStack() as steps:
+            for file, upload, _ in self._running:
+                if upload.cancelled() or upload.exception() is not None:
+                    steps.callback(file.abort)
+                else:
+                    self._finished.append(upload.result())
+            steps.callback(delete_uncommitted, self._finished, self._s3)
+
+    def _collect(self) -> None:
+        """Wait for the first file; one that failed stays, to be aborted."""
+        _, upload, waiting = self._running[0]
+        self._finished.append(upload.result())
+        self._running.popleft()
+        self._running_bytes -= waiting
+
+
 class RollingFileWriter:
     """Writes the files of one unit: a new one when the last has its target size, or when a column is widened."""
 
-    def __init__(self, name: str, plan: FilePlan, s3: S3Client, ids: OrderedIds | None = None) -> None:
-        """Write nothing yet. `ids` are those of the rows; without any, their order does not matter."""
+    def __init__(self, name: str, plan: FilePlan, s3: S3Client, ids: OrderedIds) -> None:
+        """Write nothing yet. `ids` are those of the rows."""
         self._name = name
         self._plan = plan
         self._s3 = s3
-        self._tables = BlockTables(plan, ids or OrderedIds(first_id(FIRST)))
-        self._opener: FileOpener | None = None
+        self._tables = BlockTables(plan, ids)
         self._open: OpenFile | None = None
         self._finished: list[DataFile] = []
 
@@ -69,20 +254,15 @@ class RollingFileWriter:
     def _new_file(self) -> OpenFile:
         plan, schema = self._plan, self._tables.schema
         uri = f"{plan.folder}/{self._name}-{len(self._finished):04d}{extension(plan.format, plan.codec)}"
-        self._opener = opener(plan.format, plan.codec, schema.arrow)
-        return OpenFile(uri, schema, self._opener, plan, self._s3)
+        return OpenFile(uri, schema, opener(plan.format, plan.codec, schema.arrow), plan, self._s3)
 
     def _finish(self) -> None:
-        if self._open is None or self._opener is None:
+        if self._open is None:
             return
         self._open.end()
-        self._opener.close()
         self._finished.append(self._open.upload())
         self._open = None
 
-
-ROW_GROUP_BYTES = 64 * 1024 * 1024
-"""Arrow bytes of a row group."""
 
 SORTED_ROW_GROUP_BYTES = 16 * 1024 * 1024
 """Arrow bytes of a row group of a sorted file: readers skip the groups whose bounds exclude what they look for."""
@@ -99,7 +279,7 @@ class PartitionFiles:
         self._run_bytes = run_bytes
         self._row_group_bytes = ROW_GROUP_BYTES if plan.sort_order is None else SORTED_ROW_GROUP_BYTES
         self._schema: FileSchema | None = None
-        self._opener: FileOpener | None = None
+        self._opener: Opener | None = None
         self._open: dict[str, OpenFile] = {}
         self._opened = 0
         self._uploads = Uploads(s3)
@@ -118,8 +298,6 @@ class PartitionFiles:
             return
         for key in [*self._open]:
             self._finish(key)
-        if self._opener is not None:
-            self._opener.close()
         self._schema = schema
         self._opener = opener(self._plan.format, self._plan.codec, schema.arrow, sample)
 
@@ -146,8 +324,6 @@ class PartitionFiles:
         """End all files and return them when they are uploaded."""
         for key in [*self._open]:
             self._finish(key)
-        if self._opener is not None:
-            self._opener.close()
         return self._uploads.finish()
 
     def abort(self) -> None:
@@ -215,19 +391,14 @@ class PartitionedFileWriter:
     """Writes the files of one unit, each with rows of one partition, in the plan's order."""
 
     def __init__(
-        self,
-        name: str,
-        plan: FilePlan,
-        s3: S3Client,
-        waiting_bytes: int = WAITING_BYTES,
-        ids: OrderedIds | None = None,
+        self, name: str, plan: FilePlan, s3: S3Client, ids: OrderedIds, waiting_bytes: int = WAITING_BYTES
     ) -> None:
-        """Write nothing yet. `waiting_bytes` is the memory for rows that wait."""
+        """Write nothing yet. `ids` are those of the rows, `waiting_bytes` the memory for rows that wait."""
         self._plan = plan
         self._fields = plan.partitioning.fields if plan.partitioning is not None else ()
         self._waiting_bytes = waiting_bytes
         self._most_open = min(MAX_OPEN_FILES, plan.partitioning.max_open if plan.partitioning is not None else 1)
-        self._tables = BlockTables(plan, ids or OrderedIds(first_id(FIRST)))
+        self._tables = BlockTables(plan, ids)
         self._waiting = WaitingRows(self._tables.schema)
         self._files = PartitionFiles(name, plan, s3, run_bytes=waiting_bytes)
         self._spill = Spill()

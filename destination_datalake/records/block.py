@@ -119,7 +119,7 @@ class BlockReader:
             reported = change_lists(len(raw), enumerate(source_changes(bytes(r.meta)) for r in raw))
         changed = rows.changed()
         all_changes = _all_changes(reported, changed)
-        return Decoded(extracted, columns, all_changes, changed, lines=rows, line_numbers=range(len(record)))
+        return Decoded(extracted, columns, all_changes, changed, lines=rows, line_numbers=np.arange(len(record)))
 
     def _read_flat(self, block: bytes | memoryview, frame: Frame) -> Decoded:
         table = _parsed(block, [pa.field(frame.key, pa.int64()), *self._data])
@@ -131,7 +131,7 @@ class BlockReader:
         columns = self._read_columns(lambda source: table.column(source).chunk(0), raw, rows)
         changed = rows.changed()
         changes = change_lists(len(emitted), [(row, own) for row, _, own in changed]) if changed else None
-        line_numbers = range(len(emitted))
+        line_numbers = np.arange(len(emitted))
         return Decoded(extracted_at(emitted), columns, changes, changed, lines=rows, line_numbers=line_numbers)
 
     def _read_columns(self, values: Callable[[str], Any], data: Sequence[Any], rows: _Rows) -> list[Any]:

@@ -86,13 +86,8 @@ class RowLines(Protocol):
     def __getitem__(self, row: int, /) -> bytes: ...
 
 
-LineNumbers = range | np.ndarray[Any, np.dtype[np.int64]]
+LineNumbers = np.ndarray[Any, np.dtype[np.int64]]
 """Numbers of lines, ascending, by row."""
-
-
-def numbers_of(lines: LineNumbers) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the numbers as an array; NumPy would ask a range for each of them."""
-    return np.arange(lines.start, lines.stop) if isinstance(lines, range) else lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +106,7 @@ class Decoded:
     changed: Sequence[ChangedRow] = ()
     rejected: Sequence[RejectedLine] = ()
     lines: RowLines = ()
-    line_numbers: LineNumbers = range(0)
+    line_numbers: LineNumbers = dataclass_field(default_factory=lambda: np.arange(0))
 
     @property
     def rows(self) -> int:

@@ -36,7 +36,6 @@ from destination_datalake.records.decoded import (
     LineNumbers,
     RejectedLine,
     change_lists,
-    numbers_of,
 )
 from destination_datalake.records.record import CoercedRecord, RecordLine, RegularRecord, RejectedRecord, record_coercer
 from destination_datalake.records.values.rules import Floats, ReadStrategy, SchemaMismatch
@@ -91,7 +90,7 @@ class BlockDecoder:
         for decoded in self._in_parts(block) if frame is None else self._framed(block, frame, mixed=mixed):
             self._lines += decoded.rows + len(decoded.rejected)
             columns = _taken(decoded.columns, self._record)
-            yield replace(decoded, columns=columns, line_numbers=_moved(decoded.line_numbers, first))
+            yield replace(decoded, columns=columns, line_numbers=decoded.line_numbers + first)
 
     def _framed(self, block: bytes | memoryview, frame: Frame, *, mixed: bool) -> Iterator[Decoded]:
         """Decode lines of which some are flat; line numbers are those in the block."""
@@ -185,8 +184,7 @@ class BlockDecoder:
             return _Separated(block, numbers, [], numbers[:0])
         irregular = np.logical_or.reduce([*found.values()])
         regular = b"\n".join([*compress(lines, ~irregular), b""])
-        every = numbers_of(numbers)
-        return _Separated(regular, every[~irregular], [*compress(lines, irregular)], every[irregular])
+        return _Separated(regular, numbers[~irregular], [*compress(lines, irregular)], numbers[irregular])
 
     def _adapt(self, block: bytes) -> bool:
         """Change the strategies that the first refused piece of a refused block needs; False if none helps."""
@@ -389,10 +387,6 @@ def _all_numbers(block: bytes) -> LineNumbers:
     return np.arange(block.count(b"\n"))
 
 
-def _moved(numbers: LineNumbers, by: int) -> LineNumbers:
-    return range(numbers.start + by, numbers.stop + by) if isinstance(numbers, range) else numbers + by
-
-
 def _fitting(numbers: LineNumbers, rows: int) -> LineNumbers:
     """Return the numbers of so many rows: those of the lines, unless a line is blank and another holds two records."""
     return numbers if len(numbers) == rows else np.arange(rows) + numbers[0]
@@ -400,9 +394,7 @@ def _fitting(numbers: LineNumbers, rows: int) -> LineNumbers:
 
 def _placed(decoded: Decoded, lines: Sequence[bytes], numbers: LineNumbers, kept: Sequence[int]) -> Decoded:
     """Return the rows of these `kept` lines with their lines and numbers."""
-    return replace(
-        decoded, lines=[lines[number] for number in kept], line_numbers=numbers_of(numbers)[np.array(kept, int)]
-    )
+    return replace(decoded, lines=[lines[number] for number in kept], line_numbers=numbers[np.array(kept, int)])
 
 
 def _is_utf8(block: bytes | memoryview) -> bool:

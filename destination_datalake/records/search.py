@@ -76,7 +76,7 @@ class _ColumnSearch:
         first, decoded_lines = self._decoded_lines, 0
         for decoded in self._decoder.decode(block):
             decoded_lines += decoded.rows + len(decoded.rejected)
-            numbers = np.asarray(decoded.line_numbers) - first
+            numbers = decoded.line_numbers - first
             numbers, is_line = numbers[numbers < count], numbers < count
             seen[numbers] = True
             found[numbers] = chosen_of(decoded.columns[0], self._chosen)[is_line]

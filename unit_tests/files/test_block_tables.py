@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -19,7 +20,7 @@ CHANGED = [[{"field": "a", "change": "NULLED", "reason": "SOURCE_SERIALIZATION_E
 
 
 def raw_ids(rows: int) -> pa.StringArray:
-    return OrderedIds(first_id(FIRST)).of(range(rows))
+    return OrderedIds(first_id(FIRST)).of(np.arange(rows))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 100_000])

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from destination_datalake.aws.objects import PART_BYTES
-from destination_datalake.files import open_file, parquet
+from destination_datalake.files import parquet, unit_files
 from destination_datalake.files.encode import encode
 from destination_datalake.files.parquet import CHUNK_METADATA_BYTES
 from destination_datalake.files.plan import (
@@ -237,7 +237,7 @@ def test_file_ends_before_the_metadata_of_its_row_groups_takes_much_memory(
     blocks = [segments.of(record(number)) for number in range(5)]
     row_group = CHUNK_METADATA_BYTES * len(pq.read_schema(cloud.arrow(key(files(encoded(cloud, blocks[:1]))[0]))))
     monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1)
-    monkeypatch.setattr(open_file, "MAX_METADATA_BYTES", 2 * row_group)
+    monkeypatch.setattr(unit_files, "MAX_METADATA_BYTES", 2 * row_group)
 
     written = files(encoded(cloud, blocks))
 

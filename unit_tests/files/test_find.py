@@ -16,8 +16,8 @@ from destination_datalake.aws.objects import Upload
 from destination_datalake.files.block_tables import OrderedIds, first_id
 from destination_datalake.files.find import FindTask, Found, find, find_tasks, total
 from destination_datalake.files.jobs import Failed
-from destination_datalake.files.open_file import extension, opener
 from destination_datalake.files.plan import FIRST, FileFormat, SourceFile
+from destination_datalake.files.unit_files import extension, opener
 from unit_tests.cloud import Cloud
 from unit_tests.files.stored import FOLDER, dead, put, put_deletes, with_deletes
 
@@ -41,7 +41,7 @@ def rows(*units: tuple[bytes, Sequence[int]], **columns: Any) -> pa.Table:
 def stored(cloud: Cloud, name: str, table: pa.Table, format: FileFormat = "parquet", codec: str = "ZSTD") -> SourceFile:
     uri = f"{FOLDER}/{name}{extension(format, codec)}"
     upload = Upload(cloud.access.client("s3"), uri, deferred=False)
-    writer = opener(format, codec, table.schema).open(upload)
+    writer = opener(format, codec, table.schema)(upload)
     writer.write(table)
     writer.close()
     upload.close()

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from destination_datalake.files.jsonl import JsonLinesEncoder
-from destination_datalake.files.open_file import extension
 from destination_datalake.files.plan import FileFormat
+from destination_datalake.files.unit_files import extension
 from unit_tests.cloud import Cloud
 from unit_tests.files.written import NESTED, written
 
@@ -27,7 +27,6 @@ NAMES = st.sampled_from(SQL_WORDS + PUNCTUATION) | st.text(st.characters(exclude
 def objects(table: pa.Table, memory_mb: int = 256) -> list[Any]:
     encoder = JsonLinesEncoder(table.schema, memory_mb)
     written = b"".join(encoder.encode(table))
-    encoder.close()
     return [json.loads(line, parse_float=Decimal) for line in written.split(b"\n")[:-1]]
 
 
@@ -99,7 +98,6 @@ def test_encoder_takes_any_number_of_tables() -> None:
 
     written = [b"".join(encoder.encode(table)) for _ in range(100)]
 
-    encoder.close()
     assert set(written) == {b'{"id":1}\n'}
 
 

@@ -122,7 +122,7 @@ def test_huge_values_have_no_statistics_and_their_neighbours_do(cloud: Cloud) ->
 
 PEAK = """
 import pyarrow as pa
-from destination_datalake.files.open_file import opener
+from destination_datalake.files.unit_files import opener
 
 class Nowhere:
     closed = False
@@ -132,7 +132,7 @@ class Nowhere:
 
 size = 48 * 1024 * 1024
 rows = pa.table({"id": [1], "text": ["x" * size]})
-writer = opener("parquet", "SNAPPY", rows.schema).open(Nowhere())
+writer = opener("parquet", "SNAPPY", rows.schema)(Nowhere())
 writer.write(rows)
 writer.close()
 print(pa.default_memory_pool().max_memory() / size)
