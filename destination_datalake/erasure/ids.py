@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from destination_datalake.errors import ConfigError
+from destination_datalake.files.dedup.index import bounds_of
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, one_array, part_numbers
 from destination_datalake.files.dedup.tasks import KeyBounds
-from destination_datalake.files.dedup.versions import bounds_of
 from destination_datalake.files.ids import Ids, digests_of, ranges_of, write_ids
 
 if TYPE_CHECKING:

@@ -12,11 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from destination_datalake.files.dedup.index import KeySet, key_table, open_keys, write_index
+from destination_datalake.files.dedup.index import KeySet, bounds_of, key_table, open_keys, write_index
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, mask, one_array, part_numbers
 from destination_datalake.files.dedup.probe import are_comparable, may_have_keys
 from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds
-from destination_datalake.files.dedup.versions import bounds_of
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -6,7 +6,7 @@ Readers find a data file's columns by Iceberg's field ids, which are in its sche
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -22,7 +22,19 @@ if TYPE_CHECKING:
     from destination_datalake.aws.objects import Upload
 
 
-_FIELD_ID = "PARQUET:field_id"  # The key of Arrow's Parquet writer, which stores the id in the file's schema.
+_FIELD_ID = b"PARQUET:field_id"  # The key of Arrow's Parquet writer, which stores the id in the file's schema.
+
+
+def field_id(field: pa.Field[Any]) -> int | None:
+    """Return the field id of a column, or of a field in one; None if it has none."""
+    id_ = (field.metadata or {}).get(_FIELD_ID)
+    return None if id_ is None else int(id_)
+
+
+def columns_by_id(schema: pa.Schema, ids: Sequence[int]) -> pa.Schema:
+    """Return a schema of the top-level columns with these field ids, in their order."""
+    by_id = {field_id(field): field for field in schema}
+    return pa.schema([by_id[id_] for id_ in ids])
 
 
 def with_field_ids(schema: pa.Schema, ids: Mapping[str, int]) -> pa.Schema:
@@ -50,7 +62,7 @@ def promote_floats(schema: pa.Schema, ids: Collection[int]) -> pa.Schema:
 
 def _promoted(field: pa.Field[Any], ids: Collection[int]) -> pa.Field[Any]:
     type_ = field.type
-    if pa.types.is_float32(type_) and int((field.metadata or {}).get(_FIELD_ID.encode(), -1)) in ids:
+    if pa.types.is_float32(type_) and field_id(field) in ids:
         return field.with_type(pa.float64())
     if pa.types.is_struct(type_):
         children = [type_.field(i) for i in range(type_.num_fields)]
@@ -209,8 +221,8 @@ POSITION_ID = 2147483545
 _PATHS = pa.dictionary(pa.int32(), pa.string())  # Strings in the file, but not one for each row in memory.
 _DELETES_SCHEMA = pa.schema(
     [
-        pa.field("file_path", _PATHS, nullable=False, metadata={"PARQUET:field_id": str(PATH_ID)}),
-        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION_ID)}),
+        pa.field("file_path", _PATHS, nullable=False, metadata={_FIELD_ID: str(PATH_ID)}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={_FIELD_ID: str(POSITION_ID)}),
     ]
 )
 _DELETES_GROUP_ROWS = 1024 * 1024

@@ -12,13 +12,25 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from destination_datalake.files.parquet import field_id
 from destination_datalake.unforeseen import exhaustion
-
-_FIELD_ID = b"PARQUET:field_id"
 
 
 class Unsuitable(Exception):
     """A file whose rows cannot be written with the table's columns. The text is a clause about the file."""
+
+    uri = ""
+    """That of the file, if it is within `naming`."""
+
+
+@contextmanager
+def naming(uri: str) -> Iterator[None]:
+    """Give the URI of the file to an Unsuitable that is raised."""
+    try:
+        yield
+    except Unsuitable as error:
+        error.uri = uri
+        raise
 
 
 @contextmanager
@@ -155,7 +167,7 @@ def _ids(fields: Any) -> set[int]:
 
 
 def _id(field: pa.Field[Any]) -> int:
-    id_ = (field.metadata or {}).get(_FIELD_ID)
+    id_ = field_id(field)
     if id_ is None:
         raise Unsuitable("has columns without field ids")
-    return int(id_)
+    return id_

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import get
-from destination_datalake.files.parquet import PATH_ID, POSITION_ID
+from destination_datalake.files.parquet import PATH_ID, POSITION_ID, field_id
 from destination_datalake.files.plan import SourceFile
 from destination_datalake.files.projection import Projection, Unsuitable, readable
 
@@ -305,7 +305,7 @@ def _positions(stored: StoredFile, path: str) -> Iterator[NDArray[np.int64]]:
 def _column(schema: pa.Schema, id_: int, name: str) -> str:
     """Return the name of the column with this field id, or `name`: not every writer gives ids. Raises Unsuitable."""
     for field in schema:
-        if (field.metadata or {}).get(b"PARQUET:field_id") == str(id_).encode():
+        if field_id(field) == id_:
             return field.name
     if name not in schema.names:
         raise Unsuitable(f"has position deletes without the column {name}")

@@ -10,7 +10,7 @@ import io
 import mmap
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from destination_datalake.aws.objects import Upload, get, undone_on_failure
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.dedup.keys import key_hashes, mask, one_array
-from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds
-from destination_datalake.files.dedup.versions import is_as_late
+from destination_datalake.files.dedup.order import is_as_late
+from destination_datalake.files.dedup.tasks import UNKNOWN, IndexPart, KeyBounds
 from destination_datalake.files.sorting import spark_directory
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ _INLINE_BYTES = 8 * 1024
 _STEPS = 64
 """How many rows of an index are compared with a key, at most, before another way to find it is chosen."""
 
-_WINNERS = ("cursor", "extracted_at", "is_tombstone", "file", "position")
+_LONGEST_BOUND = 256
+"""Bounds travel with each task. A longer text is none."""
 
 _RANGE_BYTES = 16 * 1024 * 1024
 _KEPT_BYTES = 1024 * 1024 * 1024
@@ -115,16 +116,16 @@ class Index(KeySet):
         """`table` has the columns that `index_table` gives it."""
         super().__init__(table)
         columns: dict[str, Any] = {name: one_array(table.column(name)) for name in table.column_names}
-        self._order: list[pa.Array[Any]] = [columns[name] for name in ("cursor", "extracted_at") if name in columns]
+        self._order: list[pa.Array[Any]] = [columns[name] for name in columns if name.startswith("order")]
         self.files: NDArray[np.int32] = columns["file"].to_numpy()
         self.positions: NDArray[np.int64] = columns["position"].to_numpy()
         self.is_tombstone: NDArray[np.bool_] = mask(columns["is_tombstone"])
 
-    def replaces(
-        self, rows: NDArray[np.int64], cursors: pa.Array[Any] | None, extracted_at: pa.Array[Any]
-    ) -> NDArray[np.bool_]:
-        """Return a mask of the rows of the index that are later than stored rows of their keys, one for each."""
-        stored = [extracted_at] if cursors is None else [cursors, extracted_at]
+    def replaces(self, rows: NDArray[np.int64], stored: Sequence[pa.Array[Any]]) -> NDArray[np.bool_]:
+        """Return a mask of the rows of the index that are later than stored rows of their keys, one for each.
+
+        `stored` has their columns of `Versions.order`.
+        """
         return is_as_late([values.take(rows) for values in self._order], stored)
 
 
@@ -138,12 +139,30 @@ def key_table(keys: pa.Array[Any]) -> pa.Table:
 def index_table(keys: pa.Array[Any], winners: pa.Table) -> pa.Table:
     """Return the rows of an index in their order, given winners and their canonical keys.
 
-    `winners` has the columns `cursor` (if there is one), `extracted_at`, `is_tombstone`, `file` and `position`.
+    Of `winners` the columns `order0` and so on, `is_tombstone`, `file` and `position` are kept.
     """
     hashes = key_hashes(keys)
     order = np.argsort(hashes)
-    columns = {name: one_array(winners.column(name)).take(order) for name in _WINNERS if name in winners.column_names}
+    kept = [name for name in winners.column_names if name.startswith(("order", "is_tombstone", "file", "position"))]
+    columns = {name: one_array(winners.column(name)).take(order) for name in kept}
     return pa.table({"key": keys.take(order), "hash": hashes[order]} | columns)
+
+
+def bounds_of(column: pa.Array[Any]) -> KeyBounds:
+    """Return the bounds of values of one part of a key."""
+    has_null, has_nan = column.null_count > 0, False
+    if pa.types.is_floating(column.type):
+        is_nan = pc.is_nan(column)
+        has_nan = bool(pc.any(is_nan).as_py())
+        column = column.filter(pc.invert(is_nan))
+    found = pc.min_max(column)
+    try:
+        lowest, highest = found["min"].as_py(), found["max"].as_py()
+    except (ValueError, OverflowError):
+        return KeyBounds(UNKNOWN, UNKNOWN, has_null, has_nan)
+    if any(isinstance(each, str | bytes) and len(each) > _LONGEST_BOUND for each in (lowest, highest)):
+        return KeyBounds(UNKNOWN, UNKNOWN, has_null, has_nan)
+    return KeyBounds(lowest, highest, has_null, has_nan)
 
 
 def write_index(

@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 from destination_datalake.files.dedup.index import Index, open_index
-from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, part_numbers
+from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, one_array, part_numbers
 from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds, RowSet, Versions, add_rows, row_sets
+from destination_datalake.files.parquet import columns_by_id
 from destination_datalake.files.reading import OpenedFile, RowGroup, with_following
 
 if TYPE_CHECKING:
@@ -91,9 +92,8 @@ class _Search:
         self._dead = dead
         self._parts = parts
         self._access = access
-        self._key = file.projection(_columns(schema, versions.key))
-        order = (versions.extracted_at,) if versions.cursor is None else (versions.extracted_at, versions.cursor)
-        self._order = file.projection(_columns(schema, order))
+        self._key = file.projection(columns_by_id(schema, versions.key))
+        self._order = file.projection(columns_by_id(schema, versions.order))
         self._open_parts: dict[int, Index] = {}
         self._keys: list[pa.Table] = []
         self._positions: list[NDArray[np.int64]] = []
@@ -182,9 +182,8 @@ class _Search:
         order = self._rows_at(group, following, wanted)
         for each in hits:
             stored = order.take(pa.array(np.searchsorted(wanted, each.positions), pa.int64()))
-            extracted_at, *cursors = (column.combine_chunks() for column in stored.columns)
             index = self._open(each.part)
-            replaces = index.replaces(each.rows, cursors[0] if cursors else None, extracted_at)
+            replaces = index.replaces(each.rows, [one_array(column) for column in stored.columns])
             deletes = index.is_tombstone[each.rows]
             self._replaced[each.positions[replaces & ~deletes]] = True
             self._deleted[each.positions[replaces & deletes]] = True
@@ -206,12 +205,6 @@ def _within(hits: _Hits, group: RowGroup) -> _Hits:
     """Return the hits in a row group."""
     start, end = np.searchsorted(hits.positions, [group.first, group.first + group.rows])
     return _Hits(hits.part, hits.positions[start:end], hits.rows[start:end])
-
-
-def _columns(schema: pa.Schema, ids: Sequence[int]) -> pa.Schema:
-    """Return a schema of the top-level columns with these field ids, in their order."""
-    by_id = {int((field.metadata or {})[b"PARQUET:field_id"]): field for field in schema}
-    return pa.schema([by_id[id_] for id_ in ids])
 
 
 def may_have_keys(

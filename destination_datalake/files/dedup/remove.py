@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from destination_datalake.aws.objects import Upload, delete_uncommitted, undone_on_failure
 from destination_datalake.files.dedup.probe import Probed, probe
 from destination_datalake.files.dedup.tasks import Removal, Removed, RemoveTask, united
-from destination_datalake.files.dedup.versions import UnsuitableFile
 from destination_datalake.files.jobs import Failed, Problem, attempt
-from destination_datalake.files.parquet import ParquetFileWriter, write_position_deletes
+from destination_datalake.files.parquet import ParquetFileWriter, columns_by_id, write_position_deletes
 from destination_datalake.files.plan import SourceFile, WrittenFile
-from destination_datalake.files.projection import Unsuitable
+from destination_datalake.files.projection import Unsuitable, naming
 from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, opened
 
 if TYPE_CHECKING:
@@ -49,9 +46,9 @@ def removed_of(task: RemoveTask, stored: Sequence[StoredFile] | None = None) -> 
 
 
 def _problem(task: RemoveTask, error: Exception) -> Problem:
-    uri = error.uri if isinstance(error, UnsuitableFile) else task.files[0].source.uri
+    uri = error.uri if isinstance(error, Unsuitable) else task.files[0].source.uri
     remedy = None
-    if isinstance(error, UnsuitableFile):
+    if isinstance(error, Unsuitable):
         remedy = (
             f"Rows of {uri} cannot be replaced: the file {error}. Another program has written it. Let that program "
             "write the table's files again (Spark: CALL system.rewrite_data_files with the option rewrite-all), then "
@@ -104,7 +101,7 @@ def _removed(task: RemoveTask, stored: Sequence[StoredFile] | None) -> Removed:
 
 def _looked_at(removal: Removal, stored: StoredFile, task: RemoveTask, s3: S3Client) -> _LookedAt:
     source = removal.source
-    with _naming(source):
+    with naming(source.uri):
         file = OpenedFile(stored)
         dead = _mask(source.rows) if (deleted := deleted_rows(source, s3)) is None else deleted
         before = int(np.count_nonzero(dead))
@@ -121,21 +118,12 @@ def _looked_at(removal: Removal, stored: StoredFile, task: RemoveTask, s3: S3Cli
 
 def _within(window: Window, file: OpenedFile, task: RemoveTask) -> NDArray[np.bool_]:
     """Return a mask of all rows, deleted ones too, true for those whose time of extraction is within the window."""
-    id_ = str(task.versions.extracted_at).encode()
-    times = pa.schema([each for each in task.schema if (each.metadata or {}).get(b"PARQUET:field_id") == id_])
+    times = columns_by_id(task.schema, [task.versions.extracted_at])
     found = [_mask(0)]
     for table in file.rows(times):
         column: Any = table.column(0).combine_chunks()
         found.append(window.contains(column.fill_null(0)) & column.is_valid().to_numpy(zero_copy_only=False))
     return np.concatenate(found)
-
-
-@contextmanager
-def _naming(source: SourceFile) -> Iterator[None]:
-    try:
-        yield
-    except Unsuitable as error:
-        raise UnsuitableFile(source.uri, str(error)) from error
 
 
 def _gets_position_deletes(file: _LookedAt, task: RemoveTask) -> bool:
@@ -148,7 +136,7 @@ def _rewritten(task: RemoveTask, files: Sequence[_LookedAt], s3: S3Client) -> Wr
     with undone_on_failure(upload.abort):
         writer = ParquetFileWriter(task.codec, task.schema, upload)
         for each in files:
-            with _naming(each.source):
+            with naming(each.source.uri):
                 for table in each.file.rows(task.schema, each.dead):
                     writer.write(table)
         footer = writer.close()

@@ -45,9 +45,14 @@ class Versions:
     deleted_at: int | None = None
 
     @property
+    def order(self) -> tuple[int, ...]:
+        """The columns by which a row is later than another, the most significant first; then the arrival decides."""
+        return (self.extracted_at,) if self.cursor is None else (self.cursor, self.extracted_at)
+
+    @property
     def columns(self) -> tuple[int, ...]:
         """The columns that have to be read, each once."""
-        all_ids = (*self.key, self.cursor, self.extracted_at, self.raw_id, self.deleted_at)
+        all_ids = (*self.key, *self.order, self.raw_id, self.deleted_at)
         return tuple(dict.fromkeys(id_ for id_ in all_ids if id_ is not None))
 
 

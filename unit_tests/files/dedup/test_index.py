@@ -35,13 +35,13 @@ def lake() -> Iterator[Cloud]:
 def winners_at(positions: list[int], **more: pa.Array[Any]) -> pa.Table:
     rows = len(positions)
     return pa.table(
-        more
-        | {
-            "extracted_at": pa.nulls(rows, pa.timestamp("us")),
+        {
+            "order0": pa.nulls(rows, pa.timestamp("us")),
             "is_tombstone": pa.array([position % 2 == 1 for position in positions], pa.bool_()),
             "file": pa.array([3] * rows, pa.int32()),
             "position": pa.array(positions, pa.int64()),
         }
+        | more
     )
 
 
@@ -105,12 +105,12 @@ def test_a_stored_row_is_replaced_unless_it_is_later(columns: list[Column]) -> N
     rows = len(values)
     seconds = [second % 3 for second in range(rows)]
     extracted = pa.array(seconds, pa.timestamp("us"))
-    winners = winners_at([*range(rows)], cursor=pa.array(values, type_)).set_column(1, "extracted_at", extracted)
+    winners = winners_at([*range(rows)], order0=pa.array(values, type_), order1=extracted)
     index = Index(index_table(pa.array(range(rows), pa.int64()), winners))
     others, times = values[::-1], seconds[::-1]
     at = index.lookup(keys := pa.array(range(rows), pa.int64()), key_hashes(keys))
 
-    replaced = index.replaces(at, pa.array(others, type_), pa.array(times, pa.timestamp("us")))
+    replaced = index.replaces(at, [pa.array(others, type_), pa.array(times, pa.timestamp("us"))])
 
     ours = [(ordered(cursor), second) for cursor, second in zip(values, seconds, strict=True)]
     theirs = [(ordered(cursor), second) for cursor, second in zip(others, times, strict=True)]

@@ -20,7 +20,7 @@ from pyiceberg.types import TimestampType
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.session import SessionKeys
-from destination_datalake.files.dedup.index import open_index
+from destination_datalake.files.dedup.index import bounds_of, open_index
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes
 from destination_datalake.files.dedup.probe import may_have_keys
 from destination_datalake.files.dedup.tasks import (
@@ -33,8 +33,13 @@ from destination_datalake.files.dedup.tasks import (
     Winners,
     WinnersTask,
 )
-from destination_datalake.files.dedup.versions import Candidates, key_bounds, read_versions
-from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
+from destination_datalake.files.dedup.winners import (
+    Candidates,
+    consume_versions,
+    produce_versions,
+    read_versions,
+    winners,
+)
 from destination_datalake.files.jobs import Failed, done
 from destination_datalake.files.reading import opened
 from destination_datalake.tables.iceberg.dedup.plan import KeyColumns
@@ -268,12 +273,12 @@ def test_bounds_leave_null_and_nan_out(lake: Cloud, tmp_path: Path) -> None:
 )
 def test_bounds_that_python_has_no_values_for_are_unknown(far: pa.Array[Any]) -> None:
     """Other engines write years after 9999. Files may have nothing but those: the last date is no bound for them."""
-    assert key_bounds(pa.table({"key0": far})) == (KeyBounds(UNKNOWN, UNKNOWN, False, False),)
+    assert bounds_of(far) == KeyBounds(UNKNOWN, UNKNOWN, False, False)
 
 
 @pytest.mark.parametrize("others", [[], ["a"]])
 def test_long_texts_are_no_bounds(others: list[str]) -> None:
-    assert key_bounds(pa.table({"key0": ["x" * 257, *others]})) == (KeyBounds(UNKNOWN, UNKNOWN, False, False),)
+    assert bounds_of(pa.array(["x" * 257, *others])) == KeyBounds(UNKNOWN, UNKNOWN, False, False)
 
 
 def test_an_unsuitable_file_is_the_users_to_repair(lake: Cloud) -> None:

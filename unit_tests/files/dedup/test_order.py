@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes
-from destination_datalake.files.dedup.versions import is_as_late, latest
+from destination_datalake.files.dedup.order import is_as_late, latest
 from unit_tests.examples import examples
 from unit_tests.files.dedup.values import Column, arrays, rows_of, tables
 
