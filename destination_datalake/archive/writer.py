@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from destination_datalake.archive.objects import ArchivedObject, ArchiveFile, ArchiveLocation
-from destination_datalake.aws.objects import GzipUpload, Upload
+from destination_datalake.aws.objects import GzipUpload, Upload, naming_object
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 MEMBER_BYTES = 16 * 1024 * 1024
 """Bytes of lines in a member of a gzip file. Each begins with a line, so that a reader can split the file there."""
-
-
-class ArchiveNotWritten(Exception):
-    """An object of the archive could not be written; `__cause__` is the reason."""
-
-    def __init__(self, uri: str) -> None:
-        super().__init__(uri)
-        self.uri = uri
 
 
 class ArchiveWriter:
@@ -41,22 +34,18 @@ class ArchiveWriter:
         self._member = 0
 
     def write(self, lines: bytes | bytearray | memoryview) -> None:
-        """Append whole lines as they were received. Raises ArchiveNotWritten."""
-        try:
+        """Append whole lines as they were received. Raises ObjectFailed."""
+        with self._named():
             if self._member >= MEMBER_BYTES:
                 self._gzip.finish()
                 self._member = 0
             self._gzip.write(lines)
-        except Exception as error:
-            raise ArchiveNotWritten(self._upload.uri) from error
         self._member += len(lines)
 
     def close(self) -> ArchiveFile:
-        """Upload the rest; return the object, which is durable and not visible. Raises ArchiveNotWritten."""
-        try:
+        """Upload the rest; return the object, which is durable and not visible. Raises ObjectFailed."""
+        with self._named():
             self._gzip.close()
-        except Exception as error:
-            raise ArchiveNotWritten(self._upload.uri) from error
         assert self._upload.pending_upload is not None
         return ArchiveFile(self._upload.uri, self._archived, self._upload.pending_upload)
 
@@ -65,3 +54,6 @@ class ArchiveWriter:
         self._upload.abort()
         if self._upload.pending_upload is not None:
             self._upload.pending_upload.abort(self._upload.s3)
+
+    def _named(self) -> AbstractContextManager[None]:
+        return naming_object("archive records in", self._upload.uri)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.retries import retry_on
+from destination_datalake.errors import ConnectorError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -241,6 +242,26 @@ def undone_on_failure(*steps: Callable[[], None]) -> Iterator[None]:
             except Exception as another:
                 error.add_note(f"What it wrote could not all be removed: {type(another).__name__}")
         raise
+
+
+class ObjectFailed(Exception):
+    """An object could not be read or written; `__cause__` is the reason. `doing` and `uri` are what `explain` needs."""
+
+    def __init__(self, doing: str, uri: str) -> None:
+        super().__init__(uri)
+        self.doing = doing
+        self.uri = uri
+
+
+@contextlib.contextmanager
+def naming_object(doing: str, uri: str) -> Iterator[None]:
+    """Raise ObjectFailed where the body fails, unless that has a message for the user already."""
+    try:
+        yield
+    except ConnectorError:
+        raise
+    except Exception as error:
+        raise ObjectFailed(doing, uri) from error
 
 
 class Upload:

@@ -22,14 +22,11 @@ from destination_datalake.files.projection import Unsuitable
 from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, opened
 from destination_datalake.files.sorting import MergeSort
 from destination_datalake.partitioning.spec import SortOrder
-from destination_datalake.unforeseen import exhaustion
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 _MIN_SOURCES = 2
-
-_UNREADABLE = "cannot be read as Parquet"
 
 
 def compact(tasks: Iterable[CompactTask]) -> Iterator[CompactResult]:
@@ -89,11 +86,8 @@ def _rows(stored: StoredFile, schema: pa.Schema, skipped: dict[str, SkippedFile]
         for table in OpenedFile(stored).rows(schema, deleted_rows(stored.source, s3)):
             yield table
             begun = True
-    except (Unsuitable, pa.ArrowException, OSError) as error:
-        if exhaustion(error) is not None:
-            raise
-        reason = str(error) if isinstance(error, Unsuitable) else _UNREADABLE
-        file = SkippedFile(stored.source.uri, reason)
+    except Unsuitable as error:
+        file = SkippedFile(stored.source.uri, str(error))
         if begun:
             raise _Begun(file) from error
         skipped[file.uri] = file

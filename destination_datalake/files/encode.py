@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from destination_datalake.archive.objects import ArchivedObject, ArchiveLocation
-from destination_datalake.archive.writer import ArchiveNotWritten, ArchiveWriter
+from destination_datalake.archive.writer import ArchiveWriter
 from destination_datalake.aws.access import Environment
-from destination_datalake.aws.objects import get, undone_on_failure
+from destination_datalake.aws.objects import ObjectFailed, get, naming_object, undone_on_failure
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.block_tables import OrderedIds, first_id
 from destination_datalake.files.ids import HashedIds
@@ -52,7 +52,7 @@ from destination_datalake.records.values.numbers import ExactFloat
 from destination_datalake.records.values.rules import Floats, path_step
 from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.rejects.line import RejectFormatter
-from destination_datalake.rejects.writer import RejectsNotWritten, RejectWriter
+from destination_datalake.rejects.writer import RejectWriter
 from destination_datalake.schema.columns import field_at
 from destination_datalake.schema.types import Field, Float32, Float64, List, Struct
 
@@ -159,26 +159,17 @@ class _SomeLines:
         return self._lines[int(self._rows[row])]
 
 
-class HashesNotRead(Exception):
-    """Hashes of ids could not be read; `__cause__` is the reason."""
-
-    def __init__(self, uri: str) -> None:
-        super().__init__(uri)
-        self.uri = uri
-
-
 def _ids_of(rule: LeftOut, s3: S3Client) -> HashedIds:
-    """Return the ids of a rule. The latest few objects stay in memory. Raises HashesNotRead, ConfigError."""
+    """Return the ids of a rule. The latest few objects stay in memory. Raises ObjectFailed, ConfigError."""
     if (found := _read.pop(rule.uri, None)) is None:
-        try:
-            found = HashedIds.of(get(s3, rule.uri), rule.salt)
-        except s3.exceptions.NoSuchKey as error:
-            raise ConfigError(
-                f"{rule.uri} is gone, which tells whose records are left out. Restore it from a copy; or delete the "
-                "folder of this request, which ends it that they are."
-            ) from error
-        except Exception as error:
-            raise HashesNotRead(rule.uri) from error
+        with naming_object("read who is left out from", rule.uri):
+            try:
+                found = HashedIds.of(get(s3, rule.uri), rule.salt)
+            except s3.exceptions.NoSuchKey as error:
+                raise ConfigError(
+                    f"{rule.uri} is gone, which tells whose records are left out. Restore it from a copy; or delete "
+                    "the folder of this request, which ends it that they are."
+                ) from error
     _read[rule.uri] = found
     while len(_read) > _MOST_READ:
         del _read[next(iter(_read))]
@@ -203,7 +194,7 @@ class LeavingOut:
     def of(cls, rules: Sequence[LeftOut], columns: Sequence[Field], s3: S3Client) -> Self | None:
         """Return what applies the rules; None if there are none for these columns, those of the unit's plan.
 
-        Raises HashesNotRead, ConfigError.
+        Raises ObjectFailed, ConfigError.
         """
         searches = []
         for rule in rules:
@@ -376,12 +367,8 @@ def _is_plain(plan: FilePlan) -> bool:
 
 def _problem(unit: EncodeUnit, access: AwsAccess, error: Exception) -> Problem:
     headline = f"Stream {unit.stream} could not be written"
-    if isinstance(error, RejectsNotWritten):
-        return Problem(headline, "write rejects to", error.uri, access)
-    if isinstance(error, ArchiveNotWritten):
-        return Problem(headline, "archive records in", error.uri, access)
-    if isinstance(error, HashesNotRead):
-        return Problem(headline, "read who is left out from", error.uri, access)
+    if isinstance(error, ObjectFailed):
+        return Problem(headline, error.doing, error.uri, access)
     return Problem(headline, "write data files under", unit.plan.folder, unit.plan.lent or access)
 
 

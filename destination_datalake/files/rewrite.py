@@ -9,7 +9,6 @@ narrow columns.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -20,7 +19,7 @@ import pyarrow.parquet as pq
 
 from destination_datalake.aws.objects import PendingUpload, Upload, abort_all, get, publish_all, undone_on_failure
 from destination_datalake.files.jobs import Failed, Problem, attempt
-from destination_datalake.files.parquet import promote_floats
+from destination_datalake.files.parquet import footer_of, promote_floats
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten, SourceFile
 from destination_datalake.files.projection import Unsuitable
 from destination_datalake.files.reading import deleted_rows
@@ -85,7 +84,7 @@ def _rewritten(task: RewriteTask) -> Rewritten:
     )
     upload = Upload(s3, task.target, deferred=True)
     first = rows = 0
-    try:
+    with undone_on_failure(upload.abort):
         with writer_like(old, schema, upload) as writer:
             for index in range(old.num_row_groups):
                 table = old.read_row_group(index)
@@ -95,14 +94,9 @@ def _rewritten(task: RewriteTask) -> Rewritten:
                     writer.write_table(table.cast(schema), row_group_size=max(table.num_rows, 1))
                 rows += table.num_rows
         upload.close()
-    except BaseException:
-        upload.abort()
-        raise
-    footer = io.BytesIO()
-    writer.writer.metadata.write_metadata_file(footer)
     pending = upload.pending_upload
     assert isinstance(pending, PendingUpload)
-    return Rewritten(upload.uri, upload.written, rows, footer.getvalue(), pending, task.source)
+    return Rewritten(upload.uri, upload.written, rows, footer_of(writer), pending, task.source)
 
 
 def writer_like(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.ParquetWriter:

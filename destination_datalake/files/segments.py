@@ -6,6 +6,7 @@ import mmap
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from gzip import BadGzipFile
@@ -206,82 +207,84 @@ def contents(segments: Sequence[StagedSegment], access: AwsAccess) -> Iterator[C
 
 def _downloaded(source: StagedObject, size: int, access: AwsAccess) -> bytes:
     """Return a staged object of `size` bytes. Raises SegmentGone, SegmentUnreadable, and what the request raises."""
-    from botocore.exceptions import ClientError
-
-    try:
+    with _explained(source.uri, SegmentGone):
         content = get(access.client("s3"), source.uri, etag=source.etag)
-    except ClientError as error:
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        if status in (404, 412) and error.response["Error"]["Code"] != "NoSuchBucket":
-            raise SegmentGone(source.uri) from error
-        raise
-    except body_errors() as error:
-        raise SegmentUnreadable(source.uri, f"{type(error).__name__}: {error}") from error
     if len(content) != size:
         raise SegmentGone(source.uri)
     return content
+
+
+@contextmanager
+def _explained(uri: str, gone: type[SegmentGone | ArchiveGone]) -> Iterator[None]:
+    """Raise `gone` if the object is not the one that was asked for, SegmentUnreadable if answers end early."""
+    from botocore.exceptions import ClientError
+
+    try:
+        yield
+    except ClientError as error:
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        if status in (404, 412) and error.response["Error"]["Code"] != "NoSuchBucket":
+            raise gone(uri) from error
+        raise
+    except body_errors() as error:
+        raise SegmentUnreadable(uri, f"{type(error).__name__}: {error}") from error
 
 
 _PIECE_BYTES = 8 * 1024 * 1024
 """What is requested at once of an archived object."""
 
 
-def _archived(source: ArchivedLines, access: AwsAccess) -> Iterator[Content]:
-    """Yield the members of an archived object, flattened as lines are when they are received: that saves parsing.
-
-    Empty lines were erased (`files.erase`), and are left out.
-
-    Raises as `_downloaded`.
-    """
-    import numpy as np
-    from botocore.exceptions import ClientError
-
-    from destination_datalake.protocol.frames import Frame, line_bounds
-
+def _members(source: ArchivedLines, access: AwsAccess) -> Iterator[bytearray]:
+    """Yield the members of an archived object, each of whole lines. Raises ArchiveDamaged, and as `_downloaded`."""
     s3 = access.client("s3")
     starts = range(0, source.size, _PIECE_BYTES)
     ranges = ((start, min(start + _PIECE_BYTES, source.size)) for start in starts)
+    with _explained(source.uri, ArchiveGone):
+        try:
+            for member in filter(None, gunzipped(get(s3, source.uri, *each, etag=source.etag) for each in ranges)):
+                if not member.endswith(b"\n"):
+                    raise ArchiveDamaged(source.uri, "its last line has no end")
+                yield member
+        except (EOFError, BadGzipFile) as error:
+            raise ArchiveDamaged(source.uri, str(error)) from error
+
+
+def _archived(source: ArchivedLines, access: AwsAccess) -> Iterator[Content]:
+    """Yield the members of an archived object, flattened as lines are when they are received: that saves parsing.
+
+    Empty lines were erased (`files.erase`), and are left out. Raises as `_members`.
+    """
+    import numpy as np
+
+    from destination_datalake.protocol.frames import Frame, line_bounds
+
     frame: Frame | None = None
     left = erased = 0
-    try:
-        for received in gunzipped(get(s3, source.uri, *each, etag=source.etag) for each in ranges):
-            if not received:
+    for received in _members(source, access):
+        octets = np.frombuffer(received, np.uint8)
+        line_starts, ends = line_bounds(octets)
+        is_left = ends > line_starts
+        places = Places(left, left + erased + np.flatnonzero(is_left))
+        own = len(ends) - len(places.numbers)
+        left, erased = left + len(places.numbers), erased + own
+        member = received
+        if own:
+            member = bytearray(np.delete(octets, ends[~is_left]).tobytes())
+            if not member:
+                yield Content(b"", None, mixed=False, erased=own)
                 continue
-            if not received.endswith(b"\n"):
-                raise ArchiveDamaged(source.uri, "its last line has no end")
-            octets = np.frombuffer(received, np.uint8)
+            octets = np.frombuffer(member, np.uint8)
             line_starts, ends = line_bounds(octets)
-            is_left = ends > line_starts
-            places = Places(left, left + erased + np.flatnonzero(is_left))
-            own = len(ends) - len(places.numbers)
-            left, erased = left + len(places.numbers), erased + own
-            member = received
-            if own:
-                member = bytearray(np.delete(octets, ends[~is_left]).tobytes())
-                if not member:
-                    yield Content(b"", None, mixed=False, erased=own)
-                    continue
-                octets = np.frombuffer(member, np.uint8)
-                line_starts, ends = line_bounds(octets)
-            content = partial(Content, member, erased=own, places=places if erased else None)
-            frame = frame or Frame.of(bytes(member[: ends[0]]))
-            if frame is None:
-                yield content(None, mixed=False)
-                continue
-            fits = frame.fits(octets, line_starts, ends)
-            frame.flatten(octets, line_starts[fits], ends[fits])
-            yield content(frame if fits.any() else None, mixed=not fits.all())
-            if not fits.all():
-                frame = None  # The next member's first line may tell a better one.
-    except ClientError as error:
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        if status in (404, 412) and error.response["Error"]["Code"] != "NoSuchBucket":
-            raise ArchiveGone(source.uri) from error
-        raise
-    except (EOFError, BadGzipFile) as error:
-        raise ArchiveDamaged(source.uri, str(error)) from error
-    except body_errors() as error:
-        raise SegmentUnreadable(source.uri, f"{type(error).__name__}: {error}") from error
+        content = partial(Content, member, erased=own, places=places if erased else None)
+        frame = frame or Frame.of(bytes(member[: ends[0]]))
+        if frame is None:
+            yield content(None, mixed=False)
+            continue
+        fits = frame.fits(octets, line_starts, ends)
+        frame.flatten(octets, line_starts[fits], ends[fits])
+        yield content(frame if fits.any() else None, mixed=not fits.all())
+        if not fits.all():
+            frame = None  # The next member's first line may tell a better one.
 
 
 def _mapped(path: str) -> mmap.mmap:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 from destination_datalake.aws.objects import PendingUpload, delete_uncommitted, publish_all
 
 if TYPE_CHECKING:
-    pass
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.protocol.catalog import StreamId
 

@@ -7,13 +7,12 @@ attempts have written, or write later, nobody ever sees.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from destination_datalake.aws.objects import GzipUpload, PendingUpload, Upload, delete_uncommitted
+from destination_datalake.aws.objects import GzipUpload, PendingUpload, Upload, delete_uncommitted, naming_object
 from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLocation
 from destination_datalake.rejects.line import RejectFormatter, RejectLine, RowKey
 
@@ -24,14 +23,6 @@ if TYPE_CHECKING:
 
 BUFFER_BYTES = 1024 * 1024
 """How much text is buffered before it is compressed, so that memory does not grow with the number of rejects."""
-
-
-class RejectsNotWritten(Exception):
-    """An object for rejects could not be written; `__cause__` is the reason."""
-
-    def __init__(self, uri: str) -> None:
-        super().__init__(uri)
-        self.uri = uri
 
 
 class RejectWriter:
@@ -51,7 +42,7 @@ class RejectWriter:
         self._reasons: Counter[tuple[str | None, str]] = Counter()
 
     def write(self, decoded: Decoded, row_ids: Any) -> None:
-        """Append the rejects of decoded records; `row_ids` has a string per row. Raises RejectsNotWritten."""
+        """Append the rejects of decoded records; `row_ids` has a string per row. Raises ObjectFailed."""
         self._rows += decoded.rows
         self._refused += len(decoded.rejected)
         self._affected += len(decoded.rejected) + len(decoded.changed)
@@ -65,7 +56,7 @@ class RejectWriter:
                 self._append(line)
 
     def close(self) -> list[RejectFile]:
-        """Upload the rest, and return the objects, which are durable and not visible. Raises RejectsNotWritten."""
+        """Upload the rest, and return the objects, which are durable and not visible. Raises ObjectFailed."""
         for reason in [*self._open]:
             upload = self._open[reason].close()
             del self._open[reason]
@@ -95,7 +86,6 @@ class _File:
     """One object of gzipped JSON lines."""
 
     def __init__(self, s3: S3Client, uri: str) -> None:
-        self._uri = uri
         self._upload = Upload(s3, uri, deferred=True)
         self._gzip = GzipUpload(self._upload)
         self._pending = bytearray()
@@ -111,7 +101,7 @@ class _File:
     def close(self) -> PendingUpload:
         """Upload the rest."""
         self._compress()
-        with self._named_errors():
+        with self._named():
             self._gzip.close()
         pending = self._upload.pending_upload
         assert isinstance(pending, PendingUpload)
@@ -122,13 +112,9 @@ class _File:
         self._upload.abort()
 
     def _compress(self) -> None:
-        with self._named_errors():
+        with self._named():
             self._gzip.write(self._pending)
         self._pending.clear()
 
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            raise RejectsNotWritten(self._uri) from error
+    def _named(self) -> AbstractContextManager[None]:
+        return naming_object("write rejects to", self._upload.uri)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from destination_datalake.archive import writer as writing
-from destination_datalake.archive.writer import ArchiveNotWritten, ArchiveWriter
-from destination_datalake.aws.objects import PART_BYTES, HeldObject, PendingUpload, gunzipped
+from destination_datalake.archive.writer import ArchiveWriter
+from destination_datalake.aws.objects import PART_BYTES, HeldObject, ObjectFailed, PendingUpload, gunzipped
 from unit_tests.archive.archive import KEY, LINES, Archiving
 from unit_tests.cloud import BUCKET, Cloud
 
@@ -78,7 +78,7 @@ def test_what_cannot_be_written_names_the_object_and_keeps_the_reason(cloud: Clo
     for act in (ArchiveWriter.close, lambda writer: [writer.write(random_bytes()) for _ in range(3)]):
         writer = writer_of(cloud, "nobody-s-bucket")
 
-        with pytest.raises(ArchiveNotWritten) as raised:
+        with pytest.raises(ObjectFailed) as raised:
             act(writer)
 
         assert raised.value.uri == "s3://nobody-s-bucket/x/dt=2025-11-24/0a-000001-0000-ff.jsonl.gz"

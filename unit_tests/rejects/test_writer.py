@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from destination_datalake.aws.objects import publish_all
+from destination_datalake.aws.objects import ObjectFailed, publish_all
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.decoded import ChangedRow, Decoded, RejectedLine, ValueChange
 from destination_datalake.rejects import writer
 from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLocation
 from destination_datalake.rejects.line import RejectFormatter
-from destination_datalake.rejects.writer import RejectsNotWritten, RejectWriter
+from destination_datalake.rejects.writer import RejectWriter
 from destination_datalake.schema.types import Field, Int64
 from unit_tests.cloud import BUCKET, Cloud
 
@@ -122,7 +122,7 @@ def test_the_error_names_the_object_that_cannot_be_written(cloud: Cloud) -> None
     rejects = rejects_of(cloud, location)
     rejects.write(*decoded(1, [(0, [WRONG])]))
 
-    with pytest.raises(RejectsNotWritten) as failed:
+    with pytest.raises(ObjectFailed) as failed:
         rejects.close()
     rejects.abort()
 
