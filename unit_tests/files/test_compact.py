@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,30 +15,16 @@ from destination_datalake.files.compact import compact
 from destination_datalake.files.jobs import Failed
 from destination_datalake.files.plan import Compacted, CompactTask, NotCompacted, SourceFile
 from destination_datalake.partitioning.spec import SortField, SortOrder
-from unit_tests.cloud import BUCKET, Cloud, cloud
-from unit_tests.files.stored import dead, put_deletes, with_deletes
-
-FOLDER = f"s3://{BUCKET}/orders/data"
-
-
-@pytest.fixture
-def lake() -> Iterator[Cloud]:
-    with cloud() as lent:
-        yield lent
-
-
-def field(id_: int, name: str, type_: pa.DataType) -> pa.Field[Any]:
-    return pa.field(name, type_, metadata={"PARQUET:field_id": str(id_)})
-
+from unit_tests.cloud import BUCKET, Cloud, during
+from unit_tests.files.stored import FOLDER, dead, field, put_deletes, with_deletes
+from unit_tests.files.stored import put as put_table
 
 ID, NAME = field(1, "id", pa.int64()), field(2, "name", pa.string())
 SCHEMA = pa.schema([ID, NAME])
 
 
 def put(lake: Cloud, name: str, rows: Sequence[Any], schema: pa.Schema = SCHEMA, **options: Any) -> SourceFile:
-    body = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist([*rows], schema), body, **options)
-    return put_body(lake, name, body.getvalue(), len(rows))
+    return put_table(lake, name, pa.Table.from_pylist([*rows], schema), **options)
 
 
 def put_body(lake: Cloud, name: str, body: bytes, rows: int = 1) -> SourceFile:
@@ -145,10 +131,8 @@ def test_files_that_cannot_be_compacted_are_read_once(lake: Cloud) -> None:
     def notice(params: Any, **_: Any) -> None:
         read.append(params["url_path"])
 
-    events = lake.access.client("s3").meta.events
-    events.register("before-call.s3.GetObject", notice)
-    file = compacted(task(lake, *sources))
-    events.unregister("before-call.s3.GetObject", notice)
+    with during(lake.access, "before-call.s3.GetObject", notice):
+        file = compacted(task(lake, *sources))
 
     assert len(read) == 40
     assert content(lake, file).read().to_pylist() == ids(*range(20))
@@ -218,10 +202,8 @@ def test_large_files_are_read_by_row_group(lake: Cloud, monkeypatch: pytest.Monk
         if params["url_path"].endswith("/large"):  # The other one is read ahead, at any time.
             ranges.append(params["headers"]["Range"])
 
-    events = lake.access.client("s3").meta.events
-    events.register("before-call.s3.GetObject", notice)
-    file = compacted(task(lake, *sources))
-    events.unregister("before-call.s3.GetObject", notice)
+    with during(lake.access, "before-call.s3.GetObject", notice):
+        file = compacted(task(lake, *sources))
 
     assert content(lake, file).read().to_pylist() == [*rows, *ids(1)]
     starts = [int(each.removeprefix("bytes=").split("-")[0]) for each in ranges]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,19 +12,13 @@ import pytest
 from destination_datalake.files.plan import SourceFile
 from destination_datalake.files.projection import Unsuitable
 from destination_datalake.files.reading import deleted_rows
-from unit_tests.cloud import BUCKET, Cloud, cloud
+from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.files.stored import FOLDER, dead, field, put_deletes, with_deletes
 
 pytestmark = pytest.mark.share(7)
 
 FILE = SourceFile(f"{FOLDER}/a.parquet", 100, 6)
 OTHER = SourceFile(f"{FOLDER}/b.parquet", 100, 6)
-
-
-@pytest.fixture
-def lake() -> Iterator[Cloud]:
-    with cloud() as lent:
-        yield lent
 
 
 def plain(**columns: pa.DataType) -> pa.Schema:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from threading import Event
 from typing import Any
 
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from destination_datalake.files.reading import OpenedFile, StoredFile, with_following
-from unit_tests.cloud import Cloud, cloud
+from unit_tests.cloud import Cloud, during
 from unit_tests.files.stored import field, put
 
 SCHEMA = pa.schema([field(1, "id", pa.int64()), field(2, "a.b", pa.string()), field(3, "a", pa.string())])
@@ -18,14 +17,13 @@ ROWS = 3000
 
 
 @pytest.fixture
-def lake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+def lake(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Cloud:
     import destination_datalake.files.reading as reading
 
     monkeypatch.setattr(reading, "_WHOLE_BYTES", 0)
     monkeypatch.setattr(reading, "_FOOTER_BYTES", 70_000)
     monkeypatch.setattr(reading, "_GAP_BYTES", 0)
-    with cloud() as lent:
-        yield lent
+    return cloud
 
 
 def opened(lake: Cloud) -> OpenedFile:
@@ -46,12 +44,10 @@ def test_the_next_row_group_is_requested_while_one_is_in_use(lake: Cloud) -> Non
 
     project = file.projection(SCHEMA)
     first, *others = file.groups[:2]
-    events = lake.access.client("s3").meta.events
-    events.register("before-call.s3.GetObject", notice)
-    for table in file.read(first, project, others[0]):
-        ids += table.column("id").to_pylist()
-        assert requested[1].wait(60)
-    events.unregister("before-call.s3.GetObject", notice)
+    with during(lake.access, "before-call.s3.GetObject", notice):
+        for table in file.read(first, project, others[0]):
+            ids += table.column("id").to_pylist()
+            assert requested[1].wait(60)
     for table in file.read(others[0], project):
         ids += table.column("id").to_pylist()
 
@@ -66,15 +62,13 @@ def test_only_columns_that_are_needed_are_requested(lake: Cloud) -> None:
         ranges.append(params["headers"]["Range"])
 
     project = file.projection(pa.schema([SCHEMA.field("id")]))
-    events = lake.access.client("s3").meta.events
-    events.register("before-call.s3.GetObject", notice)
-    found = [
-        number
-        for group, following in with_following(file.groups)
-        for table in file.read(group, project, following)
-        for number in table.column("id").to_pylist()
-    ]
-    events.unregister("before-call.s3.GetObject", notice)
+    with during(lake.access, "before-call.s3.GetObject", notice):
+        found = [
+            number
+            for group, following in with_following(file.groups)
+            for table in file.read(group, project, following)
+            for number in table.column("id").to_pylist()
+        ]
 
     assert found == [*range(ROWS)]
     sizes = [int(end) - int(start) + 1 for start, end in (each.removeprefix("bytes=").split("-") for each in ranges)]

@@ -1,8 +1,12 @@
-"""The order of rows: nulls where they are wanted, NaN above all numbers, texts by code point, ties as they were."""
+"""The order of rows: nulls where they are wanted, NaN above all numbers, texts by code point, ties as they were.
+
+Sorting by runs on disk gives what sorting in memory gives.
+"""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.files.sorting import in_order
+from destination_datalake.files.sorting import MergeSort, in_order
 from destination_datalake.partitioning.spec import Bucket, SortField, SortOrder, Truncate
 
 rows = st.lists(
@@ -80,3 +84,57 @@ def test_rows_in_order_are_not_copied() -> None:
     given = pa.table({"number": [None, 1, 1, 2]})
 
     assert in_order(given, SortOrder((SortField(("number",)),))) is given
+
+
+# --- Runs on disk
+
+
+def merged(tables: list[pa.Table], order: SortOrder, run_bytes: int, merged_bytes: int = 1) -> list[pa.Table]:
+    sort = MergeSort(order, run_bytes, merged_bytes)
+    for each in tables:
+        sort.add(each)
+    found = list(sort.rows())
+    sort.close()
+    return found
+
+
+@given(
+    added=st.lists(rows.filter(bool), max_size=6),
+    fields=fields.filter(bool),
+    run_bytes=st.integers(1, 600),
+    merged_bytes=st.integers(1, 600),
+)
+def test_rows_of_many_runs_are_in_order(added: Any, fields: Any, run_bytes: int, merged_bytes: int) -> None:
+    order, tables = SortOrder(tuple(fields), 1), [table(each) for each in added]
+
+    found = pa.concat_tables([table([]), *merged(tables, order, run_bytes, merged_bytes)])
+
+    assert sorted(keys(found)) == sorted(keys(pa.concat_tables([table([]), *tables])))
+    assert keys(in_order(found.combine_chunks(), order)) == keys(found)
+
+
+def keys(table: pa.Table) -> list[str]:
+    return [repr((row["number"], row["inside"])) for row in table.to_pylist()]
+
+
+def numbers(*values: int) -> pa.Table:
+    return pa.table({"number": pa.array(values, pa.int64())})
+
+
+BY_NUMBER = SortOrder((SortField(("number",), ascending=True, nulls_first=True),), 1)
+
+
+def test_runs_that_follow_each_other_are_read_one_after_the_other() -> None:
+    """Data that came in order costs little more than to be copied."""
+    found = merged([numbers(*range(10)), numbers(*range(10, 20)), numbers(*range(20, 30))], BY_NUMBER, 1, 3 * 40)
+
+    assert pa.concat_tables(found).column("number").to_pylist() == list(range(30))
+    assert [each.num_rows for each in found] == [5, 10, 10, 5]
+
+
+def test_rows_that_memory_holds_need_no_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "missing"))
+
+    [found] = merged([numbers(3, 1), numbers(2)], BY_NUMBER, 1000)
+
+    assert found.column("number").to_pylist() == [1, 2, 3]

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from destination_datalake.files.dedup.tasks import Versions, WinnersTask
 from destination_datalake.files.plan import SourceFile
-from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.cloud import Cloud
+from unit_tests.files import stored
 from unit_tests.files.dedup.values import Column
-
-FOLDER = f"s3://{BUCKET}/orders/data"
-
-
-def field(id_: int, name: str, type_: pa.DataType) -> pa.Field[Any]:
-    return pa.field(name, type_, metadata={"PARQUET:field_id": str(id_)})
-
+from unit_tests.files.stored import field, put_deletes, with_deletes
 
 SCHEMA = pa.schema(
     [
@@ -60,18 +53,10 @@ def put(
 ) -> SourceFile:
     """Write a file, and position deletes of the rows that are dead."""
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist([*rows], schema)
-    source = _put(lake, name, table, **options)
+    source = stored.put(lake, name, table, **options)
     if not dead:
         return source
-    deletes = pa.table({"file_path": [source.uri] * len(dead), "pos": pa.array(dead, pa.int64())})
-    return SourceFile(source.uri, source.size, source.rows, position_deletes=(_put(lake, f"{name}-deletes", deletes),))
-
-
-def _put(lake: Cloud, name: str, table: pa.Table, **options: Any) -> SourceFile:
-    body = io.BytesIO()
-    pq.write_table(table, body, **options)
-    lake.access.client("s3").put_object(Bucket=BUCKET, Key=f"orders/data/{name}", Body=body.getvalue())
-    return SourceFile(f"{FOLDER}/{name}", len(body.getvalue()), table.num_rows)
+    return with_deletes(source, put_deletes(lake, f"{name}-deletes", stored.dead(source, dead)))
 
 
 def task(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -18,18 +17,12 @@ from destination_datalake.errors import ConnectorError
 from destination_datalake.files.dedup.index import Index, index_table, open_index, write_index
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes
 from destination_datalake.files.dedup.tasks import IndexPart
-from unit_tests.cloud import BUCKET, Cloud, another_client, before, cloud
+from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.examples import examples
 from unit_tests.files.dedup.values import Column, arrays, ordered, rows_of, tables
 
 SCRATCH = f"s3://{BUCKET}/_staging/merge"
 MANY = 20_000
-
-
-@pytest.fixture
-def lake() -> Iterator[Cloud]:
-    with cloud() as lent:
-        yield lent
 
 
 def winners_at(positions: list[int], **more: pa.Array[Any]) -> pa.Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -32,7 +32,7 @@ from destination_datalake.files.dedup.tasks import (
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
 from destination_datalake.files.jobs import done
 from destination_datalake.files.plan import SourceFile
-from unit_tests.cloud import BUCKET, Cloud, cloud
+from unit_tests.cloud import BUCKET, Cloud, during
 from unit_tests.examples import examples
 from unit_tests.files.stored import FOLDER, dead, field, put, put_deletes, with_deletes
 from unit_tests.tables.jobs import InProcess
@@ -46,12 +46,6 @@ NAMES = ("id", "cursor", "at", "raw_id", "deleted")
 def schema(key: pa.DataType | None = None) -> pa.Schema:
     types: list[pa.DataType] = [key or pa.int64(), pa.int64(), pa.int64(), pa.int64(), pa.string()]
     return pa.schema([field(id_, name, type_) for id_, (name, type_) in enumerate(zip(NAMES, types, strict=True), 1)])
-
-
-@pytest.fixture
-def lake() -> Iterator[Cloud]:
-    with cloud() as lent:
-        yield lent
 
 
 @dataclass(frozen=True)
@@ -257,12 +251,10 @@ def test_only_row_groups_that_may_have_keys_of_the_index_are_read(lake: Cloud, m
         if params["url_path"].endswith("/stored") and "Range" in params["headers"]:  # Not the test's own.
             ranges.append(params["headers"]["Range"])
 
-    events = lake.access.client("s3").meta.events
-    events.register("before-call.s3.GetObject", notice)
-    assert probed(lake, file, older, of) == (Removed("merge"), [])
-    footer_only = len(ranges)
-    result, gone = probed(lake, file, newer, of)
-    events.unregister("before-call.s3.GetObject", notice)
+    with during(lake.access, "before-call.s3.GetObject", notice):
+        assert probed(lake, file, older, of) == (Removed("merge"), [])
+        footer_only = len(ranges)
+        result, gone = probed(lake, file, newer, of)
 
     assert footer_only == 1
     # The footer, a group's keys, what decides, and four groups that are written again.

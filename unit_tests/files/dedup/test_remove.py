@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -19,18 +19,12 @@ from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import Deletes, Removal, Removed, RemoveTask, RowSet, Versions
 from destination_datalake.files.jobs import Failed, done
 from destination_datalake.files.plan import SourceFile, WrittenFile
-from unit_tests.cloud import BUCKET, Cloud, cloud
+from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.examples import examples
 from unit_tests.files.stored import DELETES, FOLDER, dead, field, put, put_deletes, with_deletes
 
 SCHEMA = pa.schema([field(1, "id", pa.int64()), field(2, "name", pa.string()), field(3, "at", pa.int64())])
 VERSIONS = Versions((1,), None, 3, 3)
-
-
-@pytest.fixture
-def lake() -> Iterator[Cloud]:
-    with cloud() as lent:
-        yield lent
 
 
 def rows(*numbers: int) -> list[dict[str, Any]]:

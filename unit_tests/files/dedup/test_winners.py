@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,17 +43,12 @@ from destination_datalake.files.dedup.winners import (
 from destination_datalake.files.jobs import Failed, done
 from destination_datalake.files.reading import opened
 from destination_datalake.tables.iceberg.dedup.plan import KeyColumns
-from unit_tests.cloud import BUCKET, Cloud, cloud
+from unit_tests.cloud import BUCKET, Cloud, during
 from unit_tests.examples import examples
-from unit_tests.files.dedup.pending import FOLDER, SCHEMA, field, of_columns, order, put, task
+from unit_tests.files.dedup.pending import SCHEMA, of_columns, order, put, task
 from unit_tests.files.dedup.values import NAN, Column, ordered, tables
+from unit_tests.files.stored import FOLDER, field
 from unit_tests.tables.jobs import InProcess
-
-
-@pytest.fixture
-def lake() -> Iterator[Cloud]:
-    with cloud() as lent:
-        yield lent
 
 
 def found(task: WinnersTask) -> Winners:
@@ -318,17 +313,13 @@ def test_a_failure_of_a_producer_is_the_result_of_part_0(lake: Cloud) -> None:
 def test_what_outlives_its_session_can_be_tried_by_the_next_sync(lake: Cloud) -> None:
     lent = replace(lake.access, identity=SessionKeys("ASIAEXAMPLE", "secret", "token"))
     source = put(lake, "a", [order("x")])
-    events = lent.client("s3").meta.events
 
     def refuse(**_: object) -> None:
         raise ClientError({"Error": {"Code": "ExpiredToken", "Message": "The token has expired."}}, "GetObject")
 
-    events.register("before-call.s3.GetObject", refuse)
-    try:
-        asked = replace(task(lake, source), access=lent)
+    asked = replace(task(lake, source), access=lent)
+    with during(lent, "before-call.s3.GetObject", refuse):
         results = [*winners([asked]), *InProcess().exchange(produce_versions, [asked], consume_versions, 1)]
-    finally:
-        events.unregister("before-call.s3.GetObject", refuse)
 
     assert [isinstance(each, Failed) and each.failure.type for each in results] == ["transient_error"] * 2
 
