@@ -32,12 +32,9 @@ _MIN_SOURCES = 2
 def compact(tasks: Iterable[CompactTask]) -> Iterator[CompactResult]:
     """Write the file of every task; yield a result for each. A failure does not stop the others."""
     for task in tasks:
-        yield attempt(partial(_compacted, task), partial(_problem, task))
-
-
-def _problem(task: CompactTask, _: Exception) -> Problem:
-    headline = f"Files under {task.folder} could not be compacted"
-    return Problem(headline, "compact files under", task.folder, task.access)
+        headline = f"Files under {task.folder} could not be compacted"
+        problem = Problem(headline, "compact files under", task.folder, task.access)
+        yield attempt(partial(_compacted, task), problem)
 
 
 def _compacted(task: CompactTask) -> Compacted | NotCompacted:

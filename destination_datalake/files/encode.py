@@ -80,12 +80,12 @@ def columns_to_read(plan: FilePlan) -> tuple[Field, ...]:
 
 
 class KeptKeys:
-    """Refuses records of which a value that deduplication needs was changed: here, or by the source, which says so in
-    their meta.
+    """Refuses records if a value that deduplication needs was changed, here or by the source, which says so in their
+    meta.
 
     Under a key that became null rows of different keys would replace each other, and so they would under one that was
     cut. Without its cursor a record would lose to any other of its key. A cursor that is cut, such as a time with
-    nanoseconds, is kept: what is left of two cursors is in the same order, or equal. A null that was sent as such is a
+    nanoseconds, is kept: two cursors that are cut keep their order, or become equal. A null that was sent as such is a
     key like others. A record that deletes its row has little but its key: without the time of deletion it would replace
     the row by nulls.
     """

@@ -52,7 +52,7 @@ def find(tasks: Iterable[FindTask]) -> Iterator[FindResult]:
     """Search each task's files."""
     for task in tasks:
         problem = Problem("Rows could not be looked for", "read files of", task.sources[0].uri, task.access)
-        yield attempt(partial(_found, task), lambda _, problem=problem: problem)  # type: ignore[misc]
+        yield attempt(partial(_found, task), problem)
 
 
 def find_tasks(

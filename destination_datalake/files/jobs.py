@@ -59,10 +59,10 @@ _SESSION_ENDED = (
 )
 
 
-def attempt(work: Callable[[], _Result], problem: Callable[[Exception], Problem]) -> _Result | Failed:
+def attempt(work: Callable[[], _Result], problem: Problem | Callable[[Exception], Problem]) -> _Result | Failed:
     """Return the result of a task, or how it failed: other tasks of the job are not stopped by it.
 
-    `work` is the task's, and `problem` is asked what an error of it was about.
+    `work` is the task's. `problem` says what failed; where that depends on the error, it is asked.
     """
     import pyarrow as pa  # Here: `check` and `iam-policy` know tables' plans, and run without it.
 
@@ -70,7 +70,7 @@ def attempt(work: Callable[[], _Result], problem: Callable[[Exception], Problem]
     try:
         return work()
     except Exception as error:
-        return problem(error).failed(error)
+        return (problem if isinstance(problem, Problem) else problem(error)).failed(error)
 
 
 def done(results: Iterable[_Result | Failed]) -> list[_Result]:

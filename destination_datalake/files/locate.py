@@ -81,7 +81,7 @@ def locate(tasks: Iterable[LocateTask]) -> Iterator[Located | Failed]:
     """Search each task's files."""
     for task in tasks:
         problem = Problem("Rows to erase could not be looked for", "read files of", task.sources[0].uri, task.access)
-        yield attempt(partial(_located, task), lambda _, problem=problem: problem)  # type: ignore[misc]
+        yield attempt(partial(_located, task), problem)
 
 
 def locate_tasks(

@@ -171,7 +171,7 @@ class SourceFile:
     position_deletes: tuple[SourceFile, ...] = ()
     """Files of position deletes that may have rows of this file (Iceberg spec: Position Delete Files)."""
     etag: str | None = None
-    """That of the object: another one under the same key is not read in its place. None: whichever is there."""
+    """The object's ETag: another object under the same key is not read in its place. None: any is read."""
     version: str | None = None
     """The id of a former version of the object, in a bucket with versioning; None for the present one."""
 

@@ -48,13 +48,12 @@ _GAP_BYTES = 512 * 1024
 _BATCH_BYTES = 8 * 1024 * 1024
 _BATCH_ROWS = 8192
 _BATCH_VALUES = 2**22
-"""Limits of what is decoded at a time. Bytes are estimated: dictionaries hide some, and nulls of wide tables most."""
+"""Limits of a batch that is decoded. Bytes are estimated: dictionaries hide some, and nulls of wide tables most."""
 
 
 _AHEAD_BYTES = 16 * 1024 * 1024
 _AHEAD_FILES = 8
-"""Limits of what is requested before it is needed: S3 takes longer to answer than a small file to be
-decoded."""
+"""Limits of reading ahead: S3 takes longer to answer than decoding a small file."""
 
 
 def opened(sources: Iterable[SourceFile], s3: S3Client) -> Iterator[StoredFile]:
@@ -70,7 +69,7 @@ def opened(sources: Iterable[SourceFile], s3: S3Client) -> Iterator[StoredFile]:
 
 
 def parquet_file(stored: StoredFile, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
-    """Open a Parquet file; `dictionaries` are columns to read as such. Raises Arrow's errors for what is none."""
+    """Open a Parquet file; `dictionaries` are columns to read as such. Raises Arrow's errors if it is none."""
     whole = stored.whole()
     return pq.ParquetFile(
         pa.PythonFile(stored, mode="r") if whole is None else pa.BufferReader(whole),
@@ -83,7 +82,7 @@ def parquet_file(stored: StoredFile, dictionaries: Sequence[str] = ()) -> pq.Par
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """Rows that a Parquet file stores together, of which the first is the file's row `first`, counted from 0."""
+    """A row group of a Parquet file. Its first row is the file's row `first`, counted from 0."""
 
     number: int
     first: int
@@ -95,7 +94,7 @@ class OpenedFile:
     """A Parquet file whose footer is read. Its rows can be read by row group, in the columns that are needed."""
 
     def __init__(self, stored: StoredFile) -> None:
-        """Raise Unsuitable, also for what is no Parquet file, and errors of AWS."""
+        """Raise Unsuitable, also if it is no Parquet file, and errors of AWS."""
         self._stored = stored
         with readable():
             self._file = parquet_file(stored)

@@ -155,7 +155,7 @@ class SegmentUnreadable(ConnectorError):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the lines that are left stand: `numbers` are theirs, of all; `before` them so many are left."""
+    """The numbers, among all lines, of the lines that are left. `before` counts those left before them."""
 
     before: int
     numbers: NDArray[np.int64]
@@ -231,7 +231,7 @@ def _explained(uri: str, gone: type[SegmentGone | ArchiveGone]) -> Iterator[None
 
 
 _PIECE_BYTES = 8 * 1024 * 1024
-"""What is requested at once of an archived object."""
+"""Bytes of an archived object in one request."""
 
 
 def _members(source: ArchivedLines, access: AwsAccess) -> Iterator[bytearray]:

@@ -82,7 +82,7 @@ class Spill:
                 self._written += 1
 
     def end_run(self) -> None:
-        """Make what was added readable. Raises SpillFailed."""
+        """Make the added rows readable. Raises SpillFailed."""
         if self._file is None or self._writer is None:
             return
         with self._disk_errors():
@@ -181,7 +181,8 @@ def sorted_positions(table: pa.Table, order: SortOrder) -> npt.NDArray[np.uint64
 def _keys(table: pa.Table, field: SortField) -> list[tuple[str, Any, str]]:
     """Return names, values and directions of the keys that Arrow sorts by for one field of the order.
 
-    Arrow has one placement of nulls for all keys, and puts NaN beside the nulls: what is null or NaN is a key itself.
+    Arrow has one placement of nulls for all keys, and puts NaN beside the nulls: so whether a value is null, or NaN, is
+    a key of its own.
     """
     values: Any = transformed(source_values(table, field.source), field.transform)
     direction = "ascending" if field.ascending else "descending"
@@ -253,7 +254,7 @@ class MergeSort:
     def _next(self, runs: list[_Run]) -> pa.Table:
         """Return the next rows in order and take them off their runs: whatever comes later is not before them.
 
-        That holds for all rows up to the first of the last rows, one of each run of which more is to come.
+        A run may have rows just after the last one in its buffer, so rows are taken up to the first of these last ones.
         """
         concerned = self._concerned(runs)
         table = pa.concat_tables(run.buffer for run in concerned)
@@ -269,10 +270,10 @@ class MergeSort:
         return table.take(positions[:count])
 
     def _concerned(self, runs: list[_Run]) -> list[_Run]:
-        """Return the runs of which rows are among the next ones: with data that came in order it is one at a time."""
+        """Return the runs that have some of the next rows: one at a time for data that came in order."""
         if not any(run.has_more for run in runs):
             return runs
-        # The first rows of all runs, then the last ones of those of which more is to come.
+        # The first rows of all runs, then the last rows of the buffers of runs that have more.
         last = [run.buffer.slice(run.buffer.num_rows - 1) for run in runs if run.has_more]
         edges = pa.concat_tables([*(run.buffer.slice(0, 1) for run in runs), *last])
         edges = edges.select(sorted({field.source[0] for field in self._order.fields} & set(edges.column_names)))

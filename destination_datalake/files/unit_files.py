@@ -56,8 +56,7 @@ Opener = Callable[[Upload], FileWriter]
 def opener(format: FileFormat, codec: str, schema: pa.Schema, sample: pa.Table | None = None) -> Opener:
     """Return what opens files of this schema. `codec` is a value of the option `format.compression_codec`.
 
-    With a `sample` of their rows, what is chosen by the values is chosen for all files at once: that takes as long as
-    encoding a small file.
+    With a `sample` of their rows, encodings are chosen once for all files: that takes as long as encoding a small file.
     """
     match format:
         case "parquet":
@@ -157,7 +156,7 @@ class OpenFile:
         self._with_nulls.update(name for name in table.column_names if table.column(name).null_count)
 
     def abort(self) -> None:
-        """Discard what was not sent, and abort the upload."""
+        """Discard the buffered bytes, and abort the upload."""
         self._upload.abort()
 
 

@@ -44,7 +44,7 @@ def verify(tasks: Iterable[VerifyTask]) -> Iterator[FileVerified | Failed]:
     for task in tasks:
         for claim in task.claims:
             problem = Problem("A file could not be verified", "read files of", claim.source.uri, task.access)
-            yield attempt(partial(_verified, claim, task.access), lambda _, problem=problem: problem)  # type: ignore[misc]
+            yield attempt(partial(_verified, claim, task.access), problem)
 
 
 def verify_tasks(claims: Sequence[Claim], tasks: int, access: AwsAccess) -> Sequence[VerifyTask]:

@@ -1,4 +1,4 @@
-"""What record lines are decoded to: Arrow columns, what was noted of values that changed, and rejected lines."""
+"""The result of decoding record lines: Arrow columns, changes of values, and rejected lines."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CHANGES_TYPE = arrow_type(List(CHANGE))
 
 
 def change_lists(rows: int, by_row: Iterable[tuple[int, Sequence[ValueChange]]]) -> pa.Array[Any]:
-    """Return the changes of so many rows, as CHANGES_TYPE. `by_row` has those of each row with any, ascending."""
+    """Return the changes of `rows` rows, as CHANGES_TYPE. `by_row` has those of each row with any, ascending."""
     entries: list[ValueChange] = []
     offsets = np.zeros(rows + 1, np.int32)
     for row, changes in by_row:

@@ -52,10 +52,10 @@ _SHORTEST_LINE = len(b'{"type":"RECORD","record":{"stream":"","data":{},"emitted
 _NEWLINE = 10
 
 FEW_LINES = 64
-"""So many lines are few enough to try strategies on, or to read one by one when no strategy helps."""
+"""Up to this many lines, strategies are tried on, or lines are read one by one when no strategy helps."""
 
 _HOPELESS = 8
-"""After so many refused blocks of flat lines in turn, the next ones are restored without being tried."""
+"""After this many refused blocks of flat lines in turn, the next ones are restored without being tried."""
 
 _SMALL = 64 * 1024
 """Bytes that are few enough to try strategies on; one line always is."""
@@ -80,7 +80,7 @@ class BlockDecoder:
     def decode(
         self, block: bytes | memoryview, frame: Frame | None = None, *, mixed: bool = False
     ) -> Iterator[Decoded]:
-        """Decode whole lines, each ended by a newline. What is yielded together holds every line, each once.
+        """Decode whole lines, each ended by a newline. The parts together hold every line once.
 
         With a frame the lines are flat, or some of them if they are mixed. Records keep their order but for those of
         irregular lines, which may come first: `Decoded.line_numbers` has it. Raises MalformedLine, with its number
@@ -388,7 +388,7 @@ def _all_numbers(block: bytes) -> LineNumbers:
 
 
 def _fitting(numbers: LineNumbers, rows: int) -> LineNumbers:
-    """Return the numbers of so many rows: those of the lines, unless a line is blank and another holds two records."""
+    """Return numbers for the rows: those of the lines, unless a line is blank and another holds two records."""
     return numbers if len(numbers) == rows else np.arange(rows) + numbers[0]
 
 

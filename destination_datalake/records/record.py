@@ -101,7 +101,7 @@ def emitted_at(raw: bytes) -> int:
 
 
 def source_changes(raw: bytes) -> list[ValueChange]:
-    """Return what the source itself reports in a record's `meta.changes`, without what is not an entry of that list."""
+    """Return the changes that the source reports in a record's `meta.changes`; other values there are skipped."""
     if raw == NULL:
         return []
     meta = cast(dict[str, Any], _meta(raw, []) or {})

@@ -1,7 +1,7 @@
 """Fields of records that their stream's schema does not declare, found by name in the first records of a unit.
 
 They are not written, whatever `additionalProperties` says. Only objects that become structs or columns are searched:
-what is kept as JSON text is kept whole.
+JSON text is kept whole.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MANY_NAMES = 20
 """An object with more undeclared names is taken for a map: its keys are data, and stand as `*`."""
 
 MANY_OBJECTS = 4
-"""So is one, inside a record, of which so many were seen and no name was in more than half of them."""
+"""So is an object inside a record, once this many were seen at its path and no name was in more than half of them."""
 
 NAMES_LISTED = 20
 _METADATA = {column.name for column in METADATA_COLUMNS}

@@ -257,7 +257,7 @@ def _mapped(descriptor: int) -> mmap.mmap:
 
 
 class _Downloads:
-    """What a Python worker has downloaded of an index. What is of another merge, or too much, is forgotten."""
+    """A Python worker's downloads of an index. It forgets those of other merges, and the oldest beyond _KEPT_BYTES."""
 
     def __init__(self) -> None:
         self._kept: dict[str, mmap.mmap] = {}

@@ -19,7 +19,7 @@ _LONG_BYTES = 512
 """Longer keys are hashed one by one, shorter ones all at the same time."""
 
 _BLOCK_ROWS = 65_536
-"""Hashing takes memory for so many keys at a time."""
+"""How many keys are hashed at a time, which bounds the memory for that."""
 
 _MOST_BYTES = 2**31 - 1
 """What an Arrow array of binary values holds: numpy would not notice more."""
@@ -34,7 +34,8 @@ def canonical_keys(columns: Sequence[pa.Array[Any] | pa.ChunkedArray[Any]]) -> p
 
     A column that is promoted (Iceberg spec: Schema Evolution, int to long, float to double, decimals of more digits)
     gives the same keys. A key of one column is null where that is, and shares its memory if it can; one of several
-    columns is never null. Raises TypeError for nested columns, and what is raised for more than 2 GiB of keys.
+    columns is never null. Raises TypeError for nested columns, and OverflowError or an error of Arrow for more than
+    2 GiB of keys.
     """
     parts = [_canonical(one_array(column)) for column in columns]
     return parts[0] if len(parts) == 1 else _joined(parts)
@@ -97,7 +98,7 @@ def _joined(parts: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
     """Return the parts of each key as one binary value, from which they could be had back.
 
     It begins with a byte for each part that says whether it is null, and the integers of parts that are integers, the
-    lengths of those that are not. These have so many bytes in all keys; texts follow them.
+    lengths of those that are not. This head is equally long in all keys; texts follow it.
     """
     if not (rows := len(parts[0])):
         return pa.array([], pa.binary())

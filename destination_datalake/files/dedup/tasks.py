@@ -175,7 +175,7 @@ class Winners:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What is removed from one file: the rows in `dead`, and those that a row in the index replaces.
+    """The removal of rows from one file: those in `dead`, and those that a row in the index replaces.
 
     Rows that are `erased` are removed too, and the file is written again even if position deletes hide them already.
     """

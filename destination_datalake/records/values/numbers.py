@@ -86,10 +86,10 @@ class ExactFloat(Float64):
 
 
 class ExactFloatRules(FloatRules):
-    """Doubles of which each is that of one number: of an integer, that integer, otherwise its shortest text."""
+    """Doubles that stand for one number each: an integer for itself, another for its shortest text."""
 
     native_type = pa.int64()
-    # At most 15 digits: no two numbers of so many have the same double.
+    # No two numbers of up to 15 digits have the same double.
     canonical = r"^-?(?:[0-9]{1,15}|[0-9]{1,9}\.[0-9]{1,6})$"
 
     def verified(self, array: Any) -> Any:

@@ -52,7 +52,7 @@ The paths of the changes are relative to the value.
 
 
 class TooManyChanges(Exception):
-    """A record has so many changed values that the column is nulled as a whole."""
+    """A record's changes exceed MOST_CHANGES: the column is nulled as a whole."""
 
 
 def nulled(raw: bytes, changes: list[ValueChange], reason: str) -> Value:
