@@ -37,9 +37,10 @@ from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.maintenance.after_sync import maintain_after_sync
 from destination_datalake.protocol.catalog import Stream, StreamId, configured, parse_catalog
 from destination_datalake.protocol.messages import InputUnreadable, MalformedLine, chunks
+from destination_datalake.protocol.states import State
 from destination_datalake.rejects.ledger import REJECTS_FOLDER, RejectLedger, RejectLimit
 from destination_datalake.sync.in_flight import InFlight, Releasing
-from destination_datalake.sync.intake import Intake, RecordRuns, Statuses, UnexpectedMessage
+from destination_datalake.sync.intake import Intake, Statuses, UnexpectedMessage
 from destination_datalake.sync.landing import Encoding, Landing, StreamTables
 from destination_datalake.sync.outcome import (
     BatchOutcome,
@@ -159,7 +160,7 @@ def _run_sync(
             stream_tables = StreamTables(factories, access, permissions.location_arn, archive)
             encoding = Encoding(engine, staging, access, sync_name, partial(_suppressed, config, access))
             new_landing = partial(Landing, stream_tables, encoding, rejects)
-            conductor = Conductor(streams, backlog, new_landing, out, termination, observe=reporting.observe)
+            conductor = Conductor(streams, backlog, new_landing, out, termination)
             reporting.wait_until_begun()
             exit_code = conductor.run(stdin)
     except DiskFailed as error:
@@ -225,12 +226,8 @@ class Conductor:
         out: Stdout,
         termination: Termination,
         patience: float = TERMINATION_SECONDS,
-        observe: Callable[[BatchOutcome], None] = lambda _: None,
     ) -> None:
-        """Prepare the stages. After SIGTERM, `patience` is how many seconds are left to land what was read.
-
-        `observe` is told what became of each batch.
-        """
+        """Prepare the stages. After SIGTERM, `patience` is how many seconds are left to land what was read."""
         self._streams = [stream.id for stream in streams]
         self._out = out
         self._termination = termination
@@ -242,12 +239,7 @@ class Conductor:
         self._in_flight = InFlight(
             self._streams, backlog, self._outcome, termination, lambda: self._landing.encoding.slots()
         )
-
-        def settle(outcome: BatchOutcome) -> None:
-            observe(outcome)
-            self._in_flight.settle(outcome)
-
-        self._landing = new_landing(settle, self._in_flight.can_acknowledge, self._stages)
+        self._landing = new_landing(self._in_flight.settle, self._in_flight.can_acknowledge, self._stages)
         self._executors = self._landing.encoding.executors
         self._releasing = Releasing(self._in_flight, out)
         self._jobs = ThreadPool(backlog.policy.jobs, "job")
@@ -282,10 +274,10 @@ class Conductor:
         try:
             for chunk in chunks(stdin, self._termination.descriptor):
                 for step in self._intake.steps(chunk):
-                    if isinstance(step, RecordRuns):
-                        self._in_flight.add_records(step)
-                    else:
+                    if isinstance(step, State):
                         self._in_flight.add_state(step)
+                    else:
+                        self._in_flight.add_records(step)
                 if not self._in_flight.wait_for_room():
                     return
             self._read_to_the_end = not self._termination.requested
@@ -348,9 +340,6 @@ class Conductor:
         if self._termination.requested and not self._published:
             return EXIT_TERMINATED
         return 1 if self._outcome.is_failure else 0
-
-    def _slots(self) -> int | None:
-        return self._landing.encoding.slots()
 
     def _progress(self) -> Progress:
         starting = ("starting Spark",) if self._executors.is_starting() else ()

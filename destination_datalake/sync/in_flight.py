@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -19,7 +19,7 @@ from destination_datalake.errors import Failure
 from destination_datalake.protocol.messages import MalformedLine
 from destination_datalake.protocol.states import DueState, StateLedger, with_statistics
 from destination_datalake.protocol.stdout import Stdout, StdoutClosedError
-from destination_datalake.sync.intake import RecordRuns
+from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.sync.outcome import (
     BatchCommitted,
     BatchFailed,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from destination_datalake.buffer.staging import Segment
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.protocol.states import State
+    from destination_datalake.sync.intake import StreamRecords
     from destination_datalake.termination import Termination
 
 _POLL_SECONDS = 0.2
@@ -87,11 +88,11 @@ class InFlight:
 
     # Reading.
 
-    def add_records(self, runs: RecordRuns) -> None:
+    def add_records(self, read: Mapping[StreamId, StreamRecords]) -> None:
         """Buffer records, except those of streams that have failed, and count them. Raises DiskFailed."""
         with self._changed:
             due = False
-            for stream, records in runs.streams.items():
+            for stream, records in read.items():
                 lines = records.pieces[0] if len(records.pieces) == 1 else b"".join(records.pieces)
                 first = self._ledger.received(stream)
                 if not self._outcome.has_failed(stream):
@@ -214,15 +215,15 @@ class InFlight:
             unused = self._buffer.take_spare_files() if self._input_ended else []
             match outcome:
                 case BatchCommitted(counts=counts):
-                    self._backlog.policy.learn(batch.stream, batch.bytes, outcome.bytes, outcome.partitions)
+                    self._backlog.policy.learn(batch.stream, batch.bytes, sum(outcome.sizes), outcome.partitions)
                     self._ledger.commit(batch.stream, batch.first_record, batch.records, counts.refused)
                     progress = self._progress[batch.stream]
                     progress.committed += batch.records - counts.refused
                     progress.seconds = time.monotonic() - (progress.began or self._started)
-                    progress.files += outcome.files
-                    progress.file_bytes += outcome.bytes
-                    progress.rejected_records += counts.refused
-                    progress.rejected_values += counts.values
+                    progress.rows += outcome.rows
+                    progress.sizes.extend(outcome.sizes)
+                    progress.partitions = max(progress.partitions, outcome.partitions)
+                    progress.counts = RejectCounts.total([progress.counts, counts])
                     self._notify_of_states_locked()
                 case BatchFailed(failure=failure):
                     self._fail_locked(batch.stream, failure)

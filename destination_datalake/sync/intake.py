@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -41,22 +42,14 @@ class StreamRecords:
     frame: Frame | None = None
     flat: int = 0
 
-
-@dataclass(slots=True)
-class RecordRuns:
-    """Consecutive records of several streams, without a state between them."""
-
-    streams: dict[StreamId, StreamRecords] = field(default_factory=dict)
-
-    def add(self, stream: StreamId, records: Records) -> None:
-        """Add a run of a stream's records."""
-        of_stream = self.streams.setdefault(stream, StreamRecords())
-        of_stream.pieces.append(records.lines)
-        of_stream.count += records.count
-        of_stream.places.append((records.first_line, records.count))
+    def add(self, records: Records) -> None:
+        """Add a run of records."""
+        self.pieces.append(records.lines)
+        self.count += records.count
+        self.places.append((records.first_line, records.count))
         if records.frame is not None:
-            of_stream.frame = records.frame
-            of_stream.flat += records.count
+            self.frame = records.frame
+            self.flat += records.count
 
 
 class Intake:
@@ -70,30 +63,30 @@ class Intake:
         self._found: dict[tuple[str | None, str], StreamId] = {}
         self._unknown_types: set[str] = set()
 
-    def steps(self, chunk: bytes | memoryview) -> Iterator[RecordRuns | State]:
-        """Yield what the chunk's lines mean, in order.
+    def steps(self, chunk: bytes | memoryview) -> Iterator[Mapping[StreamId, StreamRecords] | State]:
+        """Yield what the chunk's lines mean: states, and the records by stream that are between two of them.
 
         Raises MalformedLine or UnexpectedMessage at the first line that is refused, after yielding all that precede it.
         """
-        runs = RecordRuns()
+        read: defaultdict[StreamId, StreamRecords] = defaultdict(StreamRecords)
         try:
             for item in self._reader.read(chunk):
                 if isinstance(item, Records):
-                    runs.add(self._stream_of(item), item)
+                    read[self._stream_of(item)].add(item)
                     continue
                 state = self._state_in(item)
                 if state is None:
                     continue
-                if runs.streams:
-                    yield runs
-                    runs = RecordRuns()
+                if read:
+                    yield read
+                    read = defaultdict(StreamRecords)
                 yield state
         except (MalformedLine, UnexpectedMessage):
-            if runs.streams:
-                yield runs
+            if read:
+                yield read
             raise
-        if runs.streams:
-            yield runs
+        if read:
+            yield read
 
     def _stream_of(self, records: Records) -> StreamId:
         known = self._found.get((records.namespace, records.stream))

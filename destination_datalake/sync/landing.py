@@ -348,8 +348,7 @@ class Landing:
                         self._archive.add(batch.stream, batch.number, encoded.archived)
                     sizes = tuple(file.size for file in encoded.files)
                     rows = sum(file.rows for file in encoded.files)
-                    size, counts = sum(sizes), encoded.counts
-                    return BatchCommitted(batch, len(sizes), size, counts, encoded.partitions, rows, sizes)
+                    return BatchCommitted(batch, encoded.counts, rows, sizes, encoded.partitions)
                 case Reencode(reason=reason):
                     self._rejects.delete_uncommitted(encoded.rejects)
                     self._delete_archived(encoded)

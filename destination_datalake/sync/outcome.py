@@ -27,19 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchCommitted:
-    """Every record of the batch is in the table, or refused and among the rejects. `files` and `bytes` were written.
+    """Every record of the batch is in the table, or refused and among the rejects.
 
-    `partitions` is the number of partitions that a task's records were of, on average.
+    The files have `rows`, and `sizes` in bytes. `partitions` is how many a task's records were of, on average.
     """
 
     batch: Batch
-    files: int
-    bytes: int
     counts: RejectCounts
-    partitions: float = 1.0
-    rows: int = 0
-    sizes: tuple[int, ...] = ()
-    """The rows of the files, and the size of each in bytes."""
+    rows: int
+    sizes: tuple[int, ...]
+    partitions: float
 
 
 @dataclass(frozen=True, slots=True)

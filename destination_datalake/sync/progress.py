@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.spark.backend import JobsProgress
 
 if TYPE_CHECKING:
@@ -88,10 +90,13 @@ class StreamProgress:
     received: int = 0
     received_bytes: int = 0
     committed: int = 0
-    files: int = 0
-    file_bytes: int = 0
-    rejected_records: int = 0
-    rejected_values: int = 0
+    rows: int = 0
+    """Fewer than records are committed if the rows of some were erased."""
+    sizes: array[int] = field(default_factory=lambda: array("q"), compare=False)
+    """Of each file, in bytes."""
+    partitions: float = 0.0
+    """Of a task's records, on average: the most of any batch."""
+    counts: RejectCounts = field(default_factory=RejectCounts)
     states_released: int = 0
     """Those of the stream alone: global ones are the sync's."""
     began: float | None = None
@@ -218,7 +223,7 @@ def progress_lines(progress: Progress, streams: Sequence[StreamProgress] | None 
     for stream in shown:
         yield (
             f"Stream {stream.stream}: {stream.received} records received, {stream.committed} committed"
-            f"{rejected(stream.rejected_records, stream.rejected_values)}."
+            f"{rejected(stream.counts.refused, stream.counts.values)}."
         )
     if others:
         yield (
@@ -271,8 +276,8 @@ def progress_table(progress: Progress) -> Table:
             str(stream.stream),
             f"{stream.received:,}",
             f"{stream.committed:,}",
-            f"{stream.rejected_records + stream.rejected_values:,}",
+            f"{stream.counts.refused + stream.counts.values:,}",
             f"{rate:.1f}",
-            str(stream.files),
+            str(len(stream.sizes)),
         )
     return table

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -18,7 +16,6 @@ from destination_datalake.aws.usage import take_usage
 from destination_datalake.config.tables import REPORTS_FOLDER
 from destination_datalake.errors import ConnectorError, Failure, printable
 from destination_datalake.iam_policy.rules import HAS_LINES_TABLES
-from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.reports.lineage import emit
 from destination_datalake.reports.notice import notify
 from destination_datalake.reports.report import (
@@ -32,7 +29,7 @@ from destination_datalake.reports.report import (
     timestamp,
 )
 from destination_datalake.reports.writing import ReportWriter, within
-from destination_datalake.sync.outcome import BatchCommitted, BatchOutcome, SyncOutcome
+from destination_datalake.sync.outcome import SyncOutcome
 from destination_datalake.sync.progress import Progress, StreamProgress, rejected
 from destination_datalake.tables.glue.catalog import GlueTableCatalog
 from destination_datalake.tables.journal import Journal
@@ -55,16 +52,6 @@ _MOST_REASONS = 100
 """How many columns and reasons of rejects a line has: the most frequent."""
 
 
-@dataclass(slots=True)
-class _Written:
-    """What was committed of a stream."""
-
-    rows: int = 0
-    sizes: array[int] = field(default_factory=lambda: array("q"))
-    partitions: float = 0.0
-    counts: RejectCounts = field(default_factory=RejectCounts)
-
-
 class Reporting:
     """Collects the report of one sync. Nothing of it raises, or waits for longer than the writer does.
 
@@ -80,7 +67,6 @@ class Reporting:
         self._clock = time.monotonic()
         self._streams: Sequence[Stream] = ()
         self._tables: Mapping[StreamId, TableName] = {}
-        self._written: dict[StreamId, _Written] = {}
         self._writer: ReportWriter | None = None
         self._access: AwsAccess | None = None
         self.journal = Journal()
@@ -90,7 +76,6 @@ class Reporting:
     ) -> None:
         """Say that the sync has begun, as the options ask for."""
         self._streams, self._tables, self._access = streams, tables, access
-        self._written = {stream.id: _Written() for stream in streams}
         if self._config.sync_reports:
             glue = GlueTableCatalog(access, catalog.governance) if HAS_LINES_TABLES.holds(self._config) else None
             self._writer = ReportWriter(self._config, access, glue, self._began.date().isoformat(), self.run)
@@ -101,15 +86,6 @@ class Reporting:
         """Wait until it is said that the sync has begun: one that dies from now on is seen to have."""
         if self._writer is not None:
             self._writer.wait()
-
-    def observe(self, outcome: BatchOutcome) -> None:
-        """Take note of what became of a batch, on any thread, one batch of a stream at a time."""
-        if isinstance(outcome, BatchCommitted):
-            written = self._written[outcome.batch.stream]
-            written.rows += outcome.rows
-            written.sizes.extend(outcome.sizes)
-            written.partitions = max(written.partitions, outcome.partitions)
-            written.counts = RejectCounts.total([written.counts, outcome.counts])
 
     def finish(self, progress: Progress, outcome: SyncOutcome, exit_code: int, stages: ActiveStages) -> None:
         """Log and write the report of a sync that has ended with this exit code; tell those who want to know."""
@@ -168,7 +144,7 @@ class Reporting:
             **_error(first),
             **self._usage(),
             **{name: sum(getattr(line, name) for line in streams) for name in _SUMS},
-            **sizes_of_files([size for written in self._written.values() for size in written.sizes]),
+            **sizes_of_files([size for each in progress.streams for size in each.sizes]),
             streams=len(streams),
             streams_failed=failed,
             states_released=progress.states_released,
@@ -182,14 +158,14 @@ class Reporting:
         self, progress: StreamProgress, failures: Mapping[StreamId, Failure], exit_code: int, outcome: SyncOutcome
     ) -> ReportLine:
         stream = next(each for each in self._streams if each.id == progress.stream)
-        written, history = self._written[stream.id], self.journal.of(self._tables[stream.id])
+        counts, sizes, history = progress.counts, progress.sizes, self.journal.of(self._tables[stream.id])
         failure, state, merged = failures.get(stream.id) or outcome.fatal, history.state, history.merged
         status: Status = "finished"
         if failure is not None:
             status = "failed"
         elif exit_code == EXIT_TERMINATED:
             status = "terminated"
-        ranked = sorted(written.counts.reasons.items(), key=lambda each: (-each[1], each[0][0] or "", each[0][1]))
+        ranked = sorted(counts.reasons.items(), key=lambda each: (-each[1], each[0][0] or "", each[0][1]))
         of_table: dict[str, Any] = {}
         if state is not None:
             of_table = {
@@ -204,21 +180,21 @@ class Reporting:
             stream,
             status,
             **_error(failure),
-            **sizes_of_files(written.sizes),
+            **sizes_of_files(sizes),
             **of_table,
             states_released=progress.states_released,
             rows_received=progress.received,
-            row_count=written.rows,
-            rows_rejected=written.counts.refused,
-            rows_skipped=max(0, progress.received - written.rows - written.counts.refused),
-            values_rejected=written.counts.values,
+            row_count=progress.rows,
+            rows_rejected=counts.refused,
+            rows_skipped=max(0, progress.received - progress.rows - counts.refused),
+            values_rejected=counts.values,
             rows_merged=merged.rows,
             rows_deduplicated=merged.replaced,
             rows_deleted=merged.deleted,
             bytes_received=progress.received_bytes,
-            bytes_written=sum(written.sizes),
-            files=len(written.sizes),
-            partitions=_rounded(written.partitions) if written.sizes else None,
+            bytes_written=sum(sizes),
+            files=len(sizes),
+            partitions=_rounded(progress.partitions) if sizes else None,
             new_columns=_columns({name: history.columns[name] for name in history.new_columns}),
             promoted_columns=_columns(history.promoted_columns),
             redirected_columns=_columns(history.redirected),

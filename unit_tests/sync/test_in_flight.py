@@ -7,6 +7,7 @@ import json
 import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from destination_datalake.protocol.states import State
 from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.sync.in_flight import InFlight, Releasing
-from destination_datalake.sync.intake import RecordRuns
+from destination_datalake.sync.intake import StreamRecords
 from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchMalformed, BatchSkipped, SyncOutcome
 from destination_datalake.termination import Termination
 from unit_tests.buffer.staging.uploads import SlowUploads
@@ -47,12 +48,12 @@ class Flight:
         )
         self.all = InFlight([A, B], backlog, self.outcome, self.termination)
 
-    def add(self, *streams: StreamId) -> None:
-        """Add a record of each."""
-        runs = RecordRuns()
+    def add(self, *streams: StreamId, line: int = 1) -> None:
+        """Add a record of each, from a line of the input."""
+        read: defaultdict[StreamId, StreamRecords] = defaultdict(StreamRecords)
         for stream in streams:
-            runs.add(stream, Records(None, stream.name, record(stream.name) + b"\n", 1, 1))
-        self.all.add_records(runs)
+            read[stream].add(Records(None, stream.name, record(stream.name) + b"\n", 1, line))
+        self.all.add_records(read)
 
     def hold(self, number: int, stream: StreamId | None) -> None:
         self.all.add_state(State(state(number, None if stream is None else stream.name), stream))
@@ -90,7 +91,7 @@ def flight(tmp_path: Path) -> Iterator[Flight]:
 
 
 def committed(batch: Batch) -> BatchCommitted:
-    return BatchCommitted(batch, 1, 1, RejectCounts(batch.records))
+    return BatchCommitted(batch, RejectCounts(batch.records), batch.records, (1,), 1.0)
 
 
 def reported(outcome: SyncOutcome) -> dict[str | None, tuple[str, str]]:
@@ -316,11 +317,13 @@ def test_the_progress_counts_what_was_received_committed_and_rejected(flight: Fl
     batches = [flight.all.next_batches() for _ in range(2)]
 
     for batch in (batch for landed in batches for batch in landed or ()):
-        flight.all.settle(BatchCommitted(batch, 2, 1000, RejectCounts(batch.records, refused=1)))
+        counts = RejectCounts(batch.records, refused=1, reasons={("x", "NOT_AN_INTEGER"): 2})
+        flight.all.settle(BatchCommitted(batch, counts, batch.records - 1, (400, 600), 3.0))
 
     a, b = flight.all.progress(("reading",)).streams
-    assert (a.received, a.committed, a.rejected_records, a.files, a.file_bytes) == (2, 1, 1, 2, 1000)
-    assert (b.received, b.committed, b.rejected_records) == (1, 0, 1)
+    assert (a.received, a.committed, a.rows, [*a.sizes], a.partitions) == (2, 1, 1, [400, 600], 3.0)
+    assert (b.received, b.committed, b.rows) == (1, 0, 0)
+    assert [(each.counts.refused, each.counts.values) for each in (a, b)] == [(1, 2), (1, 2)]
 
 
 # --- Releasing ------------------------------------------------------------------------------------------------------
@@ -389,14 +392,10 @@ def test_a_full_disk_under_stdout_is_reported(sync: Sync) -> None:
 
 
 def test_a_malformed_line_of_a_batch_ends_the_sync_and_states_before_it_are_released(flight: Flight) -> None:
-    runs = RecordRuns()
-    runs.add(A, Records(None, "a", record("a") + b"\n", 1, 7))
-    flight.all.add_records(runs)
+    flight.add(A, line=7)
     flight.hold(1, A)
     flight.land()
-    runs = RecordRuns()
-    runs.add(A, Records(None, "a", record("a") + b"\n", 1, 9))
-    flight.all.add_records(runs)
+    flight.add(A, line=9)
     flight.hold(2, A)
     flight.add(B)
     flight.hold(3, B)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ import pytest
 from destination_datalake.protocol.catalog import AmbiguousStream, Stream, StreamId
 from destination_datalake.protocol.messages import MalformedLine
 from destination_datalake.protocol.states import State
-from destination_datalake.sync.intake import Intake, RecordRuns, Statuses, UnexpectedMessage
+from destination_datalake.sync.intake import Intake, Statuses, StreamRecords, UnexpectedMessage
 from unit_tests.sync.fakes.messages import record, state
 
 STREAMS = tuple(Stream(StreamId(None, name), {}, False, 1, 0, None) for name in ("a", "b"))
@@ -35,10 +35,10 @@ class Reading:
         return map(_step, self._intake.steps(b"".join(line + b"\n" for line in lines)))
 
 
-def _step(step: RecordRuns | State) -> Any:
+def _step(step: Mapping[StreamId, StreamRecords] | State) -> Any:
     if isinstance(step, State):
         return None if step.stream is None else step.stream.name
-    return {stream.name: records.count for stream, records in step.streams.items()}
+    return {stream.name: records.count for stream, records in step.items()}
 
 
 @pytest.fixture
@@ -61,10 +61,10 @@ def test_records_between_two_states_are_gathered_by_stream(intake: Reading) -> N
 def test_the_bytes_of_records_are_those_of_the_chunk(intake: Reading) -> None:
     lines = [record("a", padding) + b"\n" for padding in range(3)]
 
-    (runs,) = Intake([STREAMS[0].id], intake.statuses, intake.warnings.append).steps(b"".join(lines))
+    (read,) = Intake([STREAMS[0].id], intake.statuses, intake.warnings.append).steps(b"".join(lines))
 
-    assert isinstance(runs, RecordRuns)
-    assert b"".join(runs.streams[STREAMS[0].id].pieces) == b"".join(lines)
+    assert not isinstance(read, State)
+    assert b"".join(read[STREAMS[0].id].pieces) == b"".join(lines)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
+from array import array
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.stdout import Stdout
+from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.spark.backend import JobsProgress
 from destination_datalake.sync.progress import (
     ActiveStages,
@@ -24,7 +26,7 @@ from destination_datalake.sync.progress import (
 )
 
 ORDERS = StreamProgress(
-    StreamId("shop", "orders"), received=3000, received_bytes=3_000_000, committed=2000, files=2, file_bytes=500_000
+    StreamId("shop", "orders"), received=3000, received_bytes=3_000_000, committed=2000, sizes=array("q", [7, 9])
 )
 QUIET = StreamProgress(StreamId(None, "quiet"))
 PROGRESS = Progress((ORDERS, QUIET), seconds=2.0, buffered_bytes=1_500_000, states_released=4, states_held=1)
@@ -139,7 +141,7 @@ def test_progress_of_many_streams_names_the_busiest_and_counts_the_others() -> N
 
 
 def test_progress_counts_rejects() -> None:
-    rejecting = replace(PROGRESS, streams=(replace(ORDERS, rejected_records=2),))
+    rejecting = replace(PROGRESS, streams=(replace(ORDERS, counts=RejectCounts(3000, refused=2)),))
 
     assert list(progress_lines(rejecting))[1] == (
         "Stream shop.orders: 3000 records received, 2000 committed, 2 records rejected (see _errors/)."
