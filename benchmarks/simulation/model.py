@@ -136,7 +136,7 @@ class _Sync:
             setting.target_bytes,
             setting.staged_bytes,
             EXPECTED_YIELDS["Parquet", "ZSTD"],
-            self.slots,
+            parallelism=self.slots,
         )
         self.tasks_running = self.jobs = self.tasks = 0
         self.reading = self.encoding = 0.0

@@ -62,26 +62,14 @@ class Backlog:
             or states + needs >= MAX_HELD_STATES
         )
 
-    def is_ahead_of_spark(self, landing: int, tasks: int = 0) -> bool:
-        """Whether Spark has enough work waiting, with `landing` jobs of `tasks` running, so that reading waits."""
-        return self.policy.is_ahead(self.buffer.waiting(), landing, tasks)
-
-    def waits_for_spark(self, slots: int | None, tasks: int, *, everything: bool) -> bool:
-        """Whether it is too early to take batches: Spark could not begin, and later ones fit the files better.
-
-        `slots` tasks run at once, `tasks` do or will. While Spark is starting `slots` is None: then only `everything`
-        is a reason not to wait.
-        """
-        return self.policy.waits_for_spark(slots, tasks, everything=everything)
-
     def next_batches(
         self, *, everything: bool, ended: bool = False, slots: int | None = None, tasks: int = 0
     ) -> list[Batch]:
         """Take what is due out of the buffer: at least one batch if any is, and about the bytes of one job in all.
 
         Small streams that are due share a job. With `everything` all that waits is due: the buffer is full, or the
-        input has `ended`. `slots` and `tasks` are those of `waits_for_spark`. Raises SealFailed; then nothing was
-        taken.
+        input has `ended`. `slots` and `tasks` are those of `BatchPolicy.waits_for_spark`. Raises SealFailed;
+        then nothing was taken.
         """
         idle = None
         if slots is not None:

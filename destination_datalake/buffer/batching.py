@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -73,86 +72,62 @@ _TELLING_BYTES = 1024 * 1024
 """Smaller batches say little about the next: headers and footers are much of their files."""
 
 
-class BatchPolicy(ABC):
-    """How large batches are, how many tasks encode them, and how far reading is ahead of them. Not thread-safe."""
+@dataclass(slots=True)
+class BatchPolicy:
+    """How large batches are, how many tasks encode them, and how far reading is ahead of them. Not thread-safe.
 
-    jobs: ClassVar[int]
-    """How many jobs run, or commit what they have encoded, at the same time."""
+    All batches have `least_bytes`, and are encoded by all tasks that run at once: their files are smaller.
+    `parallelism` is how many tasks run at once.
+    """
+
+    jobs: ClassVar[int] = 2
+    """How many jobs run, or commit what they have encoded, at the same time: while one job's files are committed the
+    next one keeps the executors busy."""
 
     least_bytes: int
-    """The size below which a stream's records wait for more."""
+    parallelism: int = field(default=_PARALLELISM, kw_only=True)
 
-    parallelism: int
-    """How many tasks run at once."""
-
-    @abstractmethod
-    def batch_bytes(self, stream: StreamId) -> int:
+    def batch_bytes(self, stream: StreamId) -> int:  # noqa: ARG002
         """Return the size at which a batch of the stream is due."""
+        return self.least_bytes
 
-    @abstractmethod
-    def room(self, stream: StreamId, waiting: int, idle: int | None, *, ended: bool) -> int:
+    def room(self, stream: StreamId, waiting: int, idle: int | None, *, ended: bool) -> int:  # noqa: ARG002
         """Return the bytes of the next job, whose first batch is of this stream, of which `waiting` bytes wait.
 
         `idle` tasks can run now, if that is known; the input may have `ended`.
         """
-
-    @abstractmethod
-    def shares_job(self, waiting: int, room: int) -> bool:
-        """Whether a stream of which `waiting` bytes wait joins the job of others, which has `room` bytes left."""
-
-    @abstractmethod
-    def planned(self, batches: Sequence[Batch], idle: int | None, *, everything: bool) -> list[Batch]:
-        """Return the batches of one job with the number of its tasks."""
-
-    @abstractmethod
-    def is_ahead(self, waiting: Iterable[tuple[StreamId, int]], landing: int, tasks: int) -> bool:
-        """Whether Spark has enough work: bytes of streams wait, and `landing` jobs of `tasks` run.
-
-        Reading further ahead would not make Spark faster, and would write to disk what is about to be deleted.
-        """
-
-    @abstractmethod
-    def waits_for_spark(self, slots: int | None, tasks: int, *, everything: bool) -> bool:
-        """Whether it is too early to take batches, see `Backlog.waits_for_spark`."""
-
-    def learn(self, stream: StreamId, lines: int, files: int, partitions: float) -> None:  # noqa: B027
-        """Note that bytes of lines have become bytes of files, of `partitions` in each task on average."""
-
-
-@dataclass(slots=True)
-class FixedBatches(BatchPolicy):
-    """All batches have `least_bytes`, and are encoded by all tasks that run at once: their files are smaller."""
-
-    # While one job's files are committed the next one keeps the executors busy.
-    jobs: ClassVar[int] = 2
-
-    least_bytes: int
-    parallelism: int = _PARALLELISM
-
-    def batch_bytes(self, stream: StreamId) -> int:  # noqa: ARG002
-        """Return the size of all batches."""
-        return self.least_bytes
-
-    def room(self, stream: StreamId, waiting: int, idle: int | None, *, ended: bool) -> int:  # noqa: ARG002
-        """Return the size of a batch."""
         return self.least_bytes
 
     def shares_job(self, waiting: int, room: int) -> bool:  # noqa: ARG002
-        """Every stream does: small streams that are due share a job, so that a hundred do not cost a hundred jobs."""
+        """Whether a stream of which `waiting` bytes wait joins the job of others, which has `room` bytes left.
+
+        Every stream does: small streams that are due share a job, so that a hundred do not cost a hundred jobs.
+        """
         return True
 
     def planned(self, batches: Sequence[Batch], idle: int | None, *, everything: bool) -> list[Batch]:  # noqa: ARG002
-        """Return the batches as they are."""
+        """Return the batches of one job with the number of its tasks, if it is not that of all that run at once."""
         return [*batches]
 
     def is_ahead(self, waiting: Iterable[tuple[StreamId, int]], landing: int, tasks: int) -> bool:  # noqa: ARG002
-        """Whether about READ_AHEAD_BATCHES whole batches wait or land. The landing ones count only beside others."""
+        """Whether Spark has enough work: bytes of streams wait, and `landing` jobs of `tasks` run.
+
+        Reading further ahead would not make Spark faster, and would write to disk what is about to be deleted. Enough
+        are about READ_AHEAD_BATCHES whole batches that wait or land. The landing ones count only beside others.
+        """
         whole = sum(size // self.least_bytes for _, size in waiting)
         return whole > 0 and whole + landing >= READ_AHEAD_BATCHES
 
     def waits_for_spark(self, slots: int | None, tasks: int, *, everything: bool) -> bool:  # noqa: ARG002
-        """Never: batches do not become better by waiting."""
+        """Whether it is too early to take batches: Spark could not begin, and later ones fit the files better.
+
+        `slots` tasks run at once, `tasks` do or will. While Spark is starting `slots` is None: then only `everything`
+        is a reason not to wait. Batches of a fixed size never wait: they do not become better.
+        """
         return False
+
+    def learn(self, stream: StreamId, lines: int, files: int, partitions: float) -> None:
+        """Note that bytes of lines have become bytes of files, of `partitions` in each task on average."""
 
 
 @dataclass(slots=True)
@@ -165,14 +140,12 @@ class LearnedBatches(BatchPolicy):
     record lines, for streams of which no batch has been committed yet.
     """
 
-    # As `FixedBatches` has, but one task may be a job, because it fills a file: two keep two cores busy.
+    # One more than for fixed sizes, as one task may be a job, because it fills a file: two keep two cores busy.
     jobs: ClassVar[int] = 3
 
-    least_bytes: int
     target_bytes: int
     buffer_bytes: int
     expected_yield: float
-    parallelism: int = _PARALLELISM
     _yields: dict[StreamId, float] = field(default_factory=dict)
 
     def learn(self, stream: StreamId, lines: int, files: int, partitions: float) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from destination_datalake.archive.ledger import ArchiveLedger
 from destination_datalake.archive.objects import ARCHIVE_FOLDER
 from destination_datalake.buffer.backlog import Backlog, staged_bytes
-from destination_datalake.buffer.batching import EXPECTED_YIELDS, Batch, BatchPolicy, FixedBatches, LearnedBatches
+from destination_datalake.buffer.batching import EXPECTED_YIELDS, Batch, BatchPolicy, LearnedBatches
 from destination_datalake.buffer.buffer import SEGMENT_BYTES, Buffer
 from destination_datalake.buffer.disk import DiskFailed, MiB, buffer_directory, raise_limit
 from destination_datalake.buffer.staging import CONCURRENT_CALLS, LocalStaging, RemoteStaging, Staging
@@ -192,7 +192,7 @@ def batch_policy(config: Config, most_bytes: int) -> BatchPolicy:
     """
     batch_bytes = config.batch_size_mb * MiB
     if config.batch_size_mb < config.target_file_size_mb:
-        return FixedBatches(batch_bytes)
+        return BatchPolicy(batch_bytes)
     expected = EXPECTED_YIELDS[config.format.format_type, config.format.compression_codec]
     return LearnedBatches(batch_bytes, config.target_file_size_mb * MiB, most_bytes, expected)
 

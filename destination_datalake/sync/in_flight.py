@@ -68,6 +68,7 @@ class InFlight:
         """Begin with nothing. `slots` says how many tasks Spark runs at once; None while it is starting."""
         self._backlog = backlog
         self._buffer = backlog.buffer
+        self._policy = backlog.policy
         self._outcome = outcome
         self._termination = termination
         self._slots = slots
@@ -119,7 +120,8 @@ class InFlight:
         """
         with self._changed:
             while not (self._termination.requested or self._is_pointless_locked()) and (
-                self._is_full_locked() or self._backlog.is_ahead_of_spark(self._jobs_running, self._tasks_running)
+                self._is_full_locked()
+                or self._policy.is_ahead(self._buffer.waiting(), self._jobs_running, self._tasks_running)
             ):
                 self._changed.notify_all()
                 self._changed.wait(_POLL_SECONDS)
@@ -172,7 +174,7 @@ class InFlight:
             while True:
                 slots = self._slots()
                 everything = self._input_ended or self._must_land_locked()
-                early = self._backlog.waits_for_spark(slots, self._tasks_running, everything=everything)
+                early = self._policy.waits_for_spark(slots, self._tasks_running, everything=everything)
                 if not self._engine_failed and not early and (batches := self._due_batches_locked(slots)):
                     self._jobs_running += 1
                     self._tasks_running += _tasks(batches)
@@ -215,7 +217,7 @@ class InFlight:
             unused = self._buffer.take_spare_files() if self._input_ended else []
             match outcome:
                 case BatchCommitted(counts=counts):
-                    self._backlog.policy.learn(batch.stream, batch.bytes, sum(outcome.sizes), outcome.partitions)
+                    self._policy.learn(batch.stream, batch.bytes, sum(outcome.sizes), outcome.partitions)
                     self._ledger.commit(batch.stream, batch.first_record, batch.records, counts.refused)
                     progress = self._progress[batch.stream]
                     progress.committed += batch.records - counts.refused

@@ -10,28 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from destination_datalake.buffer.backlog import MAX_HELD_STATES, RESERVED_BYTES, Backlog, SealFailed
-from destination_datalake.buffer.batching import READ_AHEAD_BATCHES, Batch, FixedBatches
+from destination_datalake.buffer.batching import Batch, BatchPolicy
 from destination_datalake.buffer.buffer import Buffer
 from destination_datalake.buffer.disk import MiB
 from destination_datalake.protocol.catalog import StreamId
 
-ORDERS, ITEMS = StreamId(None, "orders"), StreamId(None, "items")
+ORDERS, ITEMS, USERS = StreamId(None, "orders"), StreamId(None, "items"), StreamId(None, "users")
 BATCH_BYTES = MiB
 
 
 @pytest.fixture
 def backlog(tmp_path: Path) -> Backlog:
     """Batches of 1 MiB, a disk budget of 10 MiB, and a flush interval that does not end."""
-    return Backlog(Buffer(tmp_path, BATCH_BYTES, 10 * MiB, time.monotonic), FixedBatches(BATCH_BYTES), 3600)
+    return Backlog(Buffer(tmp_path, BATCH_BYTES, 10 * MiB, time.monotonic), BatchPolicy(BATCH_BYTES), 3600)
 
 
 def file_bytes(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.iterdir())
 
 
-def test_an_empty_backlog_is_neither_full_nor_ahead_nor_due(backlog: Backlog) -> None:
+def test_an_empty_backlog_is_neither_full_nor_due(backlog: Backlog) -> None:
     assert not backlog.is_full(states=0, needs=0)
-    assert not backlog.is_ahead_of_spark(landing=2)
     assert (backlog.next_batches(everything=True), backlog.seconds_until_due()) == ([], None)
 
 
@@ -48,25 +47,6 @@ def test_too_many_held_states_fill_the_backlog_whatever_the_disk_has(backlog: Ba
     assert backlog.is_full(states=1, needs=MAX_HELD_STATES - 1)
 
 
-def test_reading_is_ahead_once_enough_whole_batches_wait(backlog: Backlog) -> None:
-    for number in range(READ_AHEAD_BATCHES):
-        assert not backlog.is_ahead_of_spark(landing=0)
-        backlog.buffer.append(ORDERS, bytes(BATCH_BYTES), 1, number)
-
-    assert backlog.is_ahead_of_spark(landing=0)
-
-
-def test_whole_batches_are_next_and_the_rest_waits_for_its_age(backlog: Backlog) -> None:
-    backlog.buffer.append(ORDERS, bytes(BATCH_BYTES), 1, 0)
-    backlog.buffer.append(ITEMS, b"a\n", 1, 0)
-
-    assert [batch.stream for batch in backlog.next_batches(everything=False)] == [ORDERS]
-    assert backlog.next_batches(everything=False) == []
-    remaining = backlog.seconds_until_due()
-    assert remaining is not None
-    assert 0 < remaining <= 3600
-
-
 def test_freed_space_is_the_reserve_and_all_spare_files(backlog: Backlog, tmp_path: Path) -> None:
     backlog.buffer.append(ORDERS, bytes(BATCH_BYTES), 1, 0)
     [batch] = backlog.next_batches(everything=True)
@@ -80,8 +60,6 @@ def test_freed_space_is_the_reserve_and_all_spare_files(backlog: Backlog, tmp_pa
 
 # --- Batches
 
-ORDERS, ITEMS, USERS = StreamId(None, "orders"), StreamId(None, "items"), StreamId(None, "users")
-
 
 class Waiting:
     """A buffer with a settable clock: segments of 10 bytes, batches of 20, due after 60 s."""
@@ -89,7 +67,7 @@ class Waiting:
     def __init__(self, directory: Path) -> None:
         self.now = 0.0
         self.buffer = Buffer(directory, 10, 1000, lambda: self.now)
-        self.backlog = Backlog(self.buffer, FixedBatches(20), 60)
+        self.backlog = Backlog(self.buffer, BatchPolicy(20), 60)
         self.received = {ORDERS: 0, ITEMS: 0, USERS: 0}
 
     def receive(self, stream: StreamId, count: int = 1) -> None:
@@ -155,7 +133,7 @@ def test_everything_is_taken_the_longest_waiting_first(waiting: Waiting) -> None
 def test_a_stream_that_cannot_be_sealed_is_named_and_does_not_block_the_others(
     waiting: Waiting, tmp_path: Path
 ) -> None:
-    waiting.backlog.policy = FixedBatches(1000)
+    waiting.backlog.policy = BatchPolicy(1000)
     for number, stream in enumerate([ITEMS, ORDERS, USERS]):
         waiting.now = float(number)
         waiting.buffer.append(stream, b"a\n", 1, 0)

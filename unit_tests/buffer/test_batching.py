@@ -16,7 +16,7 @@ from destination_datalake.buffer.batching import (
     EXPECTED_YIELDS,
     READ_AHEAD_BATCHES,
     Batch,
-    FixedBatches,
+    BatchPolicy,
     LearnedBatches,
 )
 from destination_datalake.buffer.buffer import Buffer
@@ -108,6 +108,9 @@ class Source:
             self.backlog.buffer.append(stream, b"123456789\n", 1, self.sent)
             self.sent += 1
 
+    def is_ahead(self, landing: int, tasks: int) -> bool:
+        return self.sizes.is_ahead(self.backlog.buffer.waiting(), landing, tasks)
+
     def take(self, slots: int | None, running: int, *, ended: bool = False) -> list[tuple[int, int | None]]:
         """Take what is due; return the size of each batch, and the number of tasks of their job."""
         batches = self.backlog.next_batches(everything=ended, ended=ended, slots=slots, tasks=running)
@@ -180,22 +183,18 @@ def test_small_streams_share_a_job(tmp_path: Path) -> None:
     assert source.take(slots=2, running=1) == [(40, 1)], "what fills a job of its own is not cut"
 
 
-def test_nothing_is_taken_while_spark_starts_unless_everything_is_due(tmp_path: Path) -> None:
-    backlog = Source(tmp_path).backlog
-
-    assert backlog.waits_for_spark(None, 0, everything=False)
-    assert not backlog.waits_for_spark(None, 0, everything=True)
+def test_nothing_is_taken_while_spark_starts_unless_everything_is_due() -> None:
+    assert sizes().waits_for_spark(None, 0, everything=False)
+    assert not sizes().waits_for_spark(None, 0, everything=True)
 
 
 @pytest.mark.parametrize(("running", "waits"), [(0, False), (1, False), (2, False), (3, True)])
-def test_one_more_task_than_can_run_may_wait_in_spark(tmp_path: Path, running: int, waits: bool) -> None:
-    backlog = Source(tmp_path).backlog
-
-    assert [backlog.waits_for_spark(2, running, everything=each) for each in (True, False)] == [waits, waits]
+def test_one_more_task_than_can_run_may_wait_in_spark(running: int, waits: bool) -> None:
+    assert [sizes().waits_for_spark(2, running, everything=each) for each in (True, False)] == [waits, waits]
 
 
 def test_batches_of_a_fixed_size_do_not_wait_for_spark() -> None:
-    assert not FixedBatches(10).waits_for_spark(None, 9, everything=False)
+    assert not BatchPolicy(10).waits_for_spark(None, 9, everything=False)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +207,7 @@ def test_reading_waits_once_there_is_a_share_for_each_task_and_one_more(
     source = Source(tmp_path)
     source.send(waiting)
 
-    assert source.backlog.is_ahead_of_spark(1, running) is ahead
+    assert source.is_ahead(1, running) is ahead
 
 
 @pytest.mark.parametrize(
@@ -227,12 +226,12 @@ def test_reading_waits_once_enough_batches_of_a_fixed_size_wait_or_land(
     waiting: list[int], landing: int, ahead: bool
 ) -> None:
     assert READ_AHEAD_BATCHES == 4
-    assert FixedBatches(10).is_ahead(of_streams(waiting), landing, 0) is ahead
+    assert BatchPolicy(10).is_ahead(of_streams(waiting), landing, 0) is ahead
 
 
 @given(st.lists(st.integers(0, 100)), st.integers(0, 5), st.integers(0, 100), st.integers(0, 5))
 def test_more_work_never_ends_back_pressure(waiting: list[int], landing: int, more: int, more_landing: int) -> None:
-    policy = FixedBatches(10)
+    policy = BatchPolicy(10)
 
     if policy.is_ahead(of_streams(waiting), landing, 0):
         assert policy.is_ahead(of_streams([*waiting, more]), landing + more_landing, 0)
@@ -255,10 +254,10 @@ def test_the_files_of_a_long_sync_are_near_their_target(tmp_path: Path, slots: i
     while source.sent * 10 < total or source.backlog.buffer.buffered_bytes:
         step += 1
         tasks = sum(each for _, each, _ in running)
-        if not source.backlog.is_ahead_of_spark(len(running), tasks):
+        if not source.is_ahead(len(running), tasks):
             source.send(min(pace * 10, total - source.sent * 10))
         ended = source.sent * 10 >= total
-        if not source.backlog.waits_for_spark(slots, tasks, everything=ended):
+        if not source.sizes.waits_for_spark(slots, tasks, everything=ended):
             for batch in source.backlog.next_batches(everything=ended, ended=ended, slots=slots, tasks=tasks):
                 count = batch.tasks or slots
                 running.append((batch, count, step + batch.bytes // count // 10))

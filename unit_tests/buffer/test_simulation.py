@@ -66,7 +66,7 @@ class Simulation:
         source = iter(self.order)
         while sum(self.sent.values()) < len(self.order) or self.backlog.buffer.buffered_bytes:
             assert self.now < _PATIENCE, "the sync hangs"
-            if not (self._is_full() or self.backlog.is_ahead_of_spark(len(self.jobs), self._tasks())):
+            if not (self._is_full() or self._is_ahead()):
                 self._read(islice(source, self.pace))
             self._begin_jobs(ended=sum(self.sent.values()) == len(self.order))
             self._run_spark()
@@ -74,6 +74,9 @@ class Simulation:
 
     def _is_full(self) -> bool:
         return self.backlog.is_full(0, 0)
+
+    def _is_ahead(self) -> bool:
+        return self.sizes.is_ahead(self.backlog.buffer.waiting(), len(self.jobs), self._tasks())
 
     def _tasks(self) -> int:
         return sum(job.tasks for job in self.jobs)
@@ -88,7 +91,7 @@ class Simulation:
         slots = self.slots if self.now >= self.start else None
         while len(self.jobs) < LearnedBatches.jobs:
             everything, tasks = ended or self._is_full(), self._tasks()
-            if self.backlog.waits_for_spark(slots, tasks, everything=everything):
+            if self.sizes.waits_for_spark(slots, tasks, everything=everything):
                 return
             batches = self.backlog.next_batches(everything=everything, ended=ended, slots=slots, tasks=tasks)
             if not batches:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from destination_datalake.buffer.backlog import Backlog
-from destination_datalake.buffer.batching import READ_AHEAD_BATCHES, Batch, FixedBatches
+from destination_datalake.buffer.batching import READ_AHEAD_BATCHES, Batch, BatchPolicy
 from destination_datalake.buffer.buffer import Buffer
 from destination_datalake.buffer.staging import Staging
 from destination_datalake.errors import Failure
@@ -44,7 +44,7 @@ class Flight:
         self.termination = Termination()
         self.outcome = SyncOutcome([A, B])
         backlog = Backlog(
-            Buffer(directory, RECORD_BYTES, buffer_bytes, time.monotonic, staging), FixedBatches(RECORD_BYTES), 3600
+            Buffer(directory, RECORD_BYTES, buffer_bytes, time.monotonic, staging), BatchPolicy(RECORD_BYTES), 3600
         )
         self.all = InFlight([A, B], backlog, self.outcome, self.termination)
 
@@ -335,7 +335,7 @@ class Sync:
     def __init__(self, directory: Path) -> None:
         self._termination = Termination()
         self._outcome = SyncOutcome([A])
-        backlog = Backlog(Buffer(directory, 1000, 1000, time.monotonic), FixedBatches(1000), 1.0)
+        backlog = Backlog(Buffer(directory, 1000, 1000, time.monotonic), BatchPolicy(1000), 1.0)
         self._in_flight = InFlight([A], backlog, self._outcome, self._termination)
         for number in (1, 2):
             self._in_flight.add_state(State(state(number, "a"), A))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from destination_datalake.buffer.backlog import STAGED_BUFFERS, Backlog
-from destination_datalake.buffer.batching import FixedBatches
+from destination_datalake.buffer.batching import BatchPolicy
 from destination_datalake.buffer.buffer import Buffer
 from destination_datalake.buffer.disk import MiB
 from destination_datalake.protocol.catalog import StreamId
@@ -85,7 +85,7 @@ def staging() -> SlowUploads:
 @pytest.fixture
 def backlog(tmp_path: Path, staging: SlowUploads) -> Backlog:
     """Segments of 1 MiB, a disk budget of 10 MiB."""
-    backlog = Backlog(Buffer(tmp_path, MiB, 10 * MiB, time.monotonic, staging), FixedBatches(MiB), 3600)
+    backlog = Backlog(Buffer(tmp_path, MiB, 10 * MiB, time.monotonic, staging), BatchPolicy(MiB), 3600)
     staging.on_free_file(backlog.buffer.free_file)
     return backlog
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.buffer.backlog import Backlog
-from destination_datalake.buffer.batching import BatchPolicy, FixedBatches
+from destination_datalake.buffer.batching import BatchPolicy
 from destination_datalake.buffer.buffer import SEGMENT_BYTES, Buffer
 from destination_datalake.buffer.disk import MiB
 from destination_datalake.buffer.staging import LocalStaging, Staging
@@ -106,7 +106,7 @@ class FakeSync:
         self.termination.on_request(partial(out.give_up_after, self.patience))
         segment_bytes = min(SEGMENT_BYTES, self.batch_bytes)
         buffer = Buffer(self.directory, segment_bytes, self.buffer_bytes, time.monotonic, self.staging)
-        backlog = Backlog(buffer, self.policy or FixedBatches(self.batch_bytes), self.flush_seconds)
+        backlog = Backlog(buffer, self.policy or BatchPolicy(self.batch_bytes), self.flush_seconds)
         return Conductor(streams, backlog, new_landing, out, self.termination, self.patience).run(stdin)
 
 
