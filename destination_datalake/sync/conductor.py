@@ -45,13 +45,10 @@ from destination_datalake.sync.landing import Encoding, Landing, StreamTables
 from destination_datalake.sync.outcome import (
     BatchOutcome,
     SyncOutcome,
-    disk_failed,
     incomplete,
     input_not_read,
-    input_unreadable,
-    malformed_line,
+    reading_failed,
     unexpected,
-    unexpected_message,
 )
 from destination_datalake.sync.progress import ActiveStages, Progress, Reporter
 from destination_datalake.sync.reporting import Reporting
@@ -281,15 +278,10 @@ class Conductor:
                 if not self._in_flight.wait_for_room():
                     return
             self._read_to_the_end = not self._termination.requested
-        except MalformedLine as error:
-            self._in_flight.stop(malformed_line(error))
-        except UnexpectedMessage as error:
-            self._in_flight.stop(unexpected_message(error))
-        except InputUnreadable as error:
-            self._in_flight.stop(input_unreadable(error))
-        except DiskFailed as error:
-            self._in_flight.free_space()
-            self._in_flight.stop(disk_failed(error))
+        except (MalformedLine, UnexpectedMessage, InputUnreadable, DiskFailed) as error:
+            if isinstance(error, DiskFailed):
+                self._in_flight.free_space()
+            self._in_flight.stop(reading_failed(error))
 
     def _land(self) -> None:
         """Land batches until none are left, on a job thread; when all have ended one of them finishes the sync."""

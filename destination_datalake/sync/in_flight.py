@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, assert_never
 
 from destination_datalake.buffer.backlog import SealFailed
 from destination_datalake.buffer.batching import Batch
-from destination_datalake.buffer.disk import DiskFailed
 from destination_datalake.errors import Failure
 from destination_datalake.protocol.messages import MalformedLine
 from destination_datalake.protocol.states import DueState, StateLedger, with_statistics
-from destination_datalake.protocol.stdout import Stdout, StdoutClosedError
 from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.sync.outcome import (
     BatchCommitted,
@@ -27,7 +25,7 @@ from destination_datalake.sync.outcome import (
     BatchOutcome,
     BatchSkipped,
     SyncOutcome,
-    malformed_line,
+    reading_failed,
     seal_failed,
     spark_ended,
     states_not_written,
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from destination_datalake.buffer.staging import Segment
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.protocol.states import State
+    from destination_datalake.protocol.stdout import Stdout
     from destination_datalake.sync.intake import StreamRecords
     from destination_datalake.termination import Termination
 
@@ -230,7 +229,7 @@ class InFlight:
                 case BatchFailed(failure=failure):
                     self._fail_locked(batch.stream, failure)
                 case BatchMalformed(record=record, length=length, reason=reason):
-                    self._outcome.stop(malformed_line(MalformedLine(batch.line_of(record), length, reason)))
+                    self._outcome.stop(reading_failed(MalformedLine(batch.line_of(record), length, reason)))
                     self._ledger.fail(batch.stream)
                     self._buffer.release_stream(batch.stream)
                 case BatchSkipped():
@@ -380,16 +379,4 @@ class Releasing:
                 self._out.write_line(with_statistics(state.line.read(), state.written, state.rejected))
                 self._in_flight.release_state()
         except Exception as error:
-            self._in_flight.fail_states(_failure(error))
-
-
-def _failure(error: Exception) -> Failure:
-    match error:
-        case StdoutClosedError():
-            return states_not_written("The platform closed the connector's output, or does not read it", error)
-        case OSError():
-            return states_not_written(f"The connector's output cannot be written ({error.strerror})", error)
-        case DiskFailed():
-            return states_not_written(f"A state could not be read back ({error})", error)
-        case _:
-            return states_not_written(f"A state could not be written (an unexpected {type(error).__name__})", error)
+            self._in_flight.fail_states(states_not_written(error))

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.aws.errors import explain
 from destination_datalake.buffer.batching import Batch
+from destination_datalake.buffer.disk import DiskFailed
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.plan import RewriteFailed
+from destination_datalake.protocol.messages import InputUnreadable, MalformedLine
+from destination_datalake.protocol.stdout import Stdout, StdoutClosedError
 from destination_datalake.rejects.ledger import RejectCounts
+from destination_datalake.sync.intake import UnexpectedMessage
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
 from destination_datalake.unforeseen import unforeseen
 
 if TYPE_CHECKING:
     from destination_datalake.buffer.backlog import SealFailed
-    from destination_datalake.buffer.disk import DiskFailed
     from destination_datalake.protocol.catalog import StreamId
-    from destination_datalake.protocol.messages import InputUnreadable, MalformedLine
-    from destination_datalake.protocol.stdout import Stdout
-    from destination_datalake.sync.intake import UnexpectedMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,33 +155,28 @@ def failure_of(error: BaseException, stream: StreamId, doing: str) -> Failure:
     return replace(unforeseen(f"Cannot {doing} stream {stream}", error), detail=trace)
 
 
-def malformed_line(error: MalformedLine) -> Failure:
-    """The input is not the Airbyte protocol."""
-    message = (
-        f"{error}. The source or the platform sent something that is not the Airbyte protocol; the records "
-        "before it are safe. Run the sync again, and report it to the source's maintainers if it stays."
-    )
-    return Failure(message, str(error), "system_error")
-
-
-def unexpected_message(error: UnexpectedMessage) -> Failure:
-    """A message of the protocol does not belong to this sync."""
-    return Failure(str(error), str(error), "system_error")
-
-
-def input_unreadable(error: InputUnreadable) -> Failure:
-    """What the connector was given as its input is none."""
-    message = f"{error}. Whatever starts the connector must give it the messages there. What was received is safe."
-    return Failure(message, _stack_trace(error), "system_error")
-
-
-def disk_failed(error: DiskFailed) -> Failure:
-    """The local disk takes no more records."""
-    message = (
-        f"{error} What was received before is committed and its states are released; the next sync "
-        "continues from there."
-    )
-    return Failure(message, _stack_trace(error), "transient_error")
+def reading_failed(error: MalformedLine | UnexpectedMessage | InputUnreadable | DiskFailed) -> Failure:
+    """Return the failure of a sync that cannot read on. What was received before is safe."""
+    match error:
+        case MalformedLine():
+            message = (
+                f"{error}. The source or the platform sent something that is not the Airbyte protocol; the records "
+                "before it are safe. Run the sync again, and report it to the source's maintainers if it stays."
+            )
+            return Failure(message, str(error), "system_error")
+        case UnexpectedMessage():
+            return Failure(str(error), str(error), "system_error")
+        case InputUnreadable():
+            message = (
+                f"{error}. Whatever starts the connector must give it the messages there. What was received is safe."
+            )
+            return Failure(message, _stack_trace(error), "system_error")
+        case DiskFailed():
+            message = (
+                f"{error} What was received before is committed and its states are released; the next sync "
+                "continues from there."
+            )
+            return Failure(message, _stack_trace(error), "transient_error")
 
 
 def seal_failed(error: SealFailed) -> Failure:
@@ -189,8 +184,17 @@ def seal_failed(error: SealFailed) -> Failure:
     return Failure(str(error), _stack_trace(error), "transient_error")
 
 
-def states_not_written(reason: str, error: BaseException) -> Failure:
-    """States cannot be written, so nothing more can be acknowledged. `reason` begins the sentence."""
+def states_not_written(error: Exception) -> Failure:
+    """States cannot be written, so nothing more can be acknowledged."""
+    match error:
+        case StdoutClosedError():
+            reason = "The platform closed the connector's output, or does not read it"
+        case OSError():
+            reason = f"The connector's output cannot be written ({error.strerror})"
+        case DiskFailed():
+            reason = f"A state could not be read back ({error})"
+        case _:
+            reason = f"A state could not be written (an unexpected {type(error).__name__})"
     message = f"{reason}: no further state can be released. The next sync continues from the last one that was."
     return Failure(message, _stack_trace(error), "system_error")
 

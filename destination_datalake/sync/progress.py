@@ -132,8 +132,9 @@ class Reporter:
         every_seconds: float = LOG_EVERY_SECONDS,
     ) -> None:
         """`tasks` asks Spark, and may wait for it: it is called on the reporter's own thread only."""
-        self._log = _ProgressLog(out, every_seconds)
         self._out = out
+        self._seconds = every_seconds
+        self._logged: Progress | None = None
         self._progress = progress
         self._tasks = tasks
         self._ended = threading.Event()
@@ -152,12 +153,18 @@ class Reporter:
     def _run(self) -> None:
         if sys.stderr.isatty():
             self._show_live()
-        else:
-            self._log_regularly()
+            return
+        while not self._ended.wait(self._seconds):
+            self._log(self._with_tasks())
 
-    def _log_regularly(self) -> None:
-        while not self._ended.wait(self._log.seconds):
-            self._log.write(self._with_tasks())
+    def _log(self, progress: Progress) -> None:
+        """Log what has changed since the last log; nothing if that is only the time."""
+        lines = news(progress, self._logged)
+        for line in lines:
+            self._out.log("INFO", line)
+        if lines:
+            self._logged = progress
+            self._seconds = max(self._seconds, min(2 * self._seconds, _LONGEST_SECONDS))
 
     def _with_tasks(self) -> Progress:
         return replace(self._progress(), tasks=self._tasks())
@@ -167,33 +174,15 @@ class Reporter:
         from rich.live import Live
 
         console = Console(stderr=True)
-        due = time.monotonic() + self._log.seconds
+        due = time.monotonic() + self._seconds
         with Live(progress_table(self._progress()), console=console, refresh_per_second=4) as live:
             while not self._ended.wait(0.25):
                 progress = self._with_tasks()
                 live.update(progress_table(progress))
                 if time.monotonic() >= due:
-                    self._log.write(progress)
-                    due = time.monotonic() + self._log.seconds
+                    self._log(progress)
+                    due = time.monotonic() + self._seconds
             live.update(progress_table(self._progress()))
-
-
-class _ProgressLog:
-    """Logs the progress as far as it is new. `seconds` is how long to wait for the next."""
-
-    def __init__(self, out: Stdout, seconds: float) -> None:
-        self.seconds = seconds
-        self._out = out
-        self._logged: Progress | None = None
-
-    def write(self, progress: Progress) -> None:
-        """Log what has changed since the last log; nothing if that is only the time."""
-        lines = news(progress, self._logged)
-        for line in lines:
-            self._out.log("INFO", line)
-        if lines:
-            self._logged = progress
-            self.seconds = max(self.seconds, min(2 * self.seconds, _LONGEST_SECONDS))
 
 
 def news(progress: Progress, logged: Progress | None) -> list[str]:
