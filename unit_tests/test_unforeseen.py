@@ -78,8 +78,8 @@ def test_a_failure_that_is_known_is_not_taken_for_one_of_memory() -> None:
 def test_descriptors_that_have_run_out_are_not_a_java_that_is_missing() -> None:
     program = """
 import os, resource
-from destination_datalake.spark.classic.failure import start_failure
-from destination_datalake.spark.classic.failure import JavaUnusable, find_java
+from destination_datalake.spark.backend import SparkFailed
+from destination_datalake.spark.classic.failure import require_java, start_failure
 resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
 try:
     while True:
@@ -87,8 +87,8 @@ try:
 except OSError as error:
     print(start_failure(error, (), "local[*]").failure)
 try:
-    find_java()
-except JavaUnusable as error:
+    require_java()
+except SparkFailed as error:
     print(error.failure)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -23,14 +23,14 @@ from destination_datalake.config.options import Config, aws_access
 from destination_datalake.iam_policy.rules import ARCHIVED, GOVERNED, GRANTED, IN_GLUE, OPTIMIZED, TAGGED
 from destination_datalake.rejects.ledger import REJECTS_FOLDER
 from destination_datalake.spark.backend import SparkFailed
-from destination_datalake.spark.classic.failure import JavaUnusable, find_java
+from destination_datalake.spark.classic.failure import require_java
 
 
 def try_java(_: Trial, findings: Findings) -> None:
-    """Find the Java that Spark would start on here."""
+    """Run the Java that Spark would start on here."""
     try:
-        find_java()
-    except JavaUnusable as error:
+        require_java()
+    except SparkFailed as error:
         findings.add(error.failure)
 
 

@@ -8,9 +8,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from destination_datalake.errors import Failure, FailureType
 from destination_datalake.spark.backend import SparkFailed
 from destination_datalake.spark.classic.pyspark_internals import java_exception_text
 from destination_datalake.unforeseen import exhaustion
@@ -26,56 +24,40 @@ MINIMUM_VERSION = 17
 _TIMEOUT_SECONDS = 30
 
 
-class JavaUnusable(Exception):
-    """There is no Java that Spark could run on. The text says what the user can do."""
-
-    def __init__(self, message: str, type: FailureType = "config_error") -> None:
-        super().__init__(message)
-        self.failure = Failure(message, message, type)
-
-
-@dataclass(frozen=True, slots=True)
-class Java:
-    """A Java runtime: the command, and its version as one number (17, 21; 8 for 1.8)."""
-
-    command: str
-    version: int
-
-
 def java_command() -> str | None:
     """Return the command that Spark's scripts would run: JAVA_HOME's java, else the one on the PATH."""
     home = os.environ.get("JAVA_HOME")
     return os.path.join(home, "bin", "java") if home else shutil.which("java")  # noqa: PTH118
 
 
-def find_java() -> Java:
-    """Return the Java that Spark's scripts would use: JAVA_HOME's, else the one on the PATH.
+def require_java() -> None:
+    """Raise SparkFailed if the Java that Spark's scripts would run is missing, cannot be run, or is too old.
 
-    Runs it for its version, which takes a tenth of a second. Raises JavaUnusable if there is none, it cannot be run, or
-    it is too old.
+    Runs it for its version, which takes a tenth of a second.
     """
     command = java_command()
     remedy = f"Install a Java runtime {MINIMUM_VERSION} or newer and set JAVA_HOME to it, or put java on the PATH."
     if command is None:
-        raise JavaUnusable(f"Spark needs a Java runtime, and there is none. {remedy}")
+        raise SparkFailed(f"Spark needs a Java runtime, and there is none. {remedy}", "config_error")
     try:
         asked = subprocess.run(
             [command, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         if (exhausted := exhaustion(error)) is not None:
-            raise JavaUnusable(f"Java cannot be started ({command}). {exhausted}", "transient_error") from error
-        raise JavaUnusable(f"Spark needs a Java runtime, and {command} cannot be run. {remedy}") from error
+            raise SparkFailed(f"Java cannot be started ({command}). {exhausted}") from error
+        message = f"Spark needs a Java runtime, and {command} cannot be run. {remedy}"
+        raise SparkFailed(message, "config_error") from error
     found = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", asked.stderr + asked.stdout)
     if found is None:
         killed = "Out of Memory Error" if asked.returncode == -signal.SIGKILL else ""
         if (exhausted := exhaustion(None, asked.stderr + asked.stdout + killed)) is not None:
-            raise JavaUnusable(f"Java cannot be started ({command}). {exhausted}", "transient_error")
-        raise JavaUnusable(f"Spark needs a Java runtime, and {command} does not say its version. {remedy}")
-    version = int(found[1])
-    if version < MINIMUM_VERSION:
-        raise JavaUnusable(f"Spark needs Java {MINIMUM_VERSION} or newer, and {command} is Java {version}. {remedy}")
-    return Java(command, version)
+            raise SparkFailed(f"Java cannot be started ({command}). {exhausted}")
+        message = f"Spark needs a Java runtime, and {command} does not say its version. {remedy}"
+        raise SparkFailed(message, "config_error")
+    if int(found[1]) < MINIMUM_VERSION:
+        message = f"Spark needs Java {MINIMUM_VERSION} or newer, and {command} is Java {found[1]}. {remedy}"
+        raise SparkFailed(message, "config_error")
 
 
 def start_failure(error: BaseException, output: Sequence[str], master: str) -> SparkFailed:
@@ -85,8 +67,8 @@ def start_failure(error: BaseException, output: Sequence[str], master: str) -> S
     if (exhausted := exhaustion(error, "\n".join([reason, *output]))) is not None:
         return SparkFailed(f"{because}. {exhausted}")
     try:
-        find_java()
-    except JavaUnusable as unusable:
+        require_java()
+    except SparkFailed as unusable:
         return SparkFailed(f"Spark did not start. {unusable}", unusable.failure.type)
     if _UNREACHABLE.search(reason) and not master.startswith("local"):
         return SparkFailed(

@@ -23,7 +23,6 @@ from destination_datalake.spark.classic.pyspark_internals import (
     WITHOUT_LOGGING,
     connected_gateway,
     launch_gateway,
-    process_of,
     spark_jars,
 )
 
@@ -105,7 +104,7 @@ class Jvm:
             gateway = launch_gateway(file, write_end, _user_environment())
         finally:
             os.close(write_end)
-        self.process = process_of(gateway)
+        self.process = gateway.proc  # None if another process has launched it.
         return gateway
 
     def output(self) -> Sequence[str]:

@@ -28,15 +28,6 @@ if TYPE_CHECKING:
 # --- the JVM's launch and its gateway --------------------------------------------------------------------------------
 
 
-def preload() -> None:
-    """Import what `launch_gateway` and SparkContext need.
-
-    To be called before the thread that starts Spark: beside another thread that runs Python, PySpark would take twice
-    as long to import, and the JVM would be launched that much later.
-    """
-    import pyspark.java_gateway  # noqa: F401
-
-
 GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
 """The main class of the JVM that PySpark talks to."""
 
@@ -150,12 +141,6 @@ def launch_gateway(properties_file: Path, output: int, environment: Mapping[str,
         # A variable that was not there before is set, not removed: other threads read the environment meanwhile, and
         # one that iterates over it (urllib does, for each client of boto3's) fails if a variable is removed.
         os.environ["PYSPARK_SUBMIT_ARGS"] = submit_args
-
-
-def process_of(gateway: JavaGateway) -> subprocess.Popen[bytes] | None:
-    """Return the JVM's process; None if the gateway was launched by another process."""
-    process: subprocess.Popen[bytes] | None = gateway.proc
-    return process
 
 
 def available_processors(gateway: JavaGateway) -> int:

@@ -16,7 +16,7 @@ import sysconfig
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from importlib import metadata
@@ -92,18 +92,13 @@ _KEPT = (
 
 
 @dataclass(frozen=True, slots=True)
-class PackedFile:
-    """A file of the archive: its path below `sys.path`'s entry, and where it is on this machine."""
-
-    path: str
-    source: Path
-
-
-@dataclass(frozen=True, slots=True)
 class Contents:
-    """The files of an archive, by path, and a fingerprint that differs if one of them does."""
+    """The files of an archive, in the order of their paths, and a fingerprint that differs if one of them does.
 
-    files: tuple[PackedFile, ...]
+    `files` says where each is on this machine, by its path below `sys.path`'s entry.
+    """
+
+    files: Mapping[str, Path]
     fingerprint: str
 
     @property
@@ -141,37 +136,37 @@ def contents(*, with_json_lines: bool) -> Contents:
     The fingerprint rests on the digests that installers have recorded for libraries, and on the connector's files.
     """
     digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')} {_OMITTED} {_KEPT} {launcher()}".encode())
-    files: list[PackedFile] = []
+    files: dict[str, Path] = {}
     for name in (*DISTRIBUTIONS, *(FOR_JSON_LINES if with_json_lines else ())):
         distribution = metadata.distribution(name)
         digest.update(f"{name} {distribution.version}\n{distribution.read_text('RECORD')}".encode())
-        files += _files_of(distribution)
-    for file in _connector():
-        digest.update(f"{file.path}\n".encode())
-        digest.update(file.source.read_bytes())
-        files.append(file)
-    return Contents(tuple(sorted(files, key=lambda file: file.path)), digest.hexdigest()[:16])
+        files |= _files_of(distribution)
+    for path, source in _connector():
+        digest.update(f"{path}\n".encode())
+        digest.update(source.read_bytes())
+        files[path] = source
+    return Contents(dict(sorted(files.items())), digest.hexdigest()[:16])
 
 
-def _files_of(distribution: metadata.Distribution) -> Iterator[PackedFile]:
+def _files_of(distribution: metadata.Distribution) -> Iterator[tuple[str, Path]]:
     for file in distribution.files or ():
         path = str(file)
         if _matches(path, _OMITTED) and not _matches(path, _KEPT):
             continue
         source = Path(str(distribution.locate_file(file)))
         if source.is_file():
-            yield PackedFile(path, source)
+            yield path, source
 
 
-def _connector() -> Iterator[PackedFile]:
+def _connector() -> Iterator[tuple[str, Path]]:
     """Yield the connector's modules, installed or not, and the file that names its version."""
     package = Path(destination_datalake.__file__).parent
     for source in package.rglob("*.py"):
-        yield PackedFile(source.relative_to(package.parent).as_posix(), source)
+        yield source.relative_to(package.parent).as_posix(), source
     distribution = metadata.distribution(_CONNECTOR)
     for file in distribution.files or ():
         if file.match("*.dist-info/METADATA"):
-            yield PackedFile(str(file), Path(str(distribution.locate_file(file))))
+            yield str(file), Path(str(distribution.locate_file(file)))
 
 
 def _matches(path: str, patterns: Sequence[str]) -> bool:
@@ -190,10 +185,10 @@ def build(content: Contents, path: Path) -> None:
         ):
             script = launcher().encode()
             tar.addfile(_member("bin/python", len(script), 0o755), io.BytesIO(script))
-            for each in content.files:
-                with each.source.open("rb") as source:
-                    size = os.fstat(source.fileno()).st_size
-                    tar.addfile(_member(f"packages/{each.path}", size, 0o644), source)
+            for name, source in content.files.items():
+                with source.open("rb") as opened:
+                    size = os.fstat(opened.fileno()).st_size
+                    tar.addfile(_member(f"packages/{name}", size, 0o644), opened)
         Path(unfinished).replace(path)
     except BaseException:
         Path(unfinished).unlink(missing_ok=True)

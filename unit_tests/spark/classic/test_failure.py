@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from destination_datalake.spark.backend import SparkFailed
 from destination_datalake.spark.classic.backend import ExecutorWatch
 from destination_datalake.spark.classic.failure import (
-    Java,
-    JavaUnusable,
     application_ended,
     executors_end,
-    find_java,
     no_executor,
+    require_java,
     start_failure,
 )
 
@@ -29,24 +28,22 @@ def put_java(folder: Path, settings: str) -> str:
     return str(command)
 
 
-@pytest.mark.parametrize(("says", "version"), [("17", 17), ("21", 21)])
-def test_java_home_takes_precedence_over_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, version: int
-) -> None:
-    command = put_java(tmp_path / "home", f"    java.specification.version = {says}")
-    put_java(tmp_path / "other", "    java.specification.version = 25")
+@pytest.mark.parametrize("version", [17, 21])
+def test_java_home_takes_precedence_over_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    put_java(tmp_path / "home", f"    java.specification.version = {version}")
+    put_java(tmp_path / "other", "    java.specification.version = 11")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(tmp_path / "other" / "bin"))
 
-    assert find_java() == Java(command, version)
+    require_java()
 
 
 def test_path_is_searched_without_java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = put_java(tmp_path, "    java.specification.version = 25")
+    put_java(tmp_path, "    java.specification.version = 25")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
-    assert find_java() == Java(command, 25)
+    require_java()
 
 
 @pytest.mark.parametrize(
@@ -63,9 +60,10 @@ def test_unusable_java_is_reported_with_its_command_and_the_remedy(
     command = put_java(tmp_path, says)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
-    with pytest.raises(JavaUnusable, match=words) as raised:
-        find_java()
+    with pytest.raises(SparkFailed, match=words) as raised:
+        require_java()
 
+    assert raised.value.failure.type == "config_error"
     assert command in str(raised.value)
     assert "17 or newer" in str(raised.value)
 
@@ -75,8 +73,10 @@ def test_missing_java_is_reported_with_the_remedy(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("JAVA_HOME", home)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(JavaUnusable, match="JAVA_HOME"):
-        find_java()
+    with pytest.raises(SparkFailed, match="JAVA_HOME") as raised:
+        require_java()
+
+    assert raised.value.failure.type == "config_error"
 
 
 NOISE = ("WARNING: Using incubator modules: jdk.incubator.vector", 'Setting default log level to "WARN".')

@@ -22,7 +22,6 @@ from destination_datalake.spark.executors.archive import (
     DISTRIBUTIONS,
     FOR_JSON_LINES,
     Contents,
-    PackedFile,
     archive,
     build,
     contents,
@@ -82,7 +81,7 @@ def libraries_of_executors() -> set[str]:
 
 
 def test_every_library_that_work_on_executors_imports_is_sent(everything: Contents) -> None:
-    sent = {file.path.split("/")[0].split(".")[0] for file in everything.files}
+    sent = {path.split("/")[0].split(".")[0] for path in everything.files}
 
     assert libraries_of_executors() - sent == set()
 
@@ -98,22 +97,22 @@ def test_whatever_a_library_requires_is_sent_too() -> None:
 def test_duckdb_is_sent_only_where_json_lines_are_written(everything: Contents) -> None:
     without = contents(with_json_lines=False)
 
-    assert not any("duckdb" in file.path for file in without.files)
-    assert any(file.path.startswith("_duckdb.") for file in everything.files)
+    assert not any("duckdb" in path for path in without.files)
+    assert any(path.startswith("_duckdb.") for path in everything.files)
     assert without.fingerprint != everything.fingerprint
 
 
 def test_neither_pyspark_nor_what_only_the_driver_needs_is_sent(everything: Contents) -> None:
-    sent = {file.path.split("/")[0] for file in everything.files}
+    sent = {path.split("/")[0] for path in everything.files}
 
     assert sent.isdisjoint({"pyspark", "py4j", "pyiceberg", "airbyte_cdk", "pandas", "awswrangler", "pydantic"})
-    services = {file.path.split("/")[2] for file in everything.files if file.path.startswith("botocore/data/")}
+    services = {path.split("/")[2] for path in everything.files if path.startswith("botocore/data/")}
     assert {"s3", "sts"} <= services
     assert services.isdisjoint({"glue", "ec2", "lakeformation"})
 
 
 def test_the_packages_stay_small(everything: Contents) -> None:
-    assert sum(file.source.stat().st_size for file in everything.files) < 240 * MIB
+    assert sum(source.stat().st_size for source in everything.files.values()) < 240 * MIB
 
 
 def test_a_change_of_the_connector_changes_the_fingerprint(
@@ -166,13 +165,13 @@ print(sorted(foreign))
 def test_work_runs_on_the_packages_and_python_s_standard_library_alone(everything: Contents, tmp_path: Path) -> None:
     # Given the packages as they are unpacked on an executor, and records of which one is refused
     packages = tmp_path / "packages"
-    for file in everything.files:
-        target = packages / file.path
+    for path, source in everything.files.items():
+        target = packages / path
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            os.link(file.source, target)
+            os.link(source, target)
         except OSError:
-            shutil.copyfile(file.source, target)
+            shutil.copyfile(source, target)
     lines = tmp_path / "segment"
     line = '{"type":"RECORD","record":{"stream":"orders","data":%s,"emitted_at":1700000000000}}\n'
     lines.write_text(line % '{"id": 1, "day": "2026-11-21", "text": "x"}' + line % '{"id": 2}' + line % "[]")
@@ -195,7 +194,7 @@ def content(folder: Path, text: str = "x = 1\n", fingerprint: str = "0123456789a
     """A package of one module."""
     folder.mkdir(exist_ok=True)
     (folder / "module.py").write_text(text)
-    return Contents((PackedFile("lake/module.py", folder / "module.py"),), fingerprint)
+    return Contents({"lake/module.py": folder / "module.py"}, fingerprint)
 
 
 def test_the_archive_has_the_launcher_and_the_packages(tmp_path: Path) -> None:
@@ -213,14 +212,14 @@ def test_the_archive_has_the_launcher_and_the_packages(tmp_path: Path) -> None:
 def test_the_same_files_make_the_same_bytes_wherever_and_whenever(tmp_path: Path) -> None:
     build(content(tmp_path / "a"), tmp_path / "first")
     later = content(tmp_path / "b")
-    os.utime(later.files[0].source, (1, 1))
+    os.utime(later.files["lake/module.py"], (1, 1))
     build(later, tmp_path / "second")
 
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
 
 
 def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    lost = Contents((PackedFile("lake/module.py", tmp_path / "missing"),), "0123456789abcdef")
+    lost = Contents({"lake/module.py": tmp_path / "missing"}, "0123456789abcdef")
 
     with pytest.raises(FileNotFoundError):
         build(lost, tmp_path / "archive")
