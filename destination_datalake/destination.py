@@ -21,7 +21,7 @@ from airbyte_cdk import (
     Status,
 )
 
-from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.errors import ConnectorError
 from destination_datalake.write import accepted, read_options
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class DestinationDatalake(Destination):
         try:
             yield from super().run_cmd(parsed_args)
         except ConnectorError as error:
-            refusal = _traced(error.failure)
+            failure = error.failure
+            refusal = AirbyteTracedException(failure.detail, failure.message, FailureType(failure.type))
             status = refusal.as_connection_status_message()
             if parsed_args.command != "check" or status is None:
                 raise refusal from error
@@ -69,7 +70,3 @@ class DestinationDatalake(Destination):
     ) -> Iterable[AirbyteMessage]:
         """Raise NotImplementedError: the CDK's message objects lack fields and digits that must be kept."""
         raise NotImplementedError("records are read from stdin by `write.run_write`")
-
-
-def _traced(failure: Failure) -> AirbyteTracedException:
-    return AirbyteTracedException(failure.detail, failure.message, FailureType(failure.type))

@@ -9,7 +9,7 @@ import argparse
 import io
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -151,12 +151,8 @@ def write_table(rows: Table) -> None:
     width = shutil.get_terminal_size().columns if is_terminal else _WIDE
     out = io.StringIO()
     Console(file=out, width=width, force_terminal=is_terminal, no_color=not is_terminal).print(rows)
-    _write_lines(line.rstrip() for line in out.getvalue().splitlines())
-
-
-def _write_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        write(line)
+    for line in out.getvalue().splitlines():
+        write(line.rstrip())
 
 
 def write(line: str) -> None:

@@ -114,10 +114,8 @@ class StreamFinder:
         return named[0]
 
 
-class _StreamMessage(msgspec.Struct):
-    name: str
+class _StreamMessage(StreamDescriptor):
     json_schema: dict[str, Any] = {}
-    namespace: str | None = None
 
 
 _MODES = ("overwrite", "append", "append_dedup")
@@ -186,8 +184,7 @@ def _is_discovered(catalog: object) -> bool:
 
 
 def _stream(entry: _ConfiguredStreamMessage) -> Stream:
-    identity = StreamId(entry.stream.namespace or None, entry.stream.name)
-    mode = entry.destination_sync_mode
+    identity, mode = entry.stream.id, entry.destination_sync_mode
     if mode not in _MODES:
         raise ConfigError(
             f"Stream {identity} asks for the destination sync mode {mode!r}. "
@@ -209,13 +206,9 @@ def _stream(entry: _ConfiguredStreamMessage) -> Stream:
         sync_id=entry.sync_id,
         cursor_field=tuple(entry.cursor_field or ()),
         dedup=mode == "append_dedup",
-        primary_key=_primary_key(entry) if mode == "append_dedup" else (),
+        # Each field once.
+        primary_key=tuple(dict.fromkeys(path[0] for path in _key_paths(entry))) if mode == "append_dedup" else (),
     )
-
-
-def _primary_key(entry: _ConfiguredStreamMessage) -> tuple[str, ...]:
-    """Return the fields that make up the key, each once."""
-    return tuple(dict.fromkeys(path[0] for path in _key_paths(entry)))
 
 
 def _key_paths(entry: _ConfiguredStreamMessage) -> Sequence[Sequence[str]]:
@@ -239,7 +232,7 @@ def _refuse_keys(configured: Sequence[_ConfiguredStreamMessage]) -> None:
 
 def _problem_of_keys(entry: _ConfiguredStreamMessage) -> str | None:
     """Return why rows cannot be told apart by the stream's primary key, or ordered by its cursor; None if they can."""
-    stream = StreamId(entry.stream.namespace or None, entry.stream.name)
+    stream = entry.stream.id
     try:
         paths, cursor = _key_paths(entry), entry.cursor_field or []
     except msgspec.ValidationError as error:

@@ -126,8 +126,8 @@ class StateLedger:
     The cost of a call is proportional to what it changes, whatever the number of streams. The ledger needs no clock: a
     state is never older than the oldest uncommitted record before it, and those are put into batches by their age.
 
-    `held` counts states, `needs` the streams that they wait for, over all held states; `released` counts states,
-    `released_of` by stream, global ones under None.
+    `held` counts states, `needs` the streams that they wait for, over all held states; `released_of` counts released
+    states by stream, global ones under None.
     """
 
     def __init__(self, streams: Iterable[StreamId], store: Callable[[bytes], StoredLine]) -> None:
@@ -212,11 +212,6 @@ class StateLedger:
         self._failed.append(progress)
         self._drop(self._held.get(stream, deque()), 0)
         self._drop_impossible_globals()
-
-    @property
-    def released(self) -> int:
-        """How many states are released."""
-        return self.released_of.total()
 
     @property
     def is_blocked(self) -> bool:

@@ -210,7 +210,7 @@ def test_a_state_waits_for_exactly_the_records_before_it() -> None:
     assert states.emit() == []
     states.commit(ORDERS, 9, 3)
     assert totals_of(states.emit()) == [(1, 10.0)]
-    assert (states.released, states.held) == (1, 0)
+    assert (states.released_of.total(), states.held) == (1, 0)
 
 
 def test_a_state_before_any_record_is_due_at_once() -> None:
@@ -285,9 +285,9 @@ def test_a_state_is_stored_until_it_is_released() -> None:
     states.hold(numbered(1, ORDERS))
 
     assert states.due() == states.due() is not None
-    assert (states.held, states.released, len(states.stored)) == (1, 0, 1)
+    assert (states.held, states.released_of.total(), len(states.stored)) == (1, 0, 1)
     states.release()
-    assert (states.held, states.released, states.stored) == (0, 1, [])
+    assert (states.held, states.released_of.total(), states.stored) == (0, 1, [])
 
 
 def test_the_counts_of_a_due_state_do_not_change() -> None:
@@ -473,4 +473,4 @@ def test_states_are_due_in_order_exactly_when_committed_and_count_every_record_o
     assert sorted(number for number, _ in emitted) == list(range(len(sent)))
     covered = {stream: max((each.before.get(stream, 0) for each in sent), default=0) for stream in STREAMS}
     assert sum(count for _, count in emitted) == sum(covered.values())
-    assert (states.released, states.held) == (len(sent), 0)
+    assert (states.released_of.total(), states.held) == (len(sent), 0)
