@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -194,12 +193,15 @@ def test_a_full_disk_is_an_error_for_lines_but_not_for_logs() -> None:
     os.close(full)
 
 
-def test_lone_surrogates_in_a_stream_name_are_escaped() -> None:
+def test_lone_surrogates_are_escaped() -> None:
     pipe = Pipe()
 
     pipe.out.trace_error("Oh.", stream_descriptor=("a", "b\ud83d"))
+    pipe.out.log("INFO", "file \udcff")
 
-    assert pipe.messages()[0]["trace"]["error"]["stream_descriptor"] == {"namespace": "a", "name": "b\\ud83d"}
+    trace, log = pipe.messages()
+    assert trace["trace"]["error"]["stream_descriptor"] == {"namespace": "a", "name": "b\\ud83d"}
+    assert log["log"]["message"] == "file \\udcff"
 
 
 def test_a_line_with_a_line_feed_is_refused() -> None:
@@ -240,14 +242,6 @@ def test_what_a_terminal_would_act_on_is_escaped_in_every_message(text: str) -> 
     log, trace = pipe.messages()
     for said in (log["log"]["message"], trace["trace"]["error"]["message"]):
         assert said.replace("\n", "").replace("\t", "").isprintable()
-
-
-def test_lone_surrogates_in_a_log_are_escaped() -> None:
-    pipe = Pipe()
-
-    pipe.out.log("INFO", "file \udcff")
-
-    assert pipe.messages()[0]["log"]["message"] == "file \\udcff"
 
 
 def test_a_log_too_long_for_the_platform_is_cut() -> None:
@@ -346,24 +340,6 @@ out.write_line(b"{}")
 # --- Python's logging -----------------------------------------------------------------------------------------------
 
 
-class LogFile:
-    """A file with a `Stdout` that writes to it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
-        self.out = Stdout(self._descriptor)
-
-    def messages(self) -> list[dict[str, Any]]:
-        os.close(self._descriptor)
-        return [json.loads(line) for line in self._path.read_bytes().splitlines()]
-
-
-@pytest.fixture
-def log_file(tmp_path: Path) -> LogFile:
-    return LogFile(tmp_path / "stdout")
-
-
 @contextmanager
 def logging_restored() -> Iterator[None]:
     root, names = logging.getLogger(), ("", "airbyte", "destination_datalake")
@@ -388,25 +364,26 @@ def logging_restored() -> Iterator[None]:
         (35, "WARN"),
     ],
 )
-def test_each_level_of_python_has_one_of_the_protocol(log_file: LogFile, level: int, name: str) -> None:
-    record = logging.LogRecord("any", level, "f.py", 1, "logged %s", ("so",), None)
+def test_each_level_of_python_has_one_of_the_protocol(level: int, name: str) -> None:
+    record, pipe = logging.LogRecord("any", level, "f.py", 1, "logged %s", ("so",), None), Pipe()
 
-    ProtocolLogHandler(log_file.out).handle(record)
+    ProtocolLogHandler(pipe.out).handle(record)
 
-    assert log_file.messages() == [{"type": "LOG", "log": {"level": name, "message": "logged so"}}]
+    assert pipe.messages() == [{"type": "LOG", "log": {"level": name, "message": "logged so"}}]
 
 
-def test_our_own_logs_are_written_from_info_and_those_of_libraries_from_warning(log_file: LogFile) -> None:
+def test_our_own_logs_are_written_from_info_and_those_of_libraries_from_warning() -> None:
+    pipe = Pipe()
     with warnings.catch_warnings(), logging_restored():
         warnings.simplefilter("always")
-        route_logging(log_file.out)
+        route_logging(pipe.out)
 
         for name in ("destination_datalake.sync.conductor", "airbyte", "py4j", "botocore.credentials", "pyiceberg.io"):
             logging.getLogger(name).info("info of %s", name)
             logging.getLogger(name).warning("warning of %s", name)
         warnings.warn("python's warning", UserWarning, stacklevel=1)
 
-    *logged, last = [message["log"]["message"] for message in log_file.messages()]
+    *logged, last = [message["log"]["message"] for message in pipe.messages()]
     assert logged == [
         "info of destination_datalake.sync.conductor",
         "warning of destination_datalake.sync.conductor",
@@ -419,14 +396,15 @@ def test_our_own_logs_are_written_from_info_and_those_of_libraries_from_warning(
     assert "python's warning" in last
 
 
-def test_an_exception_is_one_message_with_its_stack_trace(log_file: LogFile) -> None:
+def test_an_exception_is_one_message_with_its_stack_trace() -> None:
+    pipe = Pipe()
     with logging_restored():
-        route_logging(log_file.out)
+        route_logging(pipe.out)
         try:
             raise KeyError("missing")
         except KeyError:
             logging.getLogger("destination_datalake").exception("It failed.")
 
-    [message] = log_file.messages()
+    [message] = pipe.messages()
     assert message["log"]["level"] == "ERROR"
     assert "It failed.\nTraceback" in message["log"]["message"]

@@ -28,7 +28,7 @@ from destination_datalake.sync.in_flight import InFlight, Releasing
 from destination_datalake.sync.intake import StreamRecords
 from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchMalformed, BatchSkipped, SyncOutcome
 from destination_datalake.termination import Termination
-from unit_tests.buffer.staging.uploads import SlowUploads
+from unit_tests.buffer.uploads import SlowUploads
 from unit_tests.sync.fakes.messages import failures, parsed, record, state
 
 A, B = StreamId(None, "a"), StreamId(None, "b")
@@ -329,42 +329,19 @@ def test_the_progress_counts_what_was_received_committed_and_rejected(flight: Fl
 # --- Releasing ------------------------------------------------------------------------------------------------------
 
 
-class Sync:
-    """Two states that are due, and what becomes of a sync that has nothing else to do."""
-
-    def __init__(self, directory: Path) -> None:
-        self._termination = Termination()
-        self._outcome = SyncOutcome([A])
-        backlog = Backlog(Buffer(directory, 1000, 1000, time.monotonic), BatchPolicy(1000), 1.0)
-        self._in_flight = InFlight([A], backlog, self._outcome, self._termination)
-        for number in (1, 2):
-            self._in_flight.add_state(State(state(number, "a"), A))
-
-    def release_to(self, stdout: int) -> None:
-        """Release the states; return when there is nothing more to release."""
-        self._in_flight.end_input()
-        self._in_flight.finish()
-        Releasing(self._in_flight, Stdout(stdout)).start()
-        self._in_flight.wait_until_finished(0.0)
-
-    def reported(self) -> str:
-        """Return the message of the failure of the whole sync."""
-        return reported(self._outcome)[None][1]
-
-    def close(self) -> None:
-        self._termination.close()
+def release_two_states(flight: Flight, stdout: int) -> None:
+    """Release two states that are due; return when there is nothing more to release."""
+    for number in (1, 2):
+        flight.hold(number, A)
+    flight.all.end_input()
+    flight.all.finish()
+    Releasing(flight.all, Stdout(stdout)).start()
+    flight.all.wait_until_finished(0.0)
 
 
-@pytest.fixture
-def sync(tmp_path: Path) -> Iterator[Sync]:
-    sync = Sync(tmp_path)
-    yield sync
-    sync.close()
-
-
-def test_states_are_written_in_order_with_statistics(sync: Sync, tmp_path: Path) -> None:
+def test_states_are_written_in_order_with_statistics(flight: Flight, tmp_path: Path) -> None:
     with (tmp_path / "stdout").open("wb") as stdout:
-        sync.release_to(stdout.fileno())
+        release_two_states(flight, stdout.fileno())
 
     lines = (tmp_path / "stdout").read_bytes().splitlines()
     assert lines == [
@@ -372,23 +349,23 @@ def test_states_are_written_in_order_with_statistics(sync: Sync, tmp_path: Path)
     ]
 
 
-def test_a_closed_stdout_is_reported(sync: Sync) -> None:
+def test_a_closed_stdout_is_reported(flight: Flight) -> None:
     reader, writer = os.pipe()
     os.close(reader)
 
-    sync.release_to(writer)
+    release_two_states(flight, writer)
 
     os.close(writer)
-    assert "The platform closed the connector's output" in sync.reported()
+    assert "The platform closed the connector's output" in reported(flight.outcome)[None][1]
 
 
-def test_a_full_disk_under_stdout_is_reported(sync: Sync) -> None:
+def test_a_full_disk_under_stdout_is_reported(flight: Flight) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
 
-    sync.release_to(full)
+    release_two_states(flight, full)
 
     os.close(full)
-    assert os.strerror(errno.ENOSPC) in sync.reported()
+    assert os.strerror(errno.ENOSPC) in reported(flight.outcome)[None][1]
 
 
 def test_a_malformed_line_of_a_batch_ends_the_sync_and_states_before_it_are_released(flight: Flight) -> None:

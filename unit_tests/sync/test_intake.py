@@ -46,10 +46,12 @@ def intake() -> Reading:
     return Reading()
 
 
-def status(stream: str, value: str) -> bytes:
-    stream_status = {"stream_descriptor": {"name": stream}, "status": value}
-    trace = {"type": "STREAM_STATUS", "emitted_at": 1, "stream_status": stream_status}
-    return json.dumps({"type": "TRACE", "trace": trace}).encode()
+def trace(kind: str, name: str = "orders", namespace: str | None = None) -> bytes:
+    descriptor = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
+    body = {"stream_descriptor": descriptor, "status": kind}
+    return json.dumps(
+        {"type": "TRACE", "trace": {"type": "STREAM_STATUS", "emitted_at": 1, "stream_status": body}}
+    ).encode()
 
 
 def test_records_between_two_states_are_gathered_by_stream(intake: Reading) -> None:
@@ -88,7 +90,7 @@ def test_a_line_is_refused_after_everything_before_it_was_taken(intake: Reading,
 
 
 def test_a_stream_status_is_noted(intake: Reading) -> None:
-    assert intake.read(status("a", "COMPLETE"), status("b", "INCOMPLETE")) == []
+    assert intake.read(trace("COMPLETE", "a"), trace("INCOMPLETE", "b")) == []
 
     assert [intake.statuses.is_complete(stream.id) for stream in STREAMS] == [True, False]
 
@@ -105,14 +107,6 @@ def test_an_unknown_type_of_message_is_warned_of_once(intake: Reading) -> None:
 
 
 ORDERS = StreamId(None, "orders")
-
-
-def trace(kind: str, name: str = "orders", namespace: str | None = None) -> bytes:
-    descriptor = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
-    body = {"stream_descriptor": descriptor, "status": kind}
-    return json.dumps(
-        {"type": "TRACE", "trace": {"type": "STREAM_STATUS", "emitted_at": 1, "stream_status": body}}
-    ).encode()
 
 
 def statuses(generation: int | None) -> Statuses:

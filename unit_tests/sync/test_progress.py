@@ -32,11 +32,52 @@ QUIET = StreamProgress(StreamId(None, "quiet"))
 PROGRESS = Progress((ORDERS, QUIET), seconds=2.0, buffered_bytes=1_500_000, states_released=4, states_held=1)
 
 
-def test_progress_has_a_line_for_the_sync_and_one_for_each_stream_with_records() -> None:
-    assert list(progress_lines(PROGRESS)) == [
-        "Progress after 2 s: 1.5 MB/s received, 1.5 MB buffered, 4 states released, 1 held.",
-        "Stream shop.orders: 3000 records received, 2000 committed.",
-    ]
+BEGUN = Progress((), seconds=0.0, buffered_bytes=0, states_released=0, states_held=0)
+SYNC_LINE = "Progress after 2 s: 1.5 MB/s received, 1.5 MB buffered, 4 states released, 1 held"
+ORDERS_LINE = "Stream shop.orders: 3000 records received, 2000 committed"
+
+
+@pytest.mark.parametrize(
+    ("progress", "lines"),
+    [
+        pytest.param(PROGRESS, [f"{SYNC_LINE}.", f"{ORDERS_LINE}."], id="no line for a stream without records"),
+        pytest.param(
+            replace(PROGRESS, streams=(), stages=("reading", "encoding")),
+            ["Progress after 2 s (reading, encoding): 0.0 MB/s received, 1.5 MB buffered, 4 states released, 1 held."],
+            id="stages",
+        ),
+        pytest.param(
+            replace(PROGRESS, encoding_bytes=900_000_000, tasks=JobsProgress(running=4, waiting=9, ended=0)),
+            [f"{SYNC_LINE}; Spark encodes 900.0 MB, tasks: 4 running, 9 waiting.", f"{ORDERS_LINE}."],
+            id="tasks and bytes that Spark has now",
+        ),
+        pytest.param(
+            replace(PROGRESS, encoding_bytes=0, tasks=JobsProgress(running=2, waiting=0, ended=5)),
+            [f"{SYNC_LINE}; Spark's tasks: 2 running, 5 ended.", f"{ORDERS_LINE}."],
+            id="tasks of a merge",
+        ),
+        pytest.param(
+            replace(PROGRESS, streams=(replace(ORDERS, counts=RejectCounts(3000, refused=2)),)),
+            [f"{SYNC_LINE}.", f"{ORDERS_LINE}, 2 records rejected (see _errors/)."],
+            id="rejects",
+        ),
+        pytest.param(
+            BEGUN,
+            ["Progress after 0 s: 0.0 MB/s received, 0.0 MB buffered, 0 states released, 0 held."],
+            id="no rate after zero seconds",
+        ),
+    ],
+)
+def test_progress_has_a_line_for_the_sync_and_one_for_each_stream(progress: Progress, lines: list[str]) -> None:
+    assert list(progress_lines(progress)) == lines
+
+
+def test_active_stages_are_in_the_order_of_the_data() -> None:
+    stages = ActiveStages()
+    with stages.active("encoding"), stages.active("reading"), stages.active("encoding"):
+        active = stages.now()
+
+    assert (active, stages.now()) == (("reading", "encoding"), ())
 
 
 @pytest.mark.parametrize(
@@ -77,32 +118,6 @@ def test_the_reporter_says_nothing_between_news() -> None:
         assert len(lines.readlines()) == len([*progress_lines(PROGRESS)])
 
 
-def test_progress_names_the_active_stages() -> None:
-    stages = ActiveStages()
-    with stages.active("encoding"), stages.active("reading"), stages.active("encoding"):
-        active = stages.now()
-
-    assert (active, stages.now()) == (("reading", "encoding"), ())
-    line = next(iter(progress_lines(replace(PROGRESS, stages=active))))
-    assert line.startswith("Progress after 2 s (reading, encoding): ")
-
-
-def test_progress_has_the_tasks_and_bytes_that_spark_has_now() -> None:
-    busy = replace(PROGRESS, encoding_bytes=900_000_000, tasks=JobsProgress(running=4, waiting=9, ended=0))
-
-    line = next(iter(progress_lines(busy)))
-
-    assert line.endswith("1 held; Spark encodes 900.0 MB, tasks: 4 running, 9 waiting.")
-
-
-def test_progress_has_the_tasks_of_a_merge() -> None:
-    busy = replace(PROGRESS, encoding_bytes=0, tasks=JobsProgress(running=2, waiting=0, ended=5))
-
-    line = next(iter(progress_lines(busy)))
-
-    assert line.endswith("1 held; Spark's tasks: 2 running, 5 ended.")
-
-
 def test_a_spark_that_does_not_answer_does_not_keep_a_sync_from_ending() -> None:
     # Given a reporter whose thread waits for a frozen Spark
     asked, thawed = threading.Event(), threading.Event()
@@ -138,22 +153,6 @@ def test_progress_of_many_streams_names_the_busiest_and_counts_the_others() -> N
     Console(file=screen, width=100).print(progress_table(many))
     assert "and 990 other streams" in screen.getvalue()
     assert len(screen.getvalue().splitlines()) < 20
-
-
-def test_progress_counts_rejects() -> None:
-    rejecting = replace(PROGRESS, streams=(replace(ORDERS, counts=RejectCounts(3000, refused=2)),))
-
-    assert list(progress_lines(rejecting))[1] == (
-        "Stream shop.orders: 3000 records received, 2000 committed, 2 records rejected (see _errors/)."
-    )
-
-
-def test_progress_after_zero_seconds_has_no_rate() -> None:
-    begun = Progress((), seconds=0.0, buffered_bytes=0, states_released=0, states_held=0)
-
-    assert list(progress_lines(begun)) == [
-        "Progress after 0 s: 0.0 MB/s received, 0.0 MB buffered, 0 states released, 0 held."
-    ]
 
 
 @pytest.mark.parametrize("text", ["shop.orders", "3,000", "2,000", "1.5", "quiet", "1 held"])

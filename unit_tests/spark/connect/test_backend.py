@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -55,6 +56,14 @@ def started(server: Server, conf: dict[str, str] | None = None) -> ConnectBacken
     return backend
 
 
+@pytest.fixture
+def backend(server: Server) -> Iterator[ConnectBackend]:
+    backend = started(server)
+    server.entered.clear()
+    yield backend
+    backend.stop(orderly=True)
+
+
 def test_a_job_has_a_spark_task_for_each_task_and_results_in_their_order(server: Server) -> None:
     backend = started(server)
 
@@ -65,49 +74,39 @@ def test_a_job_has_a_spark_task_for_each_task_and_results_in_their_order(server:
     assert server.released == server.sessions
 
 
-def test_results_of_many_megabytes_come_back(server: Server) -> None:
-    backend = started(server)
-
+def test_results_of_many_megabytes_come_back(backend: ConnectBackend) -> None:
     results = backend.run(sizes, [3_000_000, 0, 1])
 
     assert [len(result) for result in results] == [3_000_000, 0, 1]
-    backend.stop(orderly=True)
 
 
 def test_tasks_that_are_too_large_for_a_request_are_several_jobs(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: Server, backend: ConnectBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
-    backend = started(server)
     monkeypatch.setattr(jobs.jobs_of, "__defaults__", (1,))
 
     assert backend.run(doubled, [1, 2, 3]) == [2, 4, 6]
     assert server.partitions[-3:] == [1, 1, 1]
-    backend.stop(orderly=True)
 
 
-def test_a_shuffle_has_a_spark_task_for_each_partition(server: Server) -> None:
-    backend = started(server)
-
+def test_a_shuffle_has_a_spark_task_for_each_partition(server: Server, backend: ConnectBackend) -> None:
     results = backend.exchange(payloads, list(range(9)), joined, 5)
 
     assert results == [(0, bytes([0, 3, 6])), (1, bytes([1, 4, 7])), (2, bytes([2, 5, 8]))]
     assert server.partitions[-1] == 5
-    backend.stop(orderly=True)
 
 
-def test_a_session_that_the_server_closes_is_replaced_and_its_job_run_again(server: Server) -> None:
-    backend = started(server)
+def test_a_session_that_the_server_closes_is_replaced_and_its_job_run_again(
+    server: Server, backend: ConnectBackend
+) -> None:
     server.executions = [CLOSED]
 
     assert backend.run(doubled, [1, 2]) == [2, 4]
     assert len(server.sessions) == 2
     assert backend.ended() is None
-    backend.stop(orderly=True)
 
 
-def test_jobs_that_lose_one_session_at_once_get_one_other(server: Server) -> None:
-    backend = started(server)
+def test_jobs_that_lose_one_session_at_once_get_one_other(server: Server, backend: ConnectBackend) -> None:
     both = threading.Barrier(2)
 
     def closed(context: Any) -> None:
@@ -124,7 +123,6 @@ def test_jobs_that_lose_one_session_at_once_get_one_other(server: Server) -> Non
 
     assert results == [[2, 4], [2, 4]]
     assert len(server.sessions) == 2
-    backend.stop(orderly=True)
 
 
 def test_a_session_that_ends_while_it_is_opened_is_replaced(server: Server) -> None:
@@ -137,8 +135,7 @@ def test_a_session_that_ends_while_it_is_opened_is_replaced(server: Server) -> N
     backend.stop(orderly=True)
 
 
-def test_sessions_that_end_again_and_again_end_the_sync(server: Server) -> None:
-    backend = started(server)
+def test_sessions_that_end_again_and_again_end_the_sync(server: Server, backend: ConnectBackend) -> None:
     # Each new session runs the probe, and then loses the job.
     server.executions = [CLOSED, None, CLOSED, None, CLOSED, None, CLOSED]
 
@@ -149,19 +146,15 @@ def test_sessions_that_end_again_and_again_end_the_sync(server: Server) -> None:
     assert isinstance(backend.ended(), SparkFailed)
     with pytest.raises(SparkFailed, match="end again and again"):
         backend.run(doubled, [1])
-    backend.stop(orderly=True)
 
 
-def test_a_job_that_fails_leaves_spark_to_others(server: Server) -> None:
-    backend = started(server)
-
+def test_a_job_that_fails_leaves_spark_to_others(backend: ConnectBackend) -> None:
     with pytest.raises(JobFailed) as failed:
         backend.run(broken, [1])
 
     assert "boom" in failed.value.detail
     assert backend.ended() is None
     assert backend.run(doubled, [1]) == [2]
-    backend.stop(orderly=True)
 
 
 @pytest.mark.parametrize(("sent", "accepted"), [("open-sesame", True), ("guess", False)])
@@ -291,3 +284,69 @@ def test_a_check_tells_a_wrong_token_and_a_server_that_is_not_there(monkeypatch:
         server_version(config(remote=server.url))
 
     assert unreachable.value.failure.type == "transient_error"
+
+
+# --- Jobs that run while another one loses their session
+
+
+@pytest.mark.parametrize("lost_before", [0, backends._SESSIONS - 1])
+def test_a_job_whose_session_another_job_has_lost_is_run_again(
+    lost_before: int, server: Server, backend: ConnectBackend
+) -> None:
+    backend._lost = lost_before
+    ended = threading.Event()
+
+    def run_long(_context: Any) -> None:
+        ended.wait(10)
+
+    server.executions = [run_long, CLOSED]
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(backend.run, doubled, [1, 2])
+        server.entered.wait(10)
+
+        assert backend.run(doubled, [3]) == [6]
+        assert running.result(30) == [2, 4]
+        ended.set()
+
+    assert len(server.sessions) == 2
+    assert backend.ended() is None
+
+
+def test_how_many_tasks_run_at_once_is_known_while_a_session_is_replaced(
+    server: Server, backend: ConnectBackend
+) -> None:
+    opening, opened = threading.Event(), threading.Event()
+
+    def open_late(_context: Any) -> None:
+        opening.set()
+        opened.wait(10)
+
+    server.executions = [CLOSED, open_late]
+    with ThreadPoolExecutor(2) as threads:
+        running = threads.submit(backend.run, doubled, [1, 2])
+        opening.wait(10)
+        asked = threads.submit(backend.parallelism)
+
+        assert asked.result(5) == 2, "who asks may hold the lock that reading needs"
+        assert not running.done()
+        opened.set()
+        assert running.result(30) == [2, 4]
+
+
+def test_no_session_is_opened_for_a_sync_that_has_ended_while_the_last_one_was_closed() -> None:
+    class Last(Server):
+        """Ends the sync in the moment in which its session is closed."""
+
+        def ReleaseSession(self, request: Any, context: Any) -> Any:  # noqa: N802
+            ending._stopping.set()
+            return super().ReleaseSession(request, context)
+
+    with Last() as server:
+        ending = ConnectBackend(Endpoint(server.url), ExecutorPython(), {})
+        ending.start()
+        server.executions = [CLOSED]
+
+        with pytest.raises(SparkFailed, match="was stopped"):
+            ending.run(doubled, [1])
+
+        assert len(server.sessions) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,7 @@ from destination_datalake.spark.backend import JobFailed
 from destination_datalake.spark.connect.backend import ConnectBackend, Endpoint
 from destination_datalake.spark.executors.python import ExecutorPython
 from unit_tests.spark.connect.server import Partitions, Server
-
-
-def doubled(numbers: Iterable[int]) -> Iterator[int]:
-    return (2 * number for number in numbers)
+from unit_tests.spark.connect.test_backend import doubled
 
 
 class Bomb:

@@ -16,7 +16,7 @@ from destination_datalake.buffer.batching import BatchPolicy
 from destination_datalake.buffer.buffer import Buffer
 from destination_datalake.buffer.disk import MiB
 from destination_datalake.protocol.catalog import StreamId
-from unit_tests.buffer.staging.uploads import SlowUploads
+from unit_tests.buffer.uploads import SlowUploads
 from unit_tests.examples import examples
 
 ORDERS, ITEMS = StreamId(None, "orders"), StreamId(None, "items")

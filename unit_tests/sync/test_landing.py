@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +13,12 @@ from botocore.exceptions import ClientError
 
 from destination_datalake.aws.objects import HeldObject, PendingUpload
 from destination_datalake.buffer.batching import Batch
-from destination_datalake.buffer.staging import LocalStaging, Segment
+from destination_datalake.buffer.staging import LocalStaging, Segment, Staging
 from destination_datalake.files.plan import Encoded, EncodeTask, MalformedRecord, UnitResult
 from destination_datalake.files.segments import StagedSegment
+from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import Partition, RejectFile, RejectLimit
-from destination_datalake.sync.landing import MAX_ENCODINGS, MAX_TASKS
+from destination_datalake.sync.landing import MAX_ENCODINGS, MAX_TASKS, Encoding, Landing, StreamTables
 from destination_datalake.sync.outcome import (
     BatchCommitted,
     BatchFailed,
@@ -25,11 +26,77 @@ from destination_datalake.sync.outcome import (
     BatchOutcome,
     BatchSkipped,
 )
-from destination_datalake.tables.table import Committed, Reencode, TableBusy, TableConflict
+from destination_datalake.sync.progress import ActiveStages
+from destination_datalake.tables.table import Committed, Reencode, TableBusy, TableConflict, TableName
 from unit_tests.cloud import BUCKET, cloud
 from unit_tests.sync.fakes.executors import FakeExecutors, not_encoded
-from unit_tests.sync.fakes.table import raising
-from unit_tests.sync.landing.lake import A, B, Lake
+from unit_tests.sync.fakes.messages import record
+from unit_tests.sync.fakes.sync import ACCESS, new_rejects
+from unit_tests.sync.fakes.table import FakeTable, raising
+
+A, B = StreamId(None, "a"), StreamId(None, "b")
+
+
+@dataclass
+class Lake:
+    """The tables of the streams a and b, and a landing for them."""
+
+    directory: Path
+    executors: FakeExecutors = field(default_factory=FakeExecutors)
+    staging: Staging = field(default_factory=LocalStaging)
+    limit: RejectLimit = field(default_factory=RejectLimit)
+    can_acknowledge: Callable[[Batch], bool] = lambda _: True
+    on_settle: Callable[[BatchOutcome], None] = lambda _: None
+    outcomes: list[BatchOutcome] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.a, self.b = (FakeTable(TableName("raw", name)) for name in ("a", "b"))
+        self._segments = 0
+        self._landings: list[Landing] = []
+
+    def landing(self) -> Landing:
+        landing = Landing(
+            StreamTables({A: lambda: self.a, B: lambda: self.b}, ACCESS),
+            Encoding(self.executors, self.staging, ACCESS, "sync"),
+            new_rejects(self.limit),
+            self._settle,
+            lambda batch: self.can_acknowledge(batch),
+            ActiveStages(),
+        )
+        self._landings.append(landing)
+        return landing
+
+    def land(self, *batches: Batch) -> list[BatchOutcome]:
+        """Land the batches in one job; return what became of each."""
+        self.landing().land(batches)
+        return self.outcomes
+
+    def batch(self, stream: StreamId, records: int = 1, segments: int = 1, first: int = 0) -> Batch:
+        """Return a batch of segments with so many records each; the first is number `first` of the stream."""
+        made = []
+        for number in range(segments):
+            self._segments += 1
+            path = self.directory / str(self._segments)
+            lines = (record(stream.name) + b"\n") * records
+            path.write_bytes(lines)
+            made.append(Segment(stream, path, first + number * records, records, len(lines), 0.0))
+        return Batch(stream, self._segments, tuple(made))
+
+    def close(self) -> None:
+        """End all threads."""
+        for landing in self._landings:
+            landing.close(lambda: False)
+
+    def _settle(self, outcome: BatchOutcome) -> None:
+        self.on_settle(outcome)
+        self.outcomes.append(outcome)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    lake = Lake(tmp_path)
+    yield lake
+    lake.close()
 
 
 def failure_of(outcome: BatchOutcome) -> tuple[str, str]:
@@ -306,3 +373,61 @@ def test_undeclared_fields_are_warned_of_once_per_stream(lake: Lake, caplog: pyt
 
     warned: Iterator[str] = (entry.getMessage() for entry in caplog.records)
     assert sorted("stream a" in message.lower() for message in warned) == [False, True]
+
+
+# --- Merging: when many rows wait for their deduplication, and before their stream is published
+
+
+def test_a_batch_is_settled_before_a_merge_that_is_due_begins(lake: Lake) -> None:
+    happened: list[str] = []
+    lake.on_settle = lambda _: happened.append("settled")
+    lake.a.is_due, lake.a.on_merge = True, lambda: happened.append("merged")
+
+    lake.land(lake.batch(A), lake.batch(B))
+
+    assert happened.index("settled") < happened.index("merged")
+    assert happened.count("merged") == 1
+
+
+def test_nothing_is_merged_while_an_earlier_batch_is_not_committed(lake: Lake) -> None:
+    """A deletion in the later one would be merged and forgotten, and a row in the earlier one come back."""
+    merges: list[int] = []
+    lake.a.is_due, lake.a.on_merge = True, lambda: merges.append(lake.a.rows)
+    landing = lake.landing()
+
+    landing.land([lake.batch(A, records=2)])
+    landing.land([lake.batch(A, records=4, first=3)])
+    assert merges == [2]
+
+    landing.land([lake.batch(A, first=2)])
+    landing.land([lake.batch(A, first=7)])
+    assert merges == [2, 7, 8]
+
+
+def test_a_merge_that_fails_in_the_middle_of_a_stream_fails_nothing(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    lake.a.is_due, lake.a.on_merge = True, raising(TableConflict("The table has equality deletes."))
+
+    outcomes = lake.land(lake.batch(A))
+
+    assert all(isinstance(outcome, BatchCommitted) for outcome in outcomes)
+    assert "The table has equality deletes. They are deduplicated later." in caplog.text
+
+
+def test_nothing_is_merged_after_a_commit_that_failed(lake: Lake) -> None:
+    lake.a.is_due, lake.a.on_merge = True, raising(AssertionError("merged"))
+    lake.a.on_commit = raising(TableConflict("The table is another stream's."))
+
+    [outcome] = lake.land(lake.batch(A))
+
+    assert not isinstance(outcome, BatchCommitted)
+
+
+def test_a_stream_whose_rows_cannot_be_merged_is_not_published(lake: Lake) -> None:
+    lake.a.on_merge = raising(TableBusy("Other writers have changed the table each time."))
+
+    failures = lake.landing().publish([A, B])
+
+    assert ([*failures], lake.a.published, lake.b.published) == ([A], False, True)

@@ -1,20 +1,96 @@
-"""Segments of executors on other machines: in S3 from their sealing to their release, and never longer."""
+"""Segments that executors read: this machine's own files, or objects in S3 from their sealing to their release."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
-from destination_datalake.buffer.staging import RemoteStaging
-from destination_datalake.files.segments import StagedObject
+from destination_datalake.buffer.staging import LocalStaging, RemoteStaging, Segment
+from destination_datalake.files.segments import LocalFile, StagedObject, StagedSegment
+from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.sync.thread_pool import ThreadPool
-from unit_tests.buffer.staging.account import FOLDER, ROOT, SYNC, Staged
-from unit_tests.cloud import Cloud
+from unit_tests.cloud import BUCKET, Cloud
+
+
+def test_local_executors_read_the_segment_s_own_file(tmp_path: Path) -> None:
+    path = tmp_path / "00000001.jsonl"
+    path.write_bytes(b"a\nb\n")
+    segment = Segment(StreamId(None, "orders"), path, first_record=0, records=2, bytes=4, since=0.0)
+    staging = LocalStaging()
+
+    staging.begin(segment)
+    staged = staging.stage(segment)
+    staging.release([segment])
+
+    assert staged == StagedSegment(LocalFile(str(path)), 4, records=2)
+    assert path.read_bytes() == b"a\nb\n"
+
+
+# --- In S3
+
+ROOT = f"s3://{BUCKET}/lake/_staging"
+SYNC = "0123456789ab"
+FOLDER = f"lake/_staging/{SYNC}"
+
+_numbers = itertools.count()
+
+
+class ManualPool:
+    """Runs calls when it is told to, in order."""
+
+    def __init__(self) -> None:
+        self.is_eager = False
+        self._waiting: list[tuple[Callable[[], StagedSegment | None], Future[StagedSegment | None]]] = []
+
+    def submit(self, call: Callable[[], StagedSegment | None]) -> Future[StagedSegment | None]:
+        future: Future[StagedSegment | None] = Future()
+        self._waiting.append((call, future))
+        if self.is_eager:
+            self.run()
+        return future
+
+    def run(self) -> None:
+        """Run all calls that wait, also those that they submit."""
+        while self._waiting:
+            call, future = self._waiting.pop(0)
+            try:
+                future.set_result(call())
+            except Exception as error:
+                future.set_exception(error)
+
+
+class Staged:
+    """A staging for one sync, whose calls are made when the test says so."""
+
+    def __init__(self, access: AwsAccess, directory: Path, staging: RemoteStaging | None = None) -> None:
+        self.pool = ManualPool()
+        self.staging = staging or RemoteStaging(ROOT, SYNC, access, self.pool)
+        self.free: list[Segment] = []
+        self.staging.on_free_file(self.free.append)
+        self._directory = directory
+
+    def segment(self, content: bytes = b"a\nb\n") -> Segment:
+        """A sealed segment, whose upload has begun."""
+        number = next(_numbers)
+        path = self._directory / f"{number}.jsonl"
+        path.write_bytes(content)
+        segment = Segment(StreamId(None, "orders"), path, number, 2, len(content), 0.0)
+        self.staging.begin(segment)
+        return segment
+
+    def close(self) -> None:
+        """End the sync."""
+        self.pool.run()
+        self.pool.is_eager = True
+        self.staging.__exit__(None, None, None)
 
 
 @pytest.fixture
