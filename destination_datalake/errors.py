@@ -26,7 +26,7 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MissingPermission:
-    """What was denied: `action` is an IAM action ("s3:PutObject") or a Lake Formation permission ("CREATE_TABLE").
+    """A denied permission: `action` is an IAM action ("s3:PutObject") or a Lake Formation permission ("CREATE_TABLE").
 
     `resource` is the ARN or the name that AWS denied it on, None if AWS names none.
     """

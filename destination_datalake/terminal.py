@@ -1,4 +1,4 @@
-"""What the commands have in common that people run: the command line, the configuration, Spark, lines and tables.
+"""What commands for people share: command line, configuration, Spark on demand, lines and tables of output.
 
 The platform's commands write messages of the protocol instead: see `cli` and `protocol.stdout`.
 """
@@ -63,7 +63,7 @@ def number(text: str) -> int:
 
 @contextmanager
 def terminable(spark: Engine | None = None) -> Iterator[Termination]:
-    """Lend what SIGTERM requests. Stops a Spark that was started before the command was."""
+    """Yield a handler of SIGTERM; at the end stop `spark`, which was started before the command was."""
     termination = Termination()
     try:
         yield termination
@@ -75,7 +75,7 @@ def terminable(spark: Engine | None = None) -> Iterator[Termination]:
 
 @contextmanager
 def engine_on_demand(config: Config, spark: Engine | None = None) -> Iterator[Callable[[], Engine]]:
-    """Lend what starts the configured Spark when it is called first, unless it is there; stops what it has started."""
+    """Yield a function that returns `spark` or, at its first call, starts the configured one; stop it at the end."""
     started: list[Engine] = []
 
     def engine() -> Engine:

@@ -23,7 +23,7 @@ MiB = 1024 * 1024
 
 
 def unforeseen(message: str, error: BaseException) -> Failure:
-    """Return the failure for an error that nobody has foreseen. `message` says what failed, without a period."""
+    """Return the failure for an unexpected error. `message` says what failed, without a period."""
     if (exhausted := exhaustion(error)) is not None:
         return Failure(f"{message}. {exhausted}", trace_of(error), "transient_error")
     return Failure(f"{message}: an unexpected {described(error)}.", trace_of(error), "system_error")

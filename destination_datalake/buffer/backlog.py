@@ -15,7 +15,7 @@ RESERVED_BYTES = 4 * MiB
 """Disk space for Spark's own small files, so that what is buffered can land although the disk is full."""
 
 STAGED_BUFFERS = 8
-"""What waits in S3 for executors on other machines, in buffers of the size of the local one."""
+"""How many times the size of the local buffer may wait in S3 for executors on other machines."""
 
 
 def staged_bytes(buffer_bytes: int) -> int:

@@ -102,7 +102,7 @@ class Buffer:
         self.disk_bytes += segment.file_bytes - file_bytes
         self._waiting[stream] = self.waiting_bytes(stream) + len(lines)
         self.buffered_bytes += len(lines)
-        self._delete_spare_files(self.max_disk_bytes)
+        self._trim_spare_files()
         if segment.bytes >= self._segment_bytes:
             self._seal(stream)
             return True
@@ -124,7 +124,7 @@ class Buffer:
         return sorted(since, key=since.__getitem__)
 
     def oldest(self, stream: StreamId) -> float | None:
-        """Return when the first record that no batch has taken yet was read, by the clock; None if there is none."""
+        """Return when the stream's oldest waiting record was read, by the clock; None if none waits."""
         if self._sealed.get(stream):
             return self._sealed[stream][0].since
         open_segment = self._open.get(stream)
@@ -144,7 +144,10 @@ class Buffer:
         while queue and (not taken or size + queue[0].bytes <= at_most):
             taken.append(queue.popleft())
             size += taken[-1].bytes
-        self._count_out(stream, size)
+        if left := self.waiting_bytes(stream) - size:
+            self._waiting[stream] = left
+        else:
+            self._waiting.pop(stream, None)
         return taken
 
     def release(self, segments: Iterable[Segment]) -> None:
@@ -155,13 +158,13 @@ class Buffer:
             if self.staging.uses_files:
                 self._add_spare_file(segment)
         self.staging.release(released)
-        self._delete_spare_files(self.max_disk_bytes)
+        self._trim_spare_files()
 
     def free_file(self, segment: Segment) -> None:
         """Release the disk space of a segment that is uploaded, or never will be."""
         self.uploading_bytes -= segment.bytes
         self._add_spare_file(segment)
-        self._delete_spare_files(self.max_disk_bytes)
+        self._trim_spare_files()
 
     def release_stream(self, stream: StreamId) -> None:
         """Release the disk space of all that waits of a stream."""
@@ -218,15 +221,8 @@ class Buffer:
         self.disk_bytes -= segment.file_bytes
         segment.path.unlink(missing_ok=True)
 
-    def _count_out(self, stream: StreamId, size: int) -> None:
-        left = self.waiting_bytes(stream) - size
-        if left:
-            self._waiting[stream] = left
-        else:
-            self._waiting.pop(stream, None)
-
-    def _delete_spare_files(self, max_disk_bytes: int) -> None:
-        while self._spare and self.disk_bytes >= max_disk_bytes:
+    def _trim_spare_files(self) -> None:
+        while self._spare and self.disk_bytes >= self.max_disk_bytes:
             path, size = self._spare.pop(0)
             path.unlink(missing_ok=True)
             self._spare_bytes -= size

@@ -72,13 +72,13 @@ class Staging(Protocol):
     def scratch(self) -> str:
         """Return the URI of a folder for what jobs write for later jobs, `file:` or `s3:`, without a slash at its end.
 
-        What is left there goes with the sync. May call S3, and raise what its client raises.
+        It is deleted at the end of the sync. May call S3, and raise what its client raises.
         """
 
     def shared_folder(self) -> str | None:
         """Return a folder on the disk of this process and of all executors; None if they share none.
 
-        It may not be there yet. What is left there goes with the sync.
+        It may not exist yet. It is deleted at the end of the sync.
         """
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:

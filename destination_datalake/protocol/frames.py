@@ -194,7 +194,7 @@ class Frame:
 
 
 def _windows(octets: Octets, length: int) -> Any:
-    """Return all runs of so many bytes, by their positions. They overlap and share the memory of the text."""
+    """Return all runs of `length` bytes, by their positions. They overlap and share the memory of the text."""
     return np.ndarray((max(0, len(octets) - length + 1),), f"V{length}", octets, strides=(1,))
 
 
@@ -256,7 +256,7 @@ def _around_tail(
     return (first, second, third), (start - length, end - length)
 
 
-# --- Those of an input ----------------------------------------------------------------------------------------------
+# --- The frames of an input-----------------------------------------------------------------------------------------
 
 
 class Frames:

@@ -274,7 +274,7 @@ _DEEP_RECORD = pa.struct([("stream", pa.string()), ("namespace", pa.string()), (
 def _envelope_of_deep(line: bytes) -> _Envelope | None:
     """Return the envelope of a line of any depth; None if it has none. Arrow's parser, unlike others, does not recurse.
 
-    What executors cannot follow in a record makes it a reject there.
+    A record that executors cannot follow becomes a reject there.
     """
     # With an `e` for the `d`, escaped lone surrogates are private characters, which Arrow takes.
     for text in (line, line.replace(rb"\ud", rb"\ue").replace(rb"\uD", rb"\uE")):

@@ -88,7 +88,7 @@ class _Progress:
 
     `committed` are committed without a gap from the first one on; `ahead` has commits after a gap, as first record and
     count. `acknowledged` are covered by a state that is due. `rejected` are committed but no rows, and not yet reported
-    by a state. `awaited` has a number of records, and the state that waits for so many, in order.
+    by a state. `awaited` has the states that wait, in order, each after the number of records that it needs.
     """
 
     received: int = 0

@@ -30,7 +30,7 @@ _TEXTS = frozenset({"message", "internal_message", "stack_trace"})
 _MAX_CHARACTERS = 100_000
 _ENCODER = msgspec.json.Encoder()
 _MAX_QUEUED_LINES = 1000
-"""Logs beyond so many lines that wait for the reader are dropped."""
+"""When as many lines wait for the reader, further logs are dropped."""
 _POLL_SECONDS = 0.2
 """How often a writer that waits for the reader checks the deadline."""
 
@@ -70,7 +70,7 @@ class Stdout:
         return cls(fd, mask)
 
     def give_up_after(self, seconds: float) -> None:
-        """Stop waiting for the reader so many seconds from now. May be called from a signal handler."""
+        """Stop waiting for the reader `seconds` from now. May be called from a signal handler."""
         self._deadline = time.monotonic() + seconds
 
     def write_line(self, line: bytes) -> None:

@@ -165,7 +165,7 @@ def _run_sync(
         raise ConnectorError(Failure(str(error), str(error), kind)) from error
     conductor.report(reporting, exit_code)
     if config.maintenance.mode != "none":
-        # Every state is out. What this takes, the sync takes; what it fails with does not fail the sync.
+        # Every state is out. The sync lasts until maintenance has ended, and does not fail with it.
         published = [tables[stream] for stream in conductor.published]
         maintain_after_sync(config, published, table_catalog, access, engine, lambda: termination.requested)
     return exit_code
@@ -196,10 +196,9 @@ def batch_policy(config: Config, most_bytes: int) -> BatchPolicy:
 
 @contextmanager
 def staging_for(engine: Engine, directory: Path, root: str, sync_name: str, access: AwsAccess) -> Iterator[Staging]:
-    """Lend the staging that the engine's executors need: nothing that only this machine has goes to another one.
+    """Yield the staging that the engine's executors can read: other machines get nothing that only this one has.
 
-    That for this machine uses the buffer's `directory`, that for others a folder of the sync's own under `root`, an S3
-    URI.
+    Executors on this machine read the buffer's `directory`, others a folder of the sync's own under `root`, an S3 URI.
     """
     if engine.local:
         yield LocalStaging(directory)
@@ -263,7 +262,7 @@ class Conductor:
         return [stream for stream in self._streams if self._published and not self._outcome.has_failed(stream)]
 
     def report(self, reporting: Reporting, exit_code: int) -> None:
-        """Have the report written of a run that has ended with this exit code."""
+        """Write the report of a run that has ended with this exit code."""
         reporting.finish(self._progress(), self._outcome, exit_code, self._stages)
 
     def _read(self, stdin: int) -> None:

@@ -1,4 +1,4 @@
-"""What is in flight between stdin and stdout: records not yet committed and states not yet released.
+"""Records and states between stdin and stdout: not yet committed, not yet released.
 
 This is the monitor through which the threads of a sync communicate: the main thread adds what it reads, job threads
 take batches and settle them, the releasing thread takes states. No I/O to AWS or stdout is done under its lock.
@@ -119,7 +119,7 @@ class InFlight:
         """
         with self._changed:
             while not (self._termination.requested or self._is_pointless_locked()) and (
-                self._is_full_locked()
+                self._backlog.is_full(self._ledger.held, self._ledger.needs)
                 or self._policy.is_ahead(self._buffer.waiting(), self._jobs_running, self._tasks_running)
             ):
                 self._changed.notify_all()
@@ -155,9 +155,6 @@ class InFlight:
 
     def _is_pointless_locked(self) -> bool:
         return self._outcome.all_failed or self._engine_failed or self._ledger.is_blocked
-
-    def _is_full_locked(self) -> bool:
-        return self._backlog.is_full(self._ledger.held, self._ledger.needs)
 
     def _must_land_locked(self) -> bool:
         return self._backlog.must_land(self._ledger.held, self._ledger.needs)

@@ -155,7 +155,7 @@ class Encoding:
         )
 
     def encode(self, staged: Sequence[StagedBatch], tasks: int) -> Mapping[StreamId, list[UnitResult]]:
-        """Encode batches of different streams in one Spark job of about so many tasks; return what each has become."""
+        """Encode batches of different streams in one Spark job of about `tasks` tasks; return the results of each."""
         results = self.executors.encode(split_into_tasks(staged, tasks, self._access))
         encoded = (result for result in results if isinstance(result, Encoded))
         self._require_shared(pending for each in encoded for pending in each.pending())
@@ -420,7 +420,7 @@ class _Committed:
 
 
 class _EncodedBatch:
-    """What the executors made of a batch. `failure` says why it must not be committed, if that is so."""
+    """The results of a batch's tasks. `failure` says why it must not be committed; None if it may be."""
 
     def __init__(self, batch: Batch, results: Sequence[UnitResult]) -> None:
         encoded = [result for result in results if isinstance(result, Encoded)]

@@ -135,7 +135,7 @@ class SyncOutcome:
             out.trace_error(self._fatal.advice, self._fatal.detail, self._fatal.type)
 
 
-# --- What was raised --------------------------------------------------------------------------------------------------
+# --- Errors -----------------------------------------------------------------------------------------------------------
 
 
 def failure_of(error: BaseException, stream: StreamId, doing: str) -> Failure:

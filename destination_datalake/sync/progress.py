@@ -98,7 +98,7 @@ class StreamProgress:
     """Of a task's records, on average: the most of any batch."""
     counts: RejectCounts = field(default_factory=RejectCounts)
     states_released: int = 0
-    """Those of the stream alone: global ones are the sync's."""
+    """States of this stream; global ones count for the sync alone."""
     began: float | None = None
     """The monotonic clock at the first record."""
     seconds: float = 0.0

@@ -55,7 +55,7 @@ _MOST_REASONS = 100
 class Reporting:
     """Collects the report of one sync. Nothing of it raises, or waits for longer than the writer does.
 
-    `run` is a name that no other sync has. `log` writes a line for whoever looks at the sync in Airbyte.
+    `run` is a name that no other sync has. `log` writes a line to Airbyte's log of the sync.
     """
 
     def __init__(self, config: Config, engine: Engine, run: str, log: Callable[[str], None]) -> None:
@@ -92,9 +92,7 @@ class Reporting:
         lines = [*self._lines(progress, outcome, exit_code, stages)]
         for text in summary(lines, progress):
             self._log(text)
-        if self._writer is not None:
-            self._writer.finish(lines)
-        self._tell(lines)
+        self._write(lines)
 
     def fail(self, error: BaseException) -> None:
         """Write the report of a sync that this error has ended, if there is none yet."""
@@ -107,12 +105,15 @@ class Reporting:
         sync = self._line("failed", **said, **self._usage(), streams=number, streams_failed=number)
         lines = [sync, *(self._of(stream, "failed", **said) for stream in self._streams)]
         self._log(f"Sync {_ended(sync)} after {sync.seconds:.1f} s.")
+        self._write(lines)
+
+    def _write(self, lines: Sequence[ReportLine]) -> None:
+        """Write the report; publish the notice and emit the lineage that the options ask for, as far as there is time.
+
+        All of it once.
+        """
         if self._writer is not None:
             self._writer.finish(lines)
-        self._tell(lines)
-
-    def _tell(self, lines: Sequence[ReportLine]) -> None:
-        """Publish the notice and emit the lineage that the options ask for, once, each as far as there is time."""
         access, config, self._access = self._access, self._config, None
         if access is None:
             return
@@ -121,7 +122,9 @@ class Reporting:
             tasks["notice"] = lambda: notify(config, access, config.uri(REPORTS_FOLDER), lines)
         if config.lineage.endpoint is not None:
             columns = {str(table): self.journal.of(table).columns for table in self._tables.values()}
-            tasks["lineage"] = lambda: emit(config, _account(config, access), lines, columns)
+            # If no option has the id of the Data Catalog, STS tells it.
+            account = config.glue_catalog_id or config.aws_account_id
+            tasks["lineage"] = lambda: emit(config, account or catalog_id(access), lines, columns)
         seconds = _SECONDS_TERMINATED if lines[0].status == "terminated" else _SECONDS
         within(seconds, tasks)
 
@@ -327,12 +330,7 @@ _SUMS = (
     "merge_pending_bytes",
     "merge_written_bytes",
 )
-"""What the sync's line has the sum of."""
-
-
-def _account(config: Config, access: AwsAccess) -> str:
-    """Return the id of the Data Catalog. Raises what STS raises if no option tells it."""
-    return config.glue_catalog_id or config.aws_account_id or catalog_id(access)
+"""Members that the sync's line sums over its streams."""
 
 
 def _error(failure: Failure | None) -> dict[str, str]:

@@ -68,7 +68,7 @@ _IDLE_SECONDS = 0.1
 
 
 class ClassicBackend:
-    """A Spark whose driver is a JVM of ours."""
+    """A Spark whose driver is a JVM that this process starts."""
 
     def __init__(self, settings: ClassicSettings) -> None:
         """Launch nothing yet. Raises OSError if there is no folder for temporary files."""
@@ -281,7 +281,7 @@ class ClassicBackend:
         return on_executors(work, self._settings.python)
 
     def _difference(self, text: str | None) -> SparkFailed | None:
-        """Return how executors differ from the driver, if that is what the text of Spark's error is of."""
+        """Return how executors differ from the driver, if the text of Spark's error says that they do."""
         if text is None or not self._settings.is_cluster:
             return None
         from destination_datalake.spark.executors.python import difference

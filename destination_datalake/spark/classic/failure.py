@@ -107,7 +107,7 @@ def _reason(error: BaseException, output: Sequence[str]) -> str:
 
 
 def no_executor(properties: Mapping[str, str], seconds: float) -> SparkFailed:
-    """Return that there was no executor for so long; `properties` are the application's."""
+    """Return the failure of an application, with these properties, that has had no executor for `seconds`."""
     cores = properties.get("spark.executor.cores")
     at_most = properties.get("spark.cores.max")
     asked = "".join(
@@ -125,7 +125,7 @@ def no_executor(properties: Mapping[str, str], seconds: float) -> SparkFailed:
 
 
 def executors_end(properties: Mapping[str, str], output: Sequence[str]) -> SparkFailed | None:
-    """Return that executors end before they have run anything, if `output`, what the JVM printed, has ends of some."""
+    """Return the failure of executors that end at once, if the JVM's output reports the end of one; else None."""
     reason = _last(_EXECUTOR_ENDED, output)
     if reason is None:
         return None

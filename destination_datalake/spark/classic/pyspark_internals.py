@@ -49,7 +49,7 @@ MODULE_OPTIONS = (
     "--sun-misc-unsafe-memory-access=allow",
     "--enable-native-access=ALL-UNNAMED",
 )
-"""What Spark's launcher gives every JVM (its JavaModuleOptions), without the modules that only MLlib computes with."""
+"""Spark's own options for every JVM (its JavaModuleOptions), without the modules that only MLlib uses."""
 
 
 WITHOUT_LOGGING = (
@@ -118,7 +118,7 @@ _IMPORTED = (
     "org.apache.spark.resource.*",
     "scala.Tuple2",
 )
-"""What SparkContext and RDDs find by its short name."""
+"""Classes that SparkContext and RDDs find by their short names."""
 
 
 def launch_gateway(properties_file: Path, output: int, environment: Mapping[str, str]) -> JavaGateway:
@@ -149,7 +149,7 @@ def available_processors(gateway: JavaGateway) -> int:
 
 
 def drop_sql_converters() -> None:
-    """Have py4j convert Python's own collections only.
+    """Leave py4j the converters of Python's own collections only.
 
     To be called once pyspark is imported: it registers converters for values of its SQL, which we do not use. One of
     them looks for NumPy at each value, the first time by importing pyspark.testing, and pandas with it: half of Spark's
@@ -164,7 +164,7 @@ def drop_sql_converters() -> None:
 
 
 def hand_over_without_files(context: SparkContext) -> None:
-    """Have tasks go to the JVM over a connection that PySpark authenticates, instead of through a file on disk.
+    """Send tasks to the JVM over a connection that PySpark authenticates, instead of through a file on disk.
 
     They contain credentials. PySpark does the same where Spark encrypts its files, but leaves the connection open.
     """
@@ -224,7 +224,7 @@ def silence_accumulator_server(context: SparkContext) -> None:
 def silence_py4j() -> None:
     """Drop py4j's log messages from now on.
 
-    What a call of ours meets is raised. py4j makes others on a thread of its own, for objects that are collected, and
+    Errors of our own calls are raised. py4j makes others on a thread of its own, for objects that are collected, and
     logs those that find the JVM gone. Some of it goes to the root logger, hence the filter.
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)

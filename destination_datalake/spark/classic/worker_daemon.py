@@ -175,7 +175,7 @@ def _set_limits() -> None:
 
 
 def _hand_over(path: str) -> bool:
-    """Have the daemon at this path work in place of this process, until it ends; return False if there is none."""
+    """Let the daemon at this path do the work of this process, until it ends; return False if there is none."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             _at(path, connection.connect)

@@ -107,7 +107,7 @@ class ConnectBackend:
     def parallelism(self) -> int:
         """Return how many tasks the server's Spark runs at once, by what it said at the start or has been seen to.
 
-        Does not wait: the next session is of the same Spark, and who asks may hold a lock that others need.
+        Does not wait: the next session is of the same Spark, and the caller may hold a lock that others need.
         """
         if self._failure is not None:
             raise self._failure
@@ -214,7 +214,7 @@ class ConnectBackend:
         from destination_datalake.spark.connect.session import RemoteSession, connect
 
         if self._stopping.is_set():
-            raise _stopped()  # Nobody would end what is opened now.
+            raise _stopped()  # A session opened now would never be closed.
         # Known while it is opened: `stop` may come meanwhile.
         self._opened = spark = connect(self._server.url, self._server.token)
         session = RemoteSession.open(spark, self._python, self._conf, self._packages)

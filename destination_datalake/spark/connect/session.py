@@ -55,7 +55,7 @@ _SETTINGS: Mapping[str, str] = {
 
 
 class RemoteSession:
-    """A session of ours on a server, with executors that have run the connector."""
+    """A session on a server, whose executors have run the connector."""
 
     def __init__(self, spark: SparkSession, watch: JobsWatch, cores: int) -> None:
         self.spark = spark
@@ -77,11 +77,15 @@ class RemoteSession:
         try:
             version = spark.version
             _logger.info("Spark Connect: connected to Spark %s.", version)
-            if _numbers(version) < OLDEST_SPARK:
+            if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST_SPARK:
                 _logger.warning("Spark %s is older than 4.0, the oldest that the connector is tested with.", version)
-            configure(spark, {**_SETTINGS, **_interpreter(python)}, conf)
+            settings = {**_SETTINGS}
+            if python.python != "same":  # Otherwise the server has its own.
+                settings["spark.sql.execution.pyspark.python"] = python.interpreter
+            configure(spark, settings, conf)
             if packages is not None:
-                _send(spark, packages)
+                with tempfile.TemporaryDirectory(prefix="destination-datalake-") as scratch:
+                    spark.addArtifacts(f"{packages(Path(scratch))}#{FOLDER}", archive=True)
             watch = JobsWatch()
             spark.registerProgressHandler(watch)  # type: ignore[arg-type]  # it takes any callable
             cores = jobs.probe(spark, jobs.shipped(partial(answers, encode), python))
@@ -97,17 +101,6 @@ class RemoteSession:
     def close(self) -> None:
         """End the session on the server, and its jobs. Takes as long as the server takes, or is unreachable."""
         close(self.spark)
-
-
-def _interpreter(python: ExecutorPython) -> Mapping[str, str]:
-    """Return the property that names the Python of executors. `same` leaves it to the server, which has its own."""
-    return {} if python.python == "same" else {"spark.sql.execution.pyspark.python": python.interpreter}
-
-
-def _send(spark: SparkSession, packages: Callable[[Path], Path]) -> None:
-    """Send the archive of packages, for the session's executors to unpack."""
-    with tempfile.TemporaryDirectory(prefix="destination-datalake-") as scratch:
-        spark.addArtifacts(f"{packages(Path(scratch))}#{FOLDER}", archive=True)
 
 
 def configure(spark: SparkSession, ours: Mapping[str, str], conf: Mapping[str, str]) -> None:
@@ -138,14 +131,10 @@ _MOST_EXECUTORS = 10_000
 """Above this, treat the limit as unlimited: 2147483647 is Spark's default."""
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-
-
 def connect(url: str, token: str | None = None, retry_seconds: float = RETRY_SECONDS) -> SparkSession:
     """Return a new session, which signs in with a bearer token; nothing is sent yet.
 
-    Raises SparkFailed if the address is none.
+    Raises SparkFailed if the address is not valid.
     """
     take_data_alone()
     try:
@@ -186,8 +175,8 @@ def forget_at_exit(session: SparkSession) -> None:
 def take_data_alone() -> None:
     """Keep PySpark from running what a server's answers name: classes of a schema, and pickles among metrics.
 
-    Nobody asks for either. Types of users are found by importing the module that the server names; updates of Python's
-    accumulators are unpickled, by PySpark before 4.3 whatever they are.
+    The connector needs neither. Types of users are found by importing the module that the server names; updates of
+    Python's accumulators are unpickled, by PySpark before 4.3 whatever they are.
     """
     UserDefinedType.fromJson = _no_type_of_users  # type: ignore[assignment, method-assign]
     core.PlanObservedMetrics = _UnreadMetrics  # type: ignore[misc]

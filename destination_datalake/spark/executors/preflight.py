@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 MARK = "destination-datalake executor: "
-"""What the text of an error begins with that `check` raises; a JSON object follows, with the executor's facts."""
+"""The beginning of the errors that `check` raises; a JSON object with the executor's facts follows."""
 
 
 def check_then_run(work: bytes, expected: dict[str, str], tasks: Iterable[Any]) -> Iterable[Any]:
