@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 from destination_datalake.buffer.batching import Batch, BatchPolicy
 from destination_datalake.buffer.buffer import Buffer
-from destination_datalake.buffer.disk import DiskFailed, DiskReserve, MiB
+from destination_datalake.buffer.disk import DiskFailed, MiB, disk_errors
 from destination_datalake.buffer.state_store import StateStore
 from destination_datalake.protocol.catalog import StreamId
 
@@ -42,7 +44,9 @@ class Backlog:
         self.buffer = buffer
         self.policy = policy
         self.states = StateStore(buffer.directory)
-        self._reserve = DiskReserve(buffer.directory, RESERVED_BYTES)
+        self._reserve = buffer.directory / "reserve"
+        with disk_errors(buffer.directory), self._reserve.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, RESERVED_BYTES)
         self._flush_seconds = flush_seconds
         self._batches = 0
 
@@ -122,4 +126,4 @@ class Backlog:
     def free_space(self) -> None:
         """Free disk space that nothing needs now: the disk is full, and what is on it has yet to land."""
         self.buffer.delete_spare_files()
-        self._reserve.release()
+        self._reserve.unlink(missing_ok=True)

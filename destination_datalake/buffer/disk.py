@@ -57,20 +57,6 @@ def _message(directory: Path, error: OSError) -> str:
     )
 
 
-class DiskReserve:
-    """Disk space that is allocated in advance, to be released when the disk is full: landing needs a little."""
-
-    def __init__(self, directory: Path, size: int) -> None:
-        """Allocate `size` bytes. Raises DiskFailed if the disk has less."""
-        self._path = directory / "reserve"
-        with disk_errors(directory), self._path.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, size)
-
-    def release(self) -> None:
-        """Free the space. Idempotent."""
-        self._path.unlink(missing_ok=True)
-
-
 # --- File descriptors -----------------------------------------------------------------------------------------------
 
 MAX_DESCRIPTORS = 65_536

@@ -40,9 +40,6 @@ class StateStore:
         self.disk_bytes += len(line)
         return _OnDisk(self, self._file, offset, len(line))
 
-    def _release_in_memory(self, size: int) -> None:
-        self.memory_bytes -= size
-
     def _release_on_disk(self, file: _File) -> None:
         file.lines -= 1
         if not file.lines:
@@ -84,7 +81,7 @@ class _InMemory:
         return self._text
 
     def release(self) -> None:
-        self._store._release_in_memory(len(self._text))
+        self._store.memory_bytes -= len(self._text)
 
 
 class _OnDisk:

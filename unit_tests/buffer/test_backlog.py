@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from destination_datalake.buffer.backlog import MAX_HELD_STATES, RESERVED_BYTES, Backlog, SealFailed
 from destination_datalake.buffer.batching import Batch, BatchPolicy
 from destination_datalake.buffer.buffer import Buffer
-from destination_datalake.buffer.disk import MiB
+from destination_datalake.buffer.disk import DiskFailed, MiB
 from destination_datalake.protocol.catalog import StreamId
 
 ORDERS, ITEMS, USERS = StreamId(None, "orders"), StreamId(None, "items"), StreamId(None, "users")
@@ -53,9 +53,15 @@ def test_freed_space_is_the_reserve_and_all_spare_files(backlog: Backlog, tmp_pa
     backlog.buffer.release(batch.segments)
     assert file_bytes(tmp_path) == RESERVED_BYTES + BATCH_BYTES
 
-    backlog.free_space()
+    for _ in range(2):
+        backlog.free_space()
 
-    assert file_bytes(tmp_path) == 0
+        assert file_bytes(tmp_path) == 0
+
+
+def test_a_reserve_that_cannot_be_allocated_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DiskFailed, match=f"{tmp_path.parent}.*TMPDIR"):
+        Backlog(Buffer(tmp_path / "gone", 1, 1, time.monotonic), BatchPolicy(1), 1)
 
 
 # --- Batches

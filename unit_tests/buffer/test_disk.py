@@ -1,4 +1,4 @@
-"""The temporary directory, the reserve, the errors of a disk that is full, and the limit of open files."""
+"""The temporary directory, the errors of a disk that is full, and the limit of open files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from destination_datalake.buffer.disk import (
     MAX_DESCRIPTORS,
     DiskFailed,
-    DiskReserve,
     buffer_directory,
     disk_errors,
     raise_limit,
@@ -42,21 +41,6 @@ except DiskFailed as error:
 raise SystemExit(2)
 """
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
-
-
-def test_the_reserve_takes_space_until_it_is_released(tmp_path: Path) -> None:
-    reserve = DiskReserve(tmp_path, 4096)
-    assert [path.stat().st_size for path in tmp_path.iterdir()] == [4096]
-
-    reserve.release()
-
-    assert list(tmp_path.iterdir()) == []
-    reserve.release()
-
-
-def test_a_reserve_that_cannot_be_allocated_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DiskFailed, match=f"{tmp_path.parent}.*TMPDIR"):
-        DiskReserve(tmp_path / "gone", 4096)
 
 
 def test_descriptors_that_have_run_out_are_no_failure_of_the_disk(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ from destination_datalake.spark.classic.pyspark_internals import (
 )
 from destination_datalake.spark.classic.settings import ClassicSettings, local_master_with_attempts
 from destination_datalake.spark.classic.worker_daemon import ADDRESS, fork_daemon
-from destination_datalake.spark.executors.python import FOLDER
+from destination_datalake.spark.executors.python import FOLDER, difference, shipped
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
@@ -274,18 +274,12 @@ class ClassicBackend:
 
     def _prepared(self, work: Work[Task, Result]) -> Work[Task, Result]:
         """Return what Spark is given to run: the work itself where workers are forks of a daemon on this machine."""
-        if not self._settings.is_cluster:
-            return work
-        from destination_datalake.spark.executors.python import on_executors
-
-        return on_executors(work, self._settings.python)
+        return shipped(work, self._settings.python) if self._settings.is_cluster else work
 
     def _difference(self, text: str | None) -> SparkFailed | None:
         """Return how executors differ from the driver, if the text of Spark's error says that they do."""
         if text is None or not self._settings.is_cluster:
             return None
-        from destination_datalake.spark.executors.python import difference
-
         message = difference(text, self._settings.python)
         return None if message is None else SparkFailed(message, "config_error")
 

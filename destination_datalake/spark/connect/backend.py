@@ -25,7 +25,7 @@ from destination_datalake.spark.backend import (
     Task,
     Work,
 )
-from destination_datalake.spark.executors.python import ExecutorPython, difference
+from destination_datalake.spark.executors.python import ExecutorPython, difference, shipped
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -119,11 +119,11 @@ class ConnectBackend:
         """Run a Spark task for each of `tasks`; in another session again if this one ends meanwhile."""
         from destination_datalake.spark.connect import jobs, values
 
-        shipped, packed = jobs.shipped(partial(values.answers, work), self._python), jobs.packed(tasks)
+        answering, packed = shipped(partial(values.answers, work), self._python), jobs.packed(tasks)
         kind = values.result_type(work)
         results: list[Result] = []
         for part in jobs.jobs_of(packed):
-            results += self._do(lambda session, part=part: jobs.run(session, shipped, part, kind))  # type: ignore[misc]
+            results += self._do(lambda session, part=part: jobs.run(session, answering, part, kind))  # type: ignore[misc]
         return results
 
     def exchange(
@@ -132,8 +132,8 @@ class ConnectBackend:
         """Run a job of two stages with a shuffle between them."""
         from destination_datalake.spark.connect import jobs, values
 
-        producing = jobs.shipped(produce, self._python)
-        consuming = jobs.shipped(partial(values.consume_partitions, consume), self._python)
+        producing = shipped(produce, self._python)
+        consuming = shipped(partial(values.consume_partitions, consume), self._python)
         packed, kind = jobs.packed(tasks), values.result_type(consume)
         return self._do(lambda session: jobs.exchange(session, producing, packed, consuming, partitions, kind))
 

@@ -18,10 +18,8 @@ import mmh3
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from destination_datalake.spark.connect import mapping
-from destination_datalake.spark.connect.mapping import Shipped
 from destination_datalake.spark.connect.values import InvalidResults, decode
-from destination_datalake.spark.executors import preflight
-from destination_datalake.spark.executors.python import ExecutorPython, expected
+from destination_datalake.spark.executors.python import Shipped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 OnExecutors = Callable[[Iterable[Any]], Iterable[Any]]
-"""Work that `shipped` has made ready."""
+"""Work that `executors.python.shipped` has made ready."""
 
 _RESULTS = StructType(
     [
@@ -48,11 +46,6 @@ JOB_BYTES = 48 * 1024 * 1024
 
 _PROBED_ROWS = 1 << 16
 _HASH_SEED = 42
-
-
-def shipped(work: Callable[[Iterable[Any]], Iterable[Any]], python: ExecutorPython) -> OnExecutors:
-    """Return `work`, which is a function of a module, or a partial one, for executors to compare themselves first."""
-    return Shipped(preflight.check_then_run, pickle.dumps(work), expected(python))
 
 
 def run(session: SparkSession, work: OnExecutors, tasks: Sequence[bytes], kind: Any) -> list[Any]:

@@ -1,7 +1,8 @@
 """What runs in Spark's Python workers around the connector's work: rows in, rows out.
 
-This module is sent as source (`Shipped`): it is there before the connector has been found. It uses Python's standard
-library and Arrow, which Spark itself needs; what is not in the standard library is imported inside of functions.
+This module is sent as source (`executors.python.Shipped`): it is there before the connector has been found. It uses
+Python's standard library and Arrow, which Spark itself needs; what is not in the standard library is imported inside of
+functions.
 
 A number is a task's, or that of a partition of a shuffle. Its results are bytes (`connect.values`), and cut into rows
 that no limit of gRPC's refuses, each with the number of them all.
@@ -9,8 +10,6 @@ that no limit of gRPC's refuses, each with the number of them all.
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -84,31 +83,3 @@ def result_rows(number: int, data: bytes) -> Batches:
         place = [pa.array([value], pa.int32()) for value in (number, part, len(parts))]
         chunk = pa.array([data[start : start + _ROW_BYTES]], pa.binary())
         yield pa.record_batch([*place, chunk], names=["number", "part", "parts", "data"])
-
-
-_SCOPE = "destination_datalake_on_executors"
-_LOADER = (
-    "(lambda scope: (exec(source, scope), __import__('functools').partial(scope[name], *arguments))[1])"
-    f"({{'__name__': {_SCOPE!r}}})"
-)
-
-
-class Shipped:
-    """A function of a module, and its first arguments. It is pickled as the module's source.
-
-    Any Python and any PySpark can read that. PySpark would pickle the function with its own copy of cloudpickle, whose
-    pickles an older one does not read: that of Spark 3.5, which AWS's services run, fails on those of Spark 4. The
-    module must run with Python's standard library alone.
-    """
-
-    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
-        self._function = function
-        self._arguments = arguments
-
-    def __call__(self, rest: Any) -> Any:
-        """Call the function here."""
-        return self._function(*self._arguments, rest)
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, dict[str, Any]]]:
-        source = inspect.getsource(sys.modules[self._function.__module__])
-        return eval, (_LOADER, {"source": source, "name": self._function.__name__, "arguments": self._arguments})

@@ -25,7 +25,7 @@ from destination_datalake.spark.backend import JobsProgress, SparkFailed
 from destination_datalake.spark.connect import jobs
 from destination_datalake.spark.connect.failure import Meaning, NoExecutors, is_handshake_failure, meaning
 from destination_datalake.spark.connect.values import answers
-from destination_datalake.spark.executors.python import FOLDER, ExecutorPython
+from destination_datalake.spark.executors.python import FOLDER, ExecutorPython, shipped
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.shell.progress import StageInfo
@@ -88,7 +88,7 @@ class RemoteSession:
                     spark.addArtifacts(f"{packages(Path(scratch))}#{FOLDER}", archive=True)
             watch = JobsWatch()
             spark.registerProgressHandler(watch)  # type: ignore[arg-type]  # it takes any callable
-            cores = jobs.probe(spark, jobs.shipped(partial(answers, encode), python))
+            cores = jobs.probe(spark, shipped(partial(answers, encode), python))
         except BaseException:
             close(spark)
             raise

@@ -1,7 +1,7 @@
 """The first thing that an executor runs: it compares itself with the driver before it imports the connector.
 
-Functions of this module are sent by value, because the connector may be missing where they run: pickled, or as this
-module's source. They use Python's standard library alone, and imports are inside of them.
+This module is sent as source, because the connector may be missing where it runs. It uses Python's standard library
+alone, and imports are inside of its functions.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import pickle
 import re
@@ -9,8 +10,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from destination_datalake.spark.executors import preflight
 
@@ -66,18 +66,43 @@ def _version() -> str:
     return metadata.version("destination-datalake")
 
 
-def on_executors(
+def shipped(
     work: Callable[[Iterable[_Task]], Iterable[_Result]], python: ExecutorPython
 ) -> Callable[[Iterable[_Task]], Iterable[_Result]]:
-    """Return `work` such that PySpark can send it to a Python without the connector, which is told apart there.
+    """Return `work` such that Spark can send it to a Python without the connector, which is told apart there.
 
     `work` is a function of a module, or a `functools.partial` of one: executors find it by its name. An executor that
     differs from the driver fails the job; `difference` finds its facts in the text of Spark's error.
     """
-    from pyspark.cloudpickle import register_pickle_by_value
+    return Shipped(preflight.check_then_run, pickle.dumps(work), expected(python))
 
-    register_pickle_by_value(preflight)  # type: ignore[no-untyped-call]
-    return partial(preflight.check_then_run, pickle.dumps(work), expected(python))
+
+_SCOPE = "destination_datalake_on_executors"
+_LOADER = (
+    "(lambda scope: (exec(source, scope), __import__('functools').partial(scope[name], *arguments))[1])"
+    f"({{'__name__': {_SCOPE!r}}})"
+)
+
+
+class Shipped:
+    """A function of a module, and its first arguments. It is pickled as the module's source.
+
+    Any Python and any PySpark can read that. PySpark would pickle the function with its own copy of cloudpickle, whose
+    pickles an older one does not read: that of Spark 3.5, which AWS's services run, fails on those of Spark 4. The
+    module must run with Python's standard library alone.
+    """
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self._function = function
+        self._arguments = arguments
+
+    def __call__(self, rest: Any) -> Any:
+        """Call the function here."""
+        return self._function(*self._arguments, rest)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, dict[str, Any]]]:
+        source = inspect.getsource(sys.modules[self._function.__module__])
+        return eval, (_LOADER, {"source": source, "name": self._function.__name__, "arguments": self._arguments})
 
 
 def expected(python: ExecutorPython) -> dict[str, str]:

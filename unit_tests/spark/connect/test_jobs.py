@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import pairwise
@@ -16,12 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from destination_datalake.spark.connect import jobs, mapping, values
-from destination_datalake.spark.connect.jobs import shipped, shuffle_keys
-from destination_datalake.spark.connect.mapping import Shipped
+from destination_datalake.spark.connect.jobs import shuffle_keys
 from destination_datalake.spark.connect.values import consume_partitions
-from destination_datalake.spark.executors import preflight
-from destination_datalake.spark.executors.python import ExecutorPython
-from unit_tests.spark.connect import shipped_example
 
 
 def range_of(*partitions: Iterable[int]) -> Iterator[pa.RecordBatch]:
@@ -140,40 +133,3 @@ def test_keys_are_the_first_numbers_that_spark_hashes_to_their_partitions() -> N
     partitions_of_numbers = [3, 3, 2, 3, 2, 2, 1, 3, 3, 1, 2, 3, 0]
 
     assert shuffle_keys(4) == [partitions_of_numbers.index(partition) for partition in range(4)]
-
-
-BARE = """
-import base64, pickle, sys
-sys.modules["pyspark"] = None
-function = pickle.loads(base64.b64decode(sys.stdin.read()))
-assert not {"destination_datalake", "cloudpickle"} & set(sys.modules)
-try:
-    print(list(function([3, 4])))
-except RuntimeError as error:
-    print(error)
-"""
-"""A Python with nothing but its standard library, as executors have that were not prepared."""
-
-
-def elsewhere(function: object) -> str:
-    from pyspark.serializers import CloudPickleSerializer
-
-    sent = base64.b64encode(CloudPickleSerializer().dumps(function))  # type: ignore[no-untyped-call]
-    command = [sys.executable, "-I", "-S", "-c", BARE]
-    done = subprocess.run(command, input=sent.decode(), capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_an_executor_without_the_connector_says_so() -> None:
-    told = elsewhere(shipped(partial(map, str), ExecutorPython()))
-
-    assert told.startswith(preflight.MARK)
-    assert '"missing": "destination-datalake"' in told
-
-
-def test_a_function_takes_functions_along_that_are_sent_as_it_is() -> None:
-    work = Shipped(shipped_example.added, 10)
-
-    assert elsewhere(Shipped(shipped_example.applied, work)) == "[13, 14]\n"
-    assert list(Shipped(shipped_example.applied, work)([3, 4])) == [13, 14]

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 
 import destination_datalake
@@ -20,10 +19,12 @@ from destination_datalake.spark.executors.preflight import MARK, check_then_run
 from destination_datalake.spark.executors.python import (
     MINOR_VERSION,
     ExecutorPython,
+    Shipped,
     difference,
     expected,
-    on_executors,
+    shipped,
 )
+from unit_tests.spark.executors import shipped_example
 
 
 @pytest.mark.parametrize(
@@ -43,30 +44,27 @@ def test_executors_start_the_python_that_the_option_means(option: str, interpret
 SAME, PACK, PATH = ExecutorPython(), ExecutorPython("pack"), ExecutorPython("/opt/lake/bin/python")
 VERSION = expected(ExecutorPython())["version"]
 
-SPARK = sorted((Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip"))
-"""All that Spark itself brings to an executor's Python."""
-
 EXECUTOR = """
 import base64, pickle, sys
+sys.modules["pyspark"] = None
 sys.path[:0] = sys.argv[1:]
-print([*pickle.loads(base64.b64decode(sys.stdin.read()))([1, 2])])
+work = pickle.loads(base64.b64decode(sys.stdin.read()))
+assert not {"destination_datalake", "cloudpickle"} & set(sys.modules)
+print([*work([1, 2])])
 """
-"""A Python that unpickles what it is sent, as a worker of Spark does, and runs it."""
+"""A Python with its standard library alone, which unpickles what it is sent, as a worker of Spark does, and runs it."""
 
 
 def doubled(numbers: Iterable[int], *, times: int = 2) -> Iterator[int]:
     yield from (number * times for number in numbers)
 
 
-def sent(work: Any) -> str:
-    from pyspark.cloudpickle import dumps
-
-    return base64.b64encode(dumps(work)).decode()  # type: ignore[no-untyped-call]
-
-
 def executed(work: Any, *path: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-I", "-S", "-c", EXECUTOR, *map(str, (*SPARK, *path))]
-    return subprocess.run(command, input=sent(work), capture_output=True, text=True, timeout=60)
+    from pyspark.serializers import CloudPickleSerializer
+
+    sent = base64.b64encode(CloudPickleSerializer().dumps(work)).decode()  # type: ignore[no-untyped-call]
+    command = [sys.executable, "-I", "-S", "-c", EXECUTOR, *map(str, path)]
+    return subprocess.run(command, input=sent, capture_output=True, text=True, timeout=60)
 
 
 def facts(error: str) -> dict[str, str]:
@@ -77,13 +75,13 @@ def facts(error: str) -> dict[str, str]:
 @pytest.mark.parametrize("python", [ExecutorPython(), PACK])
 @pytest.mark.parametrize(("work", "results"), [(doubled, [2, 4]), (partial(doubled, times=3), [3, 6])])
 def test_an_executor_like_the_driver_does_the_work(python: ExecutorPython, work: Any, results: list[int]) -> None:
-    assert list(on_executors(work, python)([1, 2])) == results
+    assert list(shipped(work, python)([1, 2])) == results
 
 
 def test_a_python_without_the_connector_says_so_before_it_unpickles_the_work() -> None:
     from destination_datalake.files.encode import encode
 
-    ended = executed(on_executors(encode, ExecutorPython()))
+    ended = executed(shipped(encode, ExecutorPython()))
 
     assert ended.stdout == ""
     assert facts(ended.stderr)["missing"] == "destination-datalake"
@@ -112,10 +110,17 @@ def test_packages_that_cannot_be_loaded_are_named_with_the_machine(tmp_path: Pat
     (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: destination-datalake\nVersion: {VERSION}\n")
 
     # When it is sent work
-    ended = executed(on_executors(doubled, PACK), tmp_path, Path(destination_datalake.__file__).parent.parent)
+    ended = executed(shipped(doubled, PACK), tmp_path, Path(destination_datalake.__file__).parent.parent)
 
     # Then it says what fails to load, and which C library it has
     assert "libm.so.6: version GLIBC_2.28 not found (" in facts(ended.stderr)["unusable"]
+
+
+def test_a_function_takes_functions_along_that_are_sent_as_it_is() -> None:
+    work = Shipped(shipped_example.applied, Shipped(shipped_example.added, 10))
+
+    assert executed(work).stdout == "[11, 12]\n"
+    assert list(work([1, 2])) == [11, 12]
 
 
 def test_only_packages_that_are_sent_must_fit_the_executor_s_abi() -> None:
