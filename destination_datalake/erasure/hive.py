@@ -59,7 +59,7 @@ class HiveTablePlace(Objects):
 
     def require(self) -> None:
         """Raise ConfigError also for a column that is a partition key: no file has its values."""
-        table_input = self._read()
+        table_input = self._glue_table.find()
         keys = [] if table_input is None else table_input.get("PartitionKeys") or []
         if any(key["Name"].lower() == self._request.column.lower() for key in keys):
             raise ConfigError(
@@ -76,11 +76,11 @@ class HiveTablePlace(Objects):
     @property
     def folders(self) -> Sequence[str]:
         """The folders that its files are, or were, in; none is inside another."""
-        return _outermost(self._folders(self._read()))
+        return _outermost(self._folders(self._glue_table.find()))
 
     def groups(self) -> Iterator[Group]:
         """Yield the files, each alone; those of partitions that have none of the ids are left out."""
-        table_input = self._read()
+        table_input = self._glue_table.find()
         partitions = self._partitions(table_input)
         for folder in _outermost(self._folders(table_input)):
             found = (each for each in listed(self.access, folder) if each.size and self.takes(each.uri))
@@ -123,7 +123,7 @@ class HiveTablePlace(Objects):
             del parameters[TOKEN_PROPERTY]
             return True
 
-        if self._read() is None or not self._glue_table.update(fence):
+        if self._glue_table.find() is None or not self._glue_table.update(fence):
             return True
         self.figures.notes.append(
             f"A sync was about to copy files of table {self.table}, or had died there: it is fenced, and the next "
@@ -138,7 +138,7 @@ class HiveTablePlace(Objects):
 
     def _registered_ids(self) -> list[tuple[str, Values]]:
         """Return the registered partitions whose value is an id: location and values."""
-        table_input = self._read()
+        table_input = self._glue_table.find()
         partitions = self._partitions(table_input)
         if partitions is None or table_input is None or not has_registered_partitions(table_input):
             return []
@@ -159,16 +159,10 @@ class HiveTablePlace(Objects):
             folders = Folders("", self.access)
             PartitionIndex(self._glue_table, self.access, folders, stream, partitions.scheme).project_anew(table_input)
 
-        if self._partitions(self._read()) is not None:
+        if self._partitions(self._glue_table.find()) is not None:
             self._glue_table.update(project)
 
     # Folders
-
-    def _read(self) -> TableInput | None:
-        try:
-            return self._glue_table.read()
-        except self.access.client("glue").exceptions.EntityNotFoundException:
-            return None
 
     def _folders(self, table_input: TableInput | None) -> Iterator[str]:
         """Yield the folders, S3 URIs, in which files of the table are, or may have been left."""
@@ -264,7 +258,7 @@ class _Partitions:
 
     def _of_folder(self, folder: str) -> str | None:
         content = max((each for each in self._contents if folder.startswith(each)), key=len, default=None)
-        values = None if content is None else self.scheme.values(folder.removeprefix(content))
+        values = None if content is None else self.scheme.folders.texts_of(folder.removeprefix(content))
         return None if values is None else self._of_values(values)
 
     def _of_values(self, values: Values) -> str | None:

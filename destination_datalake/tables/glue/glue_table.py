@@ -71,6 +71,13 @@ class GlueTable:
         """Return the table. Raises EntityNotFoundException (Glue) if it does not exist."""
         return as_table_input(self._get())
 
+    def find(self) -> TableInput | None:
+        """Return the table; None if it does not exist."""
+        try:
+            return self.read()
+        except self._access.client("glue").exceptions.EntityNotFoundException:
+            return None
+
     def read_version(self) -> TableVersion:
         """Return the table with its version. Raises EntityNotFoundException (Glue) if it does not exist."""
         table = self._get()

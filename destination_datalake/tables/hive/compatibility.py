@@ -111,27 +111,15 @@ def _unusable_location(table_input: TableInput, _plan: FilePlan) -> str | None:
     return None
 
 
-def _is_true(value: str) -> bool:
-    return value.lower() == "true"
-
-
-def _is_not_zero(value: str) -> bool:
-    return value != "0"
-
-
-def _always(_value: str) -> bool:
-    return True
-
-
 _MISREAD_PROPERTIES: Mapping[FileFormat, Mapping[str, Callable[[str], bool]]] = {
     # Columns by position, while ours are in the order of the stream.
-    "parquet": {"parquet.column.index.access": _is_true},
+    "parquet": {"parquet.column.index.access": lambda value: value.lower() == "true"},
     # Lines are skipped, keys are mapped to other columns, timestamps are parsed as other texts than ISO 8601.
     "jsonl": {
-        "skip.header.line.count": _is_not_zero,
-        "skip.footer.line.count": _is_not_zero,
-        "mapping.": _always,
-        "timestamp.formats": _always,
+        "skip.header.line.count": lambda value: value != "0",
+        "skip.footer.line.count": lambda value: value != "0",
+        "mapping.": lambda _: True,
+        "timestamp.formats": lambda _: True,
     },
 }
 """Prefixes of properties of a table or its SerDe, in lower case, and the values with which files are misread."""

@@ -130,18 +130,13 @@ def save_lowest_generation(table_input: TableInput, generation: int | None) -> N
     if generation is None:
         table_input["Parameters"].pop(LOWEST_GENERATION_PROPERTY, None)
     else:
-        table_input["Parameters"].update(generation_parameter(generation))
+        table_input["Parameters"][LOWEST_GENERATION_PROPERTY] = str(generation)
 
 
 def save_overwrites(table_input: TableInput, overwrites: Overwrites) -> None:
     """Set the generations of the table's overwrites."""
     if overwrites != Overwrites.of(table_input["Parameters"]):
         table_input["Parameters"][OVERWRITES_PROPERTY] = str(overwrites)
-
-
-def generation_parameter(generation: int | None) -> dict[str, str]:
-    """Return the parameter for the lowest generation among a table's rows; empty if that is None."""
-    return {} if generation is None else {LOWEST_GENERATION_PROPERTY: str(generation)}
 
 
 def save_commit(table_input: TableInput, commit: str) -> None:

@@ -16,7 +16,6 @@ from destination_datalake.tables.location import GENERATIONS_SUFFIX
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.files.plan import DataFile
 
 _OUR_FOLDER = re.compile(r"(?P<parent>.+)/generation-\d+-[0-9a-f]{12}")
 """A folder created by this connector."""
@@ -113,29 +112,6 @@ class Folders:
         pages = self.access.client("s3").get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=prefix.bucket, Prefix=prefix.key):
             yield from page.get("Contents", [])
-
-
-class PlannedFolders:
-    """The folders of content that a sync has planned files for."""
-
-    def __init__(self) -> None:
-        self._folders: set[str] = set()
-
-    def add(self, folder: str) -> None:
-        """Add a folder, an S3 URI without a trailing slash."""
-        self._folders.add(folder)
-
-    def folder(self, uri: str) -> str:
-        """Return the folder that a file was planned for."""
-        return max((folder for folder in self._folders if uri.startswith(f"{folder}/")), key=len)
-
-    def partitions(self, files: Iterable[DataFile]) -> set[str]:
-        """Return the folders of the files' partitions, relative to the folder that they were planned for."""
-        return {self.name(file.uri).rpartition("/")[0] for file in files}
-
-    def name(self, uri: str) -> str:
-        """Return a file's path relative to the folder that it was planned for: its partition's folder, its own name."""
-        return uri.removeprefix(f"{self.folder(uri)}/")
 
 
 def _unique_name(generation: int | None) -> str:

@@ -227,7 +227,7 @@ class PartitionIndex:
         """Return the locations of partitions by their values; folders that are not of a partition are left out."""
         if self.scheme is None:
             return {}
-        found = {folder: self.scheme.values(folder) for folder in sorted(partition_folders)}
+        found = {folder: self.scheme.folders.texts_of(folder) for folder in sorted(partition_folders)}
         return {values: f"{content}/{folder}" for folder, values in found.items() if values is not None}
 
     def _registered_elsewhere(self, values: Values, location: str) -> Exception:

@@ -50,7 +50,7 @@ class HiveRebuild:
 
     def state(self, name: TableName) -> TableState | None:
         """Return a table's state; None if there is no such table."""
-        found = self._find(name)
+        found = GlueTable(name, self._access).find()
         if found is None:
             return None
         folders = Folders("", self._access)
@@ -123,7 +123,7 @@ class HiveRebuild:
 
     def drop(self, made: TableName) -> None:
         """Drop the table; its folders are deleted by the next sync of this one."""
-        found = self._find(made)
+        found = GlueTable(made, self._access).find()
         if found is None:
             return
         left = {*folders_in_use(found), *other_folders(found)}
@@ -134,12 +134,6 @@ class HiveRebuild:
 
         GlueTable(self._name, self._access).update(list_left)
         self._access.client("glue").delete_table(DatabaseName=made.database, Name=made.table)
-
-    def _find(self, name: TableName) -> TableInput | None:
-        try:
-            return GlueTable(name, self._access).read()
-        except self._access.client("glue").exceptions.EntityNotFoundException:
-            return None
 
 
 _EXTRACTED_AT = next(column for column in METADATA_COLUMNS if column.name == "_airbyte_extracted_at")

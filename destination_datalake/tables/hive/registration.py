@@ -100,7 +100,6 @@ class RegisteredPartitions:
             "BatchCreatePartition",
             entries,
             _limit(entries, _CREATED),
-            values_of,
             lambda batch: glue.batch_create_partition(**self._table, PartitionInputList=batch),
             _EXISTS,
         )
@@ -112,7 +111,6 @@ class RegisteredPartitions:
             "BatchUpdatePartition",
             entries,
             _limit(entries, _UPDATED),
-            values_of,
             lambda batch: glue.batch_update_partition(
                 **self._table,
                 Entries=[{"PartitionValueList": each["Values"], "PartitionInput": each} for each in batch],
@@ -125,12 +123,9 @@ class RegisteredPartitions:
         glue: Any = self.access.client("glue")
         self._in_batches(
             "BatchDeletePartition",
-            partitions,
+            [{"Values": list(values)} for values in partitions],
             _DELETED,
-            tuple,
-            lambda batch: glue.batch_delete_partition(
-                **self._table, PartitionsToDelete=[{"Values": list(values)} for values in batch]
-            ),
+            lambda batch: glue.batch_delete_partition(**self._table, PartitionsToDelete=batch),
             _MISSING,
         )
 
@@ -141,15 +136,14 @@ class RegisteredPartitions:
     def _in_batches(
         self,
         operation: str,
-        members: Sequence[_Member],
+        entries: Sequence[Entry],
         limit: int,
-        values: Callable[[_Member], Values],
-        call: Callable[[Sequence[_Member]], Mapping[str, Any]],
+        call: Callable[[Sequence[Entry]], Mapping[str, Any]],
         expected: str,
     ) -> list[Values]:
         """Make the calls; return the partitions that failed with the expected code. Raises for any other."""
 
-        def send(batch: Sequence[_Member]) -> list[Values]:
+        def send(batch: Sequence[Entry]) -> list[Values]:
             remaining, failed = list(batch), list[Values]()
             error: ClientError | None = None
 
@@ -157,17 +151,18 @@ class RegisteredPartitions:
                 nonlocal error, remaining
                 codes = {_failed(each): each.get("ErrorDetail", {}) for each in call(remaining).get("Errors", ())}
                 again = []
-                for member in remaining:
-                    detail = codes.get(values(member))
+                for entry in remaining:
+                    values = values_of(entry)
+                    detail = codes.get(values)
                     if detail is None:
                         continue
                     if detail.get("ErrorCode") == expected:
-                        failed.append(values(member))
+                        failed.append(values)
                         continue
-                    error = _error(operation, values(member), detail)
+                    error = _error(operation, values, detail)
                     if detail.get("ErrorCode") not in _TRANSIENT:
                         raise error
-                    again.append(member)
+                    again.append(entry)
                 remaining = again
                 return not remaining
 
@@ -176,7 +171,7 @@ class RegisteredPartitions:
                 raise error
             return failed
 
-        batches = list(in_batches(members, limit))
+        batches = list(in_batches(entries, limit))
         if len(batches) == 1:
             return send(batches[0])
         with ThreadPoolExecutor(_CONCURRENT_CALLS, "partitions") as pool:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from destination_datalake.partitioning.paths import PartitionFolders, PartitionKey
@@ -23,9 +24,9 @@ from destination_datalake.partitioning.spec import (
     parse_transform,
 )
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.schema.columns import METADATA_COLUMNS, field_at
 from destination_datalake.schema.glue import glue_type, parse_glue_type
-from destination_datalake.schema.types import ColumnType, Field, String, Struct
+from destination_datalake.schema.types import ColumnType, Field, String
 from destination_datalake.tables.glue.glue_table import TableInput, table_location
 from destination_datalake.tables.migration import inherited_keys
 from destination_datalake.tables.table import TableName, table_conflict
@@ -52,14 +53,9 @@ class PartitionScheme:
     catalog: CatalogPartitions
 
     @property
-    def fields(self) -> tuple[PartitionField, ...]:
-        """The partition fields, one for each key."""
-        return tuple(key.field for key in self.folders.keys)
-
-    @property
     def is_by_date(self) -> bool:
         """Whether all values of partitions are dates and times, or parts of them."""
-        return all(isinstance(field.transform, CalendarPart) for field in self.fields)
+        return all(isinstance(key.field.transform, CalendarPart) for key in self.folders.keys)
 
     def glue_keys(self) -> list[ColumnTypeDef]:
         """Return the partition keys of the Glue table."""
@@ -86,10 +82,6 @@ class PartitionScheme:
             not all(key.holds(text) for key, text in zip(self.folders.keys, values, strict=True))
             for values in partitions
         )
-
-    def values(self, folder: str) -> tuple[str, ...] | None:
-        """Return the values, as Glue has them, of the partition in a folder of the content; None if it is of none."""
-        return self.folders.texts_of(folder)
 
     def project(self, table_input: TableInput, partitions: Collection[Sequence[str]], *, anew: bool) -> None:
         """Let Athena look for partitions, given by their values, if the table has a projection; `anew`: for no others.
@@ -121,10 +113,6 @@ class PartitionScheme:
 
     def save(self, table_input: TableInput) -> None:
         """Record the scheme in a table's parameters."""
-        table_input["Parameters"].update(self.parameters())
-
-    def parameters(self) -> dict[str, str]:
-        """Return the parameter that records the scheme."""
         keys = [
             {
                 "name": key.name,
@@ -143,7 +131,7 @@ class PartitionScheme:
             "max_bytes": self.folders.max_bytes,
             "keys": keys,
         }
-        return {_PARAMETER: json.dumps(saved)}
+        table_input["Parameters"][_PARAMETER] = json.dumps(saved)
 
     @classmethod
     def recorded(cls, table_input: TableInput, columns: Sequence[Field]) -> Self | None:
@@ -158,7 +146,7 @@ class PartitionScheme:
             PartitionKey(
                 PartitionField(key["name"], tuple(key["source"]), _transform_from_json(key)),
                 parse_glue_type(key["type"]) or String(),
-                type_at(columns, key["source"]) or String(),
+                _type_at(columns, key["source"]) or String(),
                 key["projected"],
                 key["null"],
             )
@@ -183,14 +171,9 @@ def has_registered_partitions(table_input: TableInput) -> bool:
     return bool(table_input.get("PartitionKeys")) and _saved(table_input).get("catalog") != "projection"
 
 
-def type_at(columns: Sequence[Field], path: Sequence[str]) -> ColumnType | None:
-    """Return the type of the column or field at `path`; None if there is none."""
-    fields: Sequence[Field] = columns
-    found: ColumnType | None = None
-    for name in path:
-        found = next((field.type for field in fields if field.name == name), None)
-        fields = found.fields if isinstance(found, Struct) else ()
-    return found
+def _type_at(columns: Sequence[Field], path: Sequence[str]) -> ColumnType | None:
+    found = field_at(columns, path)
+    return found.type if found is not None else None
 
 
 def _sources(
@@ -201,7 +184,7 @@ def _sources(
     for key in keys:
         first, *inside = key.field.source
         path = (names.get(first, first), *inside)
-        yield key, path, type_at((*METADATA_COLUMNS, *written), path)
+        yield key, path, _type_at((*METADATA_COLUMNS, *written), path)
 
 
 def _saved(table_input: TableInput) -> Mapping[str, Any]:
@@ -235,20 +218,8 @@ def scheme_of(
 
     `wanted` is what the options mean, None if they leave it to the table. Raises TableConflict.
     """
-    try:
-        return _scheme_of(table_input, wanted, columns)
-    except _OtherPartitions as other:
-        raise table_conflict(stream, table, str(other)) from None
-
-
-class _OtherPartitions(Exception):
-    """The table is not partitioned as the options mean. The text says why, and ends with a remedy."""
-
-
-def _scheme_of(
-    table_input: TableInput, wanted: PartitionScheme | None, columns: Sequence[Field]
-) -> PartitionScheme | None:
-    keys = _keys(table_input)
+    conflict = partial(table_conflict, stream, table)
+    keys = _described(table_input.get("PartitionKeys") or ())
     recorded = PartitionScheme.recorded(table_input, (*METADATA_COLUMNS, *columns))
     own = recorded
     if own is None and (inherited := inherited_keys(table_input, columns)):
@@ -256,24 +227,24 @@ def _scheme_of(
     if not keys:
         if wanted is None:
             return None
-        raise _OtherPartitions(
+        raise conflict(
             f"it is not partitioned, and the options mean the partition keys {wanted}. A Hive table cannot be "
             f"partitioned later. Set partitioning to NO PARTITIONING and leave partition_by out, or {_OTHER_TABLE}"
         )
     projected = table_input["Parameters"].get("projection.enabled", "").lower() == "true"
     if projected and recorded is None:
-        raise _OtherPartitions(
+        raise conflict(
             "its parameter projection.enabled is true, and this connector has not set it: Athena would find rows only "
             f"where that projection says. Remove that parameter, or {_OTHER_TABLE}"
         )
     if recorded is not None and _described(recorded.glue_keys()) != keys:
-        raise _OtherPartitions(
+        raise conflict(
             f"its partition keys are {_shown(keys)}, while its parameters record {recorded}: somebody has created it "
             f"again. {_OTHER_TABLE.capitalize()}"
         )
     if wanted is None:
         if own is None:
-            raise _OtherPartitions(
+            raise conflict(
                 f"it is partitioned by {_shown(keys)}, and the options do not say what these are made of. Set "
                 f"partitioning, partition_source and partition_by to what they mean, or {_OTHER_TABLE}"
             )
@@ -283,15 +254,11 @@ def _scheme_of(
     if own is None and _described(wanted.glue_keys()) == keys:
         return wanted
     found = str(own) if own is not None else _shown(keys)
-    raise _OtherPartitions(
+    raise conflict(
         f"it is partitioned by {found}, and the options mean {wanted}. A Hive table's partition keys, folders and time "
         "zone cannot be changed. Set partitioning, partition_source, partition_by, path_layout, catalog_partitions and "
         f"timezone as they were, partitioning to NO PARTITIONING to continue it as it is, or {_OTHER_TABLE}"
     )
-
-
-def _keys(table_input: TableInput) -> list[tuple[str, str]]:
-    return _described(table_input.get("PartitionKeys") or ())
 
 
 def _described(keys: Sequence[Mapping[str, Any] | ColumnTypeDef]) -> list[tuple[str, str]]:

@@ -46,7 +46,6 @@ from destination_datalake.tables.hive.content import (
     Content,
     FolderState,
     folders_in_use,
-    generation_parameter,
     list_folder,
     lowest_generation,
     other_folders,
@@ -54,7 +53,7 @@ from destination_datalake.tables.hive.content import (
     save_commit,
     save_lowest_generation,
 )
-from destination_datalake.tables.hive.folders import Folders, PlannedFolders
+from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.moves import Cleanup, Moves
 from destination_datalake.tables.hive.partition_index import Behind, PartitionIndex, mark_behind, mark_up_to_date
 from destination_datalake.tables.hive.scheme import PartitionScheme, scheme_of, wanted_scheme
@@ -99,7 +98,8 @@ class HiveTable:
         self._glue_table = GlueTable(name, context.access)
         self._in_place = plan.format in WIDENED_IN_PLACE
         self._published = self._released = False
-        self._planned = PlannedFolders()
+        self._planned = set[str]()
+        """The folders of content that files were planned for."""
 
     def prepare(self) -> None:
         """Create the table, or add columns to it; begin to append or overwrite."""
@@ -162,10 +162,10 @@ class HiveTable:
             if (mismatch := self._mismatch(files)) is not None:
                 self.discard(files)
                 return Reencode(mismatch)
-            partitions = self._planned.partitions(files)
+            partitions = {self._relative(file.uri).rpartition("/")[0] for file in files}
             if self._is_visible:
                 self._index.register(self._current, partitions)
-            self._complete_uploads(files)
+            publish_all(_uploads(files), self._access.client("s3"))
             if self._glue_table.update(partial(self._record_commit, commit=self._new_commit(), partitions=partitions)):
                 return Committed()
         self._roll_back(files)
@@ -233,14 +233,14 @@ class HiveTable:
         One that appends has the fencing token from the start, which saves the call that takes it. Raises ConfigError
         if the options mean partitions that the stream cannot have.
         """
-        parameters = self._owner.parameters()
-        if not self._stream.overwrites_table:
-            parameters |= generation_parameter(self._stream.generation)
-            FencingToken.after({}, self._sync).write_to(parameters)
         self._catalog.ensure(self.name.database)
         scheme, location = wanted_scheme(self._layout, self._columns), f"{self._first_folder()}/"
+        parameters = self._owner.parameters()
+        entry: TableInput = {"Parameters": parameters, "StorageDescriptor": {"Location": location}}
+        if not self._stream.overwrites_table:
+            save_lowest_generation(entry, self._stream.generation)
+            FencingToken.after({}, self._sync).write_to(parameters)
         if scheme is not None:
-            entry: dict[str, Any] = {"Parameters": parameters, "StorageDescriptor": {"Location": location}}
             scheme.save(entry)
             scheme.project(entry, (), anew=True)
         keys = scheme.glue_keys() if scheme is not None else []
@@ -333,9 +333,16 @@ class HiveTable:
         if self._replan().folder != content.folder:
             self._cleanup.on_left(content.folder, self._current)
 
+    def _planned_folder(self, uri: str) -> str:
+        return max((folder for folder in self._planned if uri.startswith(f"{folder}/")), key=len)
+
+    def _relative(self, uri: str) -> str:
+        """Return a file's path in the folder that it was planned for: its partition's folder and its own name."""
+        return uri.removeprefix(f"{self._planned_folder(uri)}/")
+
     def _mismatch(self, files: Sequence[DataFile]) -> str | None:
         """Return why the files do not fit the present plan; None if they do."""
-        if any(self._planned.folder(file.uri) != self._plan.folder for file in files):
+        if any(self._planned_folder(file.uri) != self._plan.folder for file in files):
             return "its files were moved to another folder after the batch was encoded"
         if not self._in_place and any(file.columns != self._plan.columns for file in files):
             return "its columns have other types than the batch was encoded with"
@@ -352,9 +359,6 @@ class HiveTable:
     def _is_visible(self) -> bool:
         """Whether readers see the content that the next batch is planned for."""
         return self._plan.folder == table_location(self._current)
-
-    def _complete_uploads(self, files: Sequence[DataFile]) -> None:
-        publish_all(_uploads(files), self._access.client("s3"))
 
     def _record_commit(self, table_input: TableInput, commit: str, partitions: Collection[str]) -> bool:
         """Record the commit in the Glue entry; False if the content is not what the files were planned for any more."""
@@ -376,7 +380,7 @@ class HiveTable:
             originals = {file.uri for file in files}
             self._folders.delete(originals)
             folders = folders_in_use(self._glue_table.read())
-            copies = {f"{folder}/{self._planned.name(uri)}" for folder in folders for uri in originals}
+            copies = {f"{folder}/{self._relative(uri)}" for folder in folders for uri in originals}
             self._folders.delete(copies - originals)
 
     def _new_commit(self) -> str:
