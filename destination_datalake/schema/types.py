@@ -5,7 +5,7 @@ A module for each system (Arrow, Glue, Iceberg) beside this one maps the whole s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeGuard, TypeVar
@@ -159,7 +159,6 @@ WELL_KNOWN: Mapping[str, Mapping[str, object]] = {
 """Protocol v1's `WellKnownTypes.json#/definitions/…` as schemas of protocol v0."""
 
 _T = TypeVar("_T")
-_BIG = frozenset({"big_number", "big_integer"})
 _UNIONS = ("oneOf", "anyOf", "allOf")
 _WELL_KNOWN_REFERENCE = "WellKnownTypes.json#/definitions/"
 # Deeper than sources nest, and below the limits of Parquet readers and of Python's stack.
@@ -200,15 +199,25 @@ class _SchemaReader:
         declared = schema["type"]
         if isinstance(declared, list):
             declared = _only(name for name in declared if name != "null")
-        read = _BY_TYPE.get(declared) if isinstance(declared, str) else None
-        return read(self, schema, seen, depth) if read else Json()
+        match declared:
+            case "string":
+                return _string(schema)
+            case "integer" | "int" | "number":
+                return self._number(declared, schema)
+            case "boolean":
+                return Boolean()
+            case "object":
+                return self._object(schema, seen, depth)
+            case "array":
+                return self._array(schema, seen, depth)
+        return Json()
 
     def _untyped(self, schema: Mapping[str, object], seen: tuple[str, ...], depth: int) -> ColumnType:
         for key in _UNIONS:
             branches = schema.get(key)
             if isinstance(branches, list):
                 return self._union(branches, seen, depth)
-        return self.of_object(schema, seen, depth)
+        return self._object(schema, seen, depth)
 
     def _referenced(self, reference: str, seen: tuple[str, ...], depth: int) -> ColumnType:
         _, found, well_known = reference.partition(_WELL_KNOWN_REFERENCE)
@@ -221,28 +230,15 @@ class _SchemaReader:
     def _union(self, branches: Sequence[object], seen: tuple[str, ...], depth: int) -> ColumnType:
         return _only(self.type_of(branch, seen, depth) for branch in branches if not _is_null(branch)) or Json()
 
-    def of_string(self, schema: Mapping[str, object], _seen: tuple[str, ...], _depth: int) -> ColumnType:
-        airbyte_type = schema.get("airbyte_type")
-        match schema.get("format"):
-            case "date":
-                return Date()
-            case "date-time":
-                return Timestamp(zoned=airbyte_type != "timestamp_without_timezone")
-        # Times, base64 and all other formats are text.
-        return String()
+    def _number(self, declared: str, schema: Mapping[str, object]) -> ColumnType:
+        match declared, schema.get("airbyte_type"):
+            case _, "big_number" | "big_integer":
+                return String()
+            case "number", airbyte_type if airbyte_type != "integer":
+                return NUMBER[self.numeric]
+        return INTEGER[self.numeric]
 
-    def of_number(self, schema: Mapping[str, object], seen: tuple[str, ...], depth: int) -> ColumnType:
-        if schema.get("airbyte_type") == "integer":
-            return self.of_integer(schema, seen, depth)
-        return String() if schema.get("airbyte_type") in _BIG else NUMBER[self.numeric]
-
-    def of_integer(self, schema: Mapping[str, object], _seen: tuple[str, ...], _depth: int) -> ColumnType:
-        return String() if schema.get("airbyte_type") in _BIG else INTEGER[self.numeric]
-
-    def of_boolean(self, _schema: Mapping[str, object], _seen: tuple[str, ...], _depth: int) -> ColumnType:
-        return Boolean()
-
-    def of_object(self, schema: Mapping[str, object], seen: tuple[str, ...], depth: int) -> ColumnType:
+    def _object(self, schema: Mapping[str, object], seen: tuple[str, ...], depth: int) -> ColumnType:
         properties = schema.get("properties")
         if not _is_object(properties) or not properties:
             return Json()
@@ -254,7 +250,7 @@ class _SchemaReader:
             )
         )
 
-    def of_array(self, schema: Mapping[str, object], seen: tuple[str, ...], depth: int) -> ColumnType:
+    def _array(self, schema: Mapping[str, object], seen: tuple[str, ...], depth: int) -> ColumnType:
         items = schema.get("items")
         if not items or not isinstance(items, list | dict):
             return Json()
@@ -263,15 +259,14 @@ class _SchemaReader:
         )
 
 
-_BY_TYPE: Mapping[str, Callable[[_SchemaReader, Mapping[str, object], tuple[str, ...], int], ColumnType]] = {
-    "string": _SchemaReader.of_string,
-    "number": _SchemaReader.of_number,
-    "integer": _SchemaReader.of_integer,
-    "int": _SchemaReader.of_integer,
-    "boolean": _SchemaReader.of_boolean,
-    "object": _SchemaReader.of_object,
-    "array": _SchemaReader.of_array,
-}
+def _string(schema: Mapping[str, object]) -> ColumnType:
+    match schema.get("format"):
+        case "date":
+            return Date()
+        case "date-time":
+            return Timestamp(zoned=schema.get("airbyte_type") != "timestamp_without_timezone")
+    # Times, base64 and all other formats are text.
+    return String()
 
 
 def _is_object(schema: object) -> TypeGuard[Mapping[str, object]]:

@@ -255,6 +255,7 @@ def test_a_schema_nested_too_deeply_is_json_text_at_the_limit() -> None:
 def test_no_schema_raises_an_error(schema: object, numeric: NumericTypes) -> None:
     column_type(schema, numeric)
     column_type({"type": schema, "properties": schema, "items": schema, "$ref": schema, "oneOf": schema}, numeric)
+    column_type({"type": "number", "airbyte_type": schema, "format": schema}, numeric)
 
 
 ORDER = Struct((Field("id", "Id", Int64()), Field("tags", "tags", List(String()))))
