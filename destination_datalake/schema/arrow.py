@@ -71,16 +71,11 @@ def widest(type_: ColumnType) -> ColumnType:
         case Float32() | Float64():
             return Float64()
         case Struct(fields):
-            return Struct(tuple(map(widest_field, fields)))
+            return Struct(tuple(replace(field, type=widest(field.type)) for field in fields))
         case List(element):
             return List(widest(element))
         case _:
             return type_
-
-
-def widest_field(field: Field) -> Field:
-    """Return the column or property with its type as wide as it can become."""
-    return replace(field, type=widest(field.type))
 
 
 def narrowest(array: pa.Array[Any], type_: ColumnType) -> ColumnType:

@@ -188,12 +188,11 @@ class Collision:
         return f"in {'.'.join(map(repr, self.parents))} {columns}" if self.parents else columns
 
 
-def find_collisions(columns: Sequence[Field], naming: Naming) -> Iterator[Collision]:
-    """Yield every collision among columns named by `naming`, and among the fields of structs inside them."""
-    return _collisions(columns, naming, ())
+def find_collisions(fields: Sequence[Field], naming: Naming, parents: tuple[str, ...] = ()) -> Iterator[Collision]:
+    """Yield every collision among columns named by `naming`, and among the fields of structs inside them.
 
-
-def _collisions(fields: Sequence[Field], naming: Naming, parents: tuple[str, ...]) -> Iterator[Collision]:
+    `parents` are the sources of the structs around the fields, none around columns.
+    """
     by_identifier: dict[str, list[Field]] = {}
     for field in fields:
         by_identifier.setdefault(naming.identifier_of_path(field.path), []).append(field)
@@ -201,7 +200,7 @@ def _collisions(fields: Sequence[Field], naming: Naming, parents: tuple[str, ...
         if any(field.name != identifier for field in sharing):
             yield Collision(parents, tuple(sharing))
     for field in fields:
-        yield from _collisions(_struct_fields(field.type), naming.inside, (*parents, field.origin))
+        yield from find_collisions(_struct_fields(field.type), naming.inside, (*parents, field.origin))
 
 
 def _struct_fields(type_: ColumnType) -> Sequence[Field]:

@@ -94,10 +94,10 @@ def evolve(table: Mapping[str, ColumnType | None], stream: Sequence[Field]) -> E
     changes: list[SchemaChange] = []
     columns: list[Field] = []
     for field in fields:
-        target = _target_column(table, field, claimed)
-        claimed.add(target.column.name)
-        changes += target.changes
-        columns.append(target.column)
+        column, needed = _target_column(table, field, claimed)
+        claimed.add(column.name)
+        changes += needed
+        columns.append(column)
     return Evolution(tuple(changes), tuple(columns))
 
 
@@ -116,23 +116,18 @@ def apply_changes(
     return columns
 
 
-@dataclass(frozen=True, slots=True)
-class _TargetColumn:
-    """The column that gets a field's values, and the changes that it needs."""
-
-    column: Field
-    changes: tuple[SchemaChange, ...]
-
-
-def _target_column(table: Mapping[str, ColumnType | None], field: Field, claimed: set[str]) -> _TargetColumn:
+def _target_column(
+    table: Mapping[str, ColumnType | None], field: Field, claimed: set[str]
+) -> tuple[Field, Sequence[SchemaChange]]:
+    """Return the column that gets a field's values, and the changes that it needs."""
     name = field.name
     while name in table or (name != field.name and name in claimed):
         common = _common_supertype(table.get(name), field.type, (name,))
         if common and (name == field.name or name not in claimed):
-            return _TargetColumn(replace(field, name=name, type=common.type), common.changes)
+            return replace(field, name=name, type=common.type), common.changes
         name = _redirected(table, name, field.type, claimed)
     column = replace(field, name=name)
-    return _TargetColumn(column, (AddColumn((), column),))
+    return column, [AddColumn((), column)]
 
 
 def redirect_suffix(column_type: ColumnType) -> str:

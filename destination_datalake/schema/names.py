@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from types import MappingProxyType
 
 from anyascii import anyascii
 
@@ -61,7 +60,6 @@ _ESCAPED = re.compile(r"\\(['\\])")
 _NOT_SINGLE_LINE = re.compile("[\x00-\x08\x0a-\x1f\ud800-\udfff\ufffe\uffff]")
 """Characters that Glue's "single-line string pattern" excludes (Glue API)."""
 _SUFFIX_DIGITS = 8
-_NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +88,21 @@ class Naming:
         """Return the identifier of a database, with the same two exceptions."""
         return _identifier(self.spelling_of_databases or self.spelling, namespace)
 
-    def identifiers(self, sources: Sequence[str], existing: Mapping[str, str | None] = _NO_COLUMNS) -> tuple[str, ...]:
-        """Return distinct identifiers for the columns of a table, none of them reserved.
+    def identifiers(self, sources: Sequence[str]) -> tuple[str, ...]:
+        """Return distinct identifiers for the fields of an object, none of them reserved.
 
         If sources collide in one identifier, the one that is spelled like it gets it and the others get a suffix, a
-        hash of the source. An identifier therefore depends on the other sources, but not on their order, nor on newer
-        ones: columns that a table has already, in `existing` with their sources by name, stay with their sources.
-        Those whose source is None, as of a partition key, are given to no column.
-        Raises ValueError for duplicate sources.
+        hash of the source. An identifier therefore depends on the other sources, but not on their order. Raises
+        ValueError for duplicate sources.
         """
-        return _distinct(sources, [self.identifier(source) for source in sources], existing)
+        return _distinct(sources, [self.identifier(source) for source in sources], {})
 
-    def identifiers_of_paths(
-        self, paths: Sequence[Path], existing: Mapping[str, str | None] = _NO_COLUMNS
-    ) -> tuple[str, ...]:
+    def identifiers_of_paths(self, paths: Sequence[Path], existing: Mapping[str, str | None]) -> tuple[str, ...]:
         """Return distinct identifiers for columns of which some are fields of objects, as `identifiers` does.
 
-        `paths` are the keys that lead to each; the identifiers of several are joined by `_`. `existing` has the table's
-        columns with what it records of their paths, as `origin_of` has it.
+        `paths` are the keys that lead to each; the identifiers of several are joined by `_`. Columns that a table has
+        already stay with their paths: `existing` has what it records of them, as `origin_of` has it, by name. A name
+        with None, as that of a partition key, is given to no column.
         """
         return _distinct([*map(origin_of, paths)], [self.identifier_of_path(path) for path in paths], existing)
 
