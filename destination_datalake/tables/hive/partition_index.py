@@ -128,7 +128,7 @@ class PartitionIndex:
     def follow(self, table_input: TableInput) -> Behind | None:
         """Bring the registered partitions up to date if the table says that they are behind; return what it says.
 
-        Whoever calls this calls `mark_up_to_date` then, on condition that it still holds the fencing token.
+        The caller then calls `mark_up_to_date`, on condition that it still holds the fencing token.
         """
         behind = Behind.of(table_input)
         if behind is not None:
@@ -184,31 +184,43 @@ class PartitionIndex:
             ]
             # All of them before the first of the new content: readers never see rows of both.
             self._registered.delete(elsewhere)
-        missing, changed, created = self._present(folders.folder) if behind.replaced else {}, 0, 0
+        missing, changed = self._present(folders.folder) if behind.replaced else {}, 0
         for page in in_batches(self._registered.all(with_columns=True), _AT_ONCE):
-            present = {values_of(each): each for each in page}
-            for values in present:
-                missing.pop(values, None)
-            changes = difference(following(page, folders), present, table_input, folders)
-            self._registered.update(changes.updates)
-            changed += len(changes.updates)
+            updates = []
+            for entry in page:
+                missing.pop(values_of(entry), None)
+                location = folders.location_now(location_of(entry))
+                if location is not None and (updated := _updated(entry, location, table_input)) != entry:
+                    updates.append(updated)
+            self._registered.update(updates)
+            changed += len(updates)
         for batch in in_batches(missing.items(), _AT_ONCE):
-            changes = difference(dict(batch), {}, table_input, folders)
-            self._registered.create(changes.creations)
-            created += len(changes.creations)
-        if changed or created:
-            _logger.info("Table %s: %d partitions registered, %d changed.", self.glue_table.name, created, changed)
+            self._registered.create([_created(values, location, table_input) for values, location in batch])
+        if changed or missing:
+            _logger.info("Table %s: %d partitions registered, %d changed.", self.glue_table.name, len(missing), changed)
 
     def _bring(self, desired: Mapping[Values, str], table_input: TableInput, folders: ContentFolders) -> None:
-        """Create or change partitions until they are as desired."""
+        """Create or change partitions until they are as desired.
+
+        A present partition keeps what others have set in it, and moves only from where the content was before.
+        """
         remaining = dict(desired)
 
         def attempt() -> bool:
-            changes = difference(remaining, self._registered.get(remaining.keys()), table_input, folders)
-            for entry in changes.elsewhere:
-                raise self._registered_elsewhere(values_of(entry), location_of(entry))
+            present = self._registered.get(remaining.keys())
+            creations, updates = [], []
+            for values, location in remaining.items():
+                entry = present.get(values)
+                if entry is None:
+                    creations.append(_created(values, location, table_input))
+                    continue
+                found = location_of(entry)
+                if found != location and folders.formerly_inside(found) is None:
+                    raise self._registered_elsewhere(values, found)
+                if (updated := _updated(entry, location, table_input)) != entry:
+                    updates.append(updated)
             # Another engine may create or drop one at the same time: then it is read again.
-            raced = [*self._registered.update(changes.updates), *self._registered.create(changes.creations)]
+            raced = [*self._registered.update(updates), *self._registered.create(creations)]
             for values in remaining.keys() - set(raced):
                 del remaining[values]
             return not remaining
@@ -240,7 +252,7 @@ class PartitionIndex:
         return table_conflict(self.stream, self.glue_table.name, f"{problem}. {remedy}")
 
 
-# What must be changed, as values
+# Partitions as values
 
 
 def location_of(entry: Mapping[str, Any]) -> str:
@@ -271,66 +283,32 @@ class ContentFolders:
         found = [relative for folder in former if (relative := _below(location, folder)) is not None]
         return min(found, key=len, default=None)
 
+    def location_now(self, location: str) -> str | None:
+        """Return where in the content's folder a partition belongs that is there or was where the content was before.
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """What must be changed. `elsewhere` are partitions that others registered at locations of their own."""
-
-    creations: tuple[Entry, ...]
-    updates: tuple[Entry, ...]
-    elsewhere: tuple[Entry, ...]
-
-
-def difference(
-    desired: Mapping[Values, str], present: Mapping[Values, Entry], table_input: TableInput, folders: ContentFolders
-) -> Difference:
-    """Return what must be changed for the partitions in `desired`, which has their locations, to be as the table says.
-
-    A present partition keeps what others have set in it, and moves only from where the content was before.
-    """
-    creations, updates, elsewhere = [], [], []
-    for values, location in desired.items():
-        entry = present.get(values)
-        if entry is None:
-            creations.append(_created(table_input, values, location))
-            continue
-        found = location_of(entry)
-        if found != location and folders.formerly_inside(found) is None:
-            elsewhere.append(entry)
-            continue
-        updated = _with_columns_of(table_input, entry)
-        if found != location:
-            updated["StorageDescriptor"]["Location"] = f"{location}/"
-        if updated != entry:
-            updates.append(updated)
-    return Difference(tuple(creations), tuple(updates), tuple(elsewhere))
-
-
-def following(present: Iterable[Entry], folders: ContentFolders) -> dict[Values, str]:
-    """Return the locations, in the content's folder, of the partitions that are there or were where it was before."""
-    found: dict[Values, str] = {}
-    for entry in present:
-        location = location_of(entry)
-        relative = folders.inside(location) or folders.formerly_inside(location)
-        if relative is not None:
-            found[values_of(entry)] = f"{folders.folder}/{relative}"
-    return found
+        None if it is elsewhere.
+        """
+        relative = self.inside(location) or self.formerly_inside(location)
+        return None if relative is None else f"{self.folder}/{relative}"
 
 
 def _below(location: str, folder: str) -> str | None:
     return location[len(folder) + 1 :] or None if location.startswith(f"{folder}/") else None
 
 
-def _created(table_input: TableInput, values: Values, location: str) -> Entry:
+def _created(values: Values, location: str, table_input: TableInput) -> Entry:
     """Return a new partition with the storage descriptor of the table, as Athena and awswrangler create them."""
     storage = copy.deepcopy(table_input["StorageDescriptor"])
     storage["Location"] = f"{location}/"
     return {"Values": list(values), "StorageDescriptor": storage, "Parameters": {}}
 
 
-def _with_columns_of(table_input: TableInput, entry: Entry) -> Entry:
+def _updated(entry: Entry, location: str, table_input: TableInput) -> Entry:
+    """Return a partition at this location, with the columns of the table."""
     updated = copy.deepcopy(entry)
     updated["StorageDescriptor"].setdefault("Columns", [])
     add_missing_columns(updated, table_input)
     set_column_types(updated, column_types(table_input))
+    if location_of(entry) != location:
+        updated["StorageDescriptor"]["Location"] = f"{location}/"
     return updated
