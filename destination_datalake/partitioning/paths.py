@@ -24,7 +24,7 @@ from destination_datalake.partitioning.spec import (
     TimeUnit,
     Transform,
 )
-from destination_datalake.partitioning.templates import PathTemplate, is_key_folder, variables
+from destination_datalake.partitioning.templates import VARIABLE, PathTemplate, filled, is_key_folder, variables
 from destination_datalake.partitioning.transforms import permits
 from destination_datalake.schema.arrow import widest
 from destination_datalake.schema.types import (
@@ -44,19 +44,19 @@ MAX_KEY_BYTES = 1024
 _NO_TIME = {"year": "0000", "month": "00", "day": "00", "hour": "00", "date": "0000-00-00"}
 _DATE = "-?[0-9]{4,5}-[0-9]{2}-[0-9]{2}"
 _FIRST_DAY, _LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
-_VARIABLE = re.compile(r"\{([^{}]*)\}")
 _NO_LOCATION = re.compile("[\ufffe\uffff]")
 """Characters that no location in the catalog can have (Glue API: LocationString), and that Hive does not escape."""
 
 
-_YEARS = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
+CATALOG_DATE = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
+"""A pattern of the dates that engines read."""
 _TEXTS = {
     Boolean: "true|false",
     Int64: "-?[0-9]{1,19}",
     Float64: "-?[0-9.]+(?:e[+-]?[0-9]+)?|NaN|-?Infinity",
     Decimal: "-?[0-9]+(?:[.][0-9]+)?",
-    Date: _YEARS,
-    Timestamp: f"{_YEARS} [0-9:.]+",
+    Date: CATALOG_DATE,
+    Timestamp: f"{CATALOG_DATE} [0-9:.]+",
 }
 """The texts of keys of these types that engines read."""
 
@@ -181,7 +181,7 @@ class PartitionFolders:
         """Return the folders that a template means; each of its variables is one of the keys, in order."""
         given = dict(zip(template.variables, keys, strict=True))
         nulls = tuple(replace(key, null=_null_text(template, variable)) for variable, key in given.items())
-        named = _VARIABLE.sub(lambda found: f"{{{given[found[1]].name}}}", template.partition)
+        named = filled(template.partition, {variable: f"{{{key.name}}}" for variable, key in given.items()})
         return cls(nulls, named, max_bytes)
 
     def folder(self, values: Sequence[PartitionValue]) -> str:
@@ -210,7 +210,7 @@ class PartitionFolders:
 
     def _filled(self, texts: Sequence[str]) -> str:
         named = {key.name: key.folder_text(text) for key, text in zip(self.keys, texts, strict=True)}
-        return _VARIABLE.sub(lambda found: named[found[1]], self.template)
+        return filled(self.template, named)
 
     def texts_of(self, folder: str) -> tuple[str, ...] | None:
         """Return the values, as the catalog has them, of the partition with this folder; None if there is none."""
@@ -222,7 +222,7 @@ class PartitionFolders:
 
     def location_template(self, location: str) -> str:
         """Return the address of a partition with `${key}` for values (Athena: storage.location.template)."""
-        return f"{location}/{_VARIABLE.sub(lambda found: f'${{{found[1]}}}', self.template)}/"
+        return f"{location}/{filled(self.template, {key.name: f'${{{key.name}}}' for key in self.keys})}/"
 
     def _pattern(self) -> re.Pattern[str]:
         numbers = {key.name: number for number, key in enumerate(self.keys)}
@@ -234,7 +234,7 @@ class PartitionFolders:
             seen.add(name)
             return f"(?P<k{numbers[name]}>{self.keys[numbers[name]].pattern})"
 
-        pieces = _VARIABLE.split(self.template)
+        pieces = VARIABLE.split(self.template)
         return re.compile("".join(group(piece) if n % 2 else re.escape(piece) for n, piece in enumerate(pieces)))
 
 

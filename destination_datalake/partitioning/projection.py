@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from destination_datalake.partitioning.paths import PartitionFolders, PartitionKey
+from destination_datalake.partitioning.paths import CATALOG_DATE, PartitionFolders, PartitionKey
 from destination_datalake.partitioning.spec import CalendarPart
 
 ENABLED = "projection.enabled"
@@ -141,7 +141,7 @@ def _range(key: PartitionKey, texts: frozenset[str]) -> Integers | Days | None:
     """Return the smallest range of all texts; None if some are neither numbers nor dates."""
     match key.field.transform:
         case CalendarPart(part="date"):
-            if not all(_DATE.fullmatch(text) for text in texts):
+            if not all(re.fullmatch(CATALOG_DATE, text) for text in texts):
                 return None
             days = [date.fromisoformat(text) for text in texts]
             return Days(min(days), max(days))
@@ -152,9 +152,6 @@ def _range(key: PartitionKey, texts: frozenset[str]) -> Integers | Days | None:
             numbers = [int(text) for text in texts]
             return Integers(min(numbers), max(numbers), digits or 1)
     return None
-
-
-_DATE = re.compile("(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def _listed(texts: frozenset[str]) -> Domain:

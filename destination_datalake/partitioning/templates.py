@@ -73,14 +73,14 @@ class PathTemplate:
         return variable
 
 
-_VARIABLE = re.compile(r"\{([^{}]*)\}")
+VARIABLE = re.compile(r"\{([^{}]*)\}")
 _LITERAL = re.compile(r"[A-Za-z0-9=_.-]*")
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*=\{[a-z0-9_]+\}")
 
 
 def variables(text: str) -> tuple[str, ...]:
     """Return the names of the variables in a part of a template, in order."""
-    return tuple(_VARIABLE.findall(text))
+    return tuple(VARIABLE.findall(text))
 
 
 def is_key_folder(folder: str) -> bool:
@@ -89,7 +89,7 @@ def is_key_folder(folder: str) -> bool:
 
 
 def _check_folder(folder: str) -> None:
-    literal = _VARIABLE.sub("", folder)
+    literal = VARIABLE.sub("", folder)
     if not folder:
         raise InvalidTemplate("has an empty folder: write one slash between folders")
     if not _LITERAL.fullmatch(literal):
@@ -240,6 +240,6 @@ def time_parts(template: PathTemplate) -> tuple[Part, ...]:
     return tuple(cast(Part, each) for each in template.variables if each in TIMES)
 
 
-def filled(template: str, names: Mapping[str, str]) -> str:
-    """Return a template of names with their values."""
-    return _VARIABLE.sub(lambda found: names[found[1]], template)
+def filled(template: str, values: Mapping[str, str]) -> str:
+    """Return a template with the values of its variables."""
+    return VARIABLE.sub(lambda found: values[found[1]], template)
