@@ -5,23 +5,17 @@ It holds for whoever asks moto here: a test within `mock_aws`, and every client 
 
 from functools import cache
 
+from integration_tests.aws.glue.catalog import correct_catalog
 from integration_tests.aws.glue.enforcement import enforce_permissions
 from integration_tests.aws.glue.lake_formation import tell_lake_formation
-from integration_tests.aws.glue.limits import limit_batches
-from integration_tests.aws.glue.names import fold_names
 from integration_tests.aws.glue.optimizers import keep_optimizers
-from integration_tests.aws.glue.partitions import know_partitions
-from integration_tests.aws.glue.versions import compare_versions
 from integration_tests.aws.lake_formation.service import serve_lake_formation
 
 
 @cache
 def install() -> None:
     """Change moto's classes; once is enough, however often it is called. Accounts that are open keep their state."""
-    fold_names()
-    compare_versions()
-    limit_batches()
-    know_partitions()
+    correct_catalog()
     keep_optimizers()
     serve_lake_formation()
     enforce_permissions()

@@ -10,10 +10,8 @@ from integration_tests.aws.access.rules import refused
 from integration_tests.aws.caller import caller_arn
 from integration_tests.aws.controls import PREFIX, Controls
 from integration_tests.aws.objects.deletes import delete_others, refused_keys
-from integration_tests.aws.objects.implied import implied_needs
-from integration_tests.aws.objects.metadata import metadata_too_large
+from integration_tests.aws.objects.implied import implied_needs, with_encryption_of_upload
 from integration_tests.aws.objects.policies import take_bucket_policies_from_moto
-from integration_tests.aws.objects.uploads import with_encryption_of_upload
 from integration_tests.aws.requests.log import Ledger, Record
 from integration_tests.aws.requests.needs import needs
 from integration_tests.aws.requests.request import AwsRequest, read_request
@@ -91,7 +89,7 @@ class Gate:
             if request.access_key_id not in ("", self._key):
                 identity = identify(request.access_key_id, request.session_token, self._account)
                 call = Call(request, identity, needed, self._account)
-            return call, metadata_too_large(request) or refused(call)
+            return call, refused(call)
         except ValueError as error:
             return call, Refusal(400, "MalformedPolicyDocument", str(error))
 

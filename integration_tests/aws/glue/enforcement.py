@@ -5,6 +5,7 @@ on Catalog"). https://docs.aws.amazon.com/lake-formation/latest/dg/lf-permission
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from moto.core.exceptions import JsonRESTError
@@ -12,6 +13,7 @@ from moto.core.responses import ActionResult
 from moto.glue.responses import GlueResponse
 
 from integration_tests.aws.caller import caller_arn
+from integration_tests.aws.glue.catalog import Operation, change
 from integration_tests.aws.lake_formation.model.resources import Catalog, Database, Resource, Table
 from integration_tests.aws.lake_formation.model.standing import Standing
 from integration_tests.aws.lake_formation.model.state import lake_of, lock
@@ -25,35 +27,33 @@ def enforce_permissions() -> None:
     It does so for callers that were looked at (`caller_arn`); the others may do everything.
     """
     for operation, rule in RULES.items():
-        _ask(operation, rule)
-    _show("get_databases", "DatabaseList", lambda standing, entry: standing.sees_database(_named(standing, entry)))
-    _show("get_tables", "TableList", lambda standing, entry: standing.sees_table(_table(standing, entry)))
+        change(operation, partial(_ask, rule))
+    change("get_databases", partial(_show, "DatabaseList", _sees_database))
+    change("get_tables", partial(_show, "TableList", _sees_table))
 
 
-def _ask(operation: str, rule: Rule) -> None:
-    original = getattr(GlueResponse, operation)
-
-    def answer(request: GlueResponse) -> Any:
-        standing = _standing(request)
-        if standing is not None:
-            with lock:
-                rule(request, standing)
-        return original(request)
-
-    setattr(GlueResponse, operation, answer)
-
-
-def _show(operation: str, member: str, sees: Callable[[Standing, Any], bool]) -> None:
-    original = getattr(GlueResponse, operation)
-
-    def answer(request: GlueResponse) -> Any:
-        answered, standing = original(request), _standing(request)
-        if standing is None:
-            return answered
+def _ask(rule: Rule, original: Operation, request: GlueResponse) -> Any:
+    standing = _standing(request)
+    if standing is not None:
         with lock:
-            return ActionResult({member: [entry for entry in answered.result[member] if sees(standing, entry)]})
+            rule(request, standing)
+    return original(request)
 
-    setattr(GlueResponse, operation, answer)
+
+def _show(member: str, sees: Callable[[Standing, Any], bool], original: Operation, request: GlueResponse) -> Any:
+    answered, standing = original(request), _standing(request)
+    if standing is None:
+        return answered
+    with lock:
+        return ActionResult({member: [entry for entry in answered.result[member] if sees(standing, entry)]})
+
+
+def _sees_database(standing: Standing, entry: Mapping[str, Any]) -> bool:
+    return standing.sees_database(Database(standing.catalog, entry["Name"]))
+
+
+def _sees_table(standing: Standing, entry: Mapping[str, Any]) -> bool:
+    return standing.sees_table(Table(standing.catalog, entry["DatabaseName"], entry["Name"]))
 
 
 def _standing(request: GlueResponse) -> Standing | None:
@@ -157,14 +157,6 @@ def _require_location(standing: Standing, location: str | None, database: str | 
 
 def _table_name(request: GlueResponse) -> str:
     return str(request.parameters.get("TableName") or request.parameters["Name"])
-
-
-def _named(standing: Standing, entry: Mapping[str, Any]) -> Database:
-    return Database(standing.catalog, entry["Name"])
-
-
-def _table(standing: Standing, entry: Mapping[str, Any]) -> Table:
-    return Table(standing.catalog, entry["DatabaseName"], entry["Name"])
 
 
 RULES: Mapping[str, Rule] = {

@@ -10,6 +10,7 @@ from typing import Any
 from moto.glue.responses import GlueResponse
 
 from integration_tests.aws.caller import caller_arn
+from integration_tests.aws.glue.catalog import Operation, change
 from integration_tests.aws.lake_formation.lifecycle import created, dropped
 from integration_tests.aws.lake_formation.model.resources import Database, Table
 from integration_tests.aws.lake_formation.model.state import Lake, lake_of
@@ -19,7 +20,7 @@ def tell_lake_formation() -> None:
     """Let moto's Glue tell Lake Formation of each database and table that it creates or drops."""
     _then("create_database", _database_created)
     _then("create_table", _table_created)
-    _keep_defaults()
+    change("update_database", _keep_defaults)
     _then("delete_database", lambda request: dropped(_lake(request), _database(request, request.parameters["Name"])))
     _then("delete_table", lambda request: dropped(_lake(request), _table(request, request.parameters["Name"])))
     _then("batch_delete_table", _tables_dropped)
@@ -27,28 +28,22 @@ def tell_lake_formation() -> None:
 
 def _then(operation: str, follow: Callable[[GlueResponse], object]) -> None:
     """Let something follow an operation when it has succeeded."""
-    original = getattr(GlueResponse, operation)
 
-    def answer(request: GlueResponse) -> Any:
+    def answer(original: Operation, request: GlueResponse) -> Any:
         answered = original(request)
         follow(request)
         return answered
 
-    setattr(GlueResponse, operation, answer)
+    change(operation, answer)
 
 
-def _keep_defaults() -> None:
+def _keep_defaults(original: Operation, request: GlueResponse) -> Any:
     """Let UpdateDatabase leave the defaults for tables as they are, unless it names others; AWS's page does not say."""
-    original = GlueResponse.update_database
-
-    def answer(request: GlueResponse) -> Any:
-        known = request.glue_backend.databases.get(request.parameters["Name"])
-        if known is not None:
-            defaults = known.input.get("CreateTableDefaultPermissions")
-            request.parameters["DatabaseInput"].setdefault("CreateTableDefaultPermissions", defaults)
-        return original(request)
-
-    GlueResponse.update_database = answer  # type: ignore[assignment,method-assign]
+    known = request.glue_backend.databases.get(request.parameters["Name"])
+    if known is not None:
+        defaults = known.input.get("CreateTableDefaultPermissions")
+        request.parameters["DatabaseInput"].setdefault("CreateTableDefaultPermissions", defaults)
+    return original(request)
 
 
 def _database_created(request: GlueResponse) -> None:

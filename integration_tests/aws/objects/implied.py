@@ -1,19 +1,24 @@
-"""What a request to S3 needs besides, by what is in the bucket: the use of KMS keys, and to know what is not there."""
+"""What S3 asks of a request besides policies, and what it needs by what is in the bucket: the use of KMS keys, the
+encryption of an upload, and to know what is not there."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
+
 from integration_tests.aws.access.call import Call
 from integration_tests.aws.access.refusal import Refusal
-from integration_tests.aws.objects.keys import find_key, is_of_key
-from integration_tests.aws.objects.policies import bucket_named
-from integration_tests.aws.objects.uploads import CONTINUES
+from integration_tests.aws.objects.policies import bucket_named, find_key, is_of_key
 from integration_tests.aws.requests.needs import Need, key_arn
 from integration_tests.aws.requests.request import AwsRequest
 
 _KMS = frozenset({"aws:kms", "aws:kms:dsse"})
 _CREATES = frozenset({"PutObject", "CopyObject", "CreateMultipartUpload"})
+_CONTINUES = frozenset({"UploadPart", "UploadPartCopy", "CompleteMultipartUpload"})
+_ENCRYPTION = "s3:x-amz-server-side-encryption"
+_METADATA = "x-amz-meta-"
+_MOST_METADATA_BYTES = 2048
 
 
 def implied_needs(request: AwsRequest, account: str) -> Iterator[Need]:
@@ -30,6 +35,38 @@ def implied_needs(request: AwsRequest, account: str) -> Iterator[Need]:
         yield _on_behalf(request, bucket, key, action, account)
     if (source := _copied(request, account)) and source.encryption in _KMS and source.kms_key_id:
         yield _on_behalf(request, bucket, source.kms_key_id, "kms:Decrypt", account)
+
+
+def with_encryption_of_upload(needs: Iterable[Need], request: AwsRequest, account: str) -> list[Need]:
+    """Return the needs, those of an upload's parts and end with the encryption that the upload was begun with.
+
+    S3 takes the headers at the beginning only (https://docs.aws.amazon.com/AmazonS3/latest/API/API_UploadPart.html),
+    so a policy that demands them would otherwise allow no multipart upload at all.
+    """
+    needs = list(needs)
+    bucket = bucket_named(request.bucket, account) if request.operation in _CONTINUES else None
+    upload = None if bucket is None else bucket.multiparts.get(request.text("uploadId"))
+    if upload is None:
+        return needs
+    begun_with = {_ENCRYPTION: upload.sse_encryption, f"{_ENCRYPTION}-aws-kms-key-id": upload.kms_key_id}
+    conditions = {name: [value] for name, value in begun_with.items() if value}
+    return [
+        msgspec.structs.replace(need, conditions={**conditions, **need.conditions})
+        if need.action == "s3:PutObject"
+        else need
+        for need in needs
+    ]
+
+
+def metadata_fits(call: Call) -> Refusal | None:
+    """An object's keys and values of metadata together have 2 KB at most.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/UsingMetadata.html#UserMetadata
+    """
+    members = [(name, value) for name, value in call.request.headers.items() if name.startswith(_METADATA)]
+    if sum(len(name) - len(_METADATA) + len(value.encode()) for name, value in members) <= _MOST_METADATA_BYTES:
+        return None
+    return Refusal(400, "MetadataTooLarge", "Your metadata headers exceed the maximum allowed metadata size.")
 
 
 def key_can_be_used(call: Call) -> Refusal | None:
@@ -62,7 +99,7 @@ def _encryption_key(request: AwsRequest, bucket: Any) -> str:
     if request.operation in _CREATES:
         algorithm = request.headers.get("x-amz-server-side-encryption", "")
         key = request.headers.get("x-amz-server-side-encryption-aws-kms-key-id", "")
-    elif request.operation in CONTINUES:
+    elif request.operation in _CONTINUES:
         upload = bucket.multiparts.get(request.text("uploadId"))
         algorithm, key = (upload.sse_encryption or "", upload.kms_key_id or "") if upload is not None else ("none", "")
     else:
@@ -85,7 +122,7 @@ def _kms_action(request: AwsRequest) -> str:
     # "If you enable checksum mode and the object is … encrypted with an AWS KMS key, you must have permission to use
     # the kms:Decrypt action": https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html
     asks_for_checksum = request.operation == "HeadObject" and "x-amz-checksum-mode" in request.headers
-    return "kms:Decrypt" if asks_for_checksum or request.operation in {"GetObject", *CONTINUES} else ""
+    return "kms:Decrypt" if asks_for_checksum or request.operation in {"GetObject", *_CONTINUES} else ""
 
 
 def _on_behalf(request: AwsRequest, bucket: Any, key: str, action: str, account: str) -> Need:

@@ -1,11 +1,11 @@
-"""The policies that resources have themselves: buckets, KMS keys, and roles."""
+"""Buckets and KMS keys, and the policies that they and roles have themselves."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from integration_tests.aws.access.identity import PARTITION, role_of
-from integration_tests.aws.objects.keys import find_key, is_of_key
 from integration_tests.aws.policies.policy import Policy, parse_policy
+from integration_tests.aws.requests.needs import key_arn
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,25 @@ def bucket_named(name: str, account: str) -> Any:
     from moto.s3.models import s3_backends
 
     return s3_backends[account][PARTITION].buckets.get(name)
+
+
+def find_key(named: str, region: str, account: str) -> Any:
+    """Return moto's key of this id, alias or ARN, or nothing; an ARN's region and account count."""
+    from moto.kms.models import kms_backends
+
+    _, _, _, region, account, name = key_arn(named, region, account).split(":", 5)
+    if region not in kms_backends[account]:
+        return None
+    backend = kms_backends[account][region]
+    kind, _, key_id = name.partition("/")
+    if kind == "alias":
+        key_id = backend.get_key_id_from_alias(name) or ""
+    return backend.keys.get(key_id)
+
+
+def is_of_key(resource: str) -> bool:
+    """Tell whether an ARN is a KMS key's, or an alias's."""
+    return resource.startswith("arn:aws:kms:")
 
 
 def take_bucket_policies_from_moto() -> None:

@@ -1,0 +1,131 @@
+"""What moto's Glue does not do as AWS documents it: names, versions, sizes of batches, and partitions."""
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from moto.core.exceptions import JsonRESTError
+from moto.core.responses import ActionResult
+from moto.glue.responses import GlueResponse
+
+Operation = Callable[[GlueResponse], Any]
+
+
+def change(operation: str, changed: Callable[[Operation, GlueResponse], Any]) -> None:
+    """Let moto's Glue answer an operation with `changed`, which gets the operation as it was, and the request."""
+    original = getattr(GlueResponse, operation)
+
+    def answer(request: GlueResponse) -> Any:
+        return changed(original, request)
+
+    setattr(GlueResponse, operation, answer)
+
+
+def correct_catalog() -> None:
+    """Let moto's Glue answer as AWS documents it."""
+    GlueResponse.parameters = property(_parameters)  # type: ignore[assignment,method-assign]
+    change("update_table", partial(_update_table, threading.Lock()))
+    for operation, (member, limit) in LIMITS.items():
+        change(operation, partial(_limited, member, limit))
+    for operation in ("create_partition", "batch_create_partition", "batch_update_partition"):
+        change(operation, _with_a_value_for_each_key)
+    change("get_partitions", _page_of_partitions)
+
+
+# Names of databases and tables are folded to lower case when they are stored, and found whatever their case.
+# https://docs.aws.amazon.com/glue/latest/webapi/API_DatabaseInput.html,
+# https://docs.aws.amazon.com/glue/latest/webapi/API_TableInput.html
+
+_NAMED = frozenset({"GetDatabase", "UpdateDatabase", "DeleteDatabase", "GetTable", "DeleteTable"})
+"""The operations whose `Name` is a database or a table; others have jobs, crawlers and more."""
+
+
+def _parameters(request: GlueResponse) -> dict[str, Any]:
+    kept: dict[str, Any] | None = vars(request).get("_folded")
+    if kept is None:
+        kept = vars(request)["_folded"] = _folded(json.loads(request.body), request._get_action())
+    return kept
+
+
+def _folded(parameters: dict[str, Any], operation: str) -> dict[str, Any]:
+    names = ("DatabaseName", "TableName", "Name") if operation in _NAMED else ("DatabaseName", "TableName")
+    inputs = [parameters[member] for member in ("DatabaseInput", "TableInput") if member in parameters]
+    for holder, members in [(parameters, names), *((given, ("Name",)) for given in inputs)]:
+        for member in members:
+            if isinstance(holder.get(member), str):
+                holder[member] = holder[member].lower()
+    if operation == "BatchDeleteTable":
+        parameters["TablesToDelete"] = [name.lower() for name in parameters["TablesToDelete"]]
+    return parameters
+
+
+# UpdateTable's VersionId is "the version ID at which to update the table contents", and a stale one is answered with
+# ConcurrentModificationException: https://docs.aws.amazon.com/glue/latest/webapi/API_UpdateTable.html
+
+
+def _update_table(lock: threading.Lock, unconditional: Operation, request: GlueResponse) -> Any:
+    asked, database = request.parameters.get("VersionId"), request.parameters["DatabaseName"]
+    with lock:
+        table = request.glue_backend.get_table(database, request.parameters["TableInput"]["Name"])
+        if asked not in (None, table.as_dict()["VersionId"]):
+            raise JsonRESTError("ConcurrentModificationException", f"Update table failed: version {asked} is old")
+        return unconditional(request)
+
+
+LIMITS: Mapping[str, tuple[str, int]] = {
+    "batch_create_partition": ("PartitionInputList", 100),
+    "batch_delete_partition": ("PartitionsToDelete", 25),
+    "batch_delete_table": ("TablesToDelete", 100),
+    "batch_get_partition": ("PartitionsToGet", 1000),
+    "batch_update_partition": ("Entries", 100),
+}
+"""https://docs.aws.amazon.com/glue/latest/webapi/API_BatchCreatePartition.html and its neighbours: "Array Members:
+Maximum number of … items"."""
+
+
+def _limited(member: str, limit: int, unlimited: Operation, request: GlueResponse) -> Any:
+    if len(request.parameters[member]) > limit:
+        raise JsonRESTError("InvalidInputException", f"{member} has more than {limit} members")
+    return unlimited(request)
+
+
+# A partition whose number of values is not that of the keys is refused with InvalidInputException:
+# https://docs.aws.amazon.com/glue/latest/webapi/API_CreatePartition.html. Pages have at most MaxResults partitions,
+# which have no columns if ExcludeColumnSchema says so:
+# https://docs.aws.amazon.com/glue/latest/webapi/API_GetPartitions.html.
+
+_PAGE = 100
+"""How many partitions a page has by default. AWS does not say; clients must not rely on any number."""
+
+
+def _with_a_value_for_each_key(original: Operation, request: GlueResponse) -> Any:
+    given = request.parameters
+    table = request.glue_backend.get_table(given["DatabaseName"], given["TableName"]).as_dict()
+    keys = table.get("PartitionKeys") or []
+    for partition in _partitions(given):
+        values = partition.get("Values", [])
+        if len(values) != len(keys) or not all(isinstance(value, str) for value in values):
+            message = "The number of partition keys do not match the number of partition values"
+            raise JsonRESTError("InvalidInputException", message)
+    return original(request)
+
+
+def _partitions(parameters: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    if "Entries" in parameters:
+        return [entry["PartitionInput"] for entry in parameters["Entries"]]
+    return parameters.get("PartitionInputList") or [parameters["PartitionInput"]]
+
+
+def _page_of_partitions(original: Operation, request: GlueResponse) -> ActionResult:
+    given, found = request.parameters, original(request).result["Partitions"]
+    start = int(given.get("NextToken") or 0)
+    end = start + min(given.get("MaxResults") or _PAGE, 1000)
+    page = [_without_columns(each) if given.get("ExcludeColumnSchema") else each for each in found[start:end]]
+    return ActionResult({"Partitions": page, **({"NextToken": str(end)} if end < len(found) else {})})
+
+
+def _without_columns(partition: Mapping[str, Any]) -> dict[str, Any]:
+    storage = partition.get("StorageDescriptor", {})
+    return {**partition, "StorageDescriptor": {name: value for name, value in storage.items() if name != "Columns"}}
