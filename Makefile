@@ -3,6 +3,8 @@
 # One worker more than there are cores: a third of the time, tests wait for processes that they have started.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 ARGS ?=
+# What `make test-slow` draws depends on it.
+DRAW ?= $(shell git rev-parse --short HEAD 2>/dev/null)
 
 PYTHON := .venv/bin/python
 # No test may hang a build: the limit is seconds for one test, its fixtures included.
@@ -14,7 +16,7 @@ JVM_ARCHIVE := .venv/share/destination-datalake/spark.jsa
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo test test-slow test-unit test-engines test-cluster test-clients test-catalogs test-report conformance chaos laws coverage lint types bench archive sbom image-test clean FORCE
+.PHONY: help setup jdk demo test test-slow test-all test-unit test-engines test-cluster test-clients test-catalogs test-report conformance chaos coverage lint types bench archive sbom image-test clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,8 +37,12 @@ demo: jdk setup ## run spec, check and a sync against an embedded AWS (FORMAT=js
 test: jdk setup $(JVM_ARCHIVE) ## run the tests that see every kind of defect (WORKERS=3 processes, ARGS="--durations=25")
 	$(PYTEST) -n $(WORKERS) -m "not slow" $(ARGS)
 
-test-slow: jdk setup $(JVM_ARCHIVE) ## run all other tests, and laws on more examples (WORKERS, ARGS)
-	EXAMPLES=more $(PYTEST) -n $(WORKERS) -m "slow or law" $(ARGS)
+test-slow: jdk setup $(JVM_ARCHIVE) ## run a draw of all other tests, and laws on more examples (DRAW=commit SLICES=1, WORKERS, ARGS)
+	EXAMPLES=more DRAW=$(DRAW) $(PYTEST) -n $(WORKERS) -m "slow or law" $(ARGS)
+
+test-all: jdk setup $(JVM_ARCHIVE) ## run every test, and laws on all examples; downloads another reader of tables (ARGS="-m law")
+	$(PYTHON) -m unit_tests.laws.dedup.extension.environment
+	EXAMPLES=all $(PYTEST) --timeout 1800 -n $(WORKERS) $(ARGS)
 
 test-unit: setup ## run all tests that need no Java and no network (WORKERS)
 	$(PYTEST) unit_tests -n $(WORKERS)
@@ -44,7 +50,7 @@ test-unit: setup ## run all tests that need no Java and no network (WORKERS)
 conformance: jdk setup $(JVM_ARCHIVE) ## try what the platform can send, and write build/conformance.md of it
 	mkdir -p build
 	$(PYTEST) integration_tests/conformance -n $(WORKERS) -p integration_tests.conformance.coverage \
-		--conformance-report build/conformance.md --all-kill-points --all-kinds
+		--conformance-report build/conformance.md $(ARGS)
 
 test-engines: jdk setup ## compare partitions with Spark and the Iceberg runtime, which it downloads
 	$(PYTEST) integration_tests/engines $(ARGS)
@@ -65,14 +71,10 @@ test-catalogs: jdk setup $(JVM_ARCHIVE) ## sync into REST catalogs, and ask Iceb
 	$(PYTHON) -m integration_tests.catalogs.reference.jars
 	$(PYTEST) integration_tests/catalogs --iceberg-catalog .catalogs -n $(WORKERS) $(ARGS)
 	$(PYTEST) $(addprefix integration_tests/conformance/,airbyte dedup failures records tables) integration_tests/archive \
-		--rest-catalog --all-kill-points -k iceberg -n $(WORKERS) $(ARGS)
+		--rest-catalog -k iceberg -n $(WORKERS) $(ARGS)
 
 chaos: jdk setup $(JVM_ARCHIVE) ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
-
-laws: setup ## try the laws of values, texts and tables on many more examples than other targets do
-	$(PYTHON) -m unit_tests.laws.dedup.extension.environment
-	EXAMPLES=all $(PYTEST) --timeout 1800 unit_tests/records unit_tests/files unit_tests/partitioning unit_tests/maintenance unit_tests/laws -n $(WORKERS)
 
 coverage: setup ## run the unit tests and require the branch coverage that pyproject.toml sets
 	$(PYTEST) unit_tests -n $(WORKERS) -m "not slow" --cov --cov-report term:skip-covered

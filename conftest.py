@@ -7,23 +7,37 @@ Beside the tests that carry the mark, two rules give it:
 
 Both choose by a hash of the test's name: every run chooses alike, and each choice meets all kinds and parameters.
 What hypothesis tries has the mark `law`: `make test-slow` runs it again, on more examples.
+
+Of the n parameters of a test with either mark, `make test-slow` draws as many as the square root of n, seeded with the
+commit, so that over many commits it visits all. `SLICES=5` draws one test of five. `make test-all` runs all.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from math import isqrt
+from random import Random
 from zlib import crc32
 
 import pytest
 from hypothesis import is_hypothesis_test
 
 from integration_tests.harness.table_kinds import TableKind
+from unit_tests.examples import DRAW, HOW_MANY
+
+SLICES = int(os.environ.get("SLICES", "1"))
+"""Of so many tests, one is drawn."""
+
+
+def pytest_report_header() -> str:
+    return f"EXAMPLES={HOW_MANY} DRAW={DRAW} SLICES={SLICES}"
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     scenarios, shared = defaultdict(list), defaultdict(list)
     for item in items:
         if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
@@ -34,12 +48,32 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
             shared[node.nodeid.partition("[")[0], share.args[0]].append(item)
     for scenario, tests in scenarios.items():
         takes_turn = tests[0].path.name if tests[0].get_closest_marker("module_turn") else scenario
-        turn = crc32(takes_turn.encode()) % len(tests)
-        _mark_slow(tests[:turn] + tests[turn + 1 :])
+        kinds = [test for test in tests if not test.get_closest_marker("slow")]
+        if kinds:
+            del kinds[crc32(takes_turn.encode()) % len(kinds)]
+            _mark_slow(kinds)
     # Tests before their modules, which choose from what is left.
     for (_, share), shares in sorted(shared.items(), key=lambda each: "::" not in each[0][0]):
         quick = [test for test in shares if not test.get_closest_marker("slow")]
         _mark_slow(sorted(quick, key=lambda test: crc32(test.nodeid.encode()))[share:])
+    if HOW_MANY == "more":
+        left_out = _left_out(items)
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [test for test in items if test not in left_out]
+
+
+def _left_out(tests: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Return the tests with the mark `slow` or `law` that are not drawn."""
+    families = defaultdict(set)
+    for test in tests:
+        if test.get_closest_marker("slow") or test.get_closest_marker("law"):
+            families[test.nodeid.partition("[")[0]].add(test)
+    left_out: set[pytest.Item] = set()
+    for name, family in families.items():
+        draw = Random(f"{DRAW} {name}")
+        count = 0 if draw.randrange(SLICES) else isqrt(len(family))
+        left_out |= family - {*draw.sample(sorted(family, key=lambda test: test.nodeid), count)}
+    return left_out
 
 
 def _scenario(test: pytest.Function) -> str:

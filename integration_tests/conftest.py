@@ -39,17 +39,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="Iceberg tables of scenarios are in a REST catalog, and not in Glue",
     )
-    parser.addoption(
-        "--all-kill-points",
-        action="store_true",
-        help="kill syncs at every point into every kind of table; else kinds that commit alike take turns",
-    )
-    parser.addoption(
-        "--all-kinds",
-        action="store_true",
-        help="play all scenarios of the conformance suite with all kinds of table, partitioned ones too; "
-        "else those of syncs take turns with the kinds of Hive tables, and a few are with partitioned ones",
-    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

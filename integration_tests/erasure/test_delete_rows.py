@@ -23,7 +23,6 @@ from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 from integration_tests.permissions.scenarios import iam_policy
-from unit_tests.examples import long_examples
 
 pytestmark = pytest.mark.share(3)
 
@@ -243,7 +242,7 @@ def test_erasures_compactions_and_a_sync_at_the_same_time_do_each_other_no_harm(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(long_examples(100, 6)))
+@pytest.mark.parametrize("seed", range(100))
 def test_a_process_that_is_killed_at_any_time_is_gone_on_with(
     warehouse: Warehouse, deletions: Deletions, seed: int
 ) -> None:

@@ -21,13 +21,13 @@ from unit_tests.repository.files import ROOT, text
         "demo",
         "test",
         "test-slow",
+        "test-all",
         "test-unit",
         "test-engines",
         "test-cluster",
         "test-clients",
         "test-catalogs",
         "conformance",
-        "laws",
         "coverage",
         "lint",
         "types",
@@ -54,7 +54,7 @@ def test_a_script_can_be_run_and_stops_at_its_first_failure(script: str) -> None
     assert "set -euo pipefail" in text(script)
 
 
-def test_ci_runs_tests_then_lint_types_and_the_acceptance_suite() -> None:
+def test_ci_runs_tests_then_lint_types_a_slice_of_slow_tests_and_the_acceptance_suite() -> None:
     commands = [line.strip() for line in text(".ci/run").splitlines()]
     steps = [line for line in commands if line.startswith(("make ", ".venv/bin/pytest "))]
 
@@ -62,6 +62,7 @@ def test_ci_runs_tests_then_lint_types_and_the_acceptance_suite() -> None:
         "test",
         "lint",
         "types",
+        "test-slow",
         "integration_tests/acceptance",
     ]
     assert "--durations" in steps[0], "which tests are slow is in the log of every run"
@@ -70,13 +71,35 @@ def test_ci_runs_tests_then_lint_types_and_the_acceptance_suite() -> None:
 @pytest.mark.slow
 def test_make_test_runs_each_scenario_with_one_kind_of_table_and_each_kind_has_its_turn() -> None:
     def scenarios(marks: str) -> list[tuple[str, str]]:
-        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", marks, "unit_tests/tables/behaviour"]
-        listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
         kinds = "|".join(kind.name for kind in TABLE_KINDS)
-        found = re.findall(rf"^(.*test_commits\.py.*)\[({kinds})(.*)\]$", listing, re.MULTILINE)
+        listing = collected("unit_tests/tables/behaviour/test_commits.py", marks, EXAMPLES="few")
+        found = re.findall(rf"^(.*)\[({kinds})(.*)\]$", "\n".join(listing), re.MULTILINE)
         return [(f"{test}{others}", kind) for test, kind, others in found]
 
     quick, every = scenarios("not slow"), scenarios("slow or not slow")
 
     assert sorted(test for test, _ in quick) == sorted({test for test, _ in every})
     assert {kind for _, kind in quick} == {kind.name for kind in TABLE_KINDS}
+
+
+@pytest.mark.slow
+def test_make_test_slow_runs_each_slow_test_with_a_share_of_its_parameters_that_the_commit_decides() -> None:
+    module = "unit_tests/records/test_frames.py"
+    slow = collected(module, "slow or law", EXAMPLES="few")
+
+    commits = ("3f1c2aa", "3f1c2aa", "90b4d17")
+    draws = [collected(module, "slow or law", EXAMPLES="more", DRAW=commit) for commit in commits]
+
+    assert draws[0] == draws[1] != draws[2]
+    for drawn in draws:
+        assert set(drawn) < set(slow)
+        assert {test.partition("[")[0] for test in drawn} == {test.partition("[")[0] for test in slow}
+
+
+def collected(module: str, marks: str, **environment: str) -> list[str]:
+    """Return the names of the module's tests that are run."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", marks, module]
+    listing = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True, env={**os.environ, "SLICES": "1", **environment}
+    )
+    return [line for line in listing.stdout.splitlines() if line.startswith(module)]

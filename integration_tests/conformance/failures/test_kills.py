@@ -20,7 +20,7 @@ from integration_tests.harness.runs.kill_points import KillPoint
 from integration_tests.harness.runs.output import ProtocolError, Run
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
-from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
+from integration_tests.harness.table_kinds import TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, NUMBER, Warehouse, object_schema
 
 pytestmark = pytest.mark.share(3)
@@ -102,23 +102,13 @@ POINTS: Mapping[object, Sequence[KillPoint]] = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Try every point at which a sync can be killed; those that kinds of table share by turns, unless all are wanted.
-
-    Kinds of one `table_type` differ in what is in their files, and not in how these are committed; all of them share
-    what the stages of a sync do.
-    """
-    everything, in_rest = map(metafunc.config.getoption, ("--all-kill-points", "--rest-catalog"))
-    by_type: dict[object, list[TableKind]] = {}
-    for kind in TABLE_KINDS:
-        by_type.setdefault(kind.options["table_type"], []).append(kind)
+    """Try every point at which a sync can be killed, with every kind of table that has it."""
+    in_rest = metafunc.config.getoption("--rest-catalog")
     points = {test.__name__: where for test, where in KILLED_AT.items()}[metafunc.function.__name__]
     params = [
         pytest.param(kind, _in_rest(point) if in_rest else point, id=f"{kind.name}-{point}")
-        for table_type, kinds in by_type.items()
-        for turn, kind in enumerate(kinds)
-        for number, point in enumerate(points[table_type])
-        if everything
-        or (TABLE_KINDS[number % len(TABLE_KINDS)] is kind if point in EVERYWHERE else number % len(kinds) == turn)
+        for kind in TABLE_KINDS
+        for point in points[kind.options["table_type"]]
     ]
     metafunc.parametrize(("table_kind", "point"), params)
 

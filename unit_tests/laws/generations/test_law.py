@@ -18,7 +18,7 @@ from typing import Literal, get_args
 import pytest
 
 from unit_tests.cloud import another_client
-from unit_tests.examples import ALL, long_examples
+from unit_tests.examples import ALL, DRAW, long_examples
 from unit_tests.laws.dedup.kills import in_turns
 from unit_tests.laws.generations.connections import APPEND, MODES, Connection, Mode, Stage, TableType
 
@@ -131,6 +131,6 @@ def test_what_two_connections_acknowledge_is_in_the_table_or_their_last_attempt_
                 if not play.run(at):
                     break
         return
-    random = Random(f"{table_type}, {happens}")
+    random = Random(f"{table_type}, {happens}{DRAW}")
     for play in random.sample([*plays(table_type, happens)], long_examples(2, more=2)):
         play.run(random.randint(1, 14))

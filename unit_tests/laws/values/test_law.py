@@ -25,7 +25,7 @@ from unit_tests.strategies import everyday_types, json_texts
 
 EXAMPLES = 160
 VALUES = 50_000 / 9
-"""The values that each of the nine are tried on by `make laws`, at least."""
+"""The values that each of the nine are tried on by `make test-all`, at least."""
 
 DATES: st.SearchStrategy[ColumnType] = st.sampled_from([Date(), Timestamp(zoned=True), Timestamp(zoned=False)])
 SCALARS = everyday_types.filter(lambda type_: not isinstance(type_, Struct | List))

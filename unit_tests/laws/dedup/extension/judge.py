@@ -51,7 +51,7 @@ class Extension:
 
 @contextmanager
 def extension() -> Iterator[Extension]:
-    """Lend the judge; `make laws` makes its environment."""
+    """Lend the judge; `make test-all` makes its environment."""
     with tempfile.TemporaryDirectory() as folder:
         command = [str(PYTHON), str(Path(__file__).parent / "scan.py"), folder]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
