@@ -11,9 +11,11 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.options import Config
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
-from destination_datalake.tables.context import Jobs
-from destination_datalake.tables.factory import TableFactory
+from destination_datalake.protocol.catalog import Stream
+from destination_datalake.tables.context import Jobs, TableContext
+from destination_datalake.tables.factory import open_table
 from destination_datalake.tables.glue.catalog import GlueTableCatalog
+from destination_datalake.tables.table import Table, TableName
 
 
 def table_catalog(access: AwsAccess) -> GlueTableCatalog:
@@ -21,8 +23,8 @@ def table_catalog(access: AwsAccess) -> GlueTableCatalog:
     return GlueTableCatalog(access, Governance(Policy(f"arn:aws:s3:::{BUCKET}"), access))
 
 
-def table_factory(access: AwsAccess, url: str, options: Mapping[str, object]) -> TableFactory:
-    """Return what opens tables in the lake at this URL, with these options. Nothing that they do asks for jobs."""
+def opened(stream: Stream, table: str, access: AwsAccess, url: str, options: Mapping[str, object]) -> Table:
+    """Return a stream's table in the lake at this URL, with these options. Nothing that it does asks for jobs."""
     config = Config.parse(
         {
             "credentials": {
@@ -39,4 +41,5 @@ def table_factory(access: AwsAccess, url: str, options: Mapping[str, object]) ->
         }
     )
     no_spark: Any = None
-    return TableFactory(config, uuid4().hex, access, table_catalog(access), Jobs(no_spark, str))
+    context = TableContext(uuid4().hex, access, table_catalog(access), Jobs(no_spark, str))
+    return open_table(stream, TableName(DATABASE, table), config, context)

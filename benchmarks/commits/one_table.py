@@ -20,8 +20,8 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.cloud import DATABASE, KEY, REGION, SECRET
-from benchmarks.commits.factory import table_factory
+from benchmarks.cloud import KEY, REGION, SECRET
+from benchmarks.commits.factory import opened
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.aws.objects import Upload
 from destination_datalake.files.parquet import with_field_ids
@@ -29,7 +29,7 @@ from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rew
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
-from destination_datalake.tables.table import Committed, TableName
+from destination_datalake.tables.table import Committed
 
 ROWS = 3
 AROUND = 10
@@ -41,9 +41,7 @@ class Committing:
 
     def __init__(self, name: str, url: str, table_type: str) -> None:
         self._access = AwsAccess(REGION, AccessKeys(KEY, SECRET), url)
-        self._table = table_factory(self._access, url, {"table_type": table_type}).open(
-            _stream(name), TableName(DATABASE, name)
-        )
+        self._table = opened(_stream(name), name, self._access, url, {"table_type": table_type})
         self._table.prepare()
         self.costs: list[tuple[float, float]] = []
 

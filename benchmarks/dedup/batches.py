@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from benchmarks.cloud import DATABASE, Cloud, cloud
-from benchmarks.commits.factory import table_factory
+from benchmarks.cloud import Cloud, cloud
+from benchmarks.commits.factory import opened
 from benchmarks.dedup.rows import DAY, FIRST_CURSOR, rows
 from benchmarks.dedup.table import OPTIONS, access_of, no_rewrite, schema_of, uploaded
 from benchmarks.dedup.workload import deduplicated
@@ -19,7 +19,7 @@ from benchmarks.systems import CONNECTOR, WITH_ARCHIVE, BenchmarkError, config, 
 from benchmarks.workload import Workload
 from destination_datalake.files.parquet import ParquetFileWriter
 from destination_datalake.protocol.catalog import Stream, parse_catalog
-from destination_datalake.tables.table import Committed, TableName
+from destination_datalake.tables.table import Committed
 
 if TYPE_CHECKING:
     from destination_datalake.aws.objects import Upload
@@ -66,7 +66,7 @@ class Pending:
     def _land(self, stream: Stream, numbers: Any, workload: Workload, lake: Cloud, folder: Path) -> None:
         """Commit the rows of these numbers, as a sync does that is killed before it merges them."""
         access = access_of(lake)
-        table = table_factory(access, lake.url, OPTIONS).open(stream, TableName(DATABASE, stream.id.name))
+        table = opened(stream, stream.id.name, access, lake.url, OPTIONS)
         table.prepare()
         plan = table.plan()
         schema = schema_of(plan)

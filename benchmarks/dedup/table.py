@@ -17,7 +17,7 @@ from pyiceberg.table import Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from benchmarks.cloud import DATABASE, KEY, REGION, SECRET, Cloud
-from benchmarks.commits.factory import table_catalog, table_factory
+from benchmarks.commits.factory import opened, table_catalog
 from benchmarks.dedup.rows import DAY, FIRST_CURSOR, rows
 from benchmarks.dedup.workload import Upserts
 from benchmarks.workload import CURSOR, cache_folder
@@ -88,7 +88,7 @@ def _filled(
 ) -> Filled:
     access = access_of(lake)
     [stream] = parse_catalog(workload.appended())
-    table = table_factory(access, lake.url, OPTIONS).open(stream, TableName(DATABASE, name))
+    table = opened(stream, name, access, lake.url, OPTIONS)
     table.prepare()
     plan = table.plan()
     schema = schema_of(plan)

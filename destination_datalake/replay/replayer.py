@@ -23,8 +23,8 @@ from destination_datalake.replay.living import TASK_BYTES, Life, NoRejects, Worl
 from destination_datalake.replay.progress import Done, Progress
 from destination_datalake.sync.conductor import staging_for
 from destination_datalake.sync.landing import MAX_TASKS
-from destination_datalake.tables.context import Jobs
-from destination_datalake.tables.factory import Replay, TableFactory, rebuild_of
+from destination_datalake.tables.context import Jobs, TableContext
+from destination_datalake.tables.factory import Replay, open_table, rebuild_of
 from destination_datalake.tables.ownership import REPLAY_OF
 from destination_datalake.tables.rebuild import Rebuild, TableState
 from destination_datalake.tables.table import TableName
@@ -170,24 +170,22 @@ class Replayer:
         return total(results_of(engine.run(find, tasks)))
 
     def _rebuild(self, jobs: Jobs | None = None, plan: Plan | None = None) -> Rebuild:
-        def open_table() -> Table:
+        def opened() -> Table:
             assert jobs is not None
             assert plan is not None
             source, latest = self._source, list(plan.syncs.values())[-1]
-            factory = TableFactory(source.config, f"{latest.name}-replay", source.access, source.catalog, jobs)
-            return factory.open(as_append(latest.stream), source.name)
+            context = TableContext(f"{latest.name}-replay", source.access, source.catalog, jobs)
+            return open_table(as_append(latest.stream), source.name, source.config, context)
 
-        return rebuild_of(self._source.config, self._source.name, self._source.catalog, jobs, open_table)
+        return rebuild_of(self._source.config, self._source.name, self._source.catalog, jobs, opened)
 
     def _opener(self, jobs: Jobs, run: str, *, in_place: bool) -> Callable[[Stream], Table]:
         config = self._source.config
         if in_place:
             # Delete files belong to sequence numbers of the table that they were written for.
             config = config.model_copy(update={"dedup": config.dedup.model_copy(update={"deletes": "copy_on_write"})})
-        replay = Replay(self._source.name, in_place)
-
-        factory = TableFactory(config, run, self._source.access, self._source.catalog, jobs, replay)
-        return lambda stream: factory.open(stream, self._made)
+        context = TableContext(run, self._source.access, self._source.catalog, jobs)
+        return lambda stream: open_table(stream, self._made, config, context, Replay(self._source.name, in_place))
 
     # Beginning
 

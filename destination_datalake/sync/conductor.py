@@ -54,8 +54,8 @@ from destination_datalake.sync.progress import ActiveStages, Progress, Reporter
 from destination_datalake.sync.reporting import Reporting
 from destination_datalake.sync.thread_pool import ThreadPool
 from destination_datalake.tables.catalogs import catalog_of
-from destination_datalake.tables.context import Jobs
-from destination_datalake.tables.factory import TableFactory
+from destination_datalake.tables.context import Jobs, TableContext
+from destination_datalake.tables.factory import open_table
 from destination_datalake.tables.glue.catalog import GlueTableCatalog
 from destination_datalake.tables.glue.lines_table import RejectsTable
 from destination_datalake.tables.layout import misnamed_streams, require_partition_source
@@ -148,9 +148,9 @@ def _run_sync(
             buffer_directory() as directory,
             staging_for(engine, directory, config.uri("_staging"), sync_name, access) as staging,
         ):
-            jobs, journal = Jobs(engine, staging.scratch), reporting.journal
-            factory = TableFactory(config, sync_name, access, table_catalog, jobs, journal=journal)
-            factories = {stream.id: partial(factory.open, stream, tables[stream.id]) for stream in streams}
+            jobs = Jobs(engine, staging.scratch)
+            context = TableContext(sync_name, access, table_catalog, jobs, reporting.journal)
+            factories = {each.id: partial(open_table, each, tables[each.id], config, context) for each in streams}
             buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic, staging)
             policy = batch_policy(config, buffer_bytes if staging.uses_files else staged_bytes(buffer_bytes))
             backlog = Backlog(buffer, policy, float(config.flush_interval_seconds))

@@ -1,15 +1,13 @@
-"""Creates the table objects of a sync, of the kind that the options ask for."""
+"""Opens tables, of the kind that the options ask for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from destination_datalake.archive.objects import ARCHIVE_FOLDER
 from destination_datalake.files.plan import FilePlan
-from destination_datalake.tables.context import TableContext
-from destination_datalake.tables.journal import Journal
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.migration import refuse_second_table
@@ -19,11 +17,10 @@ from destination_datalake.tables.reconcile import ColumnLimits
 from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
-    from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.options import Config
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.catalog import TableCatalog
-    from destination_datalake.tables.context import Jobs
+    from destination_datalake.tables.context import Jobs, TableContext
     from destination_datalake.tables.rebuild import Rebuild
     from destination_datalake.tables.table import Table
 
@@ -38,55 +35,42 @@ class Replay:
     in_place: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TableFactory:
-    """What the tables of one sync share. `sync` is a name that no other sync has."""
+def open_table(
+    stream: Stream, name: TableName, config: Config, context: TableContext, replay: Replay | None = None
+) -> Table:
+    """Return the stream's table, which still has to be prepared.
 
-    config: Config
-    sync: str
-    access: AwsAccess
-    catalog: TableCatalog
-    jobs: Jobs
-    replay: Replay | None = None
-    journal: Journal = field(default_factory=Journal)
+    Raises TableConflict if the stream has more columns than the options or the catalog allow, or if it would leave an
+    inherited table behind.
+    """
+    if replay is None:
+        refuse_second_table(stream.id, name, config, context.catalog)
+    naming = TableNaming.of(config).naming
+    at = replay.of if replay is not None and replay.in_place else name
+    layout = TableLayout(stream, config, TableLocation.of(config, stream.id, at, naming))
+    columns = layout.columns(naming)
+    own = {column.name: column.type for column in columns}
+    ColumnLimits.of(config, stream.id).require(stream.id, name, {}, own)
+    plan = FilePlan(
+        format="jsonl" if config.format.format_type == "JSONL" else "parquet",
+        codec=config.format.compression_codec,
+        columns=columns,
+        field_ids={},
+        folder="",
+        deferred=False,
+        target_bytes=config.target_file_size_mb * 1024 * 1024,
+        generation=stream.generation,
+        sync_id=stream.sync_id,
+    )
+    owner = TableOwner(stream.id, naming, None if replay is None else str(replay.of))
+    # Each kind is imported only if it is asked for: PyIceberg takes a second.
+    if config.table_type == "ICEBERG":
+        from destination_datalake.tables.iceberg.table import IcebergTable
 
-    def open(self, stream: Stream, name: TableName) -> Table:
-        """Return the stream's table, which still has to be prepared.
+        return IcebergTable(name, layout, plan, owner, context)
+    from destination_datalake.tables.hive.table import HiveTable
 
-        Raises TableConflict if the stream has more columns than the options or the catalog allow, or if it would leave
-        an inherited table behind.
-        """
-        config, access = self.config, self.access
-        replay = self.replay
-        if replay is None:
-            refuse_second_table(stream.id, name, config, self.catalog)
-        naming = TableNaming.of(config).naming
-        at = replay.of if replay is not None and replay.in_place else name
-        layout = TableLayout(stream, config, TableLocation.of(config, stream.id, at, naming))
-        columns = layout.columns(naming)
-        own = {column.name: column.type for column in columns}
-        ColumnLimits.of(config, stream.id).require(stream.id, name, {}, own)
-        plan = FilePlan(
-            format="jsonl" if config.format.format_type == "JSONL" else "parquet",
-            codec=config.format.compression_codec,
-            columns=columns,
-            field_ids={},
-            folder="",
-            deferred=False,
-            target_bytes=config.target_file_size_mb * 1024 * 1024,
-            generation=stream.generation,
-            sync_id=stream.sync_id,
-        )
-        owner = TableOwner(stream.id, naming, None if replay is None else str(replay.of))
-        context = TableContext(self.sync, access, self.catalog, self.jobs, self.journal)
-        # Each kind is imported only if it is asked for: PyIceberg takes a second.
-        if config.table_type == "ICEBERG":
-            from destination_datalake.tables.iceberg.table import IcebergTable
-
-            return IcebergTable(name, layout, plan, owner, context)
-        from destination_datalake.tables.hive.table import HiveTable
-
-        return HiveTable(name, layout, plan, owner, context)
+    return HiveTable(name, layout, plan, owner, context)
 
 
 def rebuild_of(

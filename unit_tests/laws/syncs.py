@@ -16,7 +16,8 @@ from destination_datalake.files.rewrite import published, rewrite
 from destination_datalake.protocol.catalog import Stream
 from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.tables.catalog import TableCatalog
-from destination_datalake.tables.factory import TableFactory
+from destination_datalake.tables.context import TableContext
+from destination_datalake.tables.factory import open_table
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import Committed, Table, TableName
 from unit_tests.cloud import BUCKET, on_disk, ungoverned
@@ -52,8 +53,8 @@ class TableSync:
     def begin(self) -> None:
         """Prepare the table."""
         jobs = in_process(self._folder / "scratch")
-        factory = TableFactory(self._config, f"sync{self._number}", self._access, self._catalog_of(self._access), jobs)
-        self._table = factory.open(self.stream, self.name)
+        context = TableContext(f"sync{self._number}", self._access, self._catalog_of(self._access), jobs)
+        self._table = open_table(self.stream, self.name, self._config, context)
         self._table.prepare()
 
     def land(self, lines: Sequence[bytes]) -> None:

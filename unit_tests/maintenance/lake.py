@@ -15,7 +15,8 @@ from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
-from destination_datalake.tables.factory import TableFactory
+from destination_datalake.tables.context import TableContext
+from destination_datalake.tables.factory import open_table
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import Table, TableName
@@ -39,10 +40,8 @@ class Shop:
     def open(self, stream: StreamId = ORDERS, generation: int = 1, *, overwrite: bool = False) -> Table:
         """Return a stream's table, prepared as by a sync."""
         configured = Stream(stream, SCHEMA, False, generation, generation if overwrite else 0, None, ())
-        factory = TableFactory(
-            self.config, f"sync{next(self._numbers)}", self.access, ungoverned(self.access), in_process()
-        )
-        table = factory.open(configured, self.name(stream))
+        context = TableContext(f"sync{next(self._numbers)}", self.access, ungoverned(self.access), in_process())
+        table = open_table(configured, self.name(stream), self.config, context)
         table.prepare()
         return table
 

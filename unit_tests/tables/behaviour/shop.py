@@ -22,7 +22,8 @@ from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.rejects.ledger import RejectLocation
-from destination_datalake.tables.factory import TableFactory
+from destination_datalake.tables.context import TableContext
+from destination_datalake.tables.factory import open_table
 from destination_datalake.tables.fencing import TOKEN_PROPERTY
 from destination_datalake.tables.glue.catalog import GlueTableCatalog
 from destination_datalake.tables.table import Committed, Table, TableName
@@ -126,8 +127,8 @@ class Shop:
         json_schema = {"type": "object", "properties": schema}
         stream = Stream(self._stream, json_schema, overwrite and generation is None, generation, minimum, sync_id)
         config = Config.parse(self.lake.config(**{**(kind or self.kind).options, **options}))
-        factory = TableFactory(config, uuid4().hex, self._access, self._databases(config), in_process())
-        table = factory.open(stream, self.name)
+        context = TableContext(uuid4().hex, self._access, self._databases(config), in_process())
+        table = open_table(stream, self.name, config, context)
         table.prepare()
         return Sync(self._stream, table, self._access, self._folder)
 

@@ -18,7 +18,8 @@ from destination_datalake.files.plan import DataFile
 from destination_datalake.partitioning.grouping import by_partition
 from destination_datalake.partitioning.spec import EXTRACTED_AT
 from destination_datalake.protocol.catalog import Stream
-from destination_datalake.tables.factory import TableFactory
+from destination_datalake.tables.context import TableContext
+from destination_datalake.tables.factory import open_table
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import Committed, Table
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
@@ -58,10 +59,10 @@ class Orders:
 
     def sync(self, *batches: Sequence[Row], overwrite: bool = False) -> None:
         """Write batches of rows, and publish them."""
-        databases = ungoverned(self.cloud.access)
+        context = TableContext(uuid4().hex, self.cloud.access, ungoverned(self.cloud.access), in_process())
         stream = Stream(ORDERS, SCHEMA, overwrite, None, None, None, ("created_at",))
         name = TableNaming.of(self.config).table_of(ORDERS)
-        table = TableFactory(self.config, uuid4().hex, self.cloud.access, databases, in_process()).open(stream, name)
+        table = open_table(stream, name, self.config, context)
         table.prepare()
         for batch in batches:
             while table.commit(self.encode(table, batch), no_rewrite) != Committed():
