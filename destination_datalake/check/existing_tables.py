@@ -22,13 +22,7 @@ from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.location import TableKind, is_inside, not_in_s3, outside_warehouse
 from destination_datalake.tables.migration import migration_note
 from destination_datalake.tables.naming import TableNaming
-from destination_datalake.tables.ownership import (
-    OwnedTable,
-    any_table_inside,
-    relocations,
-    tables_of_other_kind,
-    tables_outside,
-)
+from destination_datalake.tables.ownership import OwnedTable, relocations, tables_in_use
 from destination_datalake.tables.s3_data_lake import CONNECTOR, is_of_s3_data_lake, misfits
 from destination_datalake.tables.table import cannot_write
 
@@ -135,12 +129,15 @@ class ExistingTables:
         return cls(config, listed, owned)
 
     def any_inside(self) -> bool:
-        """Whether any table of these options is below their bucket_prefix."""
-        return any_table_inside(self.owned, self._naming(), self._warehouse())
+        """Whether any table of these options is below their bucket_prefix.
+
+        If so, tables outside it can be another connection's: two that differ in bucket or prefix may share a database.
+        """
+        return any(is_inside(table.location, self._warehouse()) for table in self._in_use())
 
     def outside(self) -> Sequence[OwnedTable]:
         """Return the tables of these options that are not below their bucket_prefix."""
-        return list(tables_outside(self.owned, self._naming(), self._warehouse()))
+        return [table for table in self._in_use() if not is_inside(table.location, self._warehouse())]
 
     def notes(self) -> Iterator[str]:
         """Yield and log what the user should know of the tables."""
@@ -159,7 +156,7 @@ class ExistingTables:
         inside = [table for table in self.owned if is_inside(table.location, warehouse)]
         return _note(
             f"There are tables under {warehouse} that other options have named: ",
-            [str(relocation) for relocation in relocations(inside, self._naming())],
+            list(relocations(inside, TableNaming.of(self.config))),
             "its next sync creates new tables and columns without the earlier records, and the existing ones get no "
             "more records. To continue those, set lakeformation_database_name, database_strategy, table_prefix and "
             "naming as they were. If the change is intended, refresh the streams whose earlier records are needed, and "
@@ -181,10 +178,14 @@ class ExistingTables:
     def _other_kinds(self) -> str | None:
         """Say which tables a sync would refuse because they are not of the kind that table_type asks for."""
         kind: TableKind = "Iceberg" if self.config.table_type == "ICEBERG" else "Hive"
-        others = tables_of_other_kind(self.owned, self._naming(), kind)
+        others = [table for table in self._in_use() if table.kind != kind]
         return _note(
             f"With table_type {self.config.table_type}, a sync would refuse to write to ",
-            [f"{table.name} ({table.kind}, stream {table.owner.stream})" for table in others],
+            [
+                f"{table.name} ({table.kind}, stream {table.owner.stream})"
+                for table in self._in_use()
+                if table.kind != kind
+            ],
             "set table_type and format_type as they were, or choose another lakeformation_database_name or "
             "table_prefix.",
         )
@@ -207,8 +208,8 @@ class ExistingTables:
         database = self.config.lakeformation_database_name
         return [each.glue_table for each in self.listed if each.database == database]
 
-    def _naming(self) -> TableNaming:
-        return TableNaming.of(self.config)
+    def _in_use(self) -> Iterator[OwnedTable]:
+        return tables_in_use(self.owned, TableNaming.of(self.config))
 
     def _warehouse(self) -> str:
         return self.config.uri("")

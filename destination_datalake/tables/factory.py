@@ -74,9 +74,9 @@ def open_table(
 
 
 def rebuild_of(
-    config: Config, name: TableName, catalog: TableCatalog, jobs: Jobs | None, open_table: Callable[[], Table]
+    config: Config, name: TableName, catalog: TableCatalog, jobs: Jobs | None, open_to_append: Callable[[], Table]
 ) -> Rebuild:
-    """Return what a table of the options' kind can do. `open_table` opens it as for a sync that appends.
+    """Return what a table of the options' kind can do. `open_to_append` opens it as for a sync that appends.
 
     Without `jobs` it cannot take over a window of another table.
     """
@@ -90,7 +90,7 @@ def rebuild_of(
     from destination_datalake.tables.hive.table import HiveTable
 
     def open_hive_table() -> HiveTable:
-        table = open_table()
+        table = open_to_append()
         assert isinstance(table, HiveTable)
         return table
 

@@ -18,7 +18,7 @@ from destination_datalake.schema.columns import assign_names, find_collisions
 from destination_datalake.schema.names import MAX_BYTES, METADATA_NAMES, STYLES, Naming, path_of
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.catalog import is_iceberg
-from destination_datalake.tables.location import TableKind, is_inside
+from destination_datalake.tables.location import TableKind
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import TableName, table_conflict
 
@@ -133,67 +133,22 @@ class OwnedTable:
         return cls(TableName(database, glue_table["Name"]), owner, sources, kind, location)
 
 
-@dataclass(frozen=True, slots=True)
-class RelocatedStream:
-    """A stream with a table that would be written to another one, `target`, which may have another owner."""
+def tables_in_use(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[OwnedTable]:
+    """Yield the tables that their streams would be written to, of those in the database of the options.
 
-    stream: StreamId
-    table: TableName
-    target: TableName
-    target_owner: StreamId | None
-
-    def __str__(self) -> str:
-        move = f"stream {self.stream} was written to table {self.table} and would now be written to {self.target}"
-        return f"{move}, which holds stream {self.target_owner}" if self.target_owner else move
-
-
-@dataclass(frozen=True, slots=True)
-class RenamedColumns:
-    """Columns of a stream's table that would get other names: pairs of present and new name."""
-
-    stream: StreamId
-    table: TableName
-    columns: tuple[tuple[str, str], ...]
-
-    def __str__(self) -> str:
-        name, target = self.columns[0]
-        more = f" and {len(self.columns) - 1} more would change too" if len(self.columns) > 1 else ""
-        return f"column {name} of table {self.table} (stream {self.stream}) would now be {target}{more}"
-
-
-def tables_outside(tables: Sequence[OwnedTable], naming: TableNaming, warehouse: str) -> Iterator[OwnedTable]:
-    """Yield the tables that their streams would be written to and that are not inside the folder `warehouse`.
-
-    Only in the database of the options. In a namespace's database they may belong to another connection, as long as no
-    sync brings a stream of that namespace.
+    In a namespace's database they may belong to another connection, as long as no sync brings a stream of that
+    namespace.
     """
-    return (table for table in _in_use(tables, naming) if not is_inside(table.location, warehouse))
-
-
-def any_table_inside(tables: Sequence[OwnedTable], naming: TableNaming, warehouse: str) -> bool:
-    """Whether any table that its stream would be written to is inside the folder `warehouse`.
-
-    If so, tables outside it can be another connection's: two that differ in bucket or prefix may share a database.
-    """
-    return any(is_inside(table.location, warehouse) for table in _in_use(tables, naming))
-
-
-def tables_of_other_kind(tables: Sequence[OwnedTable], naming: TableNaming, kind: TableKind) -> Iterator[OwnedTable]:
-    """Yield the tables in the options' database that would be written to if they were of this kind."""
-    return (table for table in _in_use(tables, naming) if table.kind != kind)
-
-
-def _in_use(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[OwnedTable]:
     for table in tables:
         if table.name.database == naming.database and naming.table_of(table.owner.stream) == table.name:
             yield table
 
 
-def relocations(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[RelocatedStream | RenamedColumns]:
-    """Yield the streams and columns to which `naming` gives another table or name, unless they have that one as well.
+def relocations(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[str]:
+    """Tell of the streams and columns to which `naming` gives another table or name, unless they have that one as well.
 
-    If `naming` has created tables, those that it has not created are taken for another connection's and left out.
-    Streams with a namespace and streams without one are judged apart.
+    The other table may have another owner. If `naming` has created tables, those that it has not created are taken for
+    another connection's and left out. Streams with a namespace and streams without one are judged apart.
     """
     owners = {table.name: table.owner.stream for table in tables}
     in_use = {table.owner.stream.namespace is None for table in tables if _created_by(naming, table)}
@@ -202,11 +157,15 @@ def relocations(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[R
         if (stream.namespace is None) in in_use:
             continue
         target = naming.table_of(stream)
+        owner = owners.get(target)
         if target != table.name:
-            if owners.get(target) != stream:
-                yield RelocatedStream(stream, table.name, target, owners.get(target))
+            if owner != stream:
+                move = f"stream {stream} was written to table {table.name} and would now be written to {target}"
+                yield f"{move}, which holds stream {owner}" if owner else move
         elif renamed := _renamed(table, naming):
-            yield RenamedColumns(stream, table.name, renamed)
+            (name, new), *others = renamed
+            more = f" and {len(others)} more would change too" if others else ""
+            yield f"column {name} of table {table.name} (stream {stream}) would now be {new}{more}"
 
 
 def _created_by(naming: TableNaming, table: OwnedTable) -> bool:

@@ -62,6 +62,7 @@ def test_tables_outside_are_in_a_note_if_others_are_inside() -> None:
 
     assert "and others are not: raw.orders (s3://elsewhere/orders/, stream orders)." in note
     assert list(existing(outside).notes()) == []
+    assert not existing(owned("users", table=TableName("raw", "other")), outside).any_inside()
     assert list(existing(owned("users"), outside, follow_table_location=True).notes()) == []
 
 

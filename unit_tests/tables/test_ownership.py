@@ -20,10 +20,8 @@ from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import (
     OwnedTable,
     TableOwner,
-    any_table_inside,
     relocations,
-    tables_of_other_kind,
-    tables_outside,
+    tables_in_use,
 )
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import BUCKET
@@ -143,7 +141,7 @@ def owned(table: str, namespace: str | None, name: str, columns: Mapping[str, st
 def test_a_stream_that_would_get_another_table_is_relocated(
     now: TableNaming, tables: list[OwnedTable], expected: list[str]
 ) -> None:
-    assert [str(found) for found in relocations(tables, now)] == expected
+    assert list(relocations(tables, now)) == expected
 
 
 @pytest.mark.parametrize(
@@ -178,7 +176,7 @@ def test_a_column_that_would_get_another_name_is_renamed(
 ) -> None:
     tables = [owned("lake.users", None, "users", columns)]
 
-    assert [str(found) for found in relocations(tables, replace(DEFAULT, naming=now))] == expected
+    assert list(relocations(tables, replace(DEFAULT, naming=now))) == expected
 
 
 @pytest.mark.parametrize(("parameters", "kind"), [({}, "Hive"), ({"table_type": "ICEBERG"}, "Iceberg")])
@@ -213,40 +211,17 @@ def test_a_table_without_a_known_owner_is_not_owned(parameters: Mapping[str, str
 
 
 @pytest.mark.parametrize(
-    ("warehouse", "naming", "expected"),
+    ("naming", "expected"),
     [
-        (f"s3://{BUCKET}/", DEFAULT, []),
-        (f"s3://{BUCKET}/raw/", DEFAULT, ["lake.users"]),
+        (DEFAULT, ["lake.users"]),
         # Whether a sync will bring a stream of the namespace is not known.
-        (f"s3://{BUCKET}/raw/", replace(DEFAULT, database="shop"), ["shop.orders"]),
-        ("s3://other/", replace(DEFAULT, table_prefix="raw_"), []),
+        (replace(DEFAULT, database="shop"), ["shop.orders"]),
+        (replace(DEFAULT, table_prefix="raw_"), []),
     ],
 )
-def test_tables_in_use_outside_the_warehouse_are_found(
-    warehouse: str, naming: TableNaming, expected: list[str]
+def test_tables_in_use_are_those_in_the_options_database_that_the_options_name(
+    naming: TableNaming, expected: list[str]
 ) -> None:
-    tables = [owned("shop.orders", "shop", "Orders"), owned("lake.users", None, "users")]
-
-    assert [str(table.name) for table in tables_outside(tables, naming, warehouse)] == expected
-
-
-@pytest.mark.parametrize(
-    ("naming", "found"),
-    [
-        (DEFAULT, True),
-        (replace(DEFAULT, database="shop"), False),
-        # Existing tables that these options do not name do not count.
-        (replace(DEFAULT, table_prefix="raw_"), False),
-    ],
-)
-def test_any_table_inside_the_warehouse_counts_if_the_options_name_it(naming: TableNaming, found: bool) -> None:
-    tables = [owned("shop.orders", "shop", "Orders"), owned("lake.users", None, "users")]
-
-    assert any_table_inside(tables, naming, f"s3://{BUCKET}/lake/") == found
-
-
-def test_tables_of_the_other_kind_are_found_in_the_options_database_only() -> None:
     tables = [owned("shop.orders", "shop", "Orders"), owned("lake.users", None, "users"), owned("lake.x", None, "y")]
 
-    assert [str(table.name) for table in tables_of_other_kind(tables, DEFAULT, "Hive")] == ["lake.users"]
-    assert list(tables_of_other_kind(tables, DEFAULT, "Iceberg")) == []
+    assert [str(table.name) for table in tables_in_use(tables, naming)] == expected
