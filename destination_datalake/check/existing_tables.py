@@ -181,11 +181,7 @@ class ExistingTables:
         others = [table for table in self._in_use() if table.kind != kind]
         return _note(
             f"With table_type {self.config.table_type}, a sync would refuse to write to ",
-            [
-                f"{table.name} ({table.kind}, stream {table.owner.stream})"
-                for table in self._in_use()
-                if table.kind != kind
-            ],
+            [f"{table.name} ({table.kind}, stream {table.owner.stream})" for table in others],
             "set table_type and format_type as they were, or choose another lakeformation_database_name or "
             "table_prefix.",
         )

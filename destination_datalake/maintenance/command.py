@@ -6,9 +6,10 @@ They are found in the catalog, by the stream that each was created for.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING
 
 from destination_datalake import terminal
 from destination_datalake.aws.address import S3Address
@@ -17,9 +18,10 @@ from destination_datalake.config.catalog import NO_LIMITS
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.config.tables import Retention
 from destination_datalake.errors import ConfigError
+from destination_datalake.files.compact import compact
 from destination_datalake.maintenance.report import StepReport
 from destination_datalake.maintenance.steps import Maintainer
-from destination_datalake.maintenance.superseded import SupersededArchive, archived_tables
+from destination_datalake.maintenance.superseded import archived_tables, remove_superseded
 from destination_datalake.tables.catalog import ListedTable, is_iceberg
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.naming import TableNaming
@@ -29,14 +31,9 @@ from destination_datalake.termination import EXIT_TERMINATED, Termination
 
 if TYPE_CHECKING:
     from destination_datalake.config.options import Config
-    from destination_datalake.files.plan import CompactResult, CompactTask
-    from destination_datalake.spark.engine import Engine
     from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.table import TableName
 
-
-Task = TypeVar("Task")
-Result = TypeVar("Result")
 
 _DESCRIPTION = """\
 Maintain the Iceberg tables that a configuration writes to: rewrite small files as fewer large ones, expire old
@@ -86,12 +83,11 @@ def _maintain(config: Config, asked: argparse.Namespace, termination: Terminatio
     options = config.maintenance if isinstance(config.maintenance, Retention) else Retention()
     failed = False
     with terminal.engine_on_demand(config) as engine:
-        jobs = _Jobs(engine)
         maintainer = Maintainer(
             options,
             config.target_file_size_mb * 1024 * 1024,
             catalog,
-            jobs.compact,
+            lambda tasks: engine().run(compact, tasks),
             lambda: not termination.requested,
             asked.dry_run,
         )
@@ -99,8 +95,8 @@ def _maintain(config: Config, asked: argparse.Namespace, termination: Terminatio
             for report in _steps(maintainer, table):
                 failed |= _told(report)
         for table in archived:
-            archive = SupersededArchive(config, catalog, jobs.run, asked.dry_run)
-            failed |= _told(maintainer.step(table, "archive", archive.remove))
+            remove = partial(remove_superseded, config=config, catalog=catalog, engine=engine, dry_run=asked.dry_run)
+            failed |= _told(maintainer.step(table, "archive", remove))
     if termination.requested:
         return EXIT_TERMINATED
     return 1 if failed else 0
@@ -118,23 +114,6 @@ def _told(report: StepReport) -> bool:
 def _steps(maintainer: Maintainer, table: TableName) -> Iterator[StepReport]:
     yield maintainer.compact(table)
     yield from maintainer.remove(table)
-
-
-class _Jobs:
-    """Runs jobs on the configured Spark."""
-
-    def __init__(self, engine: Callable[[], Engine]) -> None:
-        self._engine = engine
-
-    def run(self, work: Callable[[Iterable[Task]], Iterable[Result]], tasks: Sequence[Task]) -> list[Result]:
-        """Run a job on the executors."""
-        return self._engine().run(work, tasks)
-
-    def compact(self, tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:
-        """Compact files on the executors."""
-        from destination_datalake.files.compact import compact
-
-        return self.run(compact, tasks)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,9 +6,8 @@ the table's files it has no row of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from destination_datalake.archive.history import History, StoredLines, read_history
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder, unit_of
@@ -24,79 +23,60 @@ from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
+    from destination_datalake.spark.engine import Engine
     from destination_datalake.tables.catalog import TableCatalog
-
-_Task = TypeVar("_Task")
-_Result = TypeVar("_Result")
 
 _SEARCHES = 8
 """Tasks that look for rows: small work, on as many executors as there are."""
 
 
-class Run(Protocol):
-    """Runs a job on the executors."""
+def remove_superseded(
+    table: TableName, config: Config, catalog: TableCatalog, engine: Callable[[], Engine], *, dry_run: bool
+) -> StepReport:
+    """Remove what refreshes have replaced from the archive of a table, or say what would be removed.
 
-    def __call__(
-        self, work: Callable[[Iterable[_Task]], Iterable[_Result]], tasks: Sequence[_Task], /
-    ) -> list[_Result]:
-        """Return the results of all tasks."""
+    Raises what AWS raises, and the errors of catalogs.
+    """
+    access = aws_access(config)
+    folder = table_folder(config.uri(ARCHIVE_FOLDER), *table)
+    history = read_history(folder, access)
+    state = rebuild_of(config, table, catalog, None, _unopened).state(table)
+    if state is None:
+        return StepReport(table, "archive", "is left alone: there is no such table")
 
+    def rows_of(units: frozenset[str]) -> Mapping[str, Sequence[int]]:
+        if not units or not state.written:
+            return {}
+        tasks = find_tasks(state.written, units, _SEARCHES, catalog.access_of(table))
+        return total(done(engine().run(find, tasks)))
 
-@dataclass(frozen=True, slots=True)
-class SupersededArchive:
-    """Removes from archives what refreshes have replaced, or says what it would remove."""
-
-    config: Config
-    catalog: TableCatalog
-    run: Run
-    dry_run: bool = False
-
-    def remove(self, table: TableName) -> StepReport:
-        """Remove it from the archive of one table. Raises what AWS raises, and the errors of catalogs."""
-        access = aws_access(self.config)
-        folder = table_folder(self.config.uri(ARCHIVE_FOLDER), *table)
-        history = read_history(folder, access)
-        state = rebuild_of(self.config, table, self.catalog, None, _unopened).state(table)
-        if state is None:
-            return StepReport(table, "archive", "is left alone: there is no such table")
-        rows: dict[str, Any] = {}
-        if (doubtful := doubtful_units(history)) and state.written:
-            rows |= total(
-                done(self.run(find, find_tasks(state.written, doubtful, _SEARCHES, self.catalog.access_of(table))))
-            )
-        replaced = plan_of(history, state, rows).replaced
-        doomed = _lines(history, replaced)
-        units = frozenset(unit_of(lines.archived.first_id) for lines in doomed)
-        if units and state.written:
-            present = total(
-                done(self.run(find, find_tasks(state.written, units, _SEARCHES, self.catalog.access_of(table))))
-            )
-            doomed = [lines for lines in doomed if unit_of(lines.archived.first_id) not in present]
-            if present:
-                return StepReport(
-                    table,
-                    "archive",
-                    f"is left alone: by its index a refresh has replaced {counted(len(present), 'object')}, and the "
-                    "table has rows of them",
-                )
-        entries = [
-            f"{folder}/index/{sync.sync.started:013d}-{sync.sync.sync}/{number:06d}.json"
-            for sync in history.syncs
-            for number in replaced.get(sync.sync.sync, ())
-            if number in sync.batches
-        ]
-        if not self.dry_run:
-            s3 = access.client("s3")
-            # An entry without lines says the same again to the next run; lines without an entry would be doubtful.
-            for uri in (*(lines.uri for lines in doomed), *entries):
-                delete(s3, uri)
-        size = sum(lines.size for lines in doomed)
-        did = "would delete" if self.dry_run else "deleted"
-        text = f"{did} {counted(len(doomed), 'object')} ({megabytes(size)}) of rows that a refresh has replaced"
-        figures = {"files": len(doomed), "bytes": size}
+    replaced = plan_of(history, state, rows_of(doubtful_units(history))).replaced
+    doomed = _lines(history, replaced)
+    if present := rows_of(frozenset(unit_of(lines.archived.first_id) for lines in doomed)):
         return StepReport(
-            table, "archive", text if doomed else "nothing is superseded", figures, (), [each.uri for each in doomed]
+            table,
+            "archive",
+            f"is left alone: by its index a refresh has replaced {counted(len(present), 'object')}, and the "
+            "table has rows of them",
         )
+    entries = [
+        f"{folder}/index/{sync.sync.started:013d}-{sync.sync.sync}/{number:06d}.json"
+        for sync in history.syncs
+        for number in replaced.get(sync.sync.sync, ())
+        if number in sync.batches
+    ]
+    if not dry_run:
+        s3 = access.client("s3")
+        # An entry without lines says the same again to the next run; lines without an entry would be doubtful.
+        for uri in (*(lines.uri for lines in doomed), *entries):
+            delete(s3, uri)
+    size = sum(lines.size for lines in doomed)
+    did = "would delete" if dry_run else "deleted"
+    text = f"{did} {counted(len(doomed), 'object')} ({megabytes(size)}) of rows that a refresh has replaced"
+    figures = {"files": len(doomed), "bytes": size}
+    return StepReport(
+        table, "archive", text if doomed else "nothing is superseded", figures, (), [each.uri for each in doomed]
+    )
 
 
 def archived_tables(config: Config, streams: Sequence[str]) -> list[TableName]:
