@@ -30,10 +30,7 @@ from destination_datalake.tables.table import TableName
 from destination_datalake.termination import EXIT_TERMINATED, Termination
 
 if TYPE_CHECKING:
-    from destination_datalake.config.options import Config
     from destination_datalake.tables.catalog import TableCatalog
-    from destination_datalake.tables.table import TableName
-
 
 _DESCRIPTION = """\
 Maintain the Iceberg tables that a configuration writes to: rewrite small files as fewer large ones, expire old

@@ -37,7 +37,6 @@ from destination_datalake.schema.types import ColumnType, Date, Field, Nested, N
 if TYPE_CHECKING:
     from destination_datalake.config.options import Config
     from destination_datalake.config.tables import PartitioningUnits
-    from destination_datalake.protocol.catalog import Stream
     from destination_datalake.schema.names import Naming
     from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.location import TableLocation

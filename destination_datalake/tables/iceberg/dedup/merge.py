@@ -268,7 +268,7 @@ class _Merge:
             references.add_metadata(table.metadata, table.metadata_location)
             references.add_files()
             dead = references.unreferenced(File(path, 0) for path in obsolete.files)
-            Deletion(s3, folder, dry_run=False, should_continue=lambda: True).delete(dead)
+            Deletion(s3, folder).delete(dead)
 
     def _clean_up(self, used: set[str]) -> None:
         """Delete the indexes, and the files that the table does not have. A failure is logged, and no more."""

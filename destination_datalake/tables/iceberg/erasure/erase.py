@@ -369,7 +369,7 @@ class TableErasure:
         self.snapshots_expired += result.snapshots
         s3 = self._operations.access.client("s3")
         folder = S3Address.parse(result.expiry.before.location.rstrip("/"))
-        data, metadata = (Deletion(s3, folder, dry_run=False, should_continue=lambda: True) for _ in range(2))
+        data, metadata = (Deletion(s3, folder) for _ in range(2))
 
         def delete(latest: Table) -> None:
             if latest.metadata.table_uuid == result.expiry.before.table_uuid:

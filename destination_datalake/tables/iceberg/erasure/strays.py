@@ -86,7 +86,7 @@ class Strays:
         add_latest(references, table, self.operations)
         wanted = {each.uri: each for each in strays if each.deletable}
         dead = references.unreferenced(File(uri, 0) for uri in wanted)
-        Deletion(s3, folder, dry_run=False, should_continue=lambda: True).delete(dead)
+        Deletion(s3, folder).delete(dead)
         return [wanted[file.path] for file in dead]
 
     def _unreferenced(self, folder: S3Address, references: References, s3: S3Client) -> Iterator[list[_Object]]:

@@ -71,8 +71,8 @@ class Deletion:
 
     s3: S3Client
     folder: S3Address
-    dry_run: bool
-    should_continue: Callable[[], bool]
+    dry_run: bool = False
+    should_continue: Callable[[], bool] = lambda: True
     files: int = 0
     bytes: int = 0
     outside: int = 0

@@ -6,7 +6,7 @@ later. Of all syncs that write to a table, one a day does this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -33,9 +33,6 @@ from destination_datalake.tables.iceberg.maintenance.references import (
 from destination_datalake.tables.iceberg.pyiceberg_internals import apply
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime, timedelta
-
     from mypy_boto3_s3 import S3Client
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.metadata import TableMetadata
@@ -76,10 +73,6 @@ class Expirer:
         self._max_age = max_age
         self._min_snapshots = min_snapshots
 
-    def is_due(self, now: datetime) -> bool:
-        """Whether anything has expired. Reads the table's metadata only; raises as `expire`."""
-        return bool(self._plan(self._operations.load(), None, now).expired)
-
     def expire(self, now: datetime, should_continue: Callable[[], bool], *, dry_run: bool) -> Expiry:
         """Expire snapshots, branches and tags, and delete what nothing refers to afterwards.
 
@@ -108,14 +101,13 @@ class Expirer:
             self._operations.with_latest(delete)
         return Expiry(plan.expired, data, metadata)
 
-    def _plan(self, table: Table, transaction: Transaction | None, now: datetime) -> ExpiryPlan:
+    def _plan(self, table: Table, transaction: Transaction, now: datetime) -> ExpiryPlan:
         require_garbage_collection(table.metadata)
         retention = Retention.of(table.metadata.properties, self._max_age, self._min_snapshots)
         found = expired(table.metadata, retention, now)
-        if transaction is not None and found:
+        if found:
             remove_expired(found, table.metadata, transaction)
-            return ExpiryPlan(found, table.metadata, transaction.table_metadata, table.metadata_location)
-        return ExpiryPlan(found, table.metadata, table.metadata, table.metadata_location)
+        return ExpiryPlan(found, table.metadata, transaction.table_metadata, table.metadata_location)
 
 
 def remove_expired(found: Expired, metadata: TableMetadata, transaction: Transaction) -> None:

@@ -37,7 +37,6 @@ from destination_datalake.tables.iceberg.pyiceberg_internals import complete_rec
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from pyiceberg.io import FileIO
     from pyiceberg.table.metadata import TableMetadata
 
 

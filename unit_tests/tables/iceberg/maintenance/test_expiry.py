@@ -289,10 +289,9 @@ def test_without_time_nothing_more_is_deleted(lake: Lake) -> None:
     assert (lake.ids(), data_files(lake)) == ([3], files)
 
 
-def test_nothing_is_due_before_a_snapshot_is_old(lake: Lake) -> None:
+def test_nothing_expires_before_a_snapshot_is_old_nor_twice(lake: Lake) -> None:
     overwritten(lake)
 
-    assert not expirer(lake).is_due(datetime.now(UTC))
-    assert expirer(lake).is_due(datetime.now(UTC) + LATER)
-    expire(lake)
-    assert not expirer(lake).is_due(datetime.now(UTC) + LATER)
+    assert not expirer(lake).expire(datetime.now(UTC), always, dry_run=False).expired
+    assert expire(lake).expired
+    assert not expire(lake).expired
