@@ -133,7 +133,7 @@ def _try_partition(trial: Trial, glue: GlueClient, table: str) -> None:
 
 def try_rest_catalog(trial: Trial, findings: Findings) -> None:
     """Create the namespace unless it exists; create, change and drop a table in it. Leaves no table behind."""
-    from destination_datalake.tables.rest.trial import TrialTable  # PyIceberg takes a second to import.
+    from destination_datalake.tables.iceberg.inspection import TrialTable  # PyIceberg takes a second to import.
 
     catalog, database = catalog_of(trial.config, trial.access), trial.database
     name = TableName(database, f"{_NAME}{trial.unique}")

@@ -100,15 +100,11 @@ class LinesTable:
                 raise RuntimeError(f"Glue has not created a partition of {self._name}: {detail.get('ErrorCode')}")
 
     def _ensure_table(self) -> None:
-        glue = self._access.client("glue")
         self._catalog.ensure(self._name.database)
-        try:
-            existing: Mapping[str, Any] = glue.get_table(DatabaseName=self._name.database, Name=self._name.table)[
-                "Table"
-            ]
-        except glue.exceptions.EntityNotFoundException:
+        existing: Mapping[str, Any] = self._catalog.find(self._name) or {}
+        if not existing:
             self._create()
-            existing = self._table()  # Another sync's, or somebody's, if that came first.
+            existing = self._catalog.find(self._name) or {}  # Another sync's, or somebody's, if that came first.
         if tuple(key["Name"] for key in existing.get("PartitionKeys", [])) != self._kind.keys:
             raise TableConflict(f"Table {self._name} is not a table of {self._kind.what}: it has other partition keys.")
 
@@ -127,9 +123,6 @@ class LinesTable:
                     "StorageDescriptor": self._storage(f"{self._root}/"),
                 },
             )
-
-    def _table(self) -> Mapping[str, Any]:
-        return self._access.client("glue").get_table(DatabaseName=self._name.database, Name=self._name.table)["Table"]
 
     def _storage(self, location: str) -> StorageDescriptorTypeDef:
         storage = STORAGE_FORMATS["jsonl"]

@@ -1,18 +1,22 @@
-"""The Iceberg tables that exist, before any sync: which of them could no stream be written to?"""
+"""Iceberg tables before any sync: which could no stream be written to, and does the catalog let us make one?"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyiceberg.exceptions import ValidationError
+from pyiceberg.exceptions import NoSuchTableError, ValidationError
+from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import LongType, NestedField
 
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.tables.iceberg import s3_data_lake
+from destination_datalake.tables.iceberg.commit import TableOperations, set_property
 from destination_datalake.tables.iceberg.compatibility import (
     UNREADABLE,
     foreign_metadata_column,
@@ -27,7 +31,7 @@ from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.tables.catalog import ListedTable
+    from destination_datalake.tables.catalog import ListedTable, TableCatalog
 
 _logger = logging.getLogger(__name__)
 
@@ -81,3 +85,25 @@ def _notes(name: TableName, metadata: TableMetadata, io: S3FileIO) -> Iterator[s
         )
     if is_of_s3_data_lake(metadata):
         yield from s3_data_lake.notes(name, metadata, io)
+
+
+class TrialTable:
+    """A table that is created, changed and dropped to see whether a catalog lets us. Raises ConnectorError."""
+
+    def __init__(self, name: TableName, catalog: TableCatalog) -> None:
+        self._name = name
+        self._catalog = catalog
+
+    def create(self, location: str | None) -> None:
+        """Create it at this S3 URI, or where the catalog says."""
+        self._catalog.pyiceberg().create_table(self._name, Schema(NestedField(1, "id", LongType())), location)
+
+    def change(self) -> None:
+        """Commit to it, as syncs do."""
+        operations = TableOperations(self._name, self._catalog)
+        operations.commit(lambda _table, transaction: set_property("airbyte.check", "1", transaction))
+
+    def drop(self) -> None:
+        """Drop it with its files, if it is there."""
+        with suppress(NoSuchTableError):
+            self._catalog.pyiceberg().purge_table(self._name)
