@@ -14,7 +14,7 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.maintenance.report import StepName, StepReport, counted, megabytes
 from destination_datalake.tables.iceberg.commit import TableOperations
-from destination_datalake.tables.iceberg.maintenance.compaction import CompactFiles, compact, plan_compaction
+from destination_datalake.tables.iceberg.maintenance.compaction import CompactFiles, TableCompaction, plan_compaction
 from destination_datalake.tables.iceberg.maintenance.deletion import DeadlineExceeded, MaintenanceSkipped
 from destination_datalake.tables.iceberg.maintenance.expiry import Expirer, claim_daily_run
 from destination_datalake.tables.iceberg.maintenance.orphans import OrphanRemover
@@ -94,7 +94,8 @@ class Maintainer:
         return StepReport(table, "compaction", done, figures, plan.notes)
 
     def _compact(self, table: TableName) -> StepReport:
-        report = compact(table, self.catalog, self.compact_files, self.target_bytes, self.should_continue)
+        compaction = TableCompaction(table, self.catalog, self.compact_files, self.target_bytes)
+        report = compaction.run(self.should_continue)
         figures = {"files": report.files_before, "bytes": report.bytes_before, "new_files": report.files_after}
         done = "nothing to compact"
         if report.files_before:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
-from destination_datalake.files.compact import compact as compact_on_executor
-from destination_datalake.tables.iceberg.maintenance.compaction import CompactionReport, compact
+from destination_datalake.files.compact import compact
+from destination_datalake.tables.iceberg.maintenance.compaction import CompactionReport, TableCompaction
 from destination_datalake.tables.table import TableName
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 from integration_tests.engines.engine import Engine
@@ -56,7 +56,7 @@ def append(engine: Engine, table: str, ids: range) -> None:
 def compacted(lake: Lake, aws: AwsServer) -> CompactionReport:
     access = AwsAccess(REGION, AccessKeys(ACCESS_KEY_ID, SECRET_ACCESS_KEY), aws.endpoint_url)
     name = TableName(lake.database, "types")
-    return compact(name, ungoverned(access), lambda tasks: list(compact_on_executor(tasks)), 10_000_000)
+    return TableCompaction(name, ungoverned(access), lambda tasks: list(compact(tasks)), 10_000_000).run()
 
 
 def rows(engine: Engine, table: str) -> list[str]:

@@ -230,20 +230,6 @@ def create_hive_table(
     access: AwsAccess,
 ) -> None:
     """Create a table with these columns at `location`, unless a table of that name exists already."""
-    glue = access.client("glue")
-    table = _table_input(name.table, columns, partition_keys, location, parameters, plan)
-    with contextlib.suppress(glue.exceptions.AlreadyExistsException):
-        glue.create_table(DatabaseName=name.database, TableInput=table)
-
-
-def _table_input(
-    name: str,
-    columns: Sequence[Field],
-    partition_keys: Sequence[ColumnTypeDef],
-    location: str,
-    parameters: Mapping[str, str],
-    plan: FilePlan,
-) -> TableInputTypeDef:
     storage = STORAGE_FORMATS[plan.format]
     compressed = plan.codec != "UNCOMPRESSED"
     file_parameters = {
@@ -251,8 +237,8 @@ def _table_input(
         "compressionType": plan.codec.lower() if compressed else "none",
         "typeOfData": "file",
     }
-    return {
-        "Name": name,
+    table: TableInputTypeDef = {
+        "Name": name.table,
         "TableType": "EXTERNAL_TABLE",
         "PartitionKeys": partition_keys,
         "Parameters": {**file_parameters, "projection.enabled": "false", **parameters},
@@ -273,3 +259,6 @@ def _table_input(
             "Parameters": file_parameters,
         },
     }
+    glue = access.client("glue")
+    with contextlib.suppress(glue.exceptions.AlreadyExistsException):
+        glue.create_table(DatabaseName=name.database, TableInput=table)

@@ -335,7 +335,8 @@ class Lent:
         A server names region and endpoint where they are not those of the options. Raises ConnectorError if it wants to
         sign requests itself.
         """
-        best = max((each for each in credentials if location.startswith(each.prefix)), key=_prefix, default=None)
+        fitting = [each for each in credentials if location.startswith(each.prefix)]
+        best = max(fitting, key=lambda each: len(each.prefix), default=None)
         said = {**config, **(best.config if best is not None else {})}
         keys = [said.get(f"s3.{name}") for name in ("access-key-id", "secret-access-key", "session-token")]
         if None in keys:
@@ -359,10 +360,6 @@ class Lent:
     def is_due(self, now: float) -> bool:
         """Whether less than a third of the time is left."""
         return self.ends - now < (self.ends - self.since) / 3
-
-
-def _prefix(credential: StorageCredential) -> int:
-    return len(credential.prefix)
 
 
 # --- commits ----------------------------------------------------------------------------------------------------------

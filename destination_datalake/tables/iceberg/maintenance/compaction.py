@@ -154,24 +154,14 @@ def delete_ratio_exceeded(file: LiveFile) -> bool:
     return deleted > _MOST_DELETED * file.entry.record_count
 
 
-def compact(
-    name: TableName,
-    catalog: TableCatalog,
-    compact_on_executors: CompactFiles,
-    target_bytes: int,
-    should_continue: Callable[[], bool] = lambda: True,
-) -> CompactionReport:
-    """Compact the table, as long as `should_continue` before each further commit.
+class TableCompaction:
+    """Compacts one table; `compact_on_executors` runs the jobs. `run` may be called once."""
 
-    Raises TableBusy, CommitStateUnknown, errors of AWS, and what `compact_on_executors` raises; earlier commits stay.
-    """
-    return _TableCompaction(name, catalog, compact_on_executors, target_bytes).run(should_continue)
-
-
-class _TableCompaction:
-    def __init__(self, name: TableName, catalog: TableCatalog, execute: CompactFiles, target_bytes: int) -> None:
+    def __init__(
+        self, name: TableName, catalog: TableCatalog, compact_on_executors: CompactFiles, target_bytes: int
+    ) -> None:
         self._name = name
-        self._execute = execute
+        self._execute = compact_on_executors
         self._target_bytes = target_bytes
         self._operations = TableOperations(name, catalog)
         self._reader = BranchFiles()
@@ -180,7 +170,11 @@ class _TableCompaction:
         """Files that came of this compaction, and those that could not be compacted."""
         self._reasons: dict[str, int] = defaultdict(int)
 
-    def run(self, should_continue: Callable[[], bool]) -> CompactionReport:
+    def run(self, should_continue: Callable[[], bool] = lambda: True) -> CompactionReport:
+        """Compact the table, as long as `should_continue` before each further commit.
+
+        Raises TableBusy, CommitStateUnknown, errors of AWS, and what the executors raise; earlier commits stay.
+        """
         conflicts = 0
         while should_continue() and conflicts < 3:
             table = self._operations.load()

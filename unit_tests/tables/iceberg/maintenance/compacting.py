@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from destination_datalake.files.compact import compact as compact_on_executor
+from destination_datalake.files.compact import compact
 from destination_datalake.files.plan import CompactResult, CompactTask
-from destination_datalake.tables.iceberg.maintenance.compaction import CompactFiles, CompactionReport, compact
+from destination_datalake.tables.iceberg.maintenance.compaction import CompactFiles, CompactionReport, TableCompaction
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Committed
 from unit_tests.cloud import ungoverned
@@ -29,7 +29,7 @@ def commit_files(lake: Lake, into: IcebergTable, ids: Iterable[int], **more: Any
 
 
 def on_executors(tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:
-    return list(compact_on_executor(tasks))
+    return list(compact(tasks))
 
 
 def after_writing(act: Callable[[], object]) -> CompactFiles:
@@ -46,7 +46,7 @@ def after_writing(act: Callable[[], object]) -> CompactFiles:
 
 
 def compacted(lake: Lake, execute: CompactFiles = on_executors, target: int = TARGET) -> CompactionReport:
-    return compact(lake.name, ungoverned(lake.access), execute, target)
+    return TableCompaction(lake.name, ungoverned(lake.access), execute, target).run()
 
 
 def keys(lake: Lake) -> set[str]:

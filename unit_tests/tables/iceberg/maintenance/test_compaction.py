@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import BinaryType, FixedType, LongType, MapType, NestedField, StringType, TimeType
 
 from destination_datalake.schema.types import Field, Int32, Int64, List, String, Struct, Timestamp
-from destination_datalake.tables.iceberg.maintenance.compaction import compact, plan_compaction
+from destination_datalake.tables.iceberg.maintenance.compaction import TableCompaction, plan_compaction
 from destination_datalake.tables.table import Committed
 from unit_tests.cloud import ungoverned
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
@@ -247,7 +247,9 @@ def test_branches_and_tags_keep_their_files(lake: Lake) -> None:
 def test_it_goes_on_only_as_long_as_it_may(lake: Lake) -> None:
     filled(lake)
 
-    assert compact(lake.name, ungoverned(lake.access), on_executors, TARGET, lambda: False).commits == 0
+    compaction = TableCompaction(lake.name, ungoverned(lake.access), on_executors, TARGET)
+
+    assert compaction.run(lambda: False).commits == 0
 
 
 def test_a_plan_says_what_would_be_done(lake: Lake) -> None:
