@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from destination_datalake.config.options import Config
+from destination_datalake.config.tables import Retention
+from destination_datalake.files.compact import compact
 from destination_datalake.files.parquet import with_field_ids
 from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
+from destination_datalake.maintenance.report import StepReport
+from destination_datalake.maintenance.steps import Maintainer
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
@@ -84,9 +89,37 @@ class Shop:
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
         return {entry["Key"] for page in pages for entry in page.get("Contents", [])}
 
+    def maintainer(self, after: timedelta = timedelta(days=6), **changes: Any) -> Maintainer:
+        """Return what maintains the tables so long after now, with jobs on this thread."""
+        given: dict[str, Any] = {
+            "retention": Retention(),
+            "target_bytes": 128 * 1024 * 1024,
+            "catalog": ungoverned(self.access),
+            "compact_files": lambda tasks: list(compact(tasks)),
+            "should_continue": lambda: True,
+            "now": lambda: datetime.now(UTC) + after,
+            **changes,
+        }
+        return Maintainer(**given)
+
     def put(self, key: str, body: bytes = b"x") -> str:
         self.access.client("s3").put_object(Bucket=BUCKET, Key=key, Body=body)
         return key
+
+
+def worn(shop: Shop) -> None:
+    """A table of seven small files, of which one was replaced by the others, and with an orphan."""
+    shop.commit(shop.open(), 100)
+    new = shop.open(generation=2, overwrite=True)
+    for id_ in range(6):
+        shop.commit(new, id_)
+    new.publish(no_rewrite)
+    shop.put("lake/shop/orders/data/lost.parquet")
+
+
+def run(maintains: Maintainer, table: TableName) -> list[StepReport]:
+    """Take every step."""
+    return [maintains.compact(table), *maintains.remove(table)]
 
 
 def no_rewrite(_tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from destination_datalake.config.tables import Retention
-from destination_datalake.files.compact import compact
-from destination_datalake.maintenance.steps import Maintainer
-from unit_tests.cloud import BUCKET, Cloud, ungoverned
-from unit_tests.maintenance.lake import Shop, no_rewrite
+from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.maintenance.lake import Shop, run, worn
 
 CHANGES = ("s3.PutObject", "s3.DeleteObject", "s3.DeleteObjects", "glue.UpdateTable")
 PUBLISHED, PENDING = [0, 1, 2, 3, 4, 5], [6]
@@ -43,29 +40,9 @@ def killed(shop: Shop, at: int) -> Iterator[list[str]]:
             clients[change.partition(".")[0]].meta.events.unregister(f"before-call.{change}", count)
 
 
-def worn(shop: Shop) -> None:
-    """A table of six small files that replaced another, an unpublished overwrite, a tag, and an orphan."""
-    shop.commit(shop.open(), 100)
-    new = shop.open(generation=2, overwrite=True)
-    for id_ in PUBLISHED:
-        shop.commit(new, id_)
-    new.publish(no_rewrite)
-    for id_ in PENDING:
-        shop.commit(shop.open(generation=3, overwrite=True), id_)
-    shop.put("lake/shop/orders/data/lost.parquet")
-
-
 def maintain(shop: Shop) -> list[str]:
     """Run every step, on another day; return what was done."""
-    maintainer = Maintainer(
-        Retention(),
-        128 * 1024 * 1024,
-        ungoverned(shop.access),
-        lambda tasks: list(compact(tasks)),
-        lambda: True,
-        now=lambda: datetime.now(UTC) + timedelta(days=9),
-    )
-    reports = [maintainer.compact(shop.name()), *maintainer.remove(shop.name())]
+    reports = run(shop.maintainer(timedelta(days=9)), shop.name())
     assert [report.failure for report in reports] == [None] * 3
     return [report.done for report in reports]
 
@@ -95,6 +72,8 @@ def test_killed_before_any_change_readers_find_the_same_and_the_next_run_finishe
     """Or after the change before it."""
     shop = Shop(cloud)
     worn(shop)
+    for id_ in PENDING:
+        shop.commit(shop.open(generation=3, overwrite=True), id_)
     saved, found = Saved(shop), {"main": PUBLISHED, "airbyte_generation_3": PENDING, "airbyte-fence-2": PUBLISHED}
     with killed(shop, at=0) as whole:
         maintain(shop)

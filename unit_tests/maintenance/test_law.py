@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,15 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from destination_datalake.config.tables import Retention
-from destination_datalake.files.compact import compact
 from destination_datalake.maintenance.steps import Maintainer
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.tables.iceberg.commit import TableOperations
 from unit_tests.cloud import Cloud, ungoverned
 from unit_tests.examples import long_examples
 from unit_tests.maintenance.lake import Shop, no_rewrite
-
-_MiB = 1024 * 1024
 
 
 class History:
@@ -88,15 +85,8 @@ class History:
         return TableOperations(self.shop.name(self.stream), ungoverned(self.shop.access)).load()
 
     def _maintainer(self) -> Maintainer:
-        now = datetime.now(UTC) + timedelta(days=self.day)
-        return Maintainer(
-            Retention(snapshot_retention_days=2, min_snapshots_to_keep=2, orphan_retention_days=1),
-            _MiB,
-            ungoverned(self.shop.access),
-            lambda tasks: list(compact(tasks)),
-            lambda: True,
-            now=lambda: now,
-        )
+        retention = Retention(snapshot_retention_days=2, min_snapshots_to_keep=2, orphan_retention_days=1)
+        return self.shop.maintainer(timedelta(days=self.day), retention=retention, target_bytes=1024 * 1024)
 
 
 def _merge_manifests_often(_table: Any, transaction: Any) -> None:

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from destination_datalake.config.tables import Retention
-from destination_datalake.files.compact import compact
-from destination_datalake.files.plan import CompactResult, CompactTask
 from destination_datalake.maintenance.report import StepReport
-from destination_datalake.maintenance.steps import Maintainer
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.file_io import MANIFESTS
 from destination_datalake.tables.iceberg.maintenance.expiry import MAINTAINED_AT
-from destination_datalake.tables.table import TableName
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
-from unit_tests.maintenance.lake import Shop, no_rewrite
+from unit_tests.maintenance.lake import Shop, run, worn
 from unit_tests.tables.iceberg.maintenance.blocks import in_blocks_of
 
 pytestmark = pytest.mark.share(4)
-
-MiB = 1024 * 1024
-
-
-def on_this_thread(tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:
-    return list(compact(tasks))
 
 
 @pytest.fixture
@@ -36,37 +24,10 @@ def shop(cloud: Cloud) -> Shop:
     return Shop(cloud)
 
 
-def maintainer(shop: Shop, *, after: timedelta = timedelta(days=6), **changes: Any) -> Maintainer:
-    given: dict[str, Any] = {
-        "retention": Retention(),
-        "target_bytes": 128 * MiB,
-        "catalog": ungoverned(shop.access),
-        "compact_files": on_this_thread,
-        "should_continue": lambda: True,
-        "now": lambda: datetime.now(UTC) + after,
-        **changes,
-    }
-    return Maintainer(**given)
-
-
-def run(maintains: Maintainer, table: TableName) -> list[StepReport]:
-    return [maintains.compact(table), *maintains.remove(table)]
-
-
-def worn(shop: Shop) -> None:
-    """A table of seven small files, of which one was replaced, and with an orphan."""
-    shop.commit(shop.open(), 100)
-    new = shop.open(generation=2, overwrite=True)
-    for id_ in range(6):
-        shop.commit(new, id_)
-    new.publish(no_rewrite)
-    shop.put("lake/shop/orders/data/lost.parquet")
-
-
 def test_a_table_is_compacted_its_snapshots_expire_and_its_orphans_are_removed(shop: Shop) -> None:
     worn(shop)
 
-    reports = run(maintainer(shop), shop.name())
+    reports = run(shop.maintainer(), shop.name())
 
     assert shop.ids() == [0, 1, 2, 3, 4, 5]
     assert [report.failure for report in reports] == [None, None, None]
@@ -75,20 +36,20 @@ def test_a_table_is_compacted_its_snapshots_expire_and_its_orphans_are_removed(s
     assert compaction.figures["files"] == 6
     assert (expiry.figures["files"], expiry.figures["snapshots"] > 6) == (7, True)
     assert orphans.figures["files"] == 1
-    assert all("nothing" in again.done or "no orphans" in again.done for again in run(maintainer(shop), shop.name()))
+    assert all("nothing" in again.done or "no orphans" in again.done for again in run(shop.maintainer(), shop.name()))
 
 
 def test_a_dry_run_changes_nothing_and_names_each_object(shop: Shop) -> None:
     worn(shop)
     before = shop.objects()
 
-    lines = [line for report in run(maintainer(shop, dry_run=True), shop.name()) for line in report.lines()]
+    lines = [line for report in run(shop.maintainer(dry_run=True), shop.name()) for line in report.lines()]
 
     assert shop.objects() == before
     assert lines[0].startswith("shop.orders compaction: would rewrite 6 files")
     assert "shop.orders expiry: would expire " in lines[1]
     named = {line.strip().removeprefix("s3://lake/") for line in lines if line.startswith("  ")}
-    list(maintainer(shop).remove(shop.name()))
+    list(shop.maintainer().remove(shop.name()))
     assert before - shop.objects() == named > {"lake/shop/orders/data/lost.parquet"}
 
 
@@ -96,7 +57,7 @@ def test_a_step_that_fails_does_not_stop_the_others(shop: Shop, cloud: Cloud) ->
     worn(shop)
 
     with cloud.refusing("DeleteObjects"):
-        compaction, expiry, orphans = run(maintainer(shop), shop.name())
+        compaction, expiry, orphans = run(shop.maintainer(), shop.name())
 
     assert compaction.failure is None
     for report in (expiry, orphans):
@@ -105,7 +66,7 @@ def test_a_step_that_fails_does_not_stop_the_others(shop: Shop, cloud: Cloud) ->
         assert report.failure.missing.action == "s3:DeleteObject"
         assert json.loads(report.log_line())["success"] is False
     assert shop.ids() == [0, 1, 2, 3, 4, 5]
-    assert [report.failure for report in run(maintainer(shop), shop.name())] == [None] * 3
+    assert [report.failure for report in run(shop.maintainer(), shop.name())] == [None] * 3
     assert sum("/data/" in key for key in shop.objects()) == 1
 
 
@@ -120,7 +81,7 @@ def test_a_manifest_with_more_than_its_entries_deletes_nothing_and_is_to_be_repo
     shop.put(manifest.removeprefix(f"s3://{BUCKET}/"), longer)
     before = shop.objects()
 
-    reports = list(maintainer(shop).remove(shop.name()))
+    reports = list(shop.maintainer().remove(shop.name()))
 
     assert before <= shop.objects()
     for report in reports:
@@ -134,7 +95,7 @@ def test_without_time_nothing_is_begun(shop: Shop) -> None:
     worn(shop)
     before = shop.objects()
 
-    reports = run(maintainer(shop, should_continue=lambda: False), shop.name())
+    reports = run(shop.maintainer(should_continue=lambda: False), shop.name())
 
     assert shop.objects() == before
     assert {report.done for report in reports} == {"there was no time for the rest, which is left to the next run"}
@@ -143,7 +104,7 @@ def test_without_time_nothing_is_begun(shop: Shop) -> None:
 def test_a_line_for_logs_is_one_object_of_figures(shop: Shop) -> None:
     worn(shop)
 
-    lines = [json.loads(report.log_line()) for report in run(maintainer(shop), shop.name())]
+    lines = [json.loads(report.log_line()) for report in run(shop.maintainer(), shop.name())]
 
     assert [(line["table"], line["step"], line["success"]) for line in lines] == [
         ("shop.orders", "compaction", True),
@@ -161,7 +122,7 @@ def test_a_table_that_is_left_alone_is_said_with_the_reason(shop: Shop) -> None:
 
     TableOperations(shop.name(), ungoverned(shop.access)).commit(share_files)
 
-    for report in maintainer(shop).remove(shop.name()):
+    for report in shop.maintainer().remove(shop.name()):
         line = json.loads(report.log_line())
         assert line["success"] is True
         assert line["outcome"].startswith("is left alone: its property gc.enabled is false")
@@ -171,7 +132,7 @@ def test_after_a_sync_removal_is_due_once_a_day(shop: Shop) -> None:
     worn(shop)
 
     def due(hours: int) -> list[str]:
-        return [report.step for report in maintainer(shop, after=timedelta(days=6, hours=hours)).due(shop.name())]
+        return [report.step for report in shop.maintainer(timedelta(days=6, hours=hours)).due(shop.name())]
 
     assert due(0) == ["compaction", "expiry", "orphans"]
     assert due(1) == []
@@ -188,19 +149,19 @@ def test_a_time_that_cannot_be_right_is_none(shop: Shop, written: str) -> None:
 
     TableOperations(shop.name(), ungoverned(shop.access)).commit(spoil)
 
-    assert [report.step for report in maintainer(shop).due(shop.name())] == ["expiry", "orphans"]
+    assert [report.step for report in shop.maintainer().due(shop.name())] == ["expiry", "orphans"]
 
 
 def test_one_of_two_syncs_that_end_at_once_takes_the_turn(shop: Shop) -> None:
     worn(shop)
     shop.commit(shop.open(), 7)
     done: list[list[StepReport]] = []
-    other = iter([lambda: done.append(list(maintainer(shop).due(shop.name())))])
+    other = iter([lambda: done.append(list(shop.maintainer().due(shop.name())))])
     shop.access.client("glue").meta.events.register(
         "before-call.glue.UpdateTable", lambda **_: next(other, lambda: None)()
     )
 
-    done.append(list(maintainer(shop).due(shop.name())))
+    done.append(list(shop.maintainer().due(shop.name())))
 
     assert sorted(report.step for reports in done for report in reports if report.step != "compaction") == [
         "expiry",

@@ -11,8 +11,7 @@ from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.verify.command import Verified, Verifier
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
-from unit_tests.maintenance.lake import Shop
-from unit_tests.maintenance.test_steps import maintainer, run, worn
+from unit_tests.maintenance.lake import Shop, run, worn
 from unit_tests.tables.jobs import InProcess
 
 
@@ -59,7 +58,7 @@ def test_a_worn_table_is_right_and_its_orphan_a_note(shop: Shop) -> None:
 
 def test_files_that_maintenance_removes_meanwhile_are_no_alarm(shop: Shop) -> None:
     worn(shop)
-    engine = Executors(lambda: run(maintainer(shop), shop.name()))
+    engine = Executors(lambda: run(shop.maintainer(), shop.name()))
 
     found = verified(shop, engine)
 
