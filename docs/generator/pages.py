@@ -41,12 +41,9 @@ from destination_datalake.schema.types import (
     column_type,
 )
 from docs.generator import layouts, permissions
-from docs.generator.airbyte_types import airbyte_types, inherited
-from docs.generator.licences import licences
+from docs.generator.columns import airbyte_types, inherited, nested
 from docs.generator.markdown import code, table
-from docs.generator.nested import nested
-from docs.generator.project import check_steps, sync_modes, versions
-from docs.generator.promises import promises
+from docs.generator.project import check_steps, licences, promises, sync_modes, versions
 from docs.generator.spec import SPEC, spec_text
 
 PAGES = Path(__file__).parents[1]

@@ -1,13 +1,20 @@
-"""Tables from the connector's specification, its checks and `CHANGELOG.md`."""
+"""Tables about the project: its specification, checks and guarantees, its versions, the packages of its image."""
 
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
+from typing import Any
+
+from packaging.markers import Marker
 
 from destination_datalake.check.connection import STEPS
 from docs.generator.markdown import code, table
 from docs.generator.spec import specification
+from unit_tests.tables.behaviour.promises import PROMISES
 
 ROOT = Path(__file__).parents[2]
 _VERSION = re.compile(r"^## \[([^]]+)\] - (\S+)", re.MULTILINE)
@@ -37,3 +44,73 @@ def versions() -> str:
 def check_steps() -> str:
     """Return the steps of `check`, in their order."""
     return table(["step", "name", "what it does"], [[code(step.id), step.name, step.does] for step in STEPS])
+
+
+_TITLES = {"iceberg": "Iceberg", "hive-parquet": "Hive, Parquet", "hive-jsonl": "Hive, JSON lines"}
+_FROM = {"bigint": "int", "double": "float"}
+
+
+def promises() -> str:
+    """Return a row for each promise, a column for each table type."""
+    by_type = [PROMISES[name] for name in _TITLES]
+    files = ["in one step" if each.commits_atomically else "one after the other" for each in by_type]
+    appends = ["all go on" if each.appends_side_by_side else "the newest goes on, older ones fail" for each in by_type]
+    rows = [["the files of a commit become visible", *files], ["syncs that append at the same time", *appends]]
+    for wide, narrow in _FROM.items():
+        promotions = [each.promotions[wide] for each in by_type]
+        title = f"{code(narrow)} becomes {code(wide)}:"
+        rows += [
+            [f"{title} the table's files are rewritten, once", *(_yes(each.rewrites_files) for each in promotions)],
+            [
+                f"{title} every batch that needs it is encoded a second time",
+                *(_yes(each.reencodes_batch) for each in promotions),
+            ],
+            [
+                f"{title} uncommitted files of other syncs are encoded again",
+                *(_yes(each.outdates_files) for each in promotions),
+            ],
+        ]
+    return table(["", *_TITLES.values()], rows)
+
+
+def _yes(promised: bool) -> str:
+    return "yes" if promised else "no"
+
+
+def licences() -> str:
+    """Return each package that the connector is installed with, and its licence."""
+    return table(["package", "licence"], [[name, licence(name)] for name in packages()])
+
+
+def packages() -> list[str]:
+    """Return the names of the packages that the connector requires on this system, directly or not."""
+    locked = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))["package"]
+    by_name = {package["name"]: package for package in locked}
+    found: set[str] = set()
+    remaining = [*_required(by_name["destination-datalake"], ())]
+    while remaining:
+        name, extras = remaining.pop()
+        if name not in found or extras:
+            found.add(name)
+            remaining += [each for each in _required(by_name[name], extras) if each[0] not in found or each[1]]
+    return sorted(found)
+
+
+def licence(name: str) -> str:
+    """Return the licence of an installed package: its SPDX expression, or else what older metadata begin with."""
+    of = metadata.metadata(name)
+    classified = [
+        text.rpartition(" :: ")[2] for text in of.get_all("Classifier") or () if text.startswith("License ::")
+    ]
+    for text in (of.get("License-Expression"), ", ".join(classified), *(of.get("License") or "").splitlines()[:1]):
+        if text:
+            return str(text).strip()
+    raise ValueError(f"{name} has no licence in its metadata")
+
+
+def _required(package: dict[str, Any], extras: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    groups = [package.get("dependencies", []), *(package.get("optional-dependencies", {}).get(e, []) for e in extras)]
+    for group in groups:
+        for each in group:
+            if "marker" not in each or Marker(each["marker"]).evaluate():
+                yield each["name"], tuple(each.get("extra", ()))

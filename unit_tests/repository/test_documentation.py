@@ -24,7 +24,7 @@ from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.naming import TableNaming
 from docs.generator import pages as generator
 from docs.generator.layouts import table_level
-from docs.generator.licences import licence, packages
+from docs.generator.project import licence, packages
 from unit_tests.repository.files import PAGES, ROOT, text
 
 # The layout of a page on docs.airbyte.com (Airbyte: connector documentation guide, and its linter).

@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import tomllib
 
-from docs.generator.licences import packages
+from docs.generator.project import packages
 from unit_tests.repository.files import ROOT, text
 
 ENTRYPOINT = "/opt/destination-datalake/bin/destination-datalake"

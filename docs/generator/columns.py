@@ -1,16 +1,19 @@
-"""Tables of Airbyte's types: the columns that they have here, and those that AWS Datalake gave them."""
+"""Tables of columns: those of Airbyte's types, those that AWS Datalake gave them, those of nested values."""
 
 from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.evolution import WIDER, evolve
 from destination_datalake.schema.glue import describe_type, glue_type, parse_glue_type
 from destination_datalake.schema.iceberg import iceberg_type
-from destination_datalake.schema.names import AWS_DATALAKE
-from destination_datalake.schema.types import ColumnType, NumericTypes, column_type
+from destination_datalake.schema.names import AWS_DATALAKE, SNAKE_CASE
+from destination_datalake.schema.types import ColumnType, Nested, NumericTypes, column_type
 from destination_datalake.tables.migration import inherit_types
 from docs.generator.markdown import code, table
 
@@ -105,3 +108,49 @@ def _in_iceberg(type_: ColumnType) -> str:
     ids = itertools.count(1)
     outer, nested, _ = str(iceberg_type(type_, lambda: next(ids))).partition("struct<")
     return code("struct" if nested else outer)
+
+
+_TEXT, _NUMBER = {"type": "string"}, {"type": "number"}
+_SCHEMA: Mapping[str, Any] = {
+    "properties": {
+        "customer": {
+            "type": "object",
+            "properties": {
+                "fullName": _TEXT,
+                "address": {"type": "object", "properties": {"city": _TEXT, "lat": _NUMBER}},
+            },
+        },
+        "lines": {"type": "array", "items": {"type": "object", "properties": {"sku": _TEXT}}},
+    }
+}
+_RECORD = '{"customer": {"fullName": "Ada", "address": {"city": "Rome", "lat": 41.5}}, "lines": [{"sku": "a"}]}'
+
+_OPTIONS: Sequence[tuple[str, Nested, int]] = (
+    ("struct", Nested.STRUCT, 10),
+    ("json", Nested.JSON, 10),
+    ("flatten", Nested.FLATTEN, 10),
+    ("flatten, flatten_max_depth: 1", Nested.FLATTEN, 1),
+)
+
+
+def nested() -> str:
+    """Return the record and the table."""
+    return f"```json\n{_RECORD}\n```\n\n" + table(["`nested`", "column", "type", "value", "comment"], _rows())
+
+
+def _rows() -> Iterator[Sequence[str]]:
+    line = f'{{"type":"RECORD","record":{{"stream":"s","data":{_RECORD},"emitted_at":0}}}}\n'
+    for option, mode, depth in _OPTIONS:
+        columns = stream_columns(_SCHEMA, NumericTypes.INT_FLOAT, SNAKE_CASE, mode, depth)
+        [decoded] = BlockDecoder(columns).decode(line.encode())
+        for column, array in zip(columns, decoded.columns, strict=True):
+            [value] = array.to_pylist()
+            comment = column.origin if column.origin != column.name else ""
+            shown = value if isinstance(value, str) else json.dumps(value)
+            yield [
+                code(option),
+                code(column.name),
+                code(describe_type(column.type)),
+                code(shown),
+                code(comment) if comment else "",
+            ]
