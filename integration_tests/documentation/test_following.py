@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.documentation.shell import Shell, StepFailed
-from integration_tests.documentation.steps import Step, steps
+from integration_tests.documentation.shell import Shell, Step, StepFailed, steps
 
 PAGE = """
 Set it, and see it:

@@ -1,19 +1,22 @@
 """The page on Lake Formation, followed by a user with an empty account: every command on it is run, in order."""
 
+import argparse
+import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import jmespath  # type: ignore[import-untyped]
 import pytest
 
 from integration_tests.aws.server import REGION, AwsServer
 from integration_tests.documentation.aws_cli import AwsCli
-from integration_tests.documentation.cloudformation import cloudformation
-from integration_tests.documentation.commands import Commands
-from integration_tests.documentation.connector import connector
-from integration_tests.documentation.shell import Shell
-from integration_tests.documentation.steps import steps
+from integration_tests.documentation.commands import Call, Command, Commands
+from integration_tests.documentation.shell import Shell, steps
 from integration_tests.harness.account import Account
 from integration_tests.harness.runs.warm import WarmLaunch
+from integration_tests.infra.stack import Stack
+from integration_tests.infra.template import Template, TemplateError
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/lake-formation.md"
@@ -53,3 +56,66 @@ def administrator(endpoint_url: str) -> str:
     )
     key = iam.create_access_key(UserName="admin")["AccessKey"]
     return f"[default]\naws_access_key_id = {key['AccessKeyId']}\naws_secret_access_key = {key['SecretAccessKey']}\n"
+
+
+def connector(launch: WarmLaunch) -> Command:
+    """Return the command `destination-datalake`, started as in other tests: forked, with everything loaded."""
+
+    def run(call: Call) -> int:
+        started = launch.with_stdout(call.stdout.fileno()).in_folder(str(call.folder))
+        with started(call.arguments, call.environment, call.stderr) as process:
+            with suppress(BrokenPipeError):
+                shutil.copyfileobj(call.stdin, process.stdin)
+                process.stdin.close()
+            return process.wait()
+
+    return run
+
+
+def cloudformation(endpoint_url: str) -> Command:
+    """Return the command `aws-cloudformation deploy` and `describe-stacks`, on stacks that the tests' replayer makes.
+
+    moto's own CloudFormation leaves out half of the template.
+    """
+    stacks: dict[str, Stack] = {}
+
+    def run(call: Call) -> int:
+        asked = _parser().parse_args(call.arguments)
+        try:
+            if asked.command == "deploy":
+                template = Template.read(call.folder / asked.template_file)
+                stack = stacks.setdefault(asked.stack_name, Stack(template, asked.stack_name, endpoint_url))
+                stack.deploy(**dict(each.split("=", 1) for each in asked.parameter_overrides))
+                said = f"Successfully created/updated stack - {asked.stack_name}"
+            else:
+                said = _described(asked.stack_name, stacks[asked.stack_name], asked.query)
+        except (TemplateError, KeyError) as error:
+            call.stderr.write(f"{error}\n".encode())
+            return 255
+        call.stdout.write(f"{said}\n".encode())
+        return 0
+
+    return run
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    commands = parser.add_subparsers(dest="command", required=True)
+    deploy = commands.add_parser("deploy")
+    deploy.add_argument("--template-file", required=True)
+    deploy.add_argument("--stack-name", required=True)
+    # Without it CloudFormation makes no role.
+    deploy.add_argument("--capabilities", choices=["CAPABILITY_IAM"], required=True)
+    deploy.add_argument("--parameter-overrides", nargs="*", default=[])
+    describe = commands.add_parser("describe-stacks")
+    describe.add_argument("--stack-name", required=True)
+    describe.add_argument("--query", required=True)
+    describe.add_argument("--output", choices=["text"], required=True)
+    return parser
+
+
+def _described(name: str, stack: Stack, query: str) -> str:
+    outputs = [{"OutputKey": key, "OutputValue": value} for key, value in stack.outputs.items()]
+    found = jmespath.search(query, {"Stacks": [{"StackName": name, "Outputs": outputs}]})
+    # As the AWS CLI prints text: what stands in a list is separated by tabs.
+    return "\t".join(map(str, found)) if isinstance(found, list) else str(found)

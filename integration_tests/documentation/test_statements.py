@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from integration_tests.documentation.steps import steps
+from integration_tests.documentation.shell import steps
 from unit_tests.repository.files import ROOT, text
 
 PAGE = text("docs/lake-formation.md")

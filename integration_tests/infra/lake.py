@@ -1,9 +1,9 @@
-"""A lake that a stack has created, with the stack's parameters."""
+"""A lake that a stack has created, with the stack's parameters, and syncs of orders into it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,6 +14,9 @@ from pyiceberg.catalog.glue import GlueCatalog
 from integration_tests.aws.server import ACCESS_KEY_ID, ACCOUNT_ID, REGION, SECRET_ACCESS_KEY
 from integration_tests.harness.account import Account, Member, trust
 from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
+from integration_tests.harness.runs.platform import Platform
+from integration_tests.harness.warehouse import INTEGER, STRING, object_schema
 from integration_tests.infra.stack import Stack
 from integration_tests.infra.template import Template
 
@@ -81,3 +84,22 @@ class DeployedLake(Lake):
         properties |= {f"{service}.endpoint": self.endpoint_url for service in ("glue", "s3")}
         catalog = GlueCatalog("lake", None, **properties)
         catalog.load_table((self.database, table)).append(rows)
+
+
+def sync(platform: Platform, lake: DeployedLake, numbers: Sequence[object], *, namespace: str | None = None) -> None:
+    """Append orders with these numbers, by a sync that has to succeed. A namespace gets a database of its own."""
+    config = lake.config() if namespace is None else lake.config(database_strategy="namespace")
+    orders = configured_stream("orders", object_schema(id=INTEGER, name=STRING), namespace=namespace)
+    messages = [
+        status("orders", "STARTED", namespace=namespace),
+        *(record("orders", {"id": each, "name": f"order {each}"}, namespace=namespace) for each in numbers),
+        state("orders", str(numbers[-1]), namespace=namespace),
+        status("orders", "COMPLETE", namespace=namespace),
+    ]
+    run = platform.write(config, configured_catalog(orders), messages)
+    assert run.exit_code == 0, run.report()
+
+
+def ids(lake: DeployedLake) -> list[int]:
+    """The numbers of the orders that a reader sees."""
+    return sorted(int(row["id"]) for row in lake.rows(lake.database, "orders"))

@@ -13,8 +13,7 @@ from botocore.exceptions import ClientError
 from integration_tests.harness.account import Account
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.infra.conftest import Deploy
-from integration_tests.infra.lake import DeployedLake
-from integration_tests.infra.syncs import ids, sync
+from integration_tests.infra.lake import DeployedLake, ids, sync
 
 PAGE = Path(__file__).parents[2] / "infra" / "README.md"
 

@@ -12,8 +12,7 @@ from botocore.exceptions import ClientError
 from integration_tests.harness.account import Account, allow
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.infra.conftest import Deploy
-from integration_tests.infra.lake import DeployedLake
-from integration_tests.infra.syncs import sync
+from integration_tests.infra.lake import DeployedLake, sync
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,322 @@
+"""The types of resources that the templates use, each applied through the API of its service."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pyiceberg.catalog.glue import GlueCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, PrimitiveType, StringType, TimestampType
+
+from integration_tests.aws.server import ACCESS_KEY_ID, SECRET_ACCESS_KEY
+from integration_tests.infra.template import Made
+
+Properties: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Aws:
+    """The account in which a stack is deployed. `client` returns a boto3 client for a service."""
+
+    stack: str
+    account: str
+    region: str
+    client: Callable[[str], Any]
+
+    def name(self, logical_name: str) -> str:
+        """Return the name of a resource whose properties give it none."""
+        return f"{self.stack}-{logical_name}"
+
+
+Put: TypeAlias = Callable[[Aws, str, Properties, Made | None], Made]
+"""Make a resource with this logical name, or change the one that exists, to what the properties say."""
+
+
+@contextmanager
+def every(properties: Properties) -> Iterator[Properties]:
+    """Lend properties to take from; fail if one is left: nothing that a template says is dropped silently."""
+    rest = dict(properties)
+    yield rest
+    assert not rest, f"properties that are not applied: {sorted(rest)}"
+
+
+# Keys, buckets, and where Athena keeps results
+
+
+def key(aws: Aws, _name: str, properties: Properties, made: Made | None) -> Made:
+    """AWS::KMS::Key."""
+    kms = aws.client("kms")
+    with every(properties) as rest:
+        # Only said to CloudFormation: how long a deleted key can be restored.
+        assert 7 <= rest.pop("PendingWindowInDays") <= 30
+        policy, description = json.dumps(rest.pop("KeyPolicy")), rest.pop("Description")
+        if made is None:
+            created = kms.create_key(Policy=policy, Description=description)["KeyMetadata"]
+            made = Made(created["KeyId"], {"Arn": created["Arn"]})
+        else:
+            kms.put_key_policy(KeyId=made.ref, PolicyName="default", Policy=policy)
+            kms.update_key_description(KeyId=made.ref, Description=description)
+        (kms.enable_key_rotation if rest.pop("EnableKeyRotation") else kms.disable_key_rotation)(KeyId=made.ref)
+    return made
+
+
+def alias(aws: Aws, _name: str, properties: Properties, made: Made | None) -> Made:
+    """AWS::KMS::Alias."""
+    kms = aws.client("kms")
+    (kms.update_alias if made else kms.create_alias)(**properties)
+    return Made(properties["AliasName"])
+
+
+def bucket(aws: Aws, _name: str, properties: Properties, made: Made | None) -> Made:
+    """AWS::S3::Bucket."""
+    s3 = aws.client("s3")
+    with every(properties) as rest:
+        name = rest.pop("BucketName")
+        if made is None:
+            s3.create_bucket(Bucket=name)
+        rules = rest.pop("BucketEncryption")["ServerSideEncryptionConfiguration"]
+        s3.put_bucket_encryption(
+            Bucket=name, ServerSideEncryptionConfiguration={"Rules": [_encryption_rule(rule) for rule in rules]}
+        )
+        s3.put_bucket_ownership_controls(Bucket=name, OwnershipControls=rest.pop("OwnershipControls"))
+        s3.put_public_access_block(
+            Bucket=name, PublicAccessBlockConfiguration=rest.pop("PublicAccessBlockConfiguration")
+        )
+        rules = rest.pop("LifecycleConfiguration")["Rules"]
+        s3.put_bucket_lifecycle_configuration(
+            Bucket=name, LifecycleConfiguration={"Rules": [_lifecycle_rule(rule) for rule in rules]}
+        )
+    return Made(name, {"Arn": f"arn:aws:s3:::{name}"})
+
+
+def _encryption_rule(rule: Properties) -> Any:
+    with every(rule) as rest:
+        return {
+            "BucketKeyEnabled": rest.pop("BucketKeyEnabled"),
+            "ApplyServerSideEncryptionByDefault": rest.pop("ServerSideEncryptionByDefault"),
+        }
+
+
+def _lifecycle_rule(rule: Properties) -> Any:
+    with every(rule) as rest:
+        applied = {
+            "ID": rest.pop("Id"),
+            "Status": rest.pop("Status"),
+            "Filter": {"Prefix": rest.pop("Prefix", "")},
+        }
+        if days := rest.pop("ExpirationInDays", None):
+            applied["Expiration"] = {"Days": int(days)}
+        if abort := rest.pop("AbortIncompleteMultipartUpload", None):
+            applied["AbortIncompleteMultipartUpload"] = abort
+    return applied
+
+
+def bucket_policy(aws: Aws, name: str, properties: Properties, _made: Made | None) -> Made:
+    """AWS::S3::BucketPolicy."""
+    with every(properties) as rest:
+        aws.client("s3").put_bucket_policy(Bucket=rest.pop("Bucket"), Policy=json.dumps(rest.pop("PolicyDocument")))
+    return Made(aws.name(name))
+
+
+def work_group(aws: Aws, _name: str, properties: Properties, made: Made | None) -> Made:
+    """AWS::Athena::WorkGroup."""
+    athena = aws.client("athena")
+    with every(properties) as rest:
+        name, configuration = rest.pop("Name"), rest.pop("WorkGroupConfiguration")
+        # Every workgroup is enabled when it is made.
+        assert rest.pop("State") == "ENABLED"
+        assert made is None, "moto cannot change a workgroup"
+        athena.create_work_group(Name=name, Configuration=configuration, Description=rest.pop("Description"))
+    return Made(name)
+
+
+# Databases and tables of the Glue Data Catalog
+
+
+_ICEBERG: dict[str, PrimitiveType] = {"string": StringType(), "timestamp": TimestampType()}
+
+
+def database(aws: Aws, _name: str, properties: Properties, made: Made | None) -> Made:
+    """AWS::Glue::Database."""
+    glue = aws.client("glue")
+    name = properties["DatabaseInput"]["Name"]
+    if made is None:
+        glue.create_database(**properties)
+    else:
+        glue.update_database(Name=name, **properties)
+    return Made(name)
+
+
+def table(aws: Aws, _name: str, properties: Properties, made: Made | None) -> Made:
+    """AWS::Glue::Table of an Iceberg table, whose first metadata Glue writes, and PyIceberg here."""
+    assert made is None, "an update would write an old description over the table's present one"
+    glue = aws.client("glue")
+    with every(properties) as rest:
+        database, declared = rest.pop("DatabaseName"), rest.pop("TableInput")
+        # The request that CloudFormation makes has to be valid, too.
+        glue.create_table(
+            CatalogId=rest.pop("CatalogId"),
+            DatabaseName=database,
+            TableInput=declared,
+            OpenTableFormatInput=rest.pop("OpenTableFormatInput"),
+        )
+        glue.delete_table(DatabaseName=database, Name=declared["Name"])
+        storage = declared["StorageDescriptor"]
+        fields = [
+            NestedField(number, column["Name"], _ICEBERG[column["Type"]])
+            for number, column in enumerate(storage["Columns"], start=1)
+        ]
+        keys = {"access-key-id": ACCESS_KEY_ID, "secret-access-key": SECRET_ACCESS_KEY, "region": aws.region}
+        keys["endpoint"] = glue.meta.endpoint_url
+        catalog = GlueCatalog(aws.stack, client=glue, **{f"s3.{name}": value for name, value in keys.items()})
+        catalog.create_table((database, declared["Name"]), Schema(*fields), location=storage["Location"])
+    return Made(declared["Name"])
+
+
+# Roles and their policies
+
+
+def role(aws: Aws, logical_name: str, properties: Properties, made: Made | None) -> Made:
+    """AWS::IAM::Role."""
+    iam = aws.client("iam")
+    name = aws.name(logical_name)
+    with every(properties) as rest:
+        trust, description = json.dumps(rest.pop("AssumeRolePolicyDocument")), rest.pop("Description")
+        seconds = int(rest.pop("MaxSessionDuration", 3600))
+        if made is None:
+            created = iam.create_role(
+                RoleName=name, AssumeRolePolicyDocument=trust, Description=description, MaxSessionDuration=seconds
+            )["Role"]
+            return Made(name, {"Arn": created["Arn"]})
+        iam.update_role(RoleName=name, Description=description, MaxSessionDuration=seconds)
+        iam.update_assume_role_policy(RoleName=name, PolicyDocument=trust)
+    return made
+
+
+def role_policy(aws: Aws, logical_name: str, properties: Properties, _made: Made | None) -> Made:
+    """AWS::IAM::RolePolicy."""
+    with every(properties) as rest:
+        aws.client("iam").put_role_policy(
+            RoleName=rest.pop("RoleName"),
+            PolicyName=rest.pop("PolicyName"),
+            PolicyDocument=json.dumps(rest.pop("PolicyDocument")),
+        )
+    return Made(aws.name(logical_name))
+
+
+# Lake Formation: data locations, permissions, LF-Tags
+
+
+def location(aws: Aws, _name: str, properties: Properties, made: Made | None) -> Made:
+    """AWS::LakeFormation::Resource."""
+    client = aws.client("lakeformation")
+    if made is None:
+        client.register_resource(**properties)
+    else:
+        with every(properties) as rest:
+            assert not rest.pop("UseServiceLinkedRole"), "such a location cannot be updated"
+            client.update_resource(**rest)
+            rest.clear()
+    return Made(properties["ResourceArn"])
+
+
+def permissions(aws: Aws, name: str, properties: Properties, made: Made | None) -> Made:
+    """AWS::LakeFormation::PrincipalPermissions."""
+    assert made is None, "this resource is replaced, not updated"
+    aws.client("lakeformation").grant_permissions(**properties)
+    return Made(aws.name(name))
+
+
+def tag(aws: Aws, _name: str, properties: Properties, made: Made | None) -> Made:
+    """AWS::LakeFormation::Tag."""
+    assert made is None, "this resource is made once in these tests"
+    aws.client("lakeformation").create_lf_tag(**properties)
+    return Made(properties["TagKey"])
+
+
+def tag_association(aws: Aws, name: str, properties: Properties, _made: Made | None) -> Made:
+    """AWS::LakeFormation::TagAssociation."""
+    answer = aws.client("lakeformation").add_lf_tags_to_resource(**properties)
+    assert answer.get("Failures", []) == []
+    return Made(aws.name(name))
+
+
+# Streams of events, their delivery, and its log
+
+
+def stream(aws: Aws, logical_name: str, properties: Properties, made: Made | None) -> Made:
+    """AWS::Kinesis::Stream."""
+    assert made is None, "this resource is made once in these tests"
+    kinesis, name = aws.client("kinesis"), aws.name(logical_name)
+    with every(properties) as rest:
+        kinesis.create_stream(StreamName=name, StreamModeDetails=rest.pop("StreamModeDetails"))
+        kinesis.start_stream_encryption(StreamName=name, **rest.pop("StreamEncryption"))
+        # What Kinesis keeps without being told.
+        assert rest.pop("RetentionPeriodHours") == 24
+    described = kinesis.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
+    return Made(name, {"Arn": described["StreamARN"]})
+
+
+def log_group(aws: Aws, logical_name: str, properties: Properties, made: Made | None) -> Made:
+    """AWS::Logs::LogGroup."""
+    logs, name = aws.client("logs"), aws.name(logical_name)
+    if made is None:
+        logs.create_log_group(logGroupName=name)
+    with every(properties) as rest:
+        logs.put_retention_policy(logGroupName=name, retentionInDays=rest.pop("RetentionInDays"))
+    return Made(name)
+
+
+def log_stream(aws: Aws, _name: str, properties: Properties, made: Made | None) -> Made:
+    """AWS::Logs::LogStream."""
+    assert made is None, "this resource is replaced, not updated"
+    with every(properties) as rest:
+        name = rest.pop("LogStreamName")
+        aws.client("logs").create_log_stream(logGroupName=rest.pop("LogGroupName"), logStreamName=name)
+    return Made(name)
+
+
+def delivery(aws: Aws, logical_name: str, properties: Properties, made: Made | None) -> Made:
+    """AWS::KinesisFirehose::DeliveryStream with a destination of Iceberg tables."""
+    assert made is None, "this resource is made once in these tests"
+    name = aws.name(logical_name)
+    with every(properties) as rest:
+        destination = {
+            # The API writes two names otherwise than CloudFormation.
+            "S3BackupMode" if option == "s3BackupMode" else option: {"CatalogARN": value["CatalogArn"]}
+            if option == "CatalogConfiguration"
+            else value
+            for option, value in rest.pop("IcebergDestinationConfiguration").items()
+        }
+        answer = aws.client("firehose").create_delivery_stream(
+            DeliveryStreamName=name,
+            DeliveryStreamType=rest.pop("DeliveryStreamType"),
+            KinesisStreamSourceConfiguration=rest.pop("KinesisStreamSourceConfiguration"),
+            IcebergDestinationConfiguration=destination,
+        )
+    return Made(name, {"Arn": answer["DeliveryStreamARN"]})
+
+
+TYPES: Mapping[str, Put] = {
+    "AWS::Athena::WorkGroup": work_group,
+    "AWS::Glue::Database": database,
+    "AWS::Glue::Table": table,
+    "AWS::IAM::Role": role,
+    "AWS::IAM::RolePolicy": role_policy,
+    "AWS::KMS::Alias": alias,
+    "AWS::KMS::Key": key,
+    "AWS::Kinesis::Stream": stream,
+    "AWS::KinesisFirehose::DeliveryStream": delivery,
+    "AWS::LakeFormation::PrincipalPermissions": permissions,
+    "AWS::LakeFormation::Resource": location,
+    "AWS::LakeFormation::Tag": tag,
+    "AWS::LakeFormation::TagAssociation": tag_association,
+    "AWS::Logs::LogGroup": log_group,
+    "AWS::Logs::LogStream": log_stream,
+    "AWS::S3::Bucket": bucket,
+    "AWS::S3::BucketPolicy": bucket_policy,
+}
