@@ -1,10 +1,12 @@
-"""The template, with every combination of its switches: what is always true of what it would create."""
+"""The templates, with every combination of their switches: what is always true of what they would create."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import jsonschema
 import pytest
@@ -14,16 +16,18 @@ from destination_datalake.config.tables import TAKEN_FOLDERS
 from destination_datalake.iam_policy.policy import lake_formation_grants, statements
 from destination_datalake.iam_policy.rules import Scope
 from destination_datalake.lake_formation.state import Catalog, to_request
+from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import RejectLocation
 from integration_tests.infra.template import RuleBroken, Template, TemplateError, accepts
 from unit_tests.infra.resolved import KEY_ARN, READER, Resolved, every_combination, without_catalog
 from unit_tests.infra.rules import RULES, Rule, not_retained
 from unit_tests.repository.files import ROOT, text
 
-pytestmark = pytest.mark.share(25)
+pytestmark = pytest.mark.share(45)
 
 PATH = "infra/cloudformation/datalake.yaml"
-TEMPLATE = Template.read(ROOT / PATH)
+PATHS = [PATH, "infra/cloudformation/namespace.yaml"]
+TEMPLATE, NAMESPACE = (Template.read(ROOT / path) for path in PATHS)
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +37,11 @@ def combinations() -> list[Resolved]:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_a_rule_holds_for_every_combination_of_switches(rule: Rule, combinations: list[Resolved]) -> None:
-    assert {problem for found in combinations for problem in rule(found)} == set()
+    assert {problem for found in (*combinations, *every_combination(NAMESPACE)) for problem in rule(found)} == set()
 
 
-def test_nothing_that_holds_data_goes_with_the_stack() -> None:
-    assert [*not_retained(TEMPLATE.resources)] == []
+def test_nothing_that_holds_data_goes_with_its_stack() -> None:
+    assert [*not_retained(TEMPLATE.resources), *not_retained(NAMESPACE.resources)] == []
 
 
 EVERYTHING = {
@@ -111,7 +115,7 @@ def test_the_role_s_policy_is_what_iam_policy_prints_for_the_configuration(mode:
     assert comparable(document["Statement"]) == comparable(printed)
 
 
-def comparable(policy: object) -> object:
+def comparable(policy: Any) -> Any:
     """A policy in one of its forms: a single value is a list of one, and lists have no order."""
     match policy:
         case dict():
@@ -127,18 +131,65 @@ def comparable(policy: object) -> object:
 @pytest.mark.parametrize("mode", ["hybrid", "managed"])
 def test_the_role_has_the_grants_that_iam_policy_prints_but_for_new_databases(mode: str) -> None:
     found = Resolved(TEMPLATE, {"LakeFormationMode": mode})
-    config = Config.parse(json.loads(found.outputs["Configuration"]))
 
-    printed = {
-        json.dumps(to_request(each.resource)): sorted(each.permissions)
-        for each in lake_formation_grants(config, Scope.of(config))
-        # The database exists, and the role has no other.
-        if not isinstance(each.resource, Catalog)
+    assert granted(found) == printed_grants(Config.parse(json.loads(found.outputs["Configuration"])))
+
+
+@pytest.mark.parametrize("mode", ["none", "hybrid", "managed"])
+def test_the_policies_of_lake_and_namespace_are_what_iam_policy_prints_for_a_stream_of_it(mode: str) -> None:
+    lake, namespace, config = stacks(mode)
+
+    printed = [each.document() for each in statements(config, Scope.of(config, [ORDERS]))]
+
+    documents = [lake.properties["ConnectorPolicy"], namespace.properties["NamespacePolicy"]]
+    found = [each for document in documents for each in document["PolicyDocument"]["Statement"]]
+    assert allowed(found) == allowed(printed)
+    assert namespace.properties["NamespacePolicy"]["RoleName"] == "lake-ConnectorRole"
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "managed"])
+def test_lake_and_namespace_grant_what_iam_policy_prints_but_for_new_databases(mode: str) -> None:
+    lake, namespace, config = stacks(mode)
+
+    assert granted(lake) | granted(namespace, lake.outputs["RoleArn"]) == printed_grants(config, ORDERS)
+
+
+ORDERS = StreamId("shop", "orders")
+
+
+def stacks(mode: str) -> tuple[Resolved, Resolved, Config]:
+    """The lake's stack, that of a namespace with the other's outputs as parameters, and the configuration of both."""
+    lake = Resolved(TEMPLATE, {"LakeFormationMode": mode})
+    outputs = {name: value for name, value in lake.outputs.items() if name in NAMESPACE.sections["Parameters"]}
+    config = Config.parse({**json.loads(lake.outputs["Configuration"]), "database_strategy": "namespace"})
+    return lake, Resolved(NAMESPACE, {**outputs, "DatabaseName": "shop"}), config
+
+
+def allowed(found: Iterable[Mapping[str, Any]]) -> set[tuple[str, str, str]]:
+    """Each action on each resource with its condition, however statements group them."""
+    return {
+        (action, resource, json.dumps(statement.get("Condition", {}), sort_keys=True))
+        for statement in map(comparable, found)
+        for action in statement["Action"]
+        for resource in statement["Resource"]
     }
 
+
+def granted(found: Resolved, role: str | None = None) -> set[tuple[str, ...]]:
+    """The grants of a stack, all of them to the connector's role: resources without their catalog, and permissions."""
     grants = found.of_type("AWS::LakeFormation::PrincipalPermissions").values()
-    assert {json.dumps(without_catalog(each["Resource"])): sorted(each["Permissions"]) for each in grants} == printed
-    assert {each["Principal"]["DataLakePrincipalIdentifier"] for each in grants} == {found.outputs["RoleArn"]}
+    assert {each["Principal"]["DataLakePrincipalIdentifier"] for each in grants} == {role or found.outputs["RoleArn"]}
+    return {(json.dumps(without_catalog(each["Resource"])), *sorted(each["Permissions"])) for each in grants}
+
+
+def printed_grants(config: Config, *streams: StreamId) -> set[tuple[str, ...]]:
+    """The same, as `iam-policy` prints them. The databases exist, and the role has no other."""
+    grants = lake_formation_grants(config, Scope.of(config, streams))
+    return {
+        (json.dumps(to_request(each.resource)), *sorted(each.permissions))
+        for each in grants
+        if not isinstance(each.resource, Catalog)
+    }
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "managed"])
@@ -209,7 +260,7 @@ RESERVED = {name for name in TAKEN_FOLDERS if re.fullmatch(r"[a-z0-9_]+", name)}
 """The databases whose folders would be others' under bucket_prefix."""
 
 
-@pytest.mark.parametrize("path", [PATH, "infra/cloudformation/namespace.yaml"])
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     ("name", "accepted"), [*((each, False) for each in sorted(RESERVED)), ("_errors2", True), ("e", True)]
 )
@@ -247,7 +298,7 @@ def test_every_parameter_is_in_the_console_s_groups_and_on_the_page() -> None:
     assert [name for name in parameters if f"`{name}`" not in page] == []
 
 
-@pytest.mark.parametrize("path", [PATH, "infra/cloudformation/namespace.yaml"])
+@pytest.mark.parametrize("path", PATHS)
 def test_the_page_s_command_deploys_the_template(path: str) -> None:
     commands = re.findall(r"```sh\n(aws cloudformation deploy .*?)```", text("infra/README.md"), re.DOTALL)
     (words,) = [shlex.split(command.replace("\\\n", "")) for command in commands if path in command]
@@ -279,3 +330,27 @@ def test_the_page_s_terraform_has_parameters_that_the_template_accepts() -> None
     (block,) = re.findall(r"parameters = \{(.*?)\}", example, re.DOTALL)
 
     Resolved(TEMPLATE, dict(re.findall(r'(\w+) += "(.*)"', block)))
+
+
+def unusable_defaults(template: str) -> list[str]:
+    """The parameters whose Default CloudFormation refuses; cfn-lint does not compare it with their types."""
+    parameters = Template.parse(template).sections["Parameters"]
+    return [name for name, each in parameters.items() if "Default" in each and not accepts(each, each["Default"])]
+
+
+@pytest.mark.parametrize("template", PATHS)
+def test_every_default_of_a_parameter_is_a_value_that_the_parameter_accepts(template: str) -> None:
+    assert unusable_defaults(text(template)) == []
+
+
+@pytest.mark.parametrize(
+    ("parameter", "original", "mistaken"),
+    [
+        ("MaxSessionDuration", "    Default: 3600\n", "    Default: an hour\n"),
+        ("MaxSessionDuration", "    Default: 3600\n", "    Default: 360\n"),
+        ("BucketPrefix", "    Default: lake\n", "    Default: lake/\n"),
+        ("LakeFormationMode", "    Default: none\n", "    Default: off_\n"),
+    ],
+)
+def test_a_default_that_cannot_be_used_is_seen(parameter: str, original: str, mistaken: str) -> None:
+    assert unusable_defaults(text(PATH).replace(original, mistaken)) == [parameter]
