@@ -1,1 +1,1 @@
-"""AWS: clients from a serialisable value, errors explained for the user, uploads, retries on conflicts."""
+"""AWS: clients from a serialisable value, errors explained for the user, uploads, backoff."""

@@ -11,18 +11,10 @@ import re
 import threading
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, assert_never, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, assert_never, overload
 
 from destination_datalake.aws.secrets import register_secrets
-from destination_datalake.aws.session import (
-    Encryption,
-    Role,
-    SessionKeys,
-    assume,
-    encrypt_objects,
-    lendable,
-    name_catalog,
-)
+from destination_datalake.aws.session import Encryption, Role, assume, encrypt_objects, lendable, name_catalog
 from destination_datalake.aws.usage import count_calls
 
 if TYPE_CHECKING:
@@ -42,10 +34,20 @@ Service = Literal["s3", "glue", "lakeformation", "sts", "sns", "s3tables"]
 
 @dataclass(frozen=True, slots=True)
 class AccessKeys:
-    """The long-term keys of an IAM user. `repr` does not show them."""
+    """The keys of an IAM user or, with a token, of a session, which AWS ends and nobody renews. `repr` shows none."""
 
     access_key_id: str = field(repr=False)
     secret_access_key: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, credentials: Credentials) -> Self:
+        """Return what the credentials of `AwsAccess.lendable` are now. Raises what their renewal raises."""
+        frozen = credentials.get_frozen_credentials()
+        keys = cls(str(frozen.access_key), str(frozen.secret_key), str(frozen.token))
+        # Only executors sign with them; what they are told by AWS may come back in error messages.
+        register_secrets(keys.access_key_id, keys.secret_access_key, keys.session_token)
+        return keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Environment:
     """AWS's default credential chain: environment, profile, container or instance role, web identity."""
 
 
-Identity = Role | AccessKeys | Environment | SessionKeys
+Identity = Role | AccessKeys | Environment
 
 MAX_CONNECTIONS = 128
 """Connections that a client keeps. With fewer than threads, urllib3 opens new ones all the time, and warns of it."""
@@ -75,6 +77,11 @@ class AwsAccess:
     attempts: int = 10
     """How often botocore sends a request at most, with exponential backoff, when AWS throttles or fails."""
     connect_timeout_seconds: int = 10
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether its credentials are a session's, which the driver or a catalog lends."""
+        return isinstance(self.identity, AccessKeys) and self.identity.session_token is not None
 
     @overload
     def client(self, service: Literal["s3"]) -> S3Client: ...
@@ -133,10 +140,7 @@ class AwsAccess:
         match self.identity:
             case Environment():
                 pass
-            case AccessKeys(access_key_id, secret_access_key):
-                _forget_missing_profile(session)
-                session.set_credentials(access_key_id, secret_access_key)
-            case SessionKeys(access_key_id, secret_access_key, token):
+            case AccessKeys(access_key_id, secret_access_key, token):
                 _forget_missing_profile(session)
                 session.set_credentials(access_key_id, secret_access_key, token)
             case Role() as role:
@@ -195,7 +199,7 @@ _SESSIONS_KEPT = 2
 
 def _forget_ended_sessions() -> None:
     """Drop the clients of sessions that the driver has replaced: each takes megabytes. `_lock` must be held."""
-    lent = [access for access in _sessions if isinstance(access.identity, SessionKeys)]
+    lent = [access for access in _sessions if access.is_lent]
     for access in lent[:-_SESSIONS_KEPT]:
         del _sessions[access]
     for key in [key for key in _clients if key[0] in lent and key[0] not in _sessions]:

@@ -32,7 +32,7 @@ class _Rule:
 
     reason: str
     remedy: str
-    failure_type: FailureType
+    failure_type: FailureType = "config_error"
     missing: MissingPermission | None = None
 
 
@@ -87,63 +87,41 @@ def _explain(error: BaseException, doing: str, resource: str) -> Failure | None:
 
 _CREDENTIALS = "Check aws_access_key_id and aws_secret_access_key, and that the key is active."
 _CODES: Mapping[str, _Rule] = {
-    "NoSuchBucket": _Rule(
-        "the bucket does not exist", "Create the bucket, or correct bucket_name and region.", "config_error"
-    ),
-    "PermanentRedirect": _Rule("the bucket is in another region", "Set region to the bucket's region.", "config_error"),
-    "AuthorizationHeaderMalformed": _Rule(
-        "the bucket is in another region", "Set region to the bucket's region.", "config_error"
-    ),
-    "IllegalLocationConstraintException": _Rule(
-        "the bucket is in another region", "Set region to the bucket's region.", "config_error"
-    ),
-    "InvalidBucketName": _Rule("the bucket's name is not valid", "Correct bucket_name.", "config_error"),
-    "InvalidAccessKeyId": _Rule("AWS does not know the access key id", _CREDENTIALS, "config_error"),
-    "UnrecognizedClientException": _Rule("AWS does not know the access key id", _CREDENTIALS, "config_error"),
-    "InvalidClientTokenId": _Rule("AWS does not know the access key id", _CREDENTIALS, "config_error"),
-    "SignatureDoesNotMatch": _Rule(
-        "the secret access key does not belong to the access key id", _CREDENTIALS, "config_error"
-    ),
-    "InvalidSignatureException": _Rule(
-        "the secret access key does not belong to the access key id", _CREDENTIALS, "config_error"
-    ),
+    "NoSuchBucket": _Rule("the bucket does not exist", "Create the bucket, or correct bucket_name and region."),
+    "PermanentRedirect": _Rule("the bucket is in another region", "Set region to the bucket's region."),
+    "InvalidBucketName": _Rule("the bucket's name is not valid", "Correct bucket_name."),
+    "InvalidAccessKeyId": _Rule("AWS does not know the access key id", _CREDENTIALS),
+    "SignatureDoesNotMatch": _Rule("the secret access key does not belong to the access key id", _CREDENTIALS),
     "ExpiredToken": _Rule(
-        "the credentials have expired",
-        "Provide credentials that last, such as an IAM role or an IAM user's keys.",
-        "config_error",
+        "the credentials have expired", "Provide credentials that last, such as an IAM role or an IAM user's keys."
     ),
     "EntityNotFoundException": _Rule(
-        "it does not exist in the Glue Data Catalog", "Create it again, or correct the database's name.", "config_error"
+        "it does not exist in the Glue Data Catalog", "Create it again, or correct the database's name."
     ),
     "GlueEncryptionException": _Rule(
         "the Data Catalog is encrypted with a key that the connector may not use",
         "Allow kms:Encrypt, kms:Decrypt and kms:GenerateDataKey on the catalog's key.",
-        "config_error",
     ),
     "ResourceNumberLimitExceededException": _Rule(
-        "the account's quota in the Glue Data Catalog is reached", "Raise the quota or delete tables.", "config_error"
+        "the account's quota in the Glue Data Catalog is reached", "Raise the quota or delete tables."
     ),
-    "RequestTimeTooSkewed": _Rule(
-        "this machine's clock differs from AWS's by more than 15 minutes", "Set the clock.", "config_error"
-    ),
+    "RequestTimeTooSkewed": _Rule("this machine's clock differs from AWS's by more than 15 minutes", "Set the clock."),
     # S3 passes on why KMS cannot use a key (KMS API: GenerateDataKey, Decrypt).
     "KMS.NotFoundException": _Rule(
-        "the KMS key does not exist", "Correct kms_key_arn; the key must be in the bucket's region.", "config_error"
+        "the KMS key does not exist", "Correct kms_key_arn; the key must be in the bucket's region."
     ),
-    "KMS.DisabledException": _Rule("the KMS key is disabled", "Enable the key, or set another.", "config_error"),
+    "KMS.DisabledException": _Rule("the KMS key is disabled", "Enable the key, or set another."),
     "KMS.KMSInvalidStateException": _Rule(
         "the KMS key cannot be used in its present state",
         "Cancel the key's deletion or import its material, or set another key.",
-        "config_error",
     ),
     # The response to a HEAD has no body, so no error code either (S3 API: HeadObject).
     "400": _Rule(
         "S3 refused without a reason, as it does if credentials have expired",
         "Provide credentials that last, such as an IAM role or an IAM user's keys.",
-        "config_error",
     ),
     "RegionDisabledException": _Rule(
-        "STS is disabled in this region", "Activate the region in the account's settings.", "config_error"
+        "STS is disabled in this region", "Activate the region in the account's settings."
     ),
 }
 # STS's code is that of any invalid parameter (STS API: AssumeRole).
@@ -151,19 +129,22 @@ _SESSION_TOO_LONG = _Rule(
     "the role's sessions may not last as long as session_duration_seconds",
     "Lower it to the role's maximum session duration, or to 3600 if the role is assumed with another role's "
     "credentials.",
-    "config_error",
 )
 # Glue states no limit of a request; UpdateTable of an Iceberg table with 3,600 columns was beyond it (iceberg-go#701).
 _DEFINITION_TOO_LARGE = _Rule(
     "the table's definition is larger than Glue accepts",
     "Set nested to json for the stream, or deselect fields in the connection's settings.",
-    "config_error",
 )
 _SYNONYMS: Mapping[str, str] = {
     "ExpiredTokenException": "ExpiredToken",
     "TokenRefreshRequired": "ExpiredToken",
     "301": "PermanentRedirect",
+    "AuthorizationHeaderMalformed": "PermanentRedirect",
+    "IllegalLocationConstraintException": "PermanentRedirect",
     "NotSignedUp": "InvalidAccessKeyId",
+    "UnrecognizedClientException": "InvalidAccessKeyId",
+    "InvalidClientTokenId": "InvalidAccessKeyId",
+    "InvalidSignatureException": "SignatureDoesNotMatch",
 }
 _SIZE_EXCEEDED = re.compile(r"(payload|entity) size .*exceeded", re.IGNORECASE)
 _DENIED = frozenset(
@@ -212,8 +193,7 @@ def _rule(call: _Call) -> _Rule:
         return _Rule(
             f"Lake Formation does not permit it ({_required(call.text)})",
             f"Grant {missing.action} on {_granted_on(missing)} to the connector's identity in Lake Formation.",
-            "config_error",
-            missing,
+            missing=missing,
         )
     if call.code in _DENIED:
         return _denied(call)
@@ -238,17 +218,13 @@ def _denied(call: _Call) -> _Rule:
         return _Rule(
             f"access denied, {denial.explicit_deny}",
             f"Remove what denies {action} on {resource} to the connector's identity.",
-            "config_error",
-            denial.missing,
+            missing=denial.missing,
         )
     where = denial.resource_policy or ("IAM, or in the key's policy" if action.startswith("kms:") else "IAM")
     if action == "sts:AssumeRole":
         action = "sts:AssumeRole, also in the role's trust policy,"
     return _Rule(
-        "access denied",
-        f"Allow {action} on {resource} to the connector's identity in {where}.",
-        "config_error",
-        denial.missing,
+        "access denied", f"Allow {action} on {resource} to the connector's identity in {where}.", missing=denial.missing
     )
 
 
@@ -277,13 +253,11 @@ def _rule_without_response(error: BaseException) -> _Rule | None:
             return _Rule(
                 "no AWS credentials were found",
                 "Set credentials to IAM User with its keys, or give the container a role.",
-                "config_error",
             )
         case exceptions.ProfileNotFound() | exceptions.CredentialRetrievalError():
             return _Rule(
                 "the environment's AWS credentials cannot be read",
                 "Correct AWS_PROFILE or the container's role, or set credentials to IAM User.",
-                "config_error",
             )
         case exceptions.SSLError():
             return _Rule("the secure connection failed", "Check endpoint_url and its certificate.", "transient_error")

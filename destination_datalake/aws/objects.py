@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.retries import retry_on
+from destination_datalake.aws.backoff import retry_on
 from destination_datalake.errors import ConnectorError
 
 if TYPE_CHECKING:

@@ -46,11 +46,6 @@ def register_secrets(*secrets: str | None) -> None:
         _spellings = tuple(sorted(spellings, key=lambda spelling: (-len(spelling), spelling)))
 
 
-def known_secrets() -> frozenset[str]:
-    """Return all registered secrets."""
-    return _secrets
-
-
 def mask_secrets(text: str) -> str:
     """Return the text with `****` in place of every registered secret, and of session tokens behind their name."""
     for spelling in _spellings:

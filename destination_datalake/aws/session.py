@@ -6,10 +6,8 @@ Hooks of the session, so that clients that libraries make from it have them too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, assert_never
-
-from destination_datalake.aws.secrets import register_secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -40,18 +38,11 @@ class Role:
         return min(self.session_duration_seconds // 3, 15 * 60)
 
 
-class MakesClient(Protocol):
-    """Makes a client of a service with given credentials, which are those that the role is assumed with."""
-
-    def __call__(self, service: str, **credentials: Any) -> BaseClient:
-        """Return the client."""
-        ...
-
-
-def assume(role: Role, source: Session, make_client: MakesClient, session: Session) -> None:
+def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], session: Session) -> None:
     """Give `session` the credentials of `role`, assumed with those of `source`, for as long as it is used.
 
-    Raises NoCredentialsError (botocore) if `source` has none.
+    `make_client` takes the name of a service, and as keywords the credentials that the role is assumed with. Raises
+    NoCredentialsError (botocore) if `source` has none.
     """
     from botocore.credentials import (
         AssumeRoleCredentialFetcher,
@@ -86,24 +77,6 @@ def assume(role: Role, source: Session, make_client: MakesClient, session: Sessi
             )
 
     session.register_component("credential_provider", CredentialResolver([AssumedRole()]))
-
-
-@dataclass(frozen=True, slots=True)
-class SessionKeys:
-    """The credentials of a session, which AWS ends and nobody renews. `repr` does not show them."""
-
-    access_key_id: str = field(repr=False)
-    secret_access_key: str = field(repr=False)
-    session_token: str = field(repr=False)
-
-    @classmethod
-    def of(cls, credentials: Credentials) -> SessionKeys:
-        """Return what the credentials of `lendable` are now. Raises what their renewal raises."""
-        frozen = credentials.get_frozen_credentials()
-        keys = cls(str(frozen.access_key), str(frozen.secret_key), str(frozen.token))
-        # Only executors sign with them; what they are told by AWS may come back in error messages.
-        register_secrets(keys.access_key_id, keys.secret_access_key, keys.session_token)
-        return keys
 
 
 def lendable(session: Session, sts: Callable[[], STSClient]) -> Credentials:
@@ -183,19 +156,14 @@ def _members(shape: Any) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class SseS3:
-    """Keys that S3 manages (SSE-S3)."""
+class Encryption:
+    """Encryption with a key in KMS, given by its ARN (SSE-KMS); without one, with keys that S3 manages (SSE-S3).
 
+    With `bucket_key`, S3 asks KMS for a key per bucket, not per object.
+    """
 
-@dataclass(frozen=True, slots=True)
-class SseKms:
-    """A key in KMS (SSE-KMS), given by its ARN. With `bucket_key`, S3 asks KMS for a key per bucket, not per object."""
-
-    key_arn: str
-    bucket_key: bool
-
-
-Encryption = SseS3 | SseKms
+    key_arn: str | None = None
+    bucket_key: bool = True
 
 
 def encrypt_objects(session: Session, encryption: Encryption) -> None:
@@ -204,20 +172,16 @@ def encrypt_objects(session: Session, encryption: Encryption) -> None:
     The headers go on every request that creates an object. The parts of a multipart upload take over what it was begun
     with. https://docs.aws.amazon.com/AmazonS3/latest/userguide/specifying-kms-encryption.html
     """
-    arguments = _arguments(encryption)
+    arguments: dict[str, Any] = {"ServerSideEncryption": "AES256"}
+    if encryption.key_arn is not None:
+        arguments = {
+            "ServerSideEncryption": "aws:kms",
+            "SSEKMSKeyId": encryption.key_arn,
+            "BucketKeyEnabled": encryption.bucket_key,
+        }
 
     def ask(**event: Any) -> None:
         event["params"].update(arguments)
 
     for operation in _CREATING:
         session.register(f"before-parameter-build.s3.{operation}", ask)
-
-
-def _arguments(encryption: Encryption) -> dict[str, Any]:
-    match encryption:
-        case SseS3():
-            return {"ServerSideEncryption": "AES256"}
-        case SseKms(key_arn, bucket_key):
-            return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key_arn, "BucketKeyEnabled": bucket_key}
-        case _:
-            assert_never(encryption)

@@ -11,10 +11,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, ValidationError
 
-from destination_datalake.aws import session
 from destination_datalake.aws.access import AccessKeys, AwsAccess, Environment, Identity
 from destination_datalake.aws.address import S3Address, is_misspelt, nearest_region
-from destination_datalake.aws.session import Role
+from destination_datalake.aws.session import Encryption, Role
 from destination_datalake.config.aws import BucketDefault, Credentials, IamUser, SseKms, SseS3
 from destination_datalake.config.base import AnyCase, Expects, Form, Options, choices, models
 from destination_datalake.config.catalog import (
@@ -639,12 +638,12 @@ def _identity(config: Config) -> Identity:
             return Environment()
 
 
-def _encryption(config: Config) -> session.Encryption | None:
+def _encryption(config: Config) -> Encryption | None:
     asked = config.encryption
     match asked.encryption_type:
         case "Bucket default":
             return None
         case "SSE-S3":
-            return session.SseS3()
+            return Encryption()
         case "SSE-KMS":
-            return session.SseKms(asked.kms_key_arn, asked.bucket_key)
+            return Encryption(asked.kms_key_arn, asked.bucket_key)

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.errors import explain, is_expired
-from destination_datalake.aws.session import SessionKeys
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.unforeseen import trace_of, unforeseen
 
@@ -44,7 +43,7 @@ class Problem:
         failure = explain(error, doing=self.doing, resource=self.resource)
         if failure is not None:
             failure = replace(failure, detail=f"{failure.detail}\n{trace}")
-            if isinstance(self.access.identity, SessionKeys) and is_expired(error):
+            if self.access.is_lent and is_expired(error):
                 failure = replace(failure, message=f"{self.headline}: {_SESSION_ENDED}", type="transient_error")
         elif self.remedy is not None:
             failure = Failure(self.remedy, trace, "config_error")

@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from destination_datalake.aws.backoff import retry_until_done
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.errors import ConnectorError
 from destination_datalake.lake_formation.calls import NotApplied, NotRead, apply, read
 from destination_datalake.lake_formation.difference import describe, difference

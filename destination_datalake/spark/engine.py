@@ -202,8 +202,7 @@ class ExecutorAccess:
         A session has a quarter of an hour left, or a third of its time if that is less: enough for a job. Raises for
         `session` what STS raises, or NoCredentialsError (botocore).
         """
-        from destination_datalake.aws.access import Environment
-        from destination_datalake.aws.session import SessionKeys
+        from destination_datalake.aws.access import AccessKeys, Environment
 
         match self._kind:
             case "role":
@@ -212,7 +211,7 @@ class ExecutorAccess:
                 with self._lock:
                     if self._lent is None:
                         self._lent = self._access.lendable()
-                    return replace(self._access, identity=SessionKeys.of(self._lent))
+                    return replace(self._access, identity=AccessKeys.of(self._lent))
         assert_never(self._kind)
 
     def given(self, tasks: Sequence[Task]) -> list[Any]:

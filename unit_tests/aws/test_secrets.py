@@ -15,7 +15,7 @@ from moto import mock_aws
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.secrets import known_secrets, mask_secrets, register_secrets
+from destination_datalake.aws.secrets import mask_secrets, register_secrets
 from destination_datalake.aws.session import Role
 
 
@@ -45,7 +45,6 @@ def test_the_credentials_of_a_role_and_those_it_is_assumed_with_are_masked() -> 
 
     for secret in (*keys, "FQoGZXIvYXdzEBYaDEXAMPLE+source/token=="):
         assert secret
-        assert secret in known_secrets()
         assert mask_secrets(f"The canonical request was: {secret}/host") == "The canonical request was: ****/host"
 
 
@@ -55,7 +54,7 @@ def test_renewed_credentials_and_the_ones_before_are_masked() -> None:
     _, _, second = keys_of(AwsAccess("eu-west-2", ROLE))
 
     assert first != second
-    assert {first, second} <= set(known_secrets())
+    assert mask_secrets(f"{first} {second}") == "**** ****"
 
 
 def test_an_explained_error_does_not_show_a_session_token() -> None:
@@ -140,4 +139,4 @@ def test_what_is_masked_has_none_of_the_secrets(secrets: list[str], text: str) -
 
     masked = mask_secrets("".join([text, *secrets]))
 
-    assert not [secret for secret in secrets if secret in known_secrets() and secret in masked]
+    assert not [secret for secret in secrets if mask_secrets(secret) == "****" and secret in masked]

@@ -20,7 +20,7 @@ from moto.sts.models import AssumedRole
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.aws.objects import PART_BYTES, Upload
-from destination_datalake.aws.session import Encryption, Role, SseKms, SseS3, name_catalog
+from destination_datalake.aws.session import Encryption, Role, name_catalog
 
 pytestmark = pytest.mark.share(10)
 
@@ -233,9 +233,9 @@ BIG = b"x" * (9 * 1024 * 1024)
 
 CASES: Mapping[str, tuple[Encryption | None, dict[str, str]]] = {
     "bucket default": (None, {}),
-    "SSE-S3": (SseS3(), {"x-amz-server-side-encryption": "AES256"}),
+    "SSE-S3": (Encryption(), {"x-amz-server-side-encryption": "AES256"}),
     "SSE-KMS": (
-        SseKms(KEY, bucket_key=True),
+        Encryption(KEY, bucket_key=True),
         {
             "x-amz-server-side-encryption": "aws:kms",
             "x-amz-server-side-encryption-aws-kms-key-id": KEY,
@@ -244,7 +244,7 @@ CASES: Mapping[str, tuple[Encryption | None, dict[str, str]]] = {
     ),
     # Not left out: the bucket's default may be to have one.
     "SSE-KMS without a bucket key": (
-        SseKms(KEY, bucket_key=False),
+        Encryption(KEY, bucket_key=False),
         {
             "x-amz-server-side-encryption": "aws:kms",
             "x-amz-server-side-encryption-aws-kms-key-id": KEY,
@@ -317,7 +317,7 @@ def test_each_request_that_creates_an_object_asks_for_the_encryption(case: str, 
 
 
 def test_a_library_s_own_client_asks_for_the_same() -> None:
-    access = AwsAccess("us-east-1", AccessKeys("library", "s"), encryption=SseS3())
+    access = AwsAccess("us-east-1", AccessKeys("library", "s"), encryption=Encryption())
     s3 = access.session().client("s3", "us-east-1")
 
     s3.put_object(Bucket=BUCKET, Key="a", Body=b"1")
@@ -327,7 +327,7 @@ def test_a_library_s_own_client_asks_for_the_same() -> None:
 
 def test_every_operation_of_s3_that_takes_an_encryption_is_known() -> None:
     """A new one would have to be added to the hook."""
-    s3 = AwsAccess("us-east-1", AccessKeys("model", "s"), encryption=SseS3()).client("s3")
+    s3 = AwsAccess("us-east-1", AccessKeys("model", "s"), encryption=Encryption()).client("s3")
     model: Any = s3.meta.service_model
     takes = {
         name

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess, Environment, Identity
-from destination_datalake.aws.session import Encryption, Role, SseKms, SseS3
+from destination_datalake.aws.session import Encryption, Role
 from destination_datalake.config.aws import DefaultChain, IamRole, IamUser
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.errors import ConfigError
@@ -235,9 +235,9 @@ def access_with(**options: Any) -> AwsAccess:
     ("encryption", "expected"),
     [
         ({"encryption_type": "Bucket default"}, None),
-        ({"encryption_type": "SSE-S3"}, SseS3()),
-        ({"encryption_type": "SSE-KMS", "kms_key_arn": KEY}, SseKms(KEY, bucket_key=True)),
-        ({"encryption_type": "SSE-KMS", "kms_key_arn": KEY, "bucket_key": False}, SseKms(KEY, bucket_key=False)),
+        ({"encryption_type": "SSE-S3"}, Encryption()),
+        ({"encryption_type": "SSE-KMS", "kms_key_arn": KEY}, Encryption(KEY, bucket_key=True)),
+        ({"encryption_type": "SSE-KMS", "kms_key_arn": KEY, "bucket_key": False}, Encryption(KEY, bucket_key=False)),
     ],
 )
 def test_the_access_has_the_encryption_of_the_options(encryption: Any, expected: Encryption | None) -> None:

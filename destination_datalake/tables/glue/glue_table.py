@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.retries import retry_on
+from destination_datalake.aws.backoff import retry_on
 from destination_datalake.files.plan import FileFormat, FilePlan
 from destination_datalake.schema.columns import as_column
 from destination_datalake.schema.evolution import AddColumn, SchemaChange, apply_changes

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
+from destination_datalake.aws.backoff import retry_until_done
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.retries import retry_until_done
 from destination_datalake.errors import Failure
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.schema.types import ColumnType, Field

@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.retries import retry_until_done
+from destination_datalake.aws.backoff import retry_until_done
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.glue import describe_type
 from destination_datalake.schema.types import Field

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import ClientError
 
-from destination_datalake.aws.retries import retry_until_done
+from destination_datalake.aws.backoff import retry_until_done
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess

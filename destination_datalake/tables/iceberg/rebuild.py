@@ -22,7 +22,6 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import TimestamptzType
 
 from destination_datalake.aws.objects import delete_folder
-from destination_datalake.aws.session import SessionKeys
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import Removal, RemoveTask, Versions
 from destination_datalake.files.jobs import done
@@ -93,7 +92,7 @@ class IcebergRebuild:
         table = TableOperations(self._name, self._catalog).load()
         own = {name: value for name, value in table.metadata.properties.items() if name not in _OF_ROWS}
         folder = f"{table.metadata.location.rstrip('/')}/metadata"
-        if not isinstance(self._catalog.access_of(self._name).identity, SessionKeys):
+        if not self._catalog.access_of(self._name).is_lent:
             # Orphans are not looked for in a folder that has metadata of another table. What is lent is for it alone.
             folder = self._scratch
             own[TableProperties.WRITE_METADATA_PATH] = folder

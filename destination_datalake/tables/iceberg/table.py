@@ -20,7 +20,6 @@ from pyiceberg.table import Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.aws.objects import delete_uncommitted
-from destination_datalake.aws.session import SessionKeys
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.plan import DataFile, Deduplication, FilePlan, RewriteFailed
 from destination_datalake.schema.columns import METADATA_COLUMNS
@@ -144,7 +143,7 @@ class IcebergTable:
     def plan(self) -> FilePlan:
         """Return the plan with the column types and field ids of the last commit, and with what it may write."""
         access = self._operations.access
-        return replace(self._plan, lent=access if isinstance(access.identity, SessionKeys) else None)
+        return replace(self._plan, lent=access if access.is_lent else None)
 
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
         """Promote the columns that are too narrow for the files and append the files, in one metadata commit.

@@ -48,9 +48,9 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetPropertiesUpdate, Table
 from pyiceberg.typedef import Identifier, Properties
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
-from destination_datalake.aws.retries import retry_on
+from destination_datalake.aws.access import AccessKeys
+from destination_datalake.aws.backoff import retry_on
 from destination_datalake.aws.secrets import mask_secrets, register_secrets
-from destination_datalake.aws.session import SessionKeys
 from destination_datalake.config.catalog import NO_LIMITS, CatalogLimits
 from destination_datalake.errors import ConfigError, ConnectorError, Failure, FailureType, printable
 from destination_datalake.tables.iceberg.commit import SharingTransaction, set_property
@@ -346,7 +346,7 @@ class Lent:
                     "use. Have it vend credentials, or set catalog.vended_credentials to false."
                 )
             return None
-        session = SessionKeys(*map(str, keys))
+        session = AccessKeys(*map(str, keys))
         register_secrets(session.access_key_id, session.secret_access_key, session.session_token)
         access = replace(
             own,

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from pyiceberg.manifest import DataFile
 from pyiceberg.types import TimestampType
 
-from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.session import SessionKeys
+from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.files.dedup.index import bounds_of, open_index
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes
 from destination_datalake.files.dedup.probe import may_have_keys
@@ -311,7 +310,7 @@ def test_a_failure_of_a_producer_is_the_result_of_part_0(lake: Cloud) -> None:
 
 
 def test_what_outlives_its_session_can_be_tried_by_the_next_sync(lake: Cloud) -> None:
-    lent = replace(lake.access, identity=SessionKeys("ASIAEXAMPLE", "secret", "token"))
+    lent = replace(lake.access, identity=AccessKeys("ASIAEXAMPLE", "secret", "token"))
     source = put(lake, "a", [order("x")])
 
     def refuse(**_: object) -> None:

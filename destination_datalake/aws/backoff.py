@@ -1,7 +1,7 @@
-"""Retry with exponential backoff and jitter what failed because another writer changed the same thing first.
+"""Repeat an attempt with exponential backoff and jitter.
 
-Optimistic concurrency: an attempt reads, plans, and writes on condition that nothing has changed since it read.
-Requests that AWS throttles or fails are retried by botocore (see `AwsAccess.attempts`), not here.
+Above all one that another writer's change made vain: optimistic concurrency reads, plans, and writes on condition that
+nothing has changed since it read. Requests that AWS throttles or fails are repeated by botocore: `AwsAccess.attempts`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _SCHEDULE: dict[str, Any] = {
 }
 
 
-def retry_on(conflict: type[Exception] | tuple[type[Exception], ...], attempt: Callable[[], _Result]) -> _Result:
-    """Return what `attempt` returns, called again whenever it raises `conflict`: eight times at most.
+def retry_on(failure: type[Exception] | tuple[type[Exception], ...], attempt: Callable[[], _Result]) -> _Result:
+    """Return what `attempt` returns, called again whenever it raises `failure`: eight times at most.
 
     Raises what the last attempt raised, and any other exception at once.
     """
-    return Retrying(retry=retry_if_exception_type(conflict), reraise=True, **_SCHEDULE)(attempt)
+    return Retrying(retry=retry_if_exception_type(failure), reraise=True, **_SCHEDULE)(attempt)
 
 
 def retry_until_done(attempt: Callable[[], bool]) -> bool:

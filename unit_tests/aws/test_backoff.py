@@ -1,10 +1,10 @@
-"""Retries on optimistic-concurrency conflicts: how many, how long between them, and what ends them."""
+"""Repeated attempts: how many, how long between them, and what ends them."""
 
 from __future__ import annotations
 
 import pytest
 
-from destination_datalake.aws.retries import retry_on, retry_until_done
+from destination_datalake.aws.backoff import retry_on, retry_until_done
 
 ATTEMPTS = 8
 
