@@ -13,11 +13,9 @@ from destination_datalake import terminal
 from destination_datalake.aws.address import S3Address
 from destination_datalake.config.options import Config
 from destination_datalake.config.parsing import read_object
-from destination_datalake.errors import ConfigError, ConnectorError
+from destination_datalake.errors import ConfigError
 from destination_datalake.iam_policy.policy import (
     MANAGED_POLICY_CHARACTERS,
-    LakeFormationGrant,
-    Statement,
     characters,
     document,
     lake_formation_grants,
@@ -48,21 +46,8 @@ def run_iam_policy(arguments: Sequence[str]) -> int:
 
     Raises SystemExit with code 2 for a wrong command line, and with 0 for `--help`.
     """
-    try:
-        request = _Request(_parser().parse_args(arguments))
-        _write(sys.stdout, request.answer())
-        for line in request.beside():
-            _write(sys.stderr, line)
-    except ConnectorError as error:
-        _write(sys.stderr, str(error))
-        return 1
-    return 0
-
-
-def _write(out: TextIO, text: str) -> None:
-    """Write a line in UTF-8, whatever the locale."""
-    out.buffer.write(f"{text}\n".encode())
-    out.buffer.flush()
+    asked = _parser().parse_args(arguments)
+    return terminal.run(asked, "print the policy of", "the configuration", lambda config: _print(config, asked))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -99,93 +84,81 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _print(config: Config, asked: argparse.Namespace) -> int:
+    """Print the policy or the grants, and beside them notes and, unless they are asked for, the grants."""
+    scope, principal = _scope(config, asked), _principal(config, asked)
+    policy = statements(config, scope, (*CAPABILITIES, *ERASURE) if asked.delete_rows else CAPABILITIES)
+    divided = parts(policy)
+    grants = [each.command_line(principal, config) for each in lake_formation_grants(config, scope) if principal]
+    if asked.grants and principal is None:
+        raise ConfigError("No option tells who the connector is. Name its user or role with --principal.")
+    if asked.part is not None and not asked.grants:
+        if not 1 <= asked.part <= len(divided):
+            raise ConfigError(f"--part {asked.part} does not exist: the policy has {len(divided)}.")
+        policy = divided[asked.part - 1]
+    answer = "\n".join(grants) if asked.grants else json.dumps(document(policy), indent=2, ensure_ascii=False)
+    _write(sys.stdout, answer)
+    for note in _notes(config, asked, scope, principal):
+        terminal.note(f"Note: {note}")
+    if len(divided) > 1 and asked.part is None and not asked.grants:
+        terminal.note(
+            f"Note: the policy has {characters(policy):,} characters without white space; a managed policy may have "
+            f"{MANAGED_POLICY_CHARACTERS:,}. --part 1 to --part {len(divided)} print policies within that."
+        )
+    if config.lake_formation.mode != "none" and principal and not asked.grants:
+        terminal.note("Lake Formation permissions, to be granted by a data lake administrator:")
+        _write(sys.stderr, "\n".join(grants))
+    return 0
+
+
+def _write(out: TextIO, text: str) -> None:
+    """Write text in UTF-8. No secret is masked: a name that is also a password has to stay as it is."""
+    out.buffer.write(f"{text}\n".encode())
+    out.buffer.flush()
+
+
 _PRINCIPAL = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:(user|role)/\S+")
 
 
-class _Request:
-    """A command line with its files read. Raises ConfigError for what is wrong in them."""
+def _scope(config: Config, asked: argparse.Namespace) -> Scope:
+    streams = parse_catalog(read_object(asked.catalog, "configured catalog")) if asked.catalog else ()
+    if asked.location and not config.follow_table_location:
+        raise ConfigError("--location is for tables outside bucket_prefix: set follow_table_location to true.")
+    if asked.principal is not None and not _PRINCIPAL.fullmatch(asked.principal):
+        raise ConfigError(
+            f"--principal {asked.principal} is not the ARN of an IAM user or role, such as "
+            "arn:aws:iam::123456789012:role/airbyte; of a session, name the role."
+        )
+    return Scope.of(config, (stream.id for stream in streams), [_folder(location) for location in asked.location])
 
-    def __init__(self, asked: argparse.Namespace) -> None:
-        self._asked = asked
-        self._config = Config.parse(read_object(asked.config, "configuration"))
-        streams = parse_catalog(read_object(asked.catalog, "configured catalog")) if asked.catalog else ()
-        if asked.location and not self._config.follow_table_location:
-            raise ConfigError("--location is for tables outside bucket_prefix: set follow_table_location to true.")
-        if asked.principal is not None and not _PRINCIPAL.fullmatch(asked.principal):
-            raise ConfigError(
-                f"--principal {asked.principal} is not the ARN of an IAM user or role, such as "
-                "arn:aws:iam::123456789012:role/airbyte; of a session, name the role."
-            )
-        locations = [_folder(location) for location in asked.location]
-        self._scope = Scope.of(self._config, (stream.id for stream in streams), locations)
-        capabilities = (*CAPABILITIES, *ERASURE) if asked.delete_rows else CAPABILITIES
-        self._policy = statements(self._config, self._scope, capabilities)
-        self._parts = parts(self._policy)
 
-    def answer(self) -> str:
-        """Return what goes to standard output, without the line's end."""
-        if self._asked.grants:
-            principal = self._principal()
-            if principal is None:
-                raise ConfigError("No option tells who the connector is. Name its user or role with --principal.")
-            return "\n".join(grant.command_line(principal, self._config) for grant in self._grants())
-        return json.dumps(document(self._selected()), indent=2, ensure_ascii=False)
+def _principal(config: Config, asked: argparse.Namespace) -> str | None:
+    if asked.principal is not None:
+        return str(asked.principal)
+    credentials = config.credentials
+    return credentials.role_arn if credentials.credentials_title == "IAM Role" else None
 
-    def beside(self) -> Iterator[str]:
-        """Yield the lines for standard error: notes, and, unless they are the answer, the grants."""
-        yield from (f"Note: {note}" for note in self._notes())
-        principal = self._principal()
-        if self._is_governed() and principal and not self._asked.grants:
-            yield "Lake Formation permissions, to be granted by a data lake administrator:"
-            yield from (grant.command_line(principal, self._config) for grant in self._grants())
 
-    def _notes(self) -> Iterator[str]:
-        config, asked = self._config, self._asked
-        yield from map(str, config.unknown_options())
-        if config.database_strategy == "namespace" and asked.catalog is None:
-            yield (
-                f"only database {self._scope.database} is named. Streams with a namespace are written to a database of "
-                "that name: pass the configured catalog with --catalog to add theirs."
-            )
-        if config.follow_table_location and not asked.location:
-            yield "only bucket_name and bucket_prefix are named. Add the folders of tables elsewhere with --location."
-        if config.encryption.encryption_type == "Bucket default":
-            yield (
-                "if the bucket encrypts with a KMS key of yours, the policy lacks that key. Set encryption to SSE-KMS "
-                "with kms_key_arn."
-            )
-        if self._is_governed() and self._principal() is None:
-            yield "no option tells who the connector is. Pass --principal to see the Lake Formation permissions."
-        if replaced := self._scope.replaced():
-            yield (
-                f"policies cannot hold every character of {', '.join(replaced)}: the wildcard * stands for some. "
-                "The policy allows more than it should; with other names it would not."
-            )
-        if len(self._parts) > 1 and asked.part is None and not asked.grants:
-            yield (
-                f"the policy has {characters(self._policy):,} characters without white space; a managed policy may "
-                f"have {MANAGED_POLICY_CHARACTERS:,}. --part 1 to --part {len(self._parts)} print policies within that."
-            )
-
-    def _selected(self) -> Sequence[Statement]:
-        part = self._asked.part
-        if part is None:
-            return self._policy
-        if not 1 <= part <= len(self._parts):
-            raise ConfigError(f"--part {part} does not exist: the policy has {len(self._parts)}.")
-        return self._parts[part - 1]
-
-    def _grants(self) -> Sequence[LakeFormationGrant]:
-        return lake_formation_grants(self._config, self._scope)
-
-    def _is_governed(self) -> bool:
-        return self._config.lake_formation.mode != "none"
-
-    def _principal(self) -> str | None:
-        if self._asked.principal is not None:
-            return str(self._asked.principal)
-        credentials = self._config.credentials
-        return credentials.role_arn if credentials.credentials_title == "IAM Role" else None
+def _notes(config: Config, asked: argparse.Namespace, scope: Scope, principal: str | None) -> Iterator[str]:
+    if config.database_strategy == "namespace" and asked.catalog is None:
+        yield (
+            f"only database {scope.database} is named. Streams with a namespace are written to a database of that "
+            "name: pass the configured catalog with --catalog to add theirs."
+        )
+    if config.follow_table_location and not asked.location:
+        yield "only bucket_name and bucket_prefix are named. Add the folders of tables elsewhere with --location."
+    if config.encryption.encryption_type == "Bucket default":
+        yield (
+            "if the bucket encrypts with a KMS key of yours, the policy lacks that key. Set encryption to SSE-KMS "
+            "with kms_key_arn."
+        )
+    if config.lake_formation.mode != "none" and principal is None:
+        yield "no option tells who the connector is. Pass --principal to see the Lake Formation permissions."
+    if replaced := scope.replaced():
+        yield (
+            f"policies cannot hold every character of {', '.join(replaced)}: the wildcard * stands for some. The "
+            "policy allows more than it should; with other names it would not."
+        )
 
 
 def _folder(location: str) -> S3Address:
