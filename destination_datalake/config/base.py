@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SecretStr
 from pydantic_core import CoreSchema, core_schema
 
 ROLE_ARN = r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$"
@@ -81,6 +81,15 @@ def _has_key(entry: dict[str, Any]) -> bool:
 @dataclass(frozen=True, slots=True)
 class AnyCase:
     """That an option may be written in capitals where its pattern has small letters; an annotation of the option."""
+
+
+def secrets(options: Options) -> Iterator[str]:
+    """Yield the values of secret options, inside objects too."""
+    for _, value in options:
+        if isinstance(value, SecretStr):
+            yield value.get_secret_value()
+        elif isinstance(value, Options):
+            yield from secrets(value)
 
 
 def choices(annotation: object) -> Sequence[str]:

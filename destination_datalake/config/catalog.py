@@ -48,16 +48,9 @@ class GlueCatalogOptions(Options, title="Glue Data Catalog"):
     """In the AWS Glue Data Catalog, under Lake Formation where it governs."""
 
     type: Literal["glue"]
-
-    @property
-    def limits(self) -> CatalogLimits:
-        """What it does not take."""
-        return NO_LIMITS
-
-    @property
-    def vended_credentials(self) -> bool:
-        """Whether tables are read and written with what it lends: it lends nothing."""
-        return False
+    limits: ClassVar[CatalogLimits] = NO_LIMITS
+    vended_credentials: ClassVar[bool] = False
+    """Whether tables are read and written with what it lends."""
 
 
 class RestCatalogOptions(Options, title="Iceberg REST Catalog"):
@@ -159,16 +152,7 @@ class RestCatalogOptions(Options, title="Iceberg REST Catalog"):
             title="Vended Credentials",
         ),
     ] = True
-
-    @property
-    def limits(self) -> CatalogLimits:
-        """What it does not take: unknown."""
-        return NO_LIMITS
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """The values that must be masked in every output."""
-        return tuple(each.get_secret_value() for each in (self.client_secret, self.token) if each is not None)
+    limits: ClassVar[CatalogLimits] = NO_LIMITS
 
 
 class GlueRestCatalogOptions(Options, title="Glue Iceberg REST Endpoint"):
@@ -219,16 +203,9 @@ class S3TablesCatalogOptions(Options, title="Amazon S3 Tables"):
             examples=("arn:aws:s3tables:eu-west-1:123456789012:bucket/lake",),
         ),
     ]
-
-    @property
-    def limits(self) -> CatalogLimits:
-        """What it does not take."""
-        return _S3_TABLES
-
-    @property
-    def vended_credentials(self) -> bool:
-        """Whether tables are read and written with what it lends: it lends nothing."""
-        return False
+    limits: ClassVar[CatalogLimits] = _S3_TABLES
+    vended_credentials: ClassVar[bool] = False
+    """Whether tables are read and written with what it lends."""
 
 
 Catalog = GlueCatalogOptions | RestCatalogOptions | GlueRestCatalogOptions | S3TablesCatalogOptions

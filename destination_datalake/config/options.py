@@ -14,12 +14,11 @@ from pydantic import Field, PrivateAttr, ValidationError
 from destination_datalake.aws.access import AccessKeys, AwsAccess, Environment, Identity
 from destination_datalake.aws.address import S3Address, is_misspelt, nearest_region
 from destination_datalake.aws.session import Encryption, Role
-from destination_datalake.config.aws import BucketDefault, Credentials, IamUser, SseKms, SseS3
-from destination_datalake.config.base import AnyCase, Expects, Form, Options, choices, models
+from destination_datalake.config.aws import BucketDefault, Credentials, SseKms, SseS3
+from destination_datalake.config.base import AnyCase, Expects, Form, Options, choices, models, secrets
 from destination_datalake.config.catalog import (
     Catalog,
     GlueCatalogOptions,
-    RestCatalogOptions,
     S3TablesCatalogOptions,
     contradictory_catalog,
 )
@@ -512,19 +511,7 @@ class Config(Options):
 
     def secrets(self) -> tuple[str, ...]:
         """Return the values that must be masked in every output."""
-        conf = [value for key, value in self.spark.conf.items() if _SECRET_SETTING.search(key)]
-        if self.spark.token is not None:
-            conf.append(self.spark.token.get_secret_value())
-        if isinstance(self.catalog, RestCatalogOptions):
-            conf += self.catalog.secrets
-        if self.lineage.api_key is not None:
-            conf.append(self.lineage.api_key.get_secret_value())
-        match self.credentials:
-            case IamUser() as user:
-                keys = [user.aws_access_key_id.get_secret_value(), user.aws_secret_access_key.get_secret_value()]
-                return (*keys, *conf)
-            case _:
-                return tuple(conf)
+        return (*secrets(self), *(value for key, value in self.spark.conf.items() if _SECRET_SETTING.search(key)))
 
     def database_default_tag(self) -> tuple[str, tuple[str, ...]] | None:
         """Return key and values of the LF-Tag for databases that the connector creates; None if there is none."""
