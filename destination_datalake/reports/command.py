@@ -76,7 +76,7 @@ def _report(config: Config, asked: argparse.Namespace) -> int:
     from destination_datalake.reports.page import MOST_ERASURES, page
 
     now, place, s3 = datetime.now(UTC), config.uri(REPORTS_FOLDER), aws_access(config).client("s3")
-    runs = Reports(s3, place, now).runs(asked.days)
+    runs = [*Reports(s3, place, now).each(asked.days)]
     try:
         erased = erasures(s3, config.uri(DELETIONS_FOLDER), MOST_ERASURES)
     except (s3.exceptions.ClientError, ValueError) as error:  # The ledger may be for other eyes.
@@ -135,7 +135,7 @@ _RIGHT = ("received", "rows", "rejects", "MB", "took")
 
 def _health(config: Config, asked: argparse.Namespace) -> int:
     now = datetime.now(UTC)
-    found = health(Reports(aws_access(config).client("s3"), config.uri(REPORTS_FOLDER), now).runs(asked.days), now)
+    found = health([*_reports(config, now).each(asked.days)], now)
     unhealthy = any(each.findings for each in found)
     if asked.json:
         terminal.write(json.dumps(msgspec.to_builtins(found), ensure_ascii=False))
@@ -168,5 +168,5 @@ def _as_json(run: Run, stream: str | None) -> dict[str, Any]:
     return {**msgspec.to_builtins(run.sync), "status": run.status, "of_streams": streams}
 
 
-def _reports(config: Config) -> Reports:
-    return Reports(aws_access(config).client("s3"), config.uri(REPORTS_FOLDER))
+def _reports(config: Config, now: datetime | None = None) -> Reports:
+    return Reports(aws_access(config).client("s3"), config.uri(REPORTS_FOLDER), now)

@@ -122,15 +122,8 @@ class Reports:
         self._address = S3Address.parse(root)
         self._now = now or datetime.now(UTC)
 
-    def runs(self, days: int, last: int | None = None) -> list[Run]:
-        """Return the runs of so many days, today's included, and at most the `last` of them; the newest first.
-
-        Raises what S3's client raises.
-        """
-        return [*itertools.islice(self.each(days), last)]
-
     def each(self, days: int) -> Iterator[Run]:
-        """Yield the runs of so many days, the newest first."""
+        """Yield the runs of so many days, today's included, the newest first. Raises what S3's client raises."""
         first = (self._now - timedelta(days=days - 1)).date().isoformat()
         later: set[str] = set()
         days_read = [day for day in reversed(self._days()) if day >= first]
