@@ -189,7 +189,7 @@ _SERVER_ERRORS = frozenset(
 def _rule(call: _Call) -> _Rule:
     # Lake Formation refuses in responses of Glue, and of S3 where it vends the credentials.
     if "lake formation" in call.text.lower() and (call.code in _DENIED or "permission" in call.text.lower()):
-        missing = missing_grant(call.operation, call.text)
+        missing = _missing_grant(call.operation, call.text)
         return _Rule(
             f"Lake Formation does not permit it ({_required(call.text)})",
             f"Grant {missing.action} on {_granted_on(missing)} to the connector's identity in Lake Formation.",
@@ -212,19 +212,21 @@ def _rule(call: _Call) -> _Rule:
 
 
 def _denied(call: _Call) -> _Rule:
-    denial = denial_by_iam(call.operation, call.text)
-    action, resource = denial.missing.action, denial.missing.resource or "it"
-    if denial.explicit_deny is not None:
+    missing = denied_by_iam(call.operation, call.text)
+    action, resource = missing.action, missing.resource or "it"
+    if (explicit := _EXPLICIT.search(call.text)) is not None:
+        # No further permission outweighs it.
         return _Rule(
-            f"access denied, {denial.explicit_deny}",
+            f"access denied, {explicit[1].strip()}",
             f"Remove what denies {action} on {resource} to the connector's identity.",
-            missing=denial.missing,
+            missing=missing,
         )
-    where = denial.resource_policy or ("IAM, or in the key's policy" if action.startswith("kms:") else "IAM")
+    in_iam = "IAM, or in the key's policy" if action.startswith("kms:") else "IAM"
+    where = resource_policy(action, call.text) or in_iam
     if action == "sts:AssumeRole":
         action = "sts:AssumeRole, also in the role's trust policy,"
     return _Rule(
-        "access denied", f"Allow {action} on {resource} to the connector's identity in {where}.", missing=denial.missing
+        "access denied", f"Allow {action} on {resource} to the connector's identity in {where}.", missing=missing
     )
 
 
@@ -236,7 +238,9 @@ def _call(error: BaseException) -> _Call | None:
     response = error.response.get("Error", {})
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     operation = str(error.operation_name)
-    return _Call(service_of(operation), operation, response.get("Code", "Unknown"), response.get("Message", ""), status)
+    return _Call(
+        _service_of(operation), operation, response.get("Code", "Unknown"), response.get("Message", ""), status
+    )
 
 
 # --- No response ------------------------------------------------------------------------------------------------------
@@ -344,17 +348,7 @@ _RESOURCE_POLICIES: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Denial:
-    """A denied call: what it lacks, and IAM's words for an explicit deny, which no further permission outweighs."""
-
-    missing: MissingPermission
-    explicit_deny: str | None = None
-    resource_policy: str | None = None
-    """The policy that has to allow it, as a key's must: "the key's policy". None if IAM's policies may."""
-
-
-def service_of(operation: str) -> str:
+def _service_of(operation: str) -> str:
     """Return the service that has the operation, among those that the connector uses."""
     if operation in _STS:
         return "STS"
@@ -363,12 +357,10 @@ def service_of(operation: str) -> str:
     return "S3" if operation in _S3_ACTIONS or _S3.search(operation) else "Glue"
 
 
-def denial_by_iam(operation: str, text: str) -> Denial:
+def denied_by_iam(operation: str, text: str) -> MissingPermission:
     """Return what IAM denied, where `text` is AWS's; kms:GenerateDataKey, for example, in a response of S3."""
-    explicit = _EXPLICIT.search(text)
     found = _DENIED_TEXT.search(text)
-    missing = MissingPermission(found["action"], found["resource"]) if found else MissingPermission(_action(operation))
-    return Denial(missing, explicit[1].strip() if explicit else None, resource_policy(missing.action, text))
+    return MissingPermission(found["action"], found["resource"]) if found else MissingPermission(_action(operation))
 
 
 def resource_policy(action: str, text: str) -> str | None:
@@ -378,7 +370,7 @@ def resource_policy(action: str, text: str) -> str | None:
     return _RESOURCE_POLICIES.get(action.partition(":")[0], "the resource's policy")
 
 
-def missing_grant(operation: str, text: str) -> MissingPermission:
+def _missing_grant(operation: str, text: str) -> MissingPermission:
     """Return what Lake Formation denied, such as CREATE_TABLE, or DATA_LOCATION_ACCESS for a location in S3."""
     if (location := _LOCATION.search(text)) is not None:
         return MissingPermission("DATA_LOCATION_ACCESS", location["resource"])
@@ -388,7 +380,7 @@ def missing_grant(operation: str, text: str) -> MissingPermission:
 
 
 def _action(operation: str) -> str:
-    match service_of(operation):
+    match _service_of(operation):
         case "S3":
             return _S3_ACTIONS.get(operation, f"s3:{operation}")
         case service:

@@ -107,8 +107,13 @@ def put(
 
 def is_changed(error: Exception) -> bool:
     """Whether S3 has refused a conditional request, because the object is there, another one, or being written."""
-    answer = getattr(error, "response", {})
-    return answer.get("ResponseMetadata", {}).get("HTTPStatusCode") in (409, 412)
+    return _status(error) in (409, 412)
+
+
+def _status(error: Exception) -> int:
+    """Return the HTTP status with which AWS has answered; 0 if it has not."""
+    status: int = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return status
 
 
 def delete(s3: S3Client, uri: str) -> None:
@@ -351,7 +356,7 @@ class Upload:
                 put(self.s3, self.uri, self._take(), self._metadata, if_match=self._if_match)
             except Exception as error:
                 # In place of another object it is as good as that one: what is put once need not be taken back.
-                self._may_exist = self._if_match is None and not _is_refusal(error)
+                self._may_exist = self._if_match is None and not 400 <= _status(error) < 500
                 raise
             return
         if self._upload_id is None and self._held_in is not None and self._filled <= HELD_BYTES:
@@ -426,13 +431,6 @@ class Upload:
             Body=part,  # type: ignore[arg-type]  # The stubs know no bytearray.
         )
         self._etags.append(answer["ETag"])
-
-
-def _is_refusal(error: Exception) -> bool:
-    """Return whether S3 has answered that it does not store the object."""
-    answer = getattr(error, "response", {}).get("ResponseMetadata", {})
-    status: int = answer.get("HTTPStatusCode", 0)
-    return 400 <= status < 500
 
 
 class GzipUpload:

@@ -120,47 +120,39 @@ class LakeFormationGrant:
 _TAGGED = "LF-Tags on what others have created"
 
 
-def lake_formation_grants(config: Config, scope: Scope) -> Sequence[LakeFormationGrant]:
-    """Return what the connector's principal needs where Lake Formation governs the catalog and the location.
+def lake_formation_grants(config: Config, scope: Scope) -> Iterator[LakeFormationGrant]:
+    """Yield what the connector's principal needs where Lake Formation governs the catalog and the location.
 
     Without tags, DROP is not among it: only `check` drops a table, one that it has created, and who creates a table
     has every permission on it (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html). For the
     same reason nothing is granted on LF-Tags that do not exist yet, which the connector creates.
     """
-    return [*_on_catalog(config), *_on_locations(config, scope), *_on_databases(config, scope), *_on_tags(config)]
-
-
-def _on_catalog(config: Config) -> Iterator[LakeFormationGrant]:
+    tags = Policy.of(config).location().tag_values.keys()
     yield LakeFormationGrant(("CREATE_DATABASE",), Catalog(), "databases that do not exist")
-    if _tags(config):
+    if tags:
         yield LakeFormationGrant(("CREATE_LF_TAG",), Catalog(), "LF-Tags that are not defined")
-
-
-def _on_locations(config: Config, scope: Scope) -> Iterator[LakeFormationGrant]:
     passed_on = _passed_on(config, None, on_tables=False) & LOCATION_PERMISSIONS
     for folder in scope.folders:
         # Not `scope.s3`: a grant is about one location by its name, and knows no wildcards.
         location = DataLocation(folder.arn(scope.partition))
         yield LakeFormationGrant(("DATA_LOCATION_ACCESS",), location, "tables there", grantable=bool(passed_on))
-
-
-def _on_databases(config: Config, scope: Scope) -> Iterator[LakeFormationGrant]:
     for name in scope.databases:
-        database, tables = Database(name), AllTables(name)
-        yield LakeFormationGrant(("CREATE_TABLE", "DESCRIBE"), database, "new tables")
-        if config.lake_formation.tags:
-            yield LakeFormationGrant(tuple(sorted(TO_TAG_DATABASE)), database, _TAGGED, grantable=True)
-        yield from _to_others(_passed_on(config, name, on_tables=False) - LOCATION_PERMISSIONS, database)
-        yield LakeFormationGrant(("ALTER", "DELETE", "DESCRIBE", "INSERT"), tables, "tables that others have created")
-        if any(tagged.database in (None, name) for tagged in config.lake_formation.table_tags):
-            yield LakeFormationGrant(tuple(sorted(TO_TAG_TABLE)), tables, _TAGGED, grantable=True)
-        yield from _to_others(_passed_on(config, name, on_tables=True), tables)
-
-
-def _on_tags(config: Config) -> Iterator[LakeFormationGrant]:
-    for key in _tags(config):
+        yield from _on_database(name, config)
+    for key in tags:
         tag = LfTag(key, ("*",))
         yield LakeFormationGrant(("ALTER", "ASSOCIATE", "DESCRIBE"), tag, "an LF-Tag that others have defined")
+
+
+def _on_database(name: str, config: Config) -> Iterator[LakeFormationGrant]:
+    database, tables = Database(name), AllTables(name)
+    yield LakeFormationGrant(("CREATE_TABLE", "DESCRIBE"), database, "new tables")
+    if config.lake_formation.tags:
+        yield LakeFormationGrant(tuple(sorted(TO_TAG_DATABASE)), database, _TAGGED, grantable=True)
+    yield from _to_others(_passed_on(config, name, on_tables=False) - LOCATION_PERMISSIONS, database)
+    yield LakeFormationGrant(("ALTER", "DELETE", "DESCRIBE", "INSERT"), tables, "tables that others have created")
+    if any(tagged.database in (None, name) for tagged in config.lake_formation.table_tags):
+        yield LakeFormationGrant(tuple(sorted(TO_TAG_TABLE)), tables, _TAGGED, grantable=True)
+    yield from _to_others(_passed_on(config, name, on_tables=True), tables)
 
 
 def _to_others(permissions: Collection[str], resource: Resource) -> Iterator[LakeFormationGrant]:
@@ -177,7 +169,3 @@ def _passed_on(config: Config, database: str | None, *, on_tables: bool) -> froz
         if (grant.table is not None) == on_tables and (database is None or grant.database in (None, database))
         for permission in grant.permissions
     )
-
-
-def _tags(config: Config) -> Collection[str]:
-    return Policy.of(config).location().tag_values.keys()

@@ -69,7 +69,7 @@ class Scope:
     def replaced(self) -> tuple[str, ...]:
         """The names of folders and databases that a policy document cannot hold, so that wildcards stand for them."""
         names = (*(folder.key for folder in self.folders), *self.databases)
-        return tuple(name for name in names if in_policy(name) != name)
+        return tuple(name for name in names if _in_policy(name) != name)
 
     @property
     def database(self) -> str:
@@ -82,7 +82,7 @@ class Scope:
 
     def s3(self, name: str) -> str:
         """The ARN of a bucket, of a folder or of objects."""
-        return in_policy(f"arn:{self.partition}:s3:::{name}")
+        return _in_policy(f"arn:{self.partition}:s3:::{name}")
 
     def catalog(self, *names: str) -> tuple[str, ...]:
         """The ARNs of the Data Catalog and of these resources in it, such as `database/landing`.
@@ -95,7 +95,7 @@ class Scope:
         below = self._federated()
         catalogs = ["catalog", *(f"catalog/{name}" for name in accumulate(below, "{}/{}".format))]
         inside = ("/".join([kind, *below, name]) for kind, _, name in (each.partition("/") for each in names))
-        return tuple(in_policy(f"{root}:{name}") for name in (*catalogs, *inside))
+        return tuple(_in_policy(f"{root}:{name}") for name in (*catalogs, *inside))
 
     def _federated(self) -> Sequence[str]:
         """The names of the catalog that the Data Catalog has of others, the outermost first: `s3tablescatalog`, …."""
@@ -119,14 +119,9 @@ class Scope:
         return self.catalog(*in_databases, *(f"table/{database}/{name}" for database in databases for name in names))
 
 
-def in_policy(text: str) -> str:
+def _in_policy(text: str) -> str:
     """Return text with what a policy document cannot hold replaced by the wildcard `*`."""
     return _NOT_IN_POLICIES.sub("*", text)
-
-
-def prefixes(addresses: Iterable[S3Address]) -> tuple[str, ...]:
-    """The prefixes of the keys in folders, as the condition key `s3:prefix` has them."""
-    return tuple(in_policy(_under(address)) for address in addresses)
 
 
 def _under(folder: S3Address) -> str:
@@ -274,7 +269,7 @@ def _buckets(scope: Scope) -> Sequence[str]:
 
 
 def _listed_prefixes(scope: Scope) -> Condition:
-    return {"StringLike": {"s3:prefix": tuple(dict.fromkeys(prefixes(scope.folders)))}}
+    return {"StringLike": {"s3:prefix": tuple(dict.fromkeys(_in_policy(_under(each)) for each in scope.folders))}}
 
 
 def _via_s3(scope: Scope) -> Condition:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, assert_never
 
 from destination_datalake.aws.access import caller_arn
 from destination_datalake.aws.address import partition_of
-from destination_datalake.aws.errors import denial_by_iam, explain
+from destination_datalake.aws.errors import denied_by_iam, explain
 from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.errors import ConnectorError, Failure, MissingPermission
 from destination_datalake.lake_formation.calls import NotApplied, NotRead, calls, effective_permissions
@@ -274,7 +274,7 @@ def _missing(error: NotApplied | NotRead, access: AwsAccess) -> tuple[MissingPer
         wanted = ", ".join(sorted(permissions))
         remedy = f"{caller} needs {wanted} on {resource}{' with grant option' if grantable else ''}. Command: {line}"
         return MissingPermission(wanted, str(resource)), remedy
-    missing = denial_by_iam(error.operation, error.text).missing
+    missing = denied_by_iam(error.operation, error.text)
     if "OptIn" in error.operation and missing.resource is None:
         remedy = f"Only data lake administrators may opt principals in ({_HYBRID}). Make {caller} one, or set "
         match error:

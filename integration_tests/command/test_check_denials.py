@@ -88,7 +88,7 @@ class Site:
 
     @property
     def grants(self) -> Sequence[LakeFormationGrant]:
-        return lake_formation_grants(self.config, Scope.of(self.config))
+        return [*lake_formation_grants(self.config, Scope.of(self.config))]
 
     @cached_property
     def iam(self) -> Any:
