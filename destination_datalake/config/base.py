@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SecretStr
 from pydantic_core import CoreSchema, core_schema
 
 ROLE_ARN = r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$"
-"""The pattern of an IAM role's ARN."""
+REGION = r"^[a-z]{2,4}(-[a-z]+)+-[0-9]+$"
+"""The patterns of an IAM role's ARN, and of the codes of regions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +71,9 @@ class Entries:
     def _mapping(self, given: object) -> object:
         if not isinstance(given, list):
             return given
-        found = {each["key"]: each.get(self.value) for each in given if isinstance(each, dict) and _has_key(each)}
+        entries = [each for each in given if isinstance(each, dict) and isinstance(each.get("key"), str)]
+        found = {each["key"]: each.get(self.value) for each in entries}
         return found if len(found) == len(given) else given
-
-
-def _has_key(entry: dict[str, Any]) -> bool:
-    return isinstance(entry.get("key"), str)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from destination_datalake.config.base import Expects, Form, Options
+from destination_datalake.config.base import REGION, Expects, Form, Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class RestCatalogOptions(Options, title="Iceberg REST Catalog"):
     ] = None
     signing_region: Annotated[
         str | None,
-        Field(pattern=r"^[a-z]{2,4}(-[a-z]+)+-[0-9]+$"),
+        Field(pattern=REGION),
         Expects("the code of a region, such as eu-west-1"),
         Form("The region that requests are signed for. If empty: Region.", title="Sign for Region"),
     ] = None

@@ -36,7 +36,10 @@ _TAGS = Expects(
     "values}"
 )
 _Database = Annotated[
-    str | None, Field(pattern=r"^[a-z0-9_-]{1,255}$"), Expects("a database that the connector writes to")
+    str | None,
+    Field(pattern=r"^[a-z0-9_-]{1,255}$"),
+    Expects("a database that the connector writes to"),
+    Form("Only in this database."),
 ]
 _Columns = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=255)]] | None,
@@ -74,10 +77,7 @@ class TableTags(Options):
             "LF-Tags, each key with a list of values. All of them are defined; the first is assigned.",
         ),
     ]
-    database: Annotated[
-        _Database,
-        Form("Only in this database."),
-    ] = None
+    database: _Database = None
     columns: Annotated[
         _Columns,
         Form("Only these columns."),
@@ -108,10 +108,7 @@ class Grant(Options):
         bool,
         Form("The principal may grant these permissions to others."),
     ] = False
-    database: Annotated[
-        _Database,
-        Form("Only in this database."),
-    ] = None
+    database: _Database = None
     table: Annotated[
         str | None,
         Field(min_length=1, max_length=255),

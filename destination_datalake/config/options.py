@@ -15,7 +15,7 @@ from destination_datalake.aws.access import AccessKeys, AwsAccess, Environment, 
 from destination_datalake.aws.address import S3Address, is_misspelt, nearest_region
 from destination_datalake.aws.session import Encryption, Role
 from destination_datalake.config.aws import BucketDefault, Credentials, SseKms, SseS3
-from destination_datalake.config.base import AnyCase, Expects, Form, Options, choices, models, secrets
+from destination_datalake.config.base import REGION, AnyCase, Expects, Form, Options, choices, models, secrets
 from destination_datalake.config.catalog import (
     Catalog,
     GlueCatalogOptions,
@@ -84,7 +84,7 @@ class Config(Options):
     ]
     region: Annotated[
         str,
-        Field(pattern=r"^[a-z]{2,4}(-[a-z]+)+-[0-9]+$"),
+        Field(pattern=REGION),
         AnyCase(),
         Expects("the code of the bucket's region, such as eu-west-1"),
         Form(
@@ -411,7 +411,7 @@ class Config(Options):
     ] = None
     glue_region: Annotated[
         str | None,
-        Field(pattern=r"^[a-z]{2,4}(-[a-z]+)+-[0-9]+$"),
+        Field(pattern=REGION),
         AnyCase(),
         Expects("the code of the Data Catalog's region, such as eu-west-1"),
         Form("The region of the Data Catalog and of Lake Formation. If empty: Region.", examples=("eu-west-1",)),

@@ -267,14 +267,11 @@ def _objects(value: Any, field: FieldInfo, path: str) -> Iterator[tuple[str, dic
     """Yield the objects in an option's value, each with its path and its model."""
     entries = [item.model for item in field.metadata if isinstance(item, Entries)]
     candidates = entries or list(models(field.annotation))
-    for each, where in [(value, path)] if isinstance(value, dict) else _numbered(value, path):
+    items = enumerate(value) if isinstance(value, list) else ()
+    places = {path: value} if isinstance(value, dict) else {f"{path}.{number}": each for number, each in items}
+    for where, each in places.items():
         if isinstance(each, dict) and (model := chosen(each, candidates)) is not None:
             yield where, each, model
-
-
-def _numbered(value: Any, path: str) -> Iterator[tuple[Any, str]]:
-    if isinstance(value, list):
-        yield from ((each, f"{path}.{number}") for number, each in enumerate(value))
 
 
 def invalid_options(

@@ -95,7 +95,7 @@ class SparkOptions(Options):
                 "The connection to spark.remote has no TLS: who is on the way can change the data that is written. Set "
                 f"use_ssl=true in spark.remote.{_SEE}"
             )
-        elif not self.is_local and not self.is_connect and not self._authenticates:
+        elif not self.is_local and not self.is_connect and self.conf.get(_AUTHENTICATES, "").lower() != "true":
             told.append(
                 "Spark authenticates nobody: who reaches the ports of its driver or executors can run code in the "
                 "connector and read its credentials. Set spark.authenticate and spark.network.crypto.enabled to true "
@@ -112,10 +112,6 @@ class SparkOptions(Options):
                 f"Set {encrypt}, or give executors a role of their own and set spark.executor_credentials to role."
             )
         return tuple(told)
-
-    @property
-    def _authenticates(self) -> bool:
-        return self.conf.get(_AUTHENTICATES, "").lower() == "true"
 
 
 _SEE = " docs/operating/security.md says what is trusted."

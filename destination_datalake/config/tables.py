@@ -147,21 +147,21 @@ Timezone = Annotated[
     Expects("UTC, or the name of a time zone such as Europe/Berlin"),
 ]
 
-_FIELD = Expects("the name of a field of the stream, with dots for a field inside another")
+_Field = Annotated[
+    str,
+    Field(min_length=1),
+    Expects("the name of a field of the stream, with dots for a field inside another"),
+    Form(
+        "A field of the stream, with dots for a field inside another; extracted_at for the time of extraction.",
+        title="Field",
+    ),
+]
 
 
 class PartitionBy(Options):
     """One partition field of a stream's table."""
 
-    source: Annotated[
-        str,
-        Field(min_length=1),
-        _FIELD,
-        Form(
-            "A field of the stream, with dots for a field inside another; extracted_at for the time of extraction.",
-            title="Field",
-        ),
-    ]
+    source: _Field
     transform: Annotated[
         str,
         Field(pattern=r"^(identity|year|month|day|hour|(bucket|truncate)\[[1-9][0-9]{0,8}\])$"),
@@ -183,15 +183,7 @@ class PartitionBy(Options):
 class SortBy(Options):
     """One field of the order of rows within files."""
 
-    source: Annotated[
-        str,
-        Field(min_length=1),
-        _FIELD,
-        Form(
-            "A field of the stream, with dots for a field inside another; extracted_at for the time of extraction.",
-            title="Field",
-        ),
-    ]
+    source: _Field
     direction: Annotated[
         Literal["ascending", "descending"],
         Form("Smallest or largest values first."),
@@ -354,7 +346,9 @@ def contradictory_dedup(dedup: DedupOptions, table_type: str, format_type: str) 
 
     Forms send defaults too, so those are no contradiction.
     """
-    given = [f"dedup.{name}" for name in DedupOptions.model_fields if getattr(dedup, name) != _default(name)]
+    given = [
+        f"dedup.{name}" for name, each in DedupOptions.model_fields.items() if getattr(dedup, name) != each.default
+    ]
     if table_type == "HIVE" and given:
         names = " and ".join(given)
         verb = "is" if len(given) == 1 else "are"
@@ -378,10 +372,6 @@ def streams_without_dedup(streams: Sequence[StreamId], table_type: str, format_t
 def _remedy(format_type: str) -> str:
     changes = "table_type to ICEBERG and format_type to Parquet" if format_type == "JSONL" else "table_type to ICEBERG"
     return f"Set {changes}"
-
-
-def _default(name: str) -> object:
-    return DedupOptions.model_fields[name].default
 
 
 class NoMaintenance(Options, title="None"):
