@@ -17,6 +17,7 @@ from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.config.tables import REPORTS_FOLDER
 from destination_datalake.files.suppression import DELETIONS_FOLDER
+from destination_datalake.maintenance.report import counted
 from destination_datalake.reports.health import duration, health
 from destination_datalake.reports.reading import Reports, Run, erasures
 
@@ -148,7 +149,7 @@ def _health(config: Config, asked: argparse.Namespace) -> int:
         last = "never" if each.last_finished is None else f"{each.last_finished:%Y-%m-%d %H:%M:%S}"
         if not each.findings:
             usual = "" if each.usual_seconds is None else f", one every {duration(each.usual_seconds)}"
-            seen = f"{each.syncs} sync{'' if each.syncs == 1 else 's'}{usual}"
+            seen = f"{counted(each.syncs, 'sync')}{usual}"
             table.add_row(terminal.text(each.table), terminal.coloured("healthy"), last, seen, "")
         for number, finding in enumerate(each.findings):
             name = "" if number else each.table

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Literal
 
 from destination_datalake.files.suppression import RECORD_SUPPRESSED
+from destination_datalake.maintenance.report import counted
 from destination_datalake.reports.reading import Run, by_table
 from destination_datalake.reports.report import Rejected, ReportLine
 
@@ -104,7 +105,7 @@ def failures_in_a_row(history: _History) -> int:
 def _failing(history: _History, failures: int) -> Iterator[Finding]:
     if not failures:
         return
-    seen = f"{failures} sync{'' if failures == 1 else 's'} in a row failed"
+    seen = f"{counted(failures, 'sync')} in a row failed"
     run, last = next((run, line) for run, line in history if run.status == "died" or line.status == "failed")
     if run.status == "died":
         yield Finding("failing", f"{seen}: the last one died without a report", "Look for memory and disk limits.")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from destination_datalake.errors import printable
+from destination_datalake.maintenance.report import counted
 from destination_datalake.reports.reading import Reports, Run
 
 if TYPE_CHECKING:
@@ -51,11 +52,11 @@ def notice_of(lines: Sequence[ReportLine], earlier: Iterable[Run], after: Sequen
     if sync.status == "finished":
         if not after or before < min(after):
             return None
-        subject = f"Sync to {place} recovered after {_failures(before)}"
+        subject = f"Sync to {place} recovered after {counted(before, 'failure')}"
         return Notice("recovered", before, subject, _text(subject, sync, streams))
     if before + 1 not in after:
         return None
-    subject = f"Sync to {place} {sync.status}: {_failures(before + 1)} in a row"
+    subject = f"Sync to {place} {sync.status}: {counted(before + 1, 'failure')} in a row"
     return Notice("failed", before + 1, subject, _text(subject, sync, streams))
 
 
@@ -88,10 +89,6 @@ def notify(config: Config, access: AwsAccess, root: str, lines: Sequence[ReportL
         },
         **of_fifo,
     )
-
-
-def _failures(number: int) -> str:
-    return "1 failure" if number == 1 else f"{number} failures"
 
 
 def _text(subject: str, sync: ReportLine, streams: Sequence[ReportLine]) -> str:
