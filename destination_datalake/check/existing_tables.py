@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Self
 
 from destination_datalake.aws.access import AwsAccess
@@ -50,8 +50,8 @@ def try_existing_tables(trial: Trial, findings: Findings) -> None:
         # connector's own, and a sync that leaves one of its tables behind is refused.
         (findings.warn if config.chooses_tables else findings.fail)(inherited)
     if not findings.failures:
-        findings.notes += existing.notes()
-        findings.notes += incompatible_tables_notes(existing.listed, config, trial.access)
+        for note in chain(existing.notes(), incompatible_tables_notes(existing.listed, config, trial.access)):
+            findings.warn(note, logging.INFO)
     drop_leftovers(trial.access.client("glue"), existing.listed)
 
 
@@ -74,7 +74,7 @@ def try_outside(trial: Trial, findings: Findings, outside: Sequence[OwnedTable])
 
 
 def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, access: AwsAccess) -> Iterator[str]:
-    """Yield and log which Iceberg tables of the options' database some sync could not write to, and why.
+    """Yield which Iceberg tables of the options' database some sync could not write to, and why.
 
     The latest fifty are looked at. Any of them can be a stream's: those of other engines record no owner.
     """
@@ -91,17 +91,13 @@ def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, acc
     inspected = list(inspect_tables(tables[:_METADATA_READ], access))
     refused = [f"{each.table}: {each.problem}" for each in inspected if each.problem is not None]
     if refused:
-        note = (
+        yield (
             f"A sync would refuse to write to tables of database {config.lakeformation_database_name}: "
             f"{_listed(refused)}. If no stream is to be written to them, no action is needed."
         )
-        _logger.info(note)
-        yield note
     told = [f"{each.table}: {'; '.join(each.notes)}" for each in inspected if each.notes]
     if told:
-        note = f"Of some tables a sync depends on more: {_listed(told)}. {_SEE}."
-        _logger.info(note)
-        yield note
+        yield f"Of some tables a sync depends on more: {_listed(told)}. {_SEE}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +136,9 @@ class ExistingTables:
         return [table for table in self._in_use() if not is_inside(table.location, self._warehouse())]
 
     def notes(self) -> Iterator[str]:
-        """Yield and log what the user should know of the tables."""
-        informed = (self._relocations(), self._outside_beside_inside(), self._other_kinds(), self._s3_data_lake())
-        for note in filter(None, informed):
-            _logger.info(note)
-            yield note
+        """Yield what the user should know of the tables."""
+        notes = (self._relocations(), self._outside_beside_inside(), self._other_kinds(), self._s3_data_lake())
+        yield from filter(None, notes)
 
     def inherited(self) -> str | None:
         """Say which tables of AWS Datalake, in the options' database, a sync would not continue."""

@@ -101,9 +101,9 @@ class Findings:
         """Add a failure that is due to the options. `message` says what is wrong and what to do."""
         self.failures.append(Failure(message, message, "config_error"))
 
-    def warn(self, message: str) -> None:
+    def warn(self, message: str, level: int = logging.WARNING) -> None:
         """Note and log what does not fail the check."""
-        _logger.warning(message)
+        _logger.log(level, message)
         self.notes.append(message)
 
 
