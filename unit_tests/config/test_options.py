@@ -186,49 +186,24 @@ def test_a_time_zone_that_does_not_exist_is_refused_at_the_start(name: str) -> N
 @pytest.mark.parametrize(
     ("credentials", "identity"),
     [
-        (
-            {"credentials_title": "IAM User", "aws_access_key_id": "A", "aws_secret_access_key": "s"},
-            AccessKeys("A", "s"),
-        ),
-        (
-            {
-                "credentials_title": "IAM Role",
-                "role_arn": "arn:aws:iam::123456789012:role/r",
-                "external_id": "e1",
-                "session_duration_seconds": 900,
-            },
-            Role("arn:aws:iam::123456789012:role/r", "e1", 900),
-        ),
+        (KEYS, AccessKeys("AKIA1234", "s3cr3t/9876")),
+        ({**ROLE, "external_id": "e1", "session_duration_seconds": 900}, Role(ROLE["role_arn"], "e1", 900)),
         ({"credentials_title": "Default chain"}, Environment()),
     ],
 )
 def test_the_access_has_the_identity_region_and_endpoint_of_the_options(
     credentials: dict[str, Any], identity: Identity
 ) -> None:
-    config = Config.parse(
-        {
-            "credentials": credentials,
-            "region": "eu-west-1",
-            "bucket_name": "lake",
-            "lakeformation_database_name": "raw",
-            "endpoint_url": "http://localhost:1",
-        }
-    )
+    access = aws_access(Config.parse(options(credentials=credentials, endpoint_url="http://localhost:1")))
 
-    assert aws_access(config) == AwsAccess("eu-west-1", identity, "http://localhost:1")
+    assert access == AwsAccess("eu-west-1", identity, "http://localhost:1")
 
 
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
 
-def access_with(**options: Any) -> AwsAccess:
-    least = {
-        "credentials": {"credentials_title": "Default chain"},
-        "region": "eu-west-1",
-        "bucket_name": "lake",
-        "lakeformation_database_name": "raw",
-    }
-    return aws_access(Config.parse({**least, **options}))
+def access_with(**changes: Any) -> AwsAccess:
+    return aws_access(Config.parse(options(credentials={"credentials_title": "Default chain"}, **changes)))
 
 
 @pytest.mark.parametrize(
