@@ -194,7 +194,7 @@ _clients: dict[tuple[AwsAccess, Service], object] = {}
 
 
 _SESSIONS_KEPT = 2
-"""How many sessions that executors are lent have clients at a time: the one before is still in use by other tasks."""
+"""How many lent sessions keep their clients: other tasks may still use the one before."""
 
 
 def _forget_ended_sessions() -> None:
@@ -218,7 +218,7 @@ os.register_at_fork(after_in_child=_clear_after_fork)
 
 
 def _forget_missing_profile(session: Session) -> None:
-    """Have the session ask for no profile that this machine lacks: its credentials are not needed."""
+    """Let the session ignore a profile that this machine lacks, whose credentials are not needed."""
     if session.get_config_variable("profile") not in (None, *session.available_profiles):
         session.session_var_map["profile"] = (None, None, None, None)
 

@@ -3,8 +3,8 @@
 A large object is uploaded in parts, each while the next one is being encoded. With `deferred=True` an object stays an
 incomplete multipart upload, which no reader sees, until `PendingUpload.publish` completes it (S3:
 CompleteMultipartUpload). That is how files are added to a table that has no snapshots. A small one waits on the disk
-instead, if whoever publishes it has the same disk (`HeldObject`): one request in place of three. What no table has,
-because a commit failed or has no use for it, is deleted.
+instead (`HeldObject`), which the publisher must share: one request in place of three. Files that no table has are
+deleted.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _ORDINARY = re.compile(
     r"|(?-i:[a-z]\w*(\.[a-z]\w*)+\.[A-Z][\w$]*)",  # a Java class
     re.IGNORECASE,
 )
-"""What a setting with a secretive name may have as well: masked, it would take ordinary words out of every message."""
+"""Values of settings with a secretive name that are no secrets: masking them would take words out of every message."""
 
 # AWS's error texts may quote requests of other processes, such as executors, whose tokens are not registered here.
 _SESSION_TOKEN = re.compile(r"(x-amz-security-token[\"']?\s*[:=]\s*[\"']?)[^\s\"'&<>,;\\]+", re.IGNORECASE)

@@ -52,9 +52,9 @@ class Options(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """That a form, which has no objects of any keys, writes a mapping as a list of `model`, `key` and `value`.
+    """An annotation of a mapping that forms write as a list of `model`, each with `key` and a value.
 
-    An annotation of the mapping, which takes both. A list that has a key twice is not valid.
+    Forms have no objects of any keys. Both are valid, but for a list that has a key twice.
     """
 
     model: type[Options]
@@ -78,7 +78,7 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class AnyCase:
-    """That an option may be written in capitals where its pattern has small letters; an annotation of the option."""
+    """An annotation of an option that may be written in capitals where its pattern has small letters."""
 
 
 def secrets(options: Options) -> Iterator[str]:

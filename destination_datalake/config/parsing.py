@@ -227,7 +227,7 @@ def _values(given: Mapping[str, Any]) -> bool:
 
 _SIMILAR = 0.7
 _MISSPELT = 0.8
-"""How much of two names is equal (`difflib`), so that the one reminds of the other, or is a slip of it."""
+"""The ratios (`difflib`) from which a name is similar to another, and from which it is a misspelling of it."""
 
 
 class UnknownOption(NamedTuple):

@@ -1,6 +1,6 @@
 """The health of tables, by the reports of their syncs: each finding says what is unusual, and what to do.
 
-What is usual is the median of the syncs before, so nothing is said of tables with fewer than `_ENOUGH` of them.
+The median of the syncs before is usual. Tables with fewer than `_ENOUGH` of them have no findings about that.
 """
 
 from __future__ import annotations

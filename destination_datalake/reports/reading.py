@@ -1,7 +1,7 @@
 """Reading reports of syncs: those of a day together, day by day from the newest, with memory for one day at a time.
 
-A day of many syncs is many objects. Of a day that is over, whoever reads them first puts them together into one object
-beside them, whose name begins with `_`: that only saves time, and may be deleted. Runs that it lacks are read alone.
+A day of many syncs is many objects. The first reader of a day that is over puts them together into one object beside
+them, whose name begins with `_`. It only saves time, and may be deleted. Runs that it lacks are read one by one.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _FEW = 4
 _THREADS = 16
 _DAYS_AT_ONCE = 4
 _LATE = timedelta(days=8)
-"""So long after a day its reports may come. Of an earlier one, what is put together is all that is read."""
+"""How long after a day its reports may come. Of earlier days only the reports that are put together are read."""
 
 _LONGEST = timedelta(hours=24)
-"""A sync that began before that, and has not ended, is taken for dead."""
+"""A sync that began longer ago, and has not ended, is taken for dead."""
 
 Status = Literal["finished", "partial", "failed", "terminated", "died", "unfinished"]
 """`died`: there is no report, and there would be. `unfinished`: it may be running."""
@@ -198,7 +198,7 @@ class Reports:
         return day < (self._now - longest).date().isoformat()
 
     def _put_together(self, day: str, lines: Iterable[ReportLine]) -> None:
-        """Write the lines of a day as one object. Who may only read does without."""
+        """Write the lines of a day as one object; do without if that is not permitted."""
         uri = str(S3Address(self._address.bucket, f"{self._address.key}/day={day}/{_TOGETHER}"))
         try:
             put(self._s3, uri, gzip.compress(encode(lines), 1))

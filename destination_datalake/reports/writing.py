@@ -1,7 +1,7 @@
 """Writing the report of a sync: an object when it begins, and another one when it ends. No failure here is the sync's.
 
-The first, whose name begins with `_`, is none that readers of the table see. A sync that has one and not the other has
-died, or is still running.
+Readers of the table do not see the first, whose name begins with `_`. A sync that has only that has died, or is still
+running.
 """
 
 from __future__ import annotations
@@ -121,9 +121,9 @@ _NOT_SENT = "The %s of this sync was not sent (%s). The sync itself is not affec
 
 
 def within(seconds: float, tasks: Mapping[str, Callable[[], None]]) -> None:
-    """Run each of the tasks, by what they are for, on a thread of its own; return after so many seconds at most.
+    """Run each task on a thread of its own; return after so many seconds at most.
 
-    What one raises, and that there was no time for it, is a warning.
+    The keys say what they are for, in the warning about one that fails or takes longer.
     """
     deadline = time.monotonic() + seconds
 
