@@ -79,7 +79,7 @@ class SparkOptions(Options):
         if self.remote is not None:
             uses_tls = self.token is not None and not _TO_LOCALHOST.match(self.remote)
             return not uses_tls and "use_ssl=true" not in self.remote.lower()
-        if self.is_local or self.is_connect:
+        if self.is_local:
             return False
         on = {name for name, value in self.conf.items() if value.lower() == "true"}
         encrypts = _AUTHENTICATES in on and not on.isdisjoint(_ENCRYPTS_IF_AUTHENTICATED)

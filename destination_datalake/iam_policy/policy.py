@@ -68,38 +68,40 @@ def characters(policy: Sequence[Statement]) -> int:
     return len("".join(text.split()))
 
 
-def parts(policy: Sequence[Statement], limit: int = MANAGED_POLICY_CHARACTERS) -> Sequence[Sequence[Statement]]:
-    """Return the policy as documents of at most `limit` characters; usually it is one.
+def parts(policy: Sequence[Statement]) -> Sequence[Sequence[Statement]]:
+    """Return the policy as documents within the limit of managed policies; usually it is one.
 
     A statement that is longer is divided by its resources. A request that needs several of them may find each in
-    another document: IAM asks for each resource by itself. Raises ValueError for a resource longer than `limit`.
+    another document: IAM asks for each resource by itself. Raises ValueError for a resource beyond it.
     """
     found: list[list[Statement]] = [[]]
-    for statement in (piece for each in policy for piece in _numbered(each, limit)):
-        if characters([*found[-1], statement]) > limit:
+    for statement in (piece for each in policy for piece in _numbered(each)):
+        if characters([*found[-1], statement]) > MANAGED_POLICY_CHARACTERS:
             found.append([])
         found[-1].append(statement)
     return found
 
 
-def _numbered(statement: Statement, limit: int) -> Sequence[Statement]:
+def _numbered(statement: Statement) -> Sequence[Statement]:
     """Return the statement, or pieces of it with Sids of their own, which have to be unique in a document."""
-    pieces = [*_pieces(replace(statement, sid=f"{statement.sid}{_SID_ROOM}"), limit)]
+    pieces = [*_pieces(replace(statement, sid=f"{statement.sid}{_SID_ROOM}"))]
     if len(pieces) == 1:
         return [statement]
     return [replace(piece, sid=f"{statement.sid}{number}") for number, piece in enumerate(pieces, start=1)]
 
 
-def _pieces(statement: Statement, limit: int) -> Iterator[Statement]:
-    """Divide a statement into pieces whose documents have at most `limit` characters."""
-    if characters([statement]) <= limit:
+def _pieces(statement: Statement) -> Iterator[Statement]:
+    """Divide a statement into pieces whose documents are within the limit."""
+    if characters([statement]) <= MANAGED_POLICY_CHARACTERS:
         yield statement
         return
     half = len(statement.resources) // 2
     if half == 0:
-        raise ValueError(f"a statement about {statement.resources[0]} is longer than {limit} characters")
+        raise ValueError(
+            f"a statement about {statement.resources[0]} is longer than {MANAGED_POLICY_CHARACTERS} characters"
+        )
     for resources in (statement.resources[:half], statement.resources[half:]):
-        yield from _pieces(replace(statement, resources=resources), limit)
+        yield from _pieces(replace(statement, resources=resources))
 
 
 @dataclass(frozen=True, slots=True)
