@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 
 from destination_datalake.lake_formation.calls import NotApplied, apply, calls
@@ -28,9 +30,10 @@ def test_definitions_have_at_most_fifty_values_in_a_call() -> None:
     values = tuple(map(str, range(120)))
     found = [*calls([CreateLfTag("a", values)]), *calls([AddLfTagValues("b", values)])]
 
-    sizes = [len(call.request.get("TagValues") or call.request["TagValuesToAdd"]) for call in found]
+    chunks = [call.request.get("TagValues") or call.request["TagValuesToAdd"] for call in found]
     assert [call.operation for call in found] == ["CreateLFTag", *["UpdateLFTag"] * 5]
-    assert sizes == [50, 50, 20] * 2
+    assert [*map(len, chunks)] == [50, 50, 20] * 2
+    assert [*chain(*chunks)] == [*values, *values]
 
 
 def test_columns_with_the_same_tags_are_tagged_together() -> None:

@@ -290,17 +290,6 @@ def test_the_default_tag_is_for_databases_that_the_connector_created(shop: Cloud
     assert shop.access.client("lakeformation").get_lf_tag(TagKey="owner")["TagValues"] == ["team", "guild"]
 
 
-def test_hundreds_of_values_and_grants_are_sent_in_calls_of_the_size_that_is_allowed(shop: Cloud) -> None:
-    values = [f"v{number:03}" for number in range(120)]
-    principals = [f"arn:aws:iam::123456789012:role/r{number}" for number in range(45)]
-    grants = [{"principal": each, "permissions": ["DESCRIBE"]} for each in principals]
-    with calls(shop.access) as made:
-        sync(shop.access, policy(mode="managed", tags={"domain": values}, grants=grants))
-
-    assert (made.count("CreateLFTag"), made.count("UpdateLFTag"), made.count("BatchGrantPermissions")) == (1, 2, 3)
-    assert shop.access.client("lakeformation").get_lf_tag(TagKey="domain")["TagValues"] == values
-
-
 def test_each_change_is_logged(shop: Cloud, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     sync(shop.access, everything())

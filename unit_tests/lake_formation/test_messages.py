@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.errors import ConnectorError
+from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.lake_formation.difference import RegisteredDifferently
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.messages import CommandLines, naming_grants, warning
@@ -112,21 +112,19 @@ def refusal(cloud: Cloud, operation: str, text: str = INSUFFICIENT, code: str = 
 
 
 @pytest.mark.parametrize(
-    ("operation", "text", "says", "permissions", "resource"),
+    ("operation", "says", "permission", "resource"),
     [
-        ("CreateLFTag", INSUFFICIENT, "create LF-Tag domain", "CREATE_LF_TAG", '{"Catalog": {}}'),
-        ("GetLFTag", INSUFFICIENT, "read the values of LF-Tag domain", "DESCRIBE", '"TagKey": "domain"'),
+        ("CreateLFTag", "create LF-Tag domain", "CREATE_LF_TAG", '{"Catalog": {}}'),
+        ("GetLFTag", "read the values of LF-Tag domain", "DESCRIBE", '"TagKey": "domain"'),
         (
             "AddLFTagsToResource",
-            INSUFFICIENT,
             "assign LF-Tag domain=sales to database shop",
             "ASSOCIATE",
             '{"LFTag": {"TagKey": "domain", "TagValues": ["sales"]}}',
         ),
-        ("GetResourceLFTags", INSUFFICIENT, "read the LF-Tags of database shop", "DESCRIBE", '{"Database"'),
+        ("GetResourceLFTags", "read the LF-Tags of database shop", "DESCRIBE", '{"Database"'),
         (
             "BatchGrantPermissions",
-            INSUFFICIENT,
             f"grant {ANALYST} DATA_LOCATION_ACCESS on data location {LOCATION}",
             "DATA_LOCATION_ACCESS",
             f'{{"DataLocation": {{"ResourceArn": "{LOCATION}"}}}}',
@@ -134,17 +132,17 @@ def refusal(cloud: Cloud, operation: str, text: str = INSUFFICIENT, code: str = 
     ],
 )
 def test_a_denial_by_lake_formation_comes_with_the_grant_that_is_missing(
-    cloud: Cloud, operation: str, text: str, says: str, permissions: str, resource: str
+    cloud: Cloud, operation: str, says: str, permission: str, resource: str
 ) -> None:
-    message = refusal(cloud, operation, text)
+    message = refusal(cloud, operation)
 
     before, line = message.split("aws lakeformation ", 1)
     words = shlex.split(line)
     assert says in before
     assert f"(Lake Formation, {operation}): access denied" in before
-    assert f"{CALLER} needs {permissions.replace(' ', ', ')} on " in before
+    assert f"{CALLER} needs {permission} on " in before
     assert words[:3] == ["grant-permissions", "--principal", f"DataLakePrincipalIdentifier={CALLER}"]
-    assert f"--permissions {permissions} " in line
+    assert f"--permissions {permission} " in line
     assert resource in words[words.index("--resource") + 1]
     assert words[-2:] == ["--region", "us-east-1"]
 
@@ -231,6 +229,14 @@ def test_a_failure_that_passes_is_worth_a_retry(cloud: Cloud) -> None:
     assert "(Lake Formation, GetLFTag)" in raised.value.failure.message
 
 
+def denied(access: AwsAccess, text: str, operation: str, location: str | None = None) -> Failure:
+    """Return the failure if Lake Formation denies a call of another service about the table."""
+    response: Any = {"Error": {"Code": "AccessDeniedException", "Message": f"{INSUFFICIENT}{text}"}}
+    with pytest.raises(ConnectorError) as raised, naming_grants("shop", "orders", access, location):
+        raise ClientError(response, operation)
+    return raised.value.failure
+
+
 @pytest.mark.parametrize(
     ("text", "operation", "permission", "resource"),
     [
@@ -254,12 +260,8 @@ def test_a_failure_that_passes_is_worth_a_retry(cloud: Cloud) -> None:
 def test_what_lake_formation_denies_in_glue_comes_with_the_grant(
     cloud: Cloud, text: str, operation: str, permission: str, resource: dict[str, Any]
 ) -> None:
-    response: Any = {"Error": {"Code": "AccessDeniedException", "Message": f"{INSUFFICIENT}: {text}"}}
+    failure = denied(cloud.access, f": {text}", operation)
 
-    with pytest.raises(ConnectorError) as raised, naming_grants("shop", "orders", cloud.access):
-        raise ClientError(response, operation)
-
-    failure = raised.value.failure
     words = shlex.split(failure.message.partition("Command: ")[2].partition(" Or, ")[0])
     assert failure.type == "config_error"
     assert failure.error_class == "insufficient_permissions"
@@ -281,39 +283,27 @@ def test_what_lake_formation_denies_in_glue_comes_with_the_grant(
 def test_access_is_granted_on_the_location_of_all_tables_whichever_lake_formation_denies(
     cloud: Cloud, named: str, granted: str
 ) -> None:
-    response: Any = {"Error": {"Code": "AccessDeniedException", "Message": f"{INSUFFICIENT} on s3://{named}"}}
+    message = denied(cloud.access, f" on s3://{named}", "CreateTable", "arn:aws:s3:::lake/raw").message
 
-    with (
-        pytest.raises(ConnectorError) as raised,
-        naming_grants("shop", "orders", cloud.access, location="arn:aws:s3:::lake/raw"),
-    ):
-        raise ClientError(response, "CreateTable")
-
-    assert "--permissions DATA_LOCATION_ACCESS" in raised.value.failure.message
-    assert f'{{"DataLocation": {{"ResourceArn": "arn:aws:s3:::{granted}"}}}}' in raised.value.failure.message
+    assert "--permissions DATA_LOCATION_ACCESS" in message
+    assert f'{{"DataLocation": {{"ResourceArn": "arn:aws:s3:::{granted}"}}}}' in message
 
 
 def test_a_database_that_may_be_missing_is_one_to_create(cloud: Cloud) -> None:
-    text = f"{INSUFFICIENT}: Required Describe on shop"
-    response: Any = {"Error": {"Code": "AccessDeniedException", "Message": text}}
+    message = denied(cloud.access, ": Required Describe on shop", "GetDatabase").message
 
-    with pytest.raises(ConnectorError) as raised, naming_grants("shop", "orders", cloud.access):
-        raise ClientError(response, "GetDatabase")
-
-    _, _, creating = raised.value.failure.message.partition(" Or, if there is no such database yet: ")
+    _, _, creating = message.partition(" Or, if there is no such database yet: ")
     words = shlex.split(creating)
     assert words[words.index("--permissions") + 1] == "CREATE_DATABASE"
     assert json.loads(words[words.index("--resource") + 1]) == {"Catalog": {}}
 
 
 def test_a_location_that_lake_formation_denies_is_in_the_region_s_partition(cloud: Cloud) -> None:
-    response: Any = {"Error": {"Code": "AccessDeniedException", "Message": f"{INSUFFICIENT} on s3://lake/raw"}}
-
     in_china = replace(cloud.access, region="cn-north-1")
-    with pytest.raises(ConnectorError) as raised, naming_grants("shop", "orders", in_china):
-        raise ClientError(response, "CreateTable")
 
-    assert '{"ResourceArn": "arn:aws-cn:s3:::lake/raw"}' in raised.value.failure.message
+    message = denied(in_china, " on s3://lake/raw", "CreateTable").message
+
+    assert '{"ResourceArn": "arn:aws-cn:s3:::lake/raw"}' in message
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from destination_datalake.partitioning.spec import (
     PartitionField,
     PartitionValue,
 )
-from destination_datalake.partitioning.templates import PathTemplate
 from destination_datalake.schema.types import (
     Boolean,
     ColumnType,
@@ -30,6 +29,7 @@ from destination_datalake.schema.types import (
     Timestamp,
 )
 from destination_datalake.schema.types import Decimal as DecimalType
+from unit_tests.partitioning.values import template_folders
 
 EPOCH = datetime(1970, 1, 1)
 
@@ -41,21 +41,6 @@ def days(text: str) -> int:
 def identity(type_: ColumnType, *, projected: bool = False) -> PartitionFolders:
     field = PartitionField("key", ("column",), Identity())
     return PartitionFolders.hive([PartitionKey(field, type_, type_, projected)])
-
-
-def parts(template: str, *, digits: bool = True) -> PartitionFolders:
-    """Return the folders of a template whose variables are parts of a timestamp."""
-    parsed = PathTemplate.parse(f"{{database}}/{{table}}/{template}")
-    widths = {"year": 4, "date": 0}
-    keys = [
-        PartitionKey(
-            PartitionField(name, ("at",), CalendarPart(name, digits=widths.get(name, 2) if digits else 0)),  # type: ignore[arg-type]
-            String(),
-            Timestamp(zoned=True),
-        )
-        for name in parsed.variables
-    ]
-    return PartitionFolders.of(parsed, keys)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +115,7 @@ def test_a_projected_value_is_the_text_in_the_folder_since_athena_puts_it_there_
 def test_rows_without_a_date_lie_in_zeros_or_in_hive_s_default_partition_which_engines_would_hide_elsewhere(
     template: str, folder: str, of_null: str
 ) -> None:
-    folders = parts(template)
+    folders = template_folders(template, projected=False)
     of = {"year": 2019, "month": 1, "day": 2, "hour": 3, "date": days("2019-01-02")}
     values = [of[key.name] for key in folders.keys]
 
@@ -143,7 +128,7 @@ def test_rows_without_a_date_lie_in_zeros_or_in_hive_s_default_partition_which_e
 
 @pytest.mark.parametrize("folder", ["", "2019", "2019/01/02", "2019/01/02/03/04", "x/01/02/03", "2019/01/02/03/"])
 def test_a_folder_that_is_no_partition_s_has_no_values(folder: str) -> None:
-    assert parts("{year}/{month}/{day}/{hour}").texts_of(folder) is None
+    assert template_folders("{year}/{month}/{day}/{hour}", projected=False).texts_of(folder) is None
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), min_size=3, max_size=3))
@@ -190,6 +175,6 @@ def test_keys_are_numbers_and_dates_as_aws_datalake_s_or_strings_as_in_folders(
 def test_folders_can_be_sent_to_executors() -> None:
     import pickle
 
-    folders = parts("day={date}/hr={hour}")
+    folders = template_folders("day={date}/hr={hour}", projected=False)
 
     assert pickle.loads(pickle.dumps(folders)) == folders

@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.partitioning.paths import PartitionFolders, PartitionKey
+from destination_datalake.partitioning.paths import PartitionFolders
 from destination_datalake.partitioning.projection import MAX_BYTES, is_projection, projection
-from destination_datalake.partitioning.spec import CalendarPart, Identity, PartitionField
-from destination_datalake.partitioning.templates import PathTemplate
-from destination_datalake.schema.types import String, Timestamp
 from unit_tests.partitioning.athena import AthenaTable
+from unit_tests.partitioning.values import template_folders
 
 TODAY = date(2026, 11, 22)
 NOW = datetime(2026, 11, 22, 6, tzinfo=UTC)
@@ -24,25 +22,13 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 HOURS = "{year}/{month}/{day}/{hour}"
 
 
-def folders(template: str) -> PartitionFolders:
-    """Return the folders of a template: parts of a timestamp, and a key of texts with any other name."""
-    parsed = PathTemplate.parse(f"{{database}}/{{table}}/{template}")
-    widths = {"year": 4, "month": 2, "day": 2, "hour": 2, "date": 0}
-    keys = []
-    for name in parsed.variables:
-        transform: Any = CalendarPart(name, digits=widths[name]) if name in widths else Identity()  # type: ignore[arg-type]
-        source = Timestamp(zoned=True) if name in widths else String()
-        keys.append(PartitionKey(PartitionField(name, ("at",), transform), String(), source, projected=True))
-    return PartitionFolders.of(parsed, keys)
-
-
 def projected(
     template: str, *batches: Collection[Sequence[str]], before: dict[str, str] | None = None, today: date = TODAY
 ) -> dict[str, str]:
     """Return the parameters after batches of partitions were written, one after the other."""
     parameters = before or {}
     for batch in batches or ((),):
-        parameters = projection(folders(template), LOCATION, batch, parameters, today)
+        parameters = projection(template_folders(template), LOCATION, batch, parameters, today)
     return parameters
 
 
@@ -165,7 +151,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 def test_every_partition_of_every_batch_lies_in_a_projected_location(
     template: str, batches: list[list[tuple[date | None, int, str]]], keyed: bool
 ) -> None:
-    paths = folders(f"key={{key}}/{template}" if keyed else template)
+    paths = template_folders(f"key={{key}}/{template}" if keyed else template)
     parameters: dict[str, str] = {}
     written: set[str] = set()
     for batch in batches:
@@ -195,7 +181,7 @@ def partition(paths: PartitionFolders, day: date | None, hour: int, text: str) -
 
 
 def test_all_projected_locations_are_folders_that_partitions_can_have() -> None:
-    paths = folders("day={date}/hr={hour}")
+    paths = template_folders("day={date}/hr={hour}")
     parameters = projection(paths, LOCATION, [("2026-11-20", "08"), (NULL, NULL)], {}, TODAY)
     found = [*AthenaTable(parameters, ["date", "hour"], NOW).locations()]
 

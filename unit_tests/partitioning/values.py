@@ -26,7 +26,19 @@ from pyiceberg.types import (
     TimeType,
 )
 
-from destination_datalake.partitioning.spec import Bucket, Identity, Since1970, Transform, Truncate, Void
+from destination_datalake.partitioning.paths import PartitionFolders, PartitionKey
+from destination_datalake.partitioning.spec import (
+    Bucket,
+    CalendarPart,
+    Identity,
+    PartitionField,
+    Since1970,
+    Transform,
+    Truncate,
+    Void,
+)
+from destination_datalake.partitioning.templates import PathTemplate
+from destination_datalake.schema.types import String, Timestamp
 
 
 @dataclass(frozen=True)
@@ -84,3 +96,15 @@ transforms: st.SearchStrategy[Transform] = st.one_of(
     st.builds(Truncate, widths),
     st.sampled_from([Since1970("year"), Since1970("month"), Since1970("day"), Since1970("hour"), Void()]),
 )
+
+
+def template_folders(template: str, *, projected: bool = True) -> PartitionFolders:
+    """Return the folders of a template: parts of a timestamp, and a key of texts with any other name."""
+    parsed = PathTemplate.parse(f"{{database}}/{{table}}/{template}")
+    widths = {"year": 4, "month": 2, "day": 2, "hour": 2, "date": 0}
+    keys = []
+    for name in parsed.variables:
+        transform: Any = CalendarPart(name, digits=widths[name]) if name in widths else Identity()  # type: ignore[arg-type]
+        source = Timestamp(zoned=True) if name in widths else String()
+        keys.append(PartitionKey(PartitionField(name, ("at",), transform), String(), source, projected))
+    return PartitionFolders.of(parsed, keys)

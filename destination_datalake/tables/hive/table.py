@@ -86,7 +86,6 @@ class HiveTable:
         self.name = name
         self._stream = layout.stream
         self._columns = plan.columns
-        self._schema_conflicts = layout.config.schema_conflicts
         self._layout = layout
         self._location = layout.location
         self._plan = replace(plan, deferred=True)
@@ -267,9 +266,10 @@ class HiveTable:
         Columns become wider with the first batch that needs it, if that requires files to be rewritten.
         """
         existing, type_names = column_types(table_input), column_type_names(table_input)
-        limits = ColumnLimits.of(self._layout.config, self._stream.id)
+        config = self._layout.config
+        limits = ColumnLimits.of(config, self._stream.id)
         reconciled = reconcile(
-            self._stream.id, self.name, self._columns, existing, type_names, self._schema_conflicts, limits
+            self._stream.id, self.name, self._columns, existing, type_names, config.schema_conflicts, limits
         )
         change_columns(table_input, [c for c in reconciled.changes if isinstance(c, AddColumn) or self._in_place])
         if reconciled.conflicts:

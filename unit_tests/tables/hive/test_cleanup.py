@@ -6,7 +6,6 @@ import logging
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.tables.hive.orders import (
@@ -119,23 +118,12 @@ def test_folder_of_another_writer_is_kept_when_the_table_has_left_it(cloud: Clou
     assert before.items() <= cloud.objects().items()
 
 
-def forbid(service: str, operation: str) -> Any:
-    """Access without permission for an operation."""
-    access = another_client()
-
-    def refuse(_times: int) -> None:
-        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "Access Denied"}}, operation)
-
-    before(access, service, operation, refuse)
-    return access
-
-
 def test_failed_deletion_after_publishing_is_only_a_warning(cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
     sync(cloud, generation=1, overwrite=True).commit("old", 1)
-    overwriting = sync(cloud, generation=2, overwrite=True, access=forbid("s3", "DeleteObject"))
+    overwriting = sync(cloud, generation=2, overwrite=True)
     overwriting.commit("new", 2)
 
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING), cloud.refusing("DeleteObject"):
         overwriting.publish()
 
     assert ids(cloud) == [2]

@@ -113,24 +113,3 @@ def test_tables_as_other_tools_create_them_are_written_to(
     sync(cloud, format=format).commit("one", 1)
 
     assert ids(cloud) == [1]
-
-
-def test_partitions_of_a_refused_table_are_left_unchanged(cloud: Cloud) -> None:
-    create_foreign_table(cloud, PartitionKeys=[{"Name": "day", "Type": "date"}])
-    glue = cloud.access.client("glue")
-    partition: Any = {
-        "Values": ["2024-02-29"],
-        "Parameters": {"theirs": "yes"},
-        "StorageDescriptor": {
-            "Columns": [{"Name": "theirs", "Type": "map<string,int>", "Comment": "Not ours."}],
-            "Location": f"s3://{BUCKET}/elsewhere/day=2024-02-29/",
-            "SerdeInfo": {"SerializationLibrary": PARQUET, "Parameters": {"serialization.format": "1"}},
-        },
-    }
-    glue.create_partition(DatabaseName="shop", TableName="orders", PartitionInput=partition)
-    before = glue.get_partitions(DatabaseName="shop", TableName="orders")["Partitions"]
-
-    with pytest.raises(TableConflict):
-        sync(cloud)
-
-    assert glue.get_partitions(DatabaseName="shop", TableName="orders")["Partitions"] == before

@@ -130,15 +130,19 @@ def test_table_that_is_partitioned_otherwise_is_refused_unchanged(
         (YEAR_MONTH, {**AWS_DATALAKE, "projection.enabled": "TRUE"}, "its parameter projection.enabled is true"),
     ],
 )
-def test_table_whose_keys_say_nothing_is_refused_if_the_options_do_not_say_it_either(
+def test_table_whose_keys_say_nothing_is_refused_unchanged_if_the_options_do_not_say_it_either(
     cloud: Cloud, keys: tuple[tuple[str, str], ...], parameters: dict[str, str], said: str
 ) -> None:
     create_foreign_table(cloud, keys, Parameters=parameters)
+    theirs = [{"Name": "theirs", "Type": "map<string,int>", "Comment": "Not ours."}]
+    register(cloud, ["2024"] * len(keys), f"s3://{BUCKET}/shop/events/2024/", Columns=theirs)
+    before = glue_table(cloud), partitions(cloud)
 
     with pytest.raises(TableConflict) as refused:
         sync(cloud, partitioning="NO PARTITIONING")
 
     assert said in str(refused.value)
+    assert (glue_table(cloud), partitions(cloud)) == before
 
 
 def test_table_of_another_writer_goes_on_if_its_keys_are_those_of_the_options(cloud: Cloud) -> None:

@@ -7,6 +7,7 @@ The next sync, of any mode, brings what a killed one has left to its end.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -67,20 +68,11 @@ def killed_before(
 def begin_anew(cloud: Cloud, format: FileFormat = "parquet") -> None:
     """Fill a new table, without anything of the one before."""
     glue, s3 = cloud.access.client("glue"), cloud.access.client("s3")
-    if "events" in [table["Name"] for table in tables(cloud)]:
+    with suppress(glue.exceptions.EntityNotFoundException):
         glue.delete_table(DatabaseName="shop", Name="events")
     for key in cloud.objects():
         s3.delete_object(Bucket=BUCKET, Key=key)
     sync(cloud, format=format, generation=1).commit((1, JAN), (2, FEB))
-
-
-def tables(cloud: Cloud) -> Any:
-    glue = cloud.access.client("glue")
-    return [
-        table
-        for each in glue.get_databases()["DatabaseList"]
-        for table in glue.get_tables(DatabaseName=each["Name"])["TableList"]
-    ]
 
 
 def is_settled(cloud: Cloud) -> bool:
