@@ -132,7 +132,7 @@ class PartitionKey:
             if _NO_LOCATION.search(text):
                 return self.null
             # Athena puts projected values into storage.location.template as they are, and separates them by commas.
-            return escaped(text, also=",") if self.projected else text
+            return escaped(text).replace(",", "%2C") if self.projected else text
         assert isinstance(value, int)
         if transform.part == "date":
             # A time zone can move a moment out of the years 1 to 9999, and engines fail on such a key of type date.
@@ -329,10 +329,9 @@ def _moment_text(microseconds: int) -> str:
     return str(np.datetime64(microseconds, "us") if rest else np.datetime64(seconds, "s"))
 
 
-def escaped(text: str, also: str = "") -> str:
-    """Return a text as a part of a folder's name, with the escapes of Hive, and of the characters in `also`."""
-    hive = _ESCAPED.sub(_escape, text)
-    return re.sub(f"[{re.escape(also)}]", _escape, hive) if also else hive
+def escaped(text: str) -> str:
+    """Return a text as a part of a folder's name, with the escapes of Hive."""
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
 def unescaped(text: str) -> str:
@@ -341,7 +340,3 @@ def unescaped(text: str) -> str:
 
 
 _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
-
-
-def _escape(found: re.Match[str]) -> str:
-    return f"%{ord(found[0]):02X}"

@@ -273,12 +273,9 @@ def _numpy(array: pa.Array[Any]) -> NDArray[Any]:
     return values
 
 
-def _nulls(array: pa.Array[Any]) -> NDArray[np.bool_] | None:
-    return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-
-
 def _integers(values: NDArray[Any], source: pa.Array[Any]) -> pa.Array[Any]:
-    integers: pa.Array[Any] = pa.array(values, mask=_nulls(source))
+    nulls = source.is_null().to_numpy(zero_copy_only=False) if source.null_count else None
+    integers: pa.Array[Any] = pa.array(values, mask=nulls)
     return integers
 
 

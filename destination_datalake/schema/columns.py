@@ -68,14 +68,10 @@ def stream_columns(
     ]
     match nested:
         case Nested.JSON:
-            columns = [replace(each, type=_open(each.type)) for each in columns]
+            columns = [replace(each, type=Json()) if isinstance(each.type, Struct | List) else each for each in columns]
         case Nested.FLATTEN:
             columns = [leaf for column in columns for leaf in _flattened(column, flatten_max_depth)]
     return assign_names(columns, naming, {})
-
-
-def _open(type_: ColumnType) -> ColumnType:
-    return Json() if isinstance(type_, Struct | List) else type_
 
 
 def _flattened(field: Field, levels: int) -> Iterator[Field]:

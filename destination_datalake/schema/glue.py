@@ -80,9 +80,7 @@ def parse_glue_type(text: str) -> ColumnType | None:
     # Blanks have no meaning beside punctuation. Inside a field's name, which others may have chosen, they belong to it.
     parser = _Parser("".join(part.strip() for part in _PUNCTUATION.split(text.lower())))
     parsed = parser.type()
-    if parsed is None or parser.rest:
-        return None
-    return parsed
+    return None if parser.rest else parsed
 
 
 class _Parser:
