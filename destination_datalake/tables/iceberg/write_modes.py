@@ -92,7 +92,7 @@ def lowest_generation_with(stream: Stream, adopted: Iterable[str], table: Table)
     """
     existing = lowest_generation(table.metadata)
     added = [stream.generation, *(generation_of(branch) for branch in adopted)]
-    if existing is None and (None in added or not is_empty(table)):
+    if existing is None and (None in added or live_manifests(table.current_snapshot(), table.io)):
         return None
     return min(generation for generation in (existing, *added) if generation is not None)
 
@@ -106,11 +106,6 @@ def set_overwrites(overwrites: Overwrites, transaction: Transaction) -> None:
     """Set the property of the generations of overwrites, unless it is so already."""
     if overwrites != Overwrites.of(transaction.table_metadata.properties):
         transaction.set_properties({OVERWRITES_PROPERTY: str(overwrites)})
-
-
-def is_empty(table: Table) -> bool:
-    """Whether the table's content has no files."""
-    return not live_manifests(table.current_snapshot(), table.io)
 
 
 def _lowest(properties: Mapping[str, str]) -> int | None:
@@ -144,13 +139,14 @@ class WriteMode(ABC):
     def begin(self, table: Table, transaction: Transaction) -> None:
         """Make the branch ready, and settle what earlier syncs left, unless there is a `leftover_merge`."""
 
-    @abstractmethod
     def require(self, metadata: TableMetadata) -> None:
-        """Raise Fenced if another sync has taken the branch over, TableConflict if it cannot be written to any more."""
+        """Raise Fenced if this sync had a token, and another has it: without one, no sync can take the branch over."""
+        if self._token is not None:
+            self._token.require(metadata.properties, self._table)
 
-    @abstractmethod
-    def publish(self, operations: TableOperations) -> Table | None:
+    def publish(self, operations: TableOperations) -> Table | None:  # noqa: ARG002
         """Make the branch's rows the table's content; return the table then, None if they were that already."""
+        return None
 
     def published(self) -> WriteMode:
         """Return how to write on after the branch's rows have become the table's content."""
@@ -251,20 +247,12 @@ class Append(WriteMode):
         """What has to be merged before rows are added that are not to be deduplicated."""
         return self._leftover_merge
 
-    def require(self, metadata: TableMetadata) -> None:
-        """Raise Fenced if this sync had a token, and another has it: without one, no sync can take main over."""
-        if self._token is not None:
-            self._token.require(metadata.properties, self._table)
-
     def append_files(
         self, files: Iterable[IcebergFile], table: Table, transaction: Transaction, origin: Mapping[str, str]
     ) -> None:
         """Add the files to main, whose rows are not unique by a key any more."""
         super().append_files(files, table, transaction, origin)
         set_property(UNIQUE_BY, None, transaction)
-
-    def publish(self, operations: TableOperations) -> None:
-        """Do nothing: the rows are on main."""
 
 
 # --- append and deduplicate -------------------------------------------------------------------------------------------
@@ -297,9 +285,8 @@ class AppendDedup(WriteMode):
         self._take_over(table, transaction)
 
     def require(self, metadata: TableMetadata) -> None:
-        """Raise TableConflict if the content is unique by another key, or Fenced as an `Append`."""
-        if self._token is not None:
-            self._token.require(metadata.properties, self._table)
+        """Raise TableConflict if the content is unique by another key, or Fenced."""
+        super().require(metadata)
         self._require_key(metadata)
 
     def _require_key(self, metadata: TableMetadata) -> None:
@@ -332,9 +319,6 @@ class AppendDedup(WriteMode):
         super().append_files(files, table, transaction, origin)
         keep_for_ever(PENDING_BRANCH, transaction)
         self._definition.write_to(PENDING_BY, transaction)
-
-    def publish(self, operations: TableOperations) -> None:
-        """Do nothing: a merge has made the rows part of the content."""
 
 
 def _schema_of_pending(metadata: TableMetadata) -> Schema:
@@ -392,8 +376,7 @@ class Overwrite(WriteMode):
 
     def require(self, metadata: TableMetadata) -> None:
         """Raise Fenced if another sync has taken the token over, or removed the branch."""
-        assert self._token is not None
-        self._token.require(metadata.properties, self._table)
+        super().require(metadata)
         if self._branch not in metadata.refs:
             raise Fenced(self._table)
 
