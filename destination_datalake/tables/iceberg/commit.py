@@ -27,10 +27,9 @@ from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
 
 from destination_datalake.aws.backoff import retry_on
 from destination_datalake.aws.objects import Uncommitted, delete_uncommitted
-from destination_datalake.tables.iceberg.compatibility import UNREADABLE
 from destination_datalake.tables.iceberg.fence import fence
 from destination_datalake.tables.iceberg.pyiceberg_internals import OpenTransaction, with_updates
-from destination_datalake.tables.iceberg.schema import column_types
+from destination_datalake.tables.iceberg.schema import UNREADABLE, column_types
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
 
 if TYPE_CHECKING:

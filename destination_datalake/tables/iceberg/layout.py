@@ -13,7 +13,6 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
@@ -30,7 +29,7 @@ from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.transforms import Transform, TruncateTransform, VoidTransform
 from pyiceberg.transforms import parse_transform as iceberg_transform
 from pyiceberg.typedef import Record
-from pyiceberg.types import DecimalType, LongType, NestedField, StructType
+from pyiceberg.types import LongType, NestedField, StructType
 
 from destination_datalake.files.plan import DataFile
 from destination_datalake.partitioning.paths import IcebergPath
@@ -303,20 +302,6 @@ def partition_record(file: DataFile, metadata: TableMetadata) -> Record:
             is_long = value <= _INT_MAX and metadata.schema().find_type(field.source_id) == LongType()
             values[position] = value - 2**32 if is_long else value
     return Record(*values)
-
-
-def too_wide(file: DataFile, metadata: TableMetadata) -> IcebergField | None:
-    """Return a field of the default spec that cannot hold the file's value, or None.
-
-    Truncation rounds down, so that -9.9 becomes -10.0, for which decimal(2, 1) has too few digits. No engine writes
-    such a partition (Iceberg: DecimalUtil.toReusedFixLengthBytes).
-    """
-    for field, value in zip(metadata.spec().fields, file.partition, strict=False):
-        if isinstance(value, Decimal) and isinstance(field.transform, TruncateTransform):
-            type_ = metadata.schema().find_type(field.source_id)
-            if isinstance(type_, DecimalType) and len(value.as_tuple().digits) > type_.precision:
-                return field
-    return None
 
 
 def _inside_structs(fields: Sequence[NestedField], above: Path) -> Iterator[tuple[Path, NestedField]]:

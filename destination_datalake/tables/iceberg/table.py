@@ -29,20 +29,9 @@ from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.iceberg.branches import NEW, rows_on, state_of, unpublished_branches
 from destination_datalake.tables.iceberg.commit import COMMENT, TableOperations, Ungoverned
-from destination_datalake.tables.iceberg.compatibility import (
-    incompatibility,
-    no_iceberg_table,
-    partition_field_named_like_one_of,
-    required_column_besides,
-    required_column_with_nulls,
-    required_conflict,
-    required_field_within,
-    required_metadata_field,
-    too_wide_conflict,
-)
 from destination_datalake.tables.iceberg.dedup.definition import Definition, deduplication
 from destination_datalake.tables.iceberg.dedup.merge import AFTER_FAILURE, Merges, is_merge_due
-from destination_datalake.tables.iceberg.layout import WantedLayout, partitioning, sort_order, sort_order_id, too_wide
+from destination_datalake.tables.iceberg.layout import WantedLayout, partitioning, sort_order, sort_order_id
 from destination_datalake.tables.iceberg.promotion import Promotion
 from destination_datalake.tables.iceberg.s3_data_lake import (
     is_of_s3_data_lake,
@@ -53,8 +42,12 @@ from destination_datalake.tables.iceberg.schema import (
     apply_changes,
     column_sources,
     column_types,
+    incompatibility,
     known_columns,
     missing_changes,
+    no_iceberg_table,
+    require_all_written,
+    require_values_fit,
 )
 from destination_datalake.tables.iceberg.snapshots.entries import Entries, promoted_to_double
 from destination_datalake.tables.iceberg.write_modes import (
@@ -170,12 +163,7 @@ class IcebergTable:
                 apply_changes(missing_changes(columns, transaction), transaction)
             metadata = transaction.table_metadata
             for file in files:
-                if (column := required_column_with_nulls(file, metadata.schema())) is not None:
-                    raise required_conflict(
-                        self._stream.id, self.name, column, "records have no value for it", metadata.schema()
-                    )
-                if (field := too_wide(file, metadata)) is not None:
-                    raise too_wide_conflict(self._stream.id, self.name, field.name)
+                require_values_fit(self._stream.id, self.name, file, metadata)
             promotion.rewrite_files(table, transaction, promoted_to_double(table.schema(), metadata.schema()))
             if files:
                 added = Entries(metadata)
@@ -291,21 +279,7 @@ class IcebergTable:
             self._plan.metadata,
         )
         written = [column.name for column in (*METADATA_COLUMNS, *reconciled.columns)]
-        if column := required_column_besides(table.schema(), written):
-            raise required_conflict(self._stream.id, self.name, column, "the stream has no such field", table.schema())
-        nulls = (self._stream.sync_id is None, self._stream.generation is None)
-        if column := required_metadata_field(table.schema(), nulls):
-            raise required_conflict(self._stream.id, self.name, column, "the platform sends none", table.schema())
-        if column := required_field_within(table.schema(), written):
-            why = "whether nested records have a value for it would not be noticed"
-            raise required_conflict(self._stream.id, self.name, column, why, table.schema())
-        if name := partition_field_named_like_one_of(reconciled.changes, table.metadata):
-            raise table_conflict(
-                self._stream.id,
-                self.name,
-                f"its partition field {name} has the name of a field of the stream, which needs a column of that name, "
-                "and no engine reads tables with both. Rename the stream's field, or choose another table_prefix",
-            )
+        require_all_written(self._stream, self.name, table.metadata, written, reconciled.changes)
         # Promotion to double waits for the first batch: only then are there executors that rewrite files.
         deferred = [each for each in reconciled.changes if isinstance(each, Widen) and each.type == Float64()]
         apply_changes([each for each in reconciled.changes if each not in deferred], transaction)
