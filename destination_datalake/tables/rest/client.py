@@ -1,9 +1,9 @@
 """PyIceberg's REST catalog, with commits of which it is certain whether they were made, and with errors for users.
 
 A server compares what a commit requires, and nothing else (Iceberg REST specification: TableRequirement);
-`iceberg.fence` requires so much that of two commits planned on the same state one is refused. An answer that is lost,
-or that says nothing (500, 502, 504), is not asked for again: the commit is looked for in the table, and if it is not
-there, the state that it requires is taken away, so that a request which is still on its way is refused.
+`iceberg.commit.fence` requires so much that of two commits planned on the same state one is refused. An answer that is
+lost, or that says nothing (500, 502, 504), is not asked for again: the commit is looked for in the table, and if it is
+not there, the state that it requires is taken away, so that a request which is still on its way is refused.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ from destination_datalake.aws.backoff import retry_on
 from destination_datalake.aws.secrets import mask_secrets, register_secrets
 from destination_datalake.config.catalog import NO_LIMITS, CatalogLimits
 from destination_datalake.errors import ConfigError, ConnectorError, Failure, FailureType, printable
-from destination_datalake.tables.iceberg.commit import SharingTransaction, set_property
-from destination_datalake.tables.iceberg.fence import fence
+from destination_datalake.tables.iceberg.commit import SharingTransaction, fence, set_property
 from destination_datalake.tables.iceberg.file_io import S3FileIO
 
 if TYPE_CHECKING:

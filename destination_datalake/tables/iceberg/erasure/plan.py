@@ -15,8 +15,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 
 from destination_datalake.files.locate import LocatedRows
+from destination_datalake.tables.iceberg.commit import is_fence
 from destination_datalake.tables.iceberg.erasure.column import IdColumn, MayHave
-from destination_datalake.tables.iceberg.fence import is_fence
 from destination_datalake.tables.iceberg.maintenance.deletion import is_garbage_collected
 from destination_datalake.tables.iceberg.pyiceberg_internals import deleted_entries
 from destination_datalake.tables.iceberg.schema import arrow_schema, incompatibility
