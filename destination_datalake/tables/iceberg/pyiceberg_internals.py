@@ -37,11 +37,10 @@ from pyiceberg.manifest import (
     data_file_with_partition,
     manifest_entry_schema_with_data_file,
 )
-from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, visit_with_partner
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Operation, SnapshotSummaryCollector, Summary, update_snapshot_summaries
+from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotSummaryCollector, Summary, update_snapshot_summaries
 from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
@@ -116,10 +115,6 @@ class SnapshotProducer(_SnapshotProducer[Any]):
         """The paths of all manifests that have been begun. Those in it are deleted if the commit fails."""
         return self._written_manifests
 
-    def spec(self, spec_id: int) -> PartitionSpec:
-        """Return a partition spec of the table."""
-        return self.metadata.specs()[spec_id]
-
     def written(self, content: ManifestContent, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
         """Write a manifest with these entries, at least one, all of one partition spec."""
         spec = self.spec(spec_id)
@@ -133,22 +128,15 @@ class SnapshotProducer(_SnapshotProducer[Any]):
                 writer.add_entry(entry)
         return writer.to_manifest_file()
 
-    def previous_manifests(self) -> list[ManifestFile]:
-        """Return the manifests of the branch as it is, without those that have no live file any more."""
-        previous = self.metadata.snapshot_by_name(self._target_branch)
-        manifests = previous.manifests(self._io) if previous is not None else []
-        return [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
-
-    def previous_list(self) -> str | None:
-        """Return the path of the manifest list of the branch as it is."""
-        previous = self.metadata.snapshot_by_name(self._target_branch)
-        return previous.manifest_list if previous is not None else None
+    def previous(self) -> Snapshot | None:
+        """Return the head of the branch as it is."""
+        return self.metadata.snapshot_by_name(self._target_branch)
 
     def _manifests(self) -> list[ManifestFile]:
         return self.manifests()
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
-        previous = self.metadata.snapshot_by_name(self._target_branch)
+        previous = self.previous()
         summary = self.summary(previous.summary if previous is not None else None)
         return Summary(summary.operation, **summary.additional_properties, **snapshot_properties)
 

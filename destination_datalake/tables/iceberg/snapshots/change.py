@@ -30,7 +30,7 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from destination_datalake.tables.iceberg.file_io import MANIFESTS, LruCache
 from destination_datalake.tables.iceberg.pyiceberg_internals import SnapshotProducer, summary_of
-from destination_datalake.tables.iceberg.snapshots.branch_files import lean_entry, live_entries
+from destination_datalake.tables.iceberg.snapshots.branch_files import lean_entry, live_entries, live_manifests
 
 _logger = logging.getLogger(__name__)
 
@@ -94,10 +94,11 @@ class _Producer(SnapshotProducer):
         self._change = change
 
     def manifests(self) -> list[ManifestFile]:
-        previous = self.previous_manifests()
-        if (replaced_list := self.previous_list()) is not None:
-            MANIFESTS.forget(replaced_list)  # The next commit reads its own.
-        removed, rewritten, untouched = self._without_removed(previous)
+        previous = self.previous()
+        live = live_manifests(previous, self.io)
+        if previous is not None:
+            MANIFESTS.forget(previous.manifest_list)  # The next commit reads its own.
+        removed, rewritten, untouched = self._without_removed(live)
         added = [*self._by_spec(self._added())]
         # Merging is left to other commits than those of compactions, which have more to read already.
         kept = untouched if self._change.same_rows else self._merged(untouched)
