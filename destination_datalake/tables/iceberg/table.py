@@ -8,12 +8,16 @@ rows or the new ones (Iceberg spec: snapshot references).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchPropertyException, NoSuchTableError
+from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import Transaction
@@ -21,18 +25,17 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from destination_datalake.aws.objects import delete_uncommitted
 from destination_datalake.errors import ConnectorError
-from destination_datalake.files.plan import DataFile, Deduplication, FilePlan, RewriteFailed
+from destination_datalake.files.plan import DataFile, Deduplication, FilePlan, RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, Widen, evolve
 from destination_datalake.schema.iceberg import iceberg_field
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.context import TableContext
-from destination_datalake.tables.iceberg.branches import NEW, rows_on, state_of, unpublished_branches
+from destination_datalake.tables.iceberg.branches import NEW, rows_on, state_of, still_unique, unpublished_branches
 from destination_datalake.tables.iceberg.commit import COMMENT, TableOperations, Ungoverned
 from destination_datalake.tables.iceberg.dedup.definition import Definition, deduplication
 from destination_datalake.tables.iceberg.dedup.merge import AFTER_FAILURE, Merges, is_merge_due
 from destination_datalake.tables.iceberg.layout import WantedLayout, partitioning, sort_order, sort_order_id
-from destination_datalake.tables.iceberg.promotion import Promotion
 from destination_datalake.tables.iceberg.s3_data_lake import (
     is_of_s3_data_lake,
     publish_staged,
@@ -49,7 +52,14 @@ from destination_datalake.tables.iceberg.schema import (
     require_all_written,
     require_values_fit,
 )
-from destination_datalake.tables.iceberg.snapshots.entries import Entries, promoted_to_double
+from destination_datalake.tables.iceberg.snapshots.branch_files import (
+    BranchFiles,
+    LiveFile,
+    as_sources,
+    unneeded_deletes,
+)
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
+from destination_datalake.tables.iceberg.snapshots.entries import Entries, promoted_to_double, rewritten_entry
 from destination_datalake.tables.iceberg.write_modes import (
     Append,
     Overwrite,
@@ -74,7 +84,10 @@ from destination_datalake.tables.table import (
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
+    from destination_datalake.aws.access import AwsAccess
     from destination_datalake.tables.layout import TableLayout
+
+_logger = logging.getLogger(__name__)
 
 _PROPERTIES: Mapping[str, str] = {
     "format-version": "2",
@@ -352,3 +365,121 @@ class IcebergTable:
         self._metadata = metadata
         self._journal.columns(self.name, {field.name: str(field.field_type) for field in metadata.schema().fields})
         self._journal.state(self.name, state_of(metadata))
+
+
+# --- promotion of float columns to double -----------------------------------------------------------------------------
+
+
+class Promotion:
+    """The rewritten files of one commit that promotes float columns to double: all live files that hold them as float.
+
+    The Iceberg spec permits such files to stay, but Trino fails on them when a predicate meets their float statistics
+    (trinodb/trino#30544). Branches share the table's schema, so files of pending rows are rewritten too. Retries of the
+    commit reuse the new files: no file is rewritten twice. They are written to `folder` (an S3 URI without a slash at
+    its end), in it to the folder of the old one.
+    """
+
+    def __init__(self, table: TableName, folder: str, access: AwsAccess, rewrite: Rewrite) -> None:
+        self._table = table
+        self._folder = folder
+        self._access = access
+        self._rewrite = rewrite
+        self._rewritten: dict[tuple[tuple[str, ...], frozenset[int]], Rewritten] = {}
+        self._added: list[Rewritten] = []
+        self._without_field_ids = 0
+        self._columns = ""
+        self._started = time.monotonic()
+
+    def rewrite_files(self, table: PyIcebergTable, transaction: Transaction, to_double: frozenset[int]) -> None:
+        """Rewrite the files of each branch and replace them by the new ones in one overwrite snapshot.
+
+        `to_double` are the ids of the promoted fields; none if another writer has promoted them. Rows that position
+        deletes remove are not in the new files. Raises TableConflict if those of equality deletes would come back.
+        """
+        self._added, self._without_field_ids = [], 0
+        if not to_double:
+            return
+        names = [table.schema().find_column_name(id_) or "" for id_ in to_double]
+        self._columns = ", ".join(sorted(names))
+        branches = (MAIN_BRANCH, *unpublished_branches(table.metadata))
+        live = {branch: BranchFiles(metrics=None).of(table, branch) for branch in branches}
+        files = {branch: self._rewritable(of_branch, branch) for branch, of_branch in live.items()}
+        self._write([file for of_branch in files.values() for file in of_branch], to_double)
+        for branch, of_branch in files.items():
+            replaced, added = [], []
+            for file in of_branch:
+                new = self._rewritten[file.state, to_double]
+                if new.uri == file.path:
+                    # It has value counts for its columns, so with counts of these it lacks field ids.
+                    self._without_field_ids += not to_double.isdisjoint(file.entry.value_counts or ())
+                    continue
+                replaced.append(file)
+                if new.rows:
+                    self._added.append(new)
+                    added.append(rewritten_entry(file.entry, new, to_double))
+            if replaced:
+                removed = [*(file.entry for file in replaced), *unneeded_deletes(replaced, live[branch])]
+                change_branch(Change(added, removed), branch, table, transaction, still_unique(branch, table.metadata))
+
+    def log(self) -> None:
+        """Log the promotion, once it is committed."""
+        if self._added:
+            _logger.info(
+                "Table %s: column %s became double. The %d files that held it as float were rewritten "
+                "(%.1f MB, %.1f s).",
+                self._table,
+                self._columns,
+                len(self._added),
+                sum(file.size for file in self._added) / 1e6,
+                time.monotonic() - self._started,
+            )
+        if self._without_field_ids:
+            _logger.warning(
+                "Table %s: column %s became double, and files of other writers without field ids (%d) still hold it as "
+                "float. Some engines (Trino) fail on them when they filter by it: rewrite them with another engine.",
+                self._table,
+                self._columns,
+                self._without_field_ids,
+            )
+
+    def orphans(self) -> list[Rewritten]:
+        """Return the rewritten files that are not in the table, provided that the last attempt was committed."""
+        added = {file.uri for file in self._added}
+        return [file for file in self.written() if file.uri not in added]
+
+    def written(self) -> list[Rewritten]:
+        """Return all rewritten files of all attempts, partly written ones included."""
+        return [file for file in self._rewritten.values() if file.uri != file.source]
+
+    def _rewritable(self, live: Sequence[LiveFile], branch: str) -> list[LiveFile]:
+        """Return the Parquet files of a branch. Raises TableConflict if equality deletes apply to some."""
+        files = [file for file in live if file.entry.file_format == FileFormat.PARQUET]
+        if any(file.has_equality_deletes for file in files):
+            raise TableConflict(
+                f"Cannot write to table {self._table}: its column {self._columns} must become double, for which the "
+                f"files that hold it as float must be rewritten, and on branch {branch} rows of such files are "
+                "deleted by equality deletes, which would no longer apply. Compact the table (in Athena OPTIMIZE, in "
+                "Spark rewrite_data_files with delete-file-threshold 1), or make the column double, and sync again."
+            )
+        return files
+
+    def _write(self, files: Iterable[LiveFile], to_double: frozenset[int]) -> None:
+        missing = {file.state: file for file in files if (file.state, to_double) not in self._rewritten}
+        tasks = {key: self._task(file, to_double) for key, file in sorted(missing.items())}
+        if not tasks:
+            return
+        try:
+            done = {file.uri: file for file in self._rewrite([*tasks.values()])}
+        except RewriteFailed:
+            # Which of the targets were written is unknown.
+            for key, task in tasks.items():
+                self._rewritten[key, to_double] = Rewritten(task.target, 0, 0, source=task.source)
+            raise
+        for key, task in tasks.items():
+            self._rewritten[key, to_double] = done.get(task.target) or done[task.source]
+
+    def _task(self, file: LiveFile, to_double: frozenset[int]) -> RewriteTask:
+        path = file.path
+        folder = path.rpartition("/")[0] if path.startswith(f"{self._folder}/") else self._folder
+        target = f"{folder}/{uuid4().hex}.parquet"
+        return RewriteTask(path, target, {}, self._access, to_double, as_sources(file.deletes))
