@@ -41,7 +41,7 @@ from destination_datalake.files.dedup.winners import (
 )
 from destination_datalake.files.jobs import Failed, done
 from destination_datalake.files.reading import opened
-from destination_datalake.tables.iceberg.dedup.plan import KeyColumns
+from destination_datalake.tables.iceberg.snapshots.entries import KeyColumns
 from unit_tests.cloud import BUCKET, Cloud, during
 from unit_tests.examples import examples
 from unit_tests.files.dedup.pending import SCHEMA, of_columns, order, put, task

@@ -31,8 +31,7 @@ from destination_datalake.tables.iceberg.branches import (
 )
 from destination_datalake.tables.iceberg.commit import TableOperations, set_property
 from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY
-from destination_datalake.tables.iceberg.dedup.jobs import MergeJobs
-from destination_datalake.tables.iceberg.dedup.plan import MergePlan, Unmergeable, plan_merge
+from destination_datalake.tables.iceberg.dedup.plan import MergeJobs, MergePlan, Unmergeable, plan_merge
 from destination_datalake.tables.iceberg.maintenance.deletion import Deletion, is_garbage_collected
 from destination_datalake.tables.iceberg.maintenance.references import File, References
 from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles, LiveFile, is_for_one, live_entries
@@ -272,7 +271,7 @@ class _Merge:
 
     def _clean_up(self, used: set[str]) -> None:
         """Delete the indexes, and the files that the table does not have. A failure is logged, and no more."""
-        self._operations.delete_uncommitted(_unused(self._jobs.written(), used))
+        self._operations.delete_uncommitted(_unused(self._jobs.all_removed, used))
         with self._operations.logging_leftovers():
             self._jobs.delete_indexes()
 

@@ -1,32 +1,56 @@
-"""What a merge has to do with a table as it is: the files that take part, and which of them may have its keys.
+"""The plan of a merge for a table as it is: the files that take part, which may have its keys, and the jobs to run.
 
-Of each file the bounds of the key's columns are kept, and no others. Manifests are immutable: what was read of one is
-kept while a merge is planned again and again.
+Of each file the bounds of the key's columns are kept, and no others. Manifests and files are immutable: what was read
+of a manifest, and what a job has made of files, is kept while a merge is planned again and again.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime, time
-from typing import Any, Self
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
 import pyarrow as pa
-from pyiceberg.conversions import from_bytes
+import pyarrow.parquet as pq
+from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
-from pyiceberg.types import BinaryType, DecimalType, DoubleType, FixedType, FloatType, PrimitiveType, StringType
-from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
+from pyiceberg.types import BinaryType, DecimalType, DoubleType, FixedType, FloatType, StringType
 
-from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds, Versions
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import delete
+from destination_datalake.files.dedup.remove import remove
+from destination_datalake.files.dedup.tasks import (
+    Deletes,
+    IndexPart,
+    Removal,
+    Removed,
+    RemoveTask,
+    RowSet,
+    Versions,
+    Winners,
+    WinnersTask,
+    united,
+)
+from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
+from destination_datalake.files.jobs import Failed, done
 from destination_datalake.tables.iceberg.dedup.definition import MergeScope, way_out
 from destination_datalake.tables.iceberg.schema import arrow_schema
-from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles, LiveFile
+from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles, LiveFile, PartitionKey
+from destination_datalake.tables.iceberg.snapshots.entries import KeyColumns
+
+if TYPE_CHECKING:
+    from destination_datalake.tables.context import Jobs
 
 _INDEX_BYTES = 32 * 1024 * 1024
 """About the largest index of a part of the keys. The task that finds its winners takes some ten times as much."""
@@ -40,58 +64,6 @@ _TEXTS = (StringType, BinaryType, FixedType)
 
 class Unmergeable(Exception):
     """The table cannot be merged. The text is a clause about it, followed by the remedy, without a full stop."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyColumns:
-    """The columns of a key: their field ids, and the types that they have now.
-
-    A file may have been written with a narrower type: how long a bound is says which (Iceberg spec: Schema Evolution).
-    """
-
-    columns: tuple[tuple[int, PrimitiveType], ...]
-
-    @classmethod
-    def of(cls, key: Sequence[int], schema: Schema) -> Self:
-        """Return the columns of these ids, which are of primitive types."""
-        types = ((id_, schema.find_type(id_)) for id_ in key)
-        return cls(tuple((id_, type_) for id_, type_ in types if isinstance(type_, PrimitiveType)))
-
-    def may_have(self, file: IcebergFile, part: IndexPart) -> bool:
-        """Whether the file may have a row of a key in this part of the index."""
-        return part.rows > 0 and all(
-            _may_have(file, id_, type_, bounds) for (id_, type_), bounds in zip(self.columns, part.bounds, strict=True)
-        )
-
-
-def _may_have(file: IcebergFile, id_: int, type_: PrimitiveType, bounds: KeyBounds) -> bool:
-    """Whether a column of the file may have null, NaN, or a value between the bounds, whichever these ask for."""
-    values = (file.value_counts or {}).get(id_)
-    nulls, nans = (file.null_value_counts or {}).get(id_), (file.nan_value_counts or {}).get(id_)
-    if (bounds.has_null and nulls != 0) or (bounds.has_nan and nans != 0):
-        return True
-    if bounds.lowest is None or (values is not None and nulls == values):
-        return False
-    lower, upper = (file.lower_bounds or {}).get(id_), (file.upper_bounds or {}).get(id_)
-    try:
-        return not (
-            (upper is not None and from_bytes(type_, upper) < as_stored(bounds.lowest))
-            or (lower is not None and from_bytes(type_, lower) > as_stored(bounds.highest))
-        )
-    except (TypeError, ValueError, ArithmeticError, struct.error):
-        return True  # Of a type that bounds cannot be compared with, or bytes that are no value of the column's.
-
-
-def as_stored(value: Any) -> Any:
-    """Return a value as bounds in manifests have it."""
-    match value:
-        case datetime():
-            return datetime_to_micros(value)
-        case date():
-            return date_to_days(value)
-        case time():
-            return time_to_micros(value)
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,3 +232,321 @@ def _size(file: IcebergFile, id_: int, schema: Schema, expansion: float) -> int:
 
 def _type(id_: int, schema: Schema) -> object:
     return schema.find_type(id_) if schema.find_column_name(id_) is not None else None
+
+
+# --- the jobs, and their results by what they depend on ---------------------------------------------------------------
+
+
+_TASKS_OF_A_JOB = 1000
+"""Spark's driver holds all tasks of a job in memory, and each has the table's schema."""
+
+_USUAL_EXPANSION = 2.0
+_FEW_BYTES = 2 * 1024 * 1024
+"""An index of the keys in so many bytes of files is not too large, however much they are alike."""
+
+_SMALL_BYTES = 2 * 1024 * 1024
+"""Files up to this size are looked at by one task, and those that lose rows become one: each costs requests, more than
+to encode its rows again."""
+
+_TOGETHER_BYTES = 16 * 1024 * 1024
+_MOST_TOGETHER = 200
+"""Limits of the small files of one task, which it holds in memory."""
+
+_TAIL_BYTES = 256 * 1024
+"""So many bytes at the end of a file mostly have its footer."""
+
+_CacheKey = tuple[object, ...]
+"""What a result depends on: it is valid as long as that is the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundWinners:
+    """The winners of all parts of the keys, as `Winners` has those of one. `name` is their index's."""
+
+    name: str
+    keys: int
+    index: tuple[IndexPart, ...]
+    losers: Mapping[int, RowSet]
+    tombstones: Mapping[int, RowSet]
+
+
+@dataclass(frozen=True, slots=True)
+class _Losing:
+    """A file from which a job may have to remove rows, and by what.
+
+    `number` is that of a pending file, -1 for a stored one.
+    """
+
+    file: LiveFile
+    dead: RowSet | None = None
+    index: tuple[IndexPart, ...] = ()
+    number: int = -1
+
+
+_Losers = tuple[_Losing, ...]
+"""The files of one task."""
+
+
+class MergeJobs:
+    """Runs what a plan needs and is not known yet."""
+
+    def __init__(self, jobs: Jobs, access: AwsAccess, folder: str, codec: str, deletes: Deletes) -> None:
+        """New files lie in `folder`, an S3 URI without a slash at its end, or in the folder of those they replace."""
+        self._executors = jobs.executors
+        self._scratch = jobs.scratch
+        self._access = access
+        self._folder = folder
+        self._codec = codec
+        self._deletes = deletes
+        self._winners: tuple[_CacheKey, _FoundWinners] | None = None
+        self._removed: dict[_CacheKey, Removed] = {}
+        self.all_removed: list[Removed] = []
+        """The results of all removals, whether or not a plan has use for them."""
+        self._indexes: list[IndexPart] = []
+        self._touched: tuple[MergePlan, _FoundWinners, list[_Losers]] | None = None
+
+    def run(self, plan: MergePlan) -> None:
+        """Run the jobs that the plan needs. Raises ConnectorError if one has failed."""
+        while (job := self._next(plan)) is not None:
+            job()
+
+    def is_done(self, plan: MergePlan) -> bool:
+        """Whether all results that the plan needs are there."""
+        return self._next(plan) is None
+
+    def from_stored(self, plan: MergePlan) -> list[tuple[list[LiveFile], Removed]]:
+        """Return what became of the stored files that were looked at, by a plan whose jobs are done."""
+        found = self._winners_of(plan)
+        return [
+            ([each.file for each in files], self._removed[_key_of_probe(files, plan, found)])
+            for files in self._files_touched(plan, found)
+        ]
+
+    def from_pending(self, plan: MergePlan) -> list[tuple[list[int], Removed]]:
+        """Return what became of pending files from which rows had to be removed, by their numbers."""
+        return [
+            ([each.number for each in files], self._removed[_key_of_removal(files, plan)])
+            for files in self._by_task(plan, self._dead(plan))
+        ]
+
+    def merged_keys(self, plan: MergePlan) -> int:
+        """Return of how many keys a pending row comes into the table, by a plan whose jobs are done."""
+        found = self._winners_of(plan)
+        without = united((found.tombstones, self._superseded(plan)))
+        return found.keys - sum(len(each.rows()) for each in without.values())
+
+    def delete_indexes(self) -> None:
+        """Delete the indexes, which nobody will look at any more. Raises errors of S3 and of the disk."""
+        for part in self._indexes:
+            if part.uri.startswith("file:"):
+                Path(unquote(urlsplit(part.uri).path)).unlink(missing_ok=True)
+            elif part.uri:
+                delete(self._access.client("s3"), part.uri)
+        self._indexes = []
+
+    def _next(self, plan: MergePlan) -> Callable[[], None] | None:
+        if self._winners is None or self._winners[0] != _key_of_winners(plan):
+            return lambda: self._find_winners(plan)
+        found = self._winners[1]
+        stored = [
+            (key, self._task(files, plan))
+            for files in self._files_touched(plan, found)
+            if (key := _key_of_probe(files, plan, found)) not in self._removed
+        ]
+        if stored:
+            return lambda: self._remove(stored)
+        pending = [
+            (key, self._task(files, plan))
+            for files in self._by_task(plan, self._dead(plan))
+            if (key := _key_of_removal(files, plan)) not in self._removed
+        ]
+        return (lambda: self._remove(pending)) if pending else None
+
+    def _files_touched(self, plan: MergePlan, found: _FoundWinners) -> list[_Losers]:
+        """Return what `MergePlan.touched` yields, by task. It is asked for again and again."""
+        if self._touched is None or self._touched[0] is not plan or self._touched[1] is not found:
+            touched = (_Losing(file, index=parts) for file, parts in plan.touched(found.index))
+            self._touched = plan, found, [*_together(touched)]
+        return self._touched[2]
+
+    def _by_task(self, plan: MergePlan, dead: Mapping[int, RowSet | None]) -> list[_Losers]:
+        """Return the pending files that are named by number, by task."""
+        losing = [_Losing(plan.pending[number], rows, (), number) for number, rows in dead.items()]
+        return [
+            files
+            for arrive in (False, True)
+            for files in _together(each for each in losing if plan.arrives(each.number) == arrive)
+        ]
+
+    def _find_winners(self, plan: MergePlan) -> None:
+        name, parts = uuid4().hex, plan.parts(self._expansion(plan))
+        folder = f"{self._scratch()}/{name}" if plan.stored else None
+        sources = [each.source(plan.metadata) for each in plan.pending]
+        # Without a shuffle, one task reads them all.
+        count = 1 if parts == 1 else max(1, min(len(sources), self._executors.parallelism()))
+        removals = self._removals(plan) if parts == 1 else {}
+        names = {partition: task.name for partition, task in removals.items()}
+        at_once = tuple(removals.values())
+        bounds = pairwise(len(sources) * number // count for number in range(count + 1))
+        tasks = [
+            WinnersTask(
+                tuple(sources[begin:end]),
+                begin,
+                plan.columns,
+                plan.versions,
+                parts,
+                folder,
+                self._access,
+                plan.pooled,
+                at_once,
+            )
+            for begin, end in bounds
+        ]
+        if parts == 1:
+            results = self._executors.run(winners, tasks)
+        else:
+            results = self._executors.exchange(produce_versions, tasks, consume_versions, parts)
+        for each in results:
+            if not isinstance(each, Failed) and each.index is not None:
+                self._indexes.append(each.index)
+        removed = {each.name: each for part in results if isinstance(part, Winners) for each in part.removed}
+        self.all_removed += removed.values()
+        winning = done(results)
+        found = _FoundWinners(
+            name,
+            sum(each.keys for each in winning),
+            tuple(each.index for each in winning if each.index is not None),
+            united(each.losers for each in winning),
+            united(each.tombstones for each in winning),
+        )
+        self._winners = _key_of_winners(plan), found
+        losing = self._by_task(plan, united((found.losers, found.tombstones)))
+        self._removed |= {
+            _key_of_removal(files, plan): removed[name]
+            for files in losing
+            if (name := names.get(files[0].file.partition, "")) in removed
+        }
+
+    def _removals(self, plan: MergePlan) -> Mapping[PartitionKey, RemoveTask]:
+        """Return by partition what the job that finds winners, having read the files, can remove from them at once.
+
+        Nothing unless all files are small, few, and on the branch of pending rows: rows may still lose to stored ones.
+        """
+        entries = [each.entry for each in plan.pending]
+        is_small = (
+            not plan.pooled
+            and len(entries) <= _MOST_TOGETHER
+            and sum(each.file_size_in_bytes for each in entries) <= _TOGETHER_BYTES
+            and all(each.file_size_in_bytes <= _SMALL_BYTES and not each.sort_order_id for each in entries)
+        )
+        if not is_small:
+            return {}
+        # Executors use their own access, or one that they are lent: that of the task around them.
+        return {
+            files[0].file.partition: replace(self._task(files, plan), access=AwsAccess(self._access.region))
+            for files in self._by_task(plan, dict.fromkeys(range(len(entries))))
+        }
+
+    def _expansion(self, plan: MergePlan) -> float:
+        """Return how many times as large as in the pending files texts are in memory: keys may be much alike."""
+        if not plan.texts or sum(each.entry.file_size_in_bytes for each in plan.pending) < _FEW_BYTES:
+            return _USUAL_EXPANSION
+        largest = max(plan.pending, key=lambda each: each.entry.file_size_in_bytes)
+        address = S3Address.parse(largest.path)
+        try:
+            answer = self._access.client("s3").get_object(
+                Bucket=address.bucket, Key=address.key, Range=f"bytes=-{_TAIL_BYTES}"
+            )
+            with closing(answer["Body"]) as body:
+                found = _expansion(body.read(), plan.texts)
+        except (ClientError, BotoCoreError, pa.ArrowException, OSError):
+            return _USUAL_EXPANSION  # The job that reads the file says what is wrong with it.
+        return max(_USUAL_EXPANSION, found)
+
+    def _remove(self, tasks: Sequence[tuple[_CacheKey, RemoveTask]]) -> None:
+        # Large files first, so that no executor is left alone with one in the end.
+        tasks = sorted(tasks, key=lambda each: sum(file.source.size for file in each[1].files), reverse=True)
+        for batch in (tasks[begin : begin + _TASKS_OF_A_JOB] for begin in range(0, len(tasks), _TASKS_OF_A_JOB)):
+            results = self._executors.run(remove, [task for _, task in batch])
+            self.all_removed += [each for each in results if not isinstance(each, Failed)]
+            self._removed |= {key: each for (key, _), each in zip(batch, done(results), strict=True)}
+
+    def _winners_of(self, plan: MergePlan) -> _FoundWinners:
+        assert self._winners is not None
+        assert self._winners[0] == _key_of_winners(plan)
+        return self._winners[1]
+
+    def _superseded(self, plan: MergePlan) -> dict[int, RowSet]:
+        """Return the pending rows that lose to stored ones, by the number of their file."""
+        return united(result.superseded for _, result in self.from_stored(plan))
+
+    def _dead(self, plan: MergePlan) -> dict[int, RowSet]:
+        """Return the pending rows that do not come into the table."""
+        found = self._winners_of(plan)
+        return united((found.losers, found.tombstones, self._superseded(plan)))
+
+    def _task(self, files: _Losers, plan: MergePlan) -> RemoveTask:
+        folder = files[0].file.path.rpartition("/")[0]
+        # Format version 1 has no delete files (Iceberg spec: Version 2).
+        deletes = self._deletes if plan.metadata.format_version > 1 else "copy_on_write"
+        if len(files) > 1 and plan.arrives(files[0].number):
+            deletes = "copy_on_write"  # Nobody has read these files. Several with deletes each would cost readers more.
+        return RemoveTask(
+            uuid4().hex,
+            tuple(Removal(each.file.source(plan.metadata), each.dead, each.index) for each in files),
+            plan.versions,
+            plan.schema,
+            folder if f"{folder}/".startswith(f"{self._folder}/") else self._folder,
+            self._codec,
+            deletes,
+            self._access,
+        )
+
+
+def _together(files: Iterable[_Losing]) -> Iterator[_Losers]:
+    """Yield the files of each task: a large or a sorted one alone, small ones of a partition together."""
+    waiting: dict[PartitionKey, list[_Losing]] = {}
+    for each in files:
+        entry = each.file.entry
+        if entry.file_size_in_bytes > _SMALL_BYTES or entry.sort_order_id:
+            yield (each,)
+            continue
+        of_partition = waiting.setdefault(each.file.partition, [])
+        size = sum(other.file.entry.file_size_in_bytes for other in of_partition)
+        if len(of_partition) == _MOST_TOGETHER or size + entry.file_size_in_bytes > _TOGETHER_BYTES:
+            yield tuple(of_partition)
+            of_partition.clear()
+        of_partition.append(each)
+    yield from map(tuple, waiting.values())
+
+
+def _expansion(tail: bytes, ids: Collection[int]) -> float:
+    """Return how many times as many bytes as in a file its top-level columns with these ids have before compression.
+
+    `tail` are the last bytes of the file. It is 1 if it has none of the columns. Raises Arrow's errors for what is no
+    Parquet file, or has a larger footer.
+    """
+    footer = pq.read_metadata(pa.BufferReader(tail))
+    wanted = {str(id_).encode() for id_ in ids}
+    schema = footer.schema.to_arrow_schema()
+    names = {field.name for field in schema if (field.metadata or {}).get(b"PARQUET:field_id") in wanted}
+    stored = values = 0
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for chunk in map(group.column, range(group.num_columns)):
+            if chunk.path_in_schema in names:
+                stored += chunk.total_compressed_size
+                values += chunk.total_uncompressed_size
+    return values / stored if stored else 1.0
+
+
+def _key_of_winners(plan: MergePlan) -> _CacheKey:
+    files = tuple(each.state for each in plan.pending)
+    return files, plan.pooled, plan.versions, plan.metadata.current_schema_id, bool(plan.stored)
+
+
+def _key_of_probe(files: _Losers, plan: MergePlan, found: _FoundWinners) -> _CacheKey:
+    return tuple(each.file.state for each in files), found.name, plan.metadata.current_schema_id
+
+
+def _key_of_removal(files: _Losers, plan: MergePlan) -> _CacheKey:
+    return tuple((each.file.state, each.dead) for each in files), plan.metadata.current_schema_id

@@ -20,8 +20,8 @@ from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType, S
 
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.dedup.tasks import IndexPart
-from destination_datalake.tables.iceberg.dedup.plan import KeyColumns, as_stored
 from destination_datalake.tables.iceberg.schema import arrow_field
+from destination_datalake.tables.iceberg.snapshots.entries import KeyColumns, as_stored
 
 if TYPE_CHECKING:
     from destination_datalake.files.ids import Ids

@@ -32,10 +32,10 @@ from pyiceberg.types import (
 from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds, RemoveTask, Winners
 from destination_datalake.schema.types import Field, String
 from destination_datalake.tables.context import Jobs
-from destination_datalake.tables.iceberg.dedup import jobs, plan
-from destination_datalake.tables.iceberg.dedup.plan import KeyColumns
+from destination_datalake.tables.iceberg.dedup import plan
 from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
+from destination_datalake.tables.iceberg.snapshots.entries import KeyColumns
 from destination_datalake.tables.iceberg.table import IcebergTable
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
@@ -437,7 +437,7 @@ class Watched(InProcess):
 )
 def test_an_index_is_not_too_large(orders: Orders, monkeypatch: pytest.MonkeyPatch, text: str, several: bool) -> None:
     monkeypatch.setattr(plan, "_INDEX_BYTES", LIMIT)
-    monkeypatch.setattr(jobs, "_FEW_BYTES", 0)
+    monkeypatch.setattr(plan, "_FEW_BYTES", 0)
     orders.sync([named(-1, "another", 1)], key=("name",))
     executors = Watched()
     orders.lake.jobs = Jobs(executors, orders.lake.jobs.scratch)
