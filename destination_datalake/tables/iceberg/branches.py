@@ -35,7 +35,8 @@ UNPUBLISHED = (GENERATION_PREFIX, PENDING_BRANCH)
 FOR_EVER_MS = 2**63 - 1
 """How long a branch or tag is kept that no engine may expire, in milliseconds."""
 
-_ROWS = "total-records"
+TOTAL_ROWS = "total-records"
+"""In the summary of a snapshot, as all names of totals (Iceberg spec: Optional Snapshot Summary Fields)."""
 
 _ORIGIN = "airbyte.files"
 
@@ -48,26 +49,30 @@ ADOPTED: Final = {_ORIGIN: "adopted"}
 
 def has_new_files(snapshot: Snapshot) -> bool:
     """Whether the files that a snapshot adds were written for it. False if that is unknown, as of other writers'."""
-    return snapshot.summary is not None and snapshot.summary.get(_ORIGIN) == NEW[_ORIGIN]
+    return summary_value(snapshot, _ORIGIN) == NEW[_ORIGIN]
+
+
+def summary_value(snapshot: Snapshot | None, name: str) -> str | None:
+    """Return what the summary of a snapshot says; None if it does not, or there is no snapshot."""
+    return snapshot.summary.get(name) if snapshot is not None and snapshot.summary is not None else None
+
+
+def summary_number(snapshot: Snapshot | None, name: str) -> int | None:
+    """Return a number of a snapshot's summary; None if it has none: not every writer gives totals."""
+    value = summary_value(snapshot, name)
+    return int(value) if value is not None and value.isdecimal() else None
 
 
 def state_of(metadata: TableMetadata) -> TableState:
-    """Return what a sync's report tells of a table: by the totals of its snapshots, which not every writer gives."""
+    """Return what a sync's report tells of a table, by the totals of its snapshots."""
     current = metadata.current_snapshot()
-    ref = metadata.refs.get(PENDING_BRANCH)
-    pending = metadata.snapshot_by_id(ref.snapshot_id) if ref is not None else None
-
-    def total(snapshot: Snapshot | None, name: str) -> int | None:
-        value = snapshot.summary.get(name) if snapshot is not None and snapshot.summary is not None else None
-        return int(value) if value is not None and value.isdecimal() else None
-
     return TableState(
         None if current is None else current.snapshot_id,
         len(metadata.snapshots),
-        total(current, "total-data-files"),
-        total(current, "total-files-size"),
-        total(current, _ROWS),
-        total(pending, _ROWS),
+        summary_number(current, "total-data-files"),
+        summary_number(current, "total-files-size"),
+        summary_number(current, TOTAL_ROWS),
+        summary_number(metadata.snapshot_by_name(PENDING_BRANCH), TOTAL_ROWS),
     )
 
 
@@ -96,8 +101,8 @@ def history(name: str, metadata: TableMetadata) -> Iterator[Snapshot]:
 
 def rows_on(branch: str, metadata: TableMetadata) -> str | None:
     """Return a clause that says how many rows a branch has that are not in the content; None if it has none."""
-    head = metadata.snapshot_by_name(branch) if branch in metadata.refs else None
-    rows = head.summary.get(_ROWS) if head is not None and head.summary is not None else None
+    head = metadata.snapshot_by_name(branch)
+    rows = summary_value(head, TOTAL_ROWS)
     if head is None or rows == "0":
         return None
     return f"{rows or 'some'} rows that were acknowledged, and are not in its content yet, are on the branch {branch}"
@@ -169,7 +174,7 @@ def says_unique(key: Sequence[int]) -> dict[str, str]:
 def still_unique(branch: str, metadata: TableMetadata) -> dict[str, str]:
     """Return what the head of a branch says, or a snapshot before it does if only rows were removed since."""
     for snapshot in history(branch, metadata):
-        if (found := _property(snapshot)) is not None:
+        if (found := summary_value(snapshot, _PROPERTY)) is not None:
             return {_PROPERTY: found}
         if snapshot.summary is None or snapshot.summary.operation not in _KEEPING:
             break
@@ -179,10 +184,6 @@ def still_unique(branch: str, metadata: TableMetadata) -> dict[str, str]:
 def last_unique(branch: str, key: Sequence[int], metadata: TableMetadata) -> Snapshot | None:
     """Return the last snapshot in a branch's history that says of what its rows are unique by, if that is the key."""
     for snapshot in history(branch, metadata):
-        if (found := _property(snapshot)) is not None:
+        if (found := summary_value(snapshot, _PROPERTY)) is not None:
             return snapshot if {_PROPERTY: found} == says_unique(key) else None
     return None
-
-
-def _property(snapshot: Snapshot) -> str | None:
-    return snapshot.summary.additional_properties.get(_PROPERTY) if snapshot.summary is not None else None

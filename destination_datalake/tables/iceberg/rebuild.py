@@ -33,9 +33,11 @@ from destination_datalake.tables.fencing import OVERWRITES_PROPERTY, TOKEN_PROPE
 from destination_datalake.tables.iceberg.branches import (
     NEW,
     PENDING_BRANCH,
+    TOTAL_ROWS,
     remove_branches,
     rows_on,
     still_unique,
+    summary_number,
     unpublished_branches,
 )
 from destination_datalake.tables.iceberg.commit import FENCE_PROPERTY, TableOperations, set_property
@@ -64,7 +66,6 @@ _OF_ROWS = frozenset(
 )
 """The properties that say something of a table's rows or writers."""
 
-_ROWS = "total-records"
 _EXTRACTED_AT = "_airbyte_extracted_at"
 
 
@@ -219,7 +220,6 @@ def _state(table: Table) -> TableState:
     content = [file.source(metadata) for file in files.of(table, MAIN_BRANCH)]
     others = [file.source(metadata) for branch in unpublished_branches(metadata) for file in files.of(table, branch)]
     head = table.current_snapshot()
-    rows = head.summary.get(_ROWS) if head is not None and head.summary is not None else "0" if head is None else None
     return TableState(
         lowest_generation=lowest_generation(metadata),
         has_pending=rows_on(PENDING_BRANCH, metadata) is not None,
@@ -227,7 +227,7 @@ def _state(table: Table) -> TableState:
         sources=tuple(content),
         unpublished=tuple(others),
         version=_version(metadata),
-        rows=int(rows) if rows is not None else None,
+        rows=summary_number(head, TOTAL_ROWS) if head is not None else 0,
     )
 
 

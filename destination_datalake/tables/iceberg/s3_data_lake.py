@@ -14,11 +14,10 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.tables.iceberg.branches import history
+from destination_datalake.tables.iceberg.branches import history, summary_value
 from destination_datalake.tables.iceberg.schema import column_types
 from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles, has_row_level_deletes
 from destination_datalake.tables.ownership import TableOwner
@@ -66,9 +65,10 @@ def equality_deletes(metadata: TableMetadata, io: FileIO) -> str | None:
     Manifests are read only if the snapshot counts such deletes, or does not say.
     """
     branch = staged_ahead(metadata) or MAIN_BRANCH
-    ref = metadata.refs.get(branch)
-    snapshot = metadata.snapshot_by_id(ref.snapshot_id) if ref is not None else None
-    return branch if snapshot is not None and _has_equality_deletes(snapshot, io) else None
+    snapshot = metadata.snapshot_by_name(branch)
+    if summary_value(snapshot, "total-equality-deletes") == "0" or not has_row_level_deletes(snapshot, io):
+        return None
+    return branch if any(each.has_equality_deletes for each in BranchFiles().at(snapshot, io)) else None
 
 
 def require_no_equality_deletes(stream: StreamId, name: TableName, table: Table) -> None:
@@ -106,14 +106,6 @@ def notes(name: TableName, metadata: TableMetadata, io: FileIO) -> Iterator[str]
             "it has equality deletes, so syncs with deduplication are refused, others are not. "
             f"{how_to_remove(name, branch)}"
         )
-
-
-def _has_equality_deletes(snapshot: Snapshot, io: FileIO) -> bool:
-    if snapshot.summary is not None and snapshot.summary.get("total-equality-deletes") == "0":
-        return False
-    if not has_row_level_deletes(snapshot, io):
-        return False
-    return any(each.has_equality_deletes for each in BranchFiles().at(snapshot, io))
 
 
 def _staged_elsewhere(metadata: TableMetadata) -> Iterator[str]:

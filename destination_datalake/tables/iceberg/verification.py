@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestFile
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import (
     DateType,
     DecimalType,
@@ -23,7 +24,7 @@ from pyiceberg.types import (
 )
 
 from destination_datalake.files.plan import Claim, ColumnClaim, SourceFile
-from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, generation_branches
+from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, TOTAL_ROWS, generation_branches, summary_number
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.maintenance.deletion import MaintenanceSkipped
 from destination_datalake.tables.iceberg.maintenance.orphans import is_of_a_table, table_folder
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.table import TableName
 
-_MAIN = "main"
 _UNREADABLE = (FileNotFoundError, Incomplete, Disagreement, TableConflict)
 _BOUNDED = (
     IntegerType,
@@ -77,9 +77,8 @@ class VerifiedIceberg(VerifiedTable):
     def claims(self, find: Find, note: Note) -> Iterator[Claim]:
         """Yield a claim for each file of the content, and of the branches with rows of unfinished syncs."""
         metadata = self._table.metadata
-        for branch in (_MAIN, PENDING_BRANCH, *generation_branches(metadata)):
-            snapshot = metadata.snapshot_by_name(branch) if branch in metadata.refs else None
-            yield from self._of_snapshot(snapshot, find)
+        for branch in (MAIN_BRANCH, PENDING_BRANCH, *generation_branches(metadata)):
+            yield from self._of_snapshot(metadata.snapshot_by_name(branch), find)
         if self._lists_folder:
             self._look_for_others(find, note)
 
@@ -88,9 +87,12 @@ class VerifiedIceberg(VerifiedTable):
         del read  # Each file has its own claim.
         current = self._table.metadata.current_snapshot()
         if current is not None:
-            said = current.summary.additional_properties if current.summary is not None else {}
             self._compare(
-                current, _number(said.get("total-records")), _number(said.get("total-data-files")), find, "its summary"
+                current,
+                summary_number(current, TOTAL_ROWS),
+                summary_number(current, "total-data-files"),
+                find,
+                "its summary",
             )
         if reported is None or reported.snapshot is None:
             note("There is no report of a sync to compare it with.")
@@ -108,7 +110,8 @@ class VerifiedIceberg(VerifiedTable):
             pass  # Its manifests are counted.
         if self._broken:
             return
-        counted = [self._counted[each.manifest_path] for each in self._manifests(snapshot, find) if _has_data(each)]
+        manifests = (each for each in self._manifests(snapshot, find) if each.content == ManifestContent.DATA)
+        counted = [self._counted[each.manifest_path] for each in manifests]
         where = f"snapshot {snapshot.snapshot_id}"
         compare(find, where, "rows", sum(each.rows for each in counted), rows, by)
         compare(find, where, "data files", sum(each.files for each in counted), files, by)
@@ -176,14 +179,6 @@ class VerifiedIceberg(VerifiedTable):
                     find(Finding(file.path, "is no file of the table"))
         if orphans:
             note(f"{orphans} files are of no snapshot, as killed or running syncs leave them; `maintain` removes them.")
-
-
-def _has_data(manifest: ManifestFile) -> bool:
-    return manifest.content == ManifestContent.DATA
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
 
 
 def _column_claim(field: NestedField, file: IcebergFile) -> ColumnClaim | None:

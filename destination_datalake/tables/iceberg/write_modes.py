@@ -33,6 +33,7 @@ from destination_datalake.tables.iceberg.branches import (
     history,
     keep_for_ever,
     remove_branches,
+    summary_number,
 )
 from destination_datalake.tables.iceberg.commit import TableOperations, set_property
 from destination_datalake.tables.iceberg.dedup.definition import (
@@ -73,7 +74,7 @@ def lowest_generation(metadata: TableMetadata) -> int | None:
     """
     lowest = _lowest(metadata.properties)
     for snapshot in history(MAIN_BRANCH, metadata):
-        said = _lowest(snapshot.summary.additional_properties) if snapshot.summary is not None else None
+        said = summary_number(snapshot, LOWEST_GENERATION_PROPERTY)
         if lowest is not None and said is not None:
             return min(lowest, said)
     return lowest

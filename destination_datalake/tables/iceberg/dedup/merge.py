@@ -28,6 +28,7 @@ from destination_datalake.tables.iceberg.branches import (
     history,
     says_unique,
     state_of,
+    summary_number,
 )
 from destination_datalake.tables.iceberg.commit import TableOperations, set_property
 from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY
@@ -64,8 +65,7 @@ def is_merge_due(metadata: TableMetadata, now: datetime) -> bool:
     if not snapshots:
         return False
     head, oldest = snapshots[0], snapshots[-1]
-    size = head.summary.get(_BYTES) if head.summary is not None else None
-    if size is not None and int(size) > MOST_BYTES:
+    if (summary_number(head, _BYTES) or 0) > MOST_BYTES:
         return True
     return now - datetime.fromtimestamp(oldest.timestamp_ms / 1000, now.tzinfo) > LONGEST
 
@@ -212,14 +212,13 @@ class _Merge:
         if not self._jobs.is_done(plan):
             raise _StalePlan
         found = MergeResult(plan, self._jobs)
-        branch = self._scope.pending if self._scope.pending in table.metadata.refs else None
         change, target = found.change, self._scope.target
         if change.added or change.removed or not self._scope.is_unique(table.metadata):
             properties = self._writer.snapshot_properties(target, transaction.table_metadata)
             unique = says_unique(self._scope.definition.key)
             change_branch(change, target, table, transaction, {**properties, **unique})
-        if branch is not None:
-            forget_branches([branch], transaction)
+        if self._scope.pending is not None:
+            forget_branches([self._scope.pending], transaction)
         if target == MAIN_BRANCH:
             self._scope.definition.write_to(UNIQUE_BY, transaction)
             set_property(PENDING_BY, None, transaction)
@@ -235,9 +234,7 @@ class _Merge:
         the table may be those of another one too. Of manifests that were merged while rows were landed, only the latest
         are found. What is not found here becomes orphans.
         """
-        branch = plan.scope.pending
-        ref = plan.metadata.refs.get(branch) if branch is not None else None
-        head = plan.metadata.snapshot_by_id(ref.snapshot_id) if ref is not None else None
+        head = plan.pending_head
         remaining = {each.snapshot_id for each in transaction.table_metadata.snapshots}
         gone = {each.snapshot_id: each for each in plan.metadata.snapshots if each.snapshot_id not in remaining}
         if head is None or head.snapshot_id not in gone or not is_garbage_collected(plan.metadata):
@@ -321,21 +318,17 @@ class MergeResult:
         """What the sync's report tells of it."""
         return MergeFigures(1, self.pending_rows, self.replaced, self.deleted, self.pending_bytes, self.bytes_written)
 
-    @property
-    def amplification(self) -> float:
-        """How many bytes are written for each byte that was pending."""
-        return self.bytes_written / max(1, self.pending_bytes)
-
     def describe(self, key: str, deletes: Deletes) -> str:
         """Return the line for the log, without the table."""
+        amplification = self.bytes_written / max(1, self.pending_bytes)
         with_deletes = f", {self.with_deletes} got position deletes" if self.with_deletes else ""
         text = (
             f"{self.pending_rows} rows were merged by ({key}): {self.inserted} inserted, {self.replaced} replaced, "
             f"{self.deleted} deleted. {self.rewritten} files were rewritten{with_deletes}, {self.by_reference} added "
             f"as they were: {self.bytes_written / 1e6:.1f} MB written for {self.pending_bytes / 1e6:.1f} MB "
-            f"({self.amplification:.1f} times as much)."
+            f"({amplification:.1f} times as much)."
         )
-        if self.amplification <= _HIGH_AMPLIFICATION:
+        if amplification <= _HIGH_AMPLIFICATION:
             return text
         option = "dedup.deletes merge_on_read, " if deletes == "copy_on_write" else ""
         return (
@@ -401,13 +394,9 @@ class MergeResult:
         """Return the entries of arriving files by path, with all metrics."""
         plan = self._plan
         wanted = {file.manifest for number, file in enumerate(plan.pending) if plan.arrives(number)}
-        branch = plan.scope.pending
-        ref = plan.metadata.refs.get(branch) if branch is not None else None
-        if ref is None or not wanted:
+        if plan.pending_head is None or not wanted:
             return {}
-        snapshot = plan.metadata.snapshot_by_id(ref.snapshot_id)
-        assert snapshot is not None
-        manifests = [each for each in snapshot.manifests(plan.table.io) if each.manifest_path in wanted]
+        manifests = [each for each in plan.pending_head.manifests(plan.table.io) if each.manifest_path in wanted]
         return {
             entry.data_file.file_path: entry.data_file
             for manifest in manifests

@@ -23,6 +23,7 @@ from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import BinaryType, DecimalType, DoubleType, FixedType, FloatType, StringType
 
@@ -89,6 +90,11 @@ class MergePlan:
     def metadata(self) -> TableMetadata:
         """The table's metadata."""
         return self.table.metadata
+
+    @property
+    def pending_head(self) -> Snapshot | None:
+        """The snapshot that the arriving files are in; None if there are none."""
+        return self.metadata.snapshot_by_name(self.scope.pending) if self.scope.pending is not None else None
 
     @property
     def paths(self) -> frozenset[str]:

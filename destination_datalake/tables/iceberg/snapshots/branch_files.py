@@ -86,7 +86,7 @@ class BranchFiles:
 
     def of(self, table: Table, branch: str) -> list[LiveFile]:
         """Return the live data files of a branch, none if there is no such branch. Raises TableConflict."""
-        return self.at(table.metadata.snapshot_by_name(branch), table.io) if branch in table.metadata.refs else []
+        return self.at(table.metadata.snapshot_by_name(branch), table.io)
 
     def at(self, snapshot: Snapshot | None, io: FileIO) -> list[LiveFile]:
         """Return the live data files of a snapshot, none without one. Raises TableConflict."""
@@ -107,7 +107,7 @@ class BranchFiles:
 
     def manifests_of_deletes(self, table: Table, branch: str) -> frozenset[str]:
         """Return the manifests of a branch's delete files."""
-        snapshot = table.metadata.snapshot_by_name(branch) if self._deletes and branch in table.metadata.refs else None
+        snapshot = table.metadata.snapshot_by_name(branch) if self._deletes else None
         manifests = live_manifests(snapshot, table.io)
         return frozenset(each.manifest_path for each in manifests if each.content == ManifestContent.DELETES)
 
