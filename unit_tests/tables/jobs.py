@@ -13,12 +13,20 @@ from destination_datalake.tables.context import Jobs
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
+Watch = Callable[[str, Sequence[Any], list[Any]], object]
+"""Is called after each job, with its name, its tasks and their results."""
+
 
 class InProcess:
     """Runs each task alone, one after the other."""
 
+    def __init__(self, watch: Watch = lambda *_: None) -> None:
+        self._watch = watch
+
     def run(self, work: Callable[[Iterable[_Task]], Iterable[_Result]], tasks: Sequence[_Task]) -> list[_Result]:
-        return [_sent(result) for task in tasks for result in work([_sent(task)])]
+        results = [_sent(result) for task in tasks for result in work([_sent(task)])]
+        self._watch(work.__name__, tasks, results)
+        return results
 
     def exchange(
         self,
@@ -32,9 +40,11 @@ class InProcess:
             for partition, payload in produce([_sent(task)]):
                 assert 0 <= partition < partitions
                 payloads.setdefault(partition, []).append(payload)
-        return [
+        results = [
             _sent(result) for partition, each in payloads.items() for result in consume(partition, iter(each[::-1]))
         ]
+        self._watch(produce.__name__, tasks, results)
+        return results
 
     def parallelism(self) -> int:
         return 2

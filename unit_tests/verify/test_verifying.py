@@ -19,6 +19,7 @@ class Executors(InProcess):
     """Runs jobs. Before the first one, `meanwhile` happens; `jobs` are their numbers of files."""
 
     def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        super().__init__()
         self._meanwhile = meanwhile
         self.jobs: list[int] = []
 

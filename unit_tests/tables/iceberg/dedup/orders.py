@@ -10,9 +10,11 @@ from typing import Any
 from pyiceberg.table.snapshots import ancestors_of
 
 from destination_datalake.schema.types import Field, Int64, String, Timestamp
+from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
+from unit_tests.tables.jobs import InProcess, Watch
 
 COLUMNS = (
     Field("id", "id", Int64()),
@@ -31,6 +33,10 @@ class Orders:
     def __init__(self, lake: Lake) -> None:
         self.lake = lake
         self._arrivals = count()
+
+    def watch(self, watch: Watch) -> None:
+        """Have the jobs watched of all syncs that begin from now on."""
+        self.lake.jobs = Jobs(InProcess(watch), self.lake.jobs.scratch)
 
     def open(self, generation: int = 1, **more: Any) -> IcebergTable:
         """Begin a sync."""

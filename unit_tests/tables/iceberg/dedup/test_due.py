@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -13,7 +11,6 @@ from destination_datalake.tables.iceberg.dedup import merge
 from destination_datalake.tables.iceberg.dedup.merge import is_merge_due
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
-from unit_tests.tables.jobs import InProcess
 
 
 def test_a_merge_is_due_half_an_hour_after_the_first_row_that_is_pending(orders: Orders) -> None:
@@ -46,23 +43,16 @@ def test_a_merge_is_due_when_too_many_bytes_are_pending(orders: Orders, monkeypa
     assert orders.lake.branches() == ["airbyte_pending"]
 
 
-class Failing(InProcess):
-    """Fails once."""
-
-    def __init__(self) -> None:
-        self._fails = True
-
-    def run(self, work: Any, tasks: Any) -> Any:
-        if self._fails:
-            self._fails = False
-            raise ConnectorError(Failure("No.", "", "transient_error"))
-        return super().run(work, tasks)
-
-
 def test_a_merge_that_failed_is_not_due_with_each_batch(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a merge that fails in the middle of a stream
     monkeypatch.setattr(merge, "MOST_BYTES", 0)
-    orders.lake.jobs = replace(orders.lake.jobs, executors=Failing())
+    failures = [ConnectorError(Failure("No.", "", "transient_error"))]
+
+    def fail_once(*_: object) -> None:
+        if failures:
+            raise failures.pop()
+
+    orders.watch(fail_once)
     opened = orders.open()
     orders.land(opened, named(1, "a"))
     assert opened.merge_is_due()

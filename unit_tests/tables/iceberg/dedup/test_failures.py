@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.dedup import index
-from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.iceberg.table import IcebergTable
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
-from unit_tests.tables.jobs import InProcess, in_process
+from unit_tests.tables.jobs import Watch, in_process
 
 pytestmark = pytest.mark.share(2)
 
 OLD = {1: "old", 2: "old"}
 
 
-class Failing(InProcess):
-    """Executors on which a job of this name fails after its tasks have run."""
+def failing(job: str) -> Watch:
+    """A job of this name fails after its tasks have run."""
 
-    def __init__(self, job: str) -> None:
-        self._job = job
-
-    def run(self, work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Sequence[Any]) -> list[Any]:
-        results = super().run(work, tasks)
-        if work.__name__ == self._job:
+    def fail(name: str, *_: object) -> None:
+        if name == job:
             raise ConnectorError(Failure("A worker has died.", "exit code 137", "transient_error"))
-        return results
+
+    return fail
 
 
-def landed(orders: Orders, executors: InProcess | None = None) -> IcebergTable:
-    """Return a sync that has landed all its rows, and merges them on these executors."""
+def landed(orders: Orders, watch: Watch) -> IcebergTable:
+    """Return a sync that has landed all its rows, and whose jobs are watched."""
     orders.sync([named(1, "old", 1), named(2, "old", 1)])
     working = orders.lake.jobs
-    orders.lake.jobs = Jobs(executors or InProcess(), working.scratch)
+    orders.watch(watch)
     opened = orders.open()
     orders.lake.jobs = working
     orders.land(opened, named(1, "new", 2), named(3, "new", 2), named(3, "newer", 3))
@@ -47,7 +41,7 @@ def landed(orders: Orders, executors: InProcess | None = None) -> IcebergTable:
 
 @pytest.mark.parametrize("job", ["winners", "remove"])
 def test_a_job_that_fails_fails_the_stream_and_says_that_nothing_is_lost(orders: Orders, job: str) -> None:
-    opened = landed(orders, Failing(job))
+    opened = landed(orders, failing(job))
 
     with pytest.raises(ConnectorError) as raised:
         opened.publish(no_rewrite)
@@ -86,7 +80,7 @@ def test_files_that_were_written_before_another_task_failed_are_deleted(orders: 
 def test_an_overwrite_that_cannot_be_deduplicated_is_not_published(orders: Orders) -> None:
     working = orders.lake.jobs
     orders.sync([named(1, "old", 1)])
-    orders.lake.jobs = Jobs(Failing("winners"), working.scratch)
+    orders.watch(failing("winners"))
     opened = orders.open(2, overwrite=True)
     orders.land(opened, named(2, "a", 1), named(2, "b", 2))
 
@@ -105,14 +99,11 @@ def test_indexes_are_deleted_when_the_merge_has_ended(
     monkeypatch.setattr(index, "_INLINE_BYTES", 0)
     written: list[Path] = []
 
-    class Looking(InProcess):
-        def run(self, work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Sequence[Any]) -> list[Any]:
-            results = super().run(work, tasks)
-            written.extend(path for path in tmp_path.rglob("*") if path.is_file())
-            return results
+    def look(*_: object) -> None:
+        written.extend(path for path in tmp_path.rglob("*") if path.is_file())
 
     orders.lake.jobs = in_process(tmp_path)
-    landed(orders, Looking()).publish(no_rewrite)
+    landed(orders, look).publish(no_rewrite)
 
     assert written
     assert not any(path.exists() for path in written)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -31,7 +31,6 @@ from pyiceberg.types import (
 
 from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds, RemoveTask, Winners
 from destination_datalake.schema.types import Field, String
-from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.iceberg.dedup import plan
 from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
@@ -39,7 +38,6 @@ from destination_datalake.tables.iceberg.snapshots.entries import KeyColumns
 from destination_datalake.tables.iceberg.table import IcebergTable
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
-from unit_tests.tables.jobs import InProcess
 
 pytestmark = pytest.mark.share(14)
 
@@ -194,13 +192,7 @@ def test_of_files_that_were_put_together_a_row_that_comes_too_late_is_left_out(o
 def counting(orders: Orders) -> Counter[str]:
     """Return the numbers of tasks of the jobs that syncs run from now on."""
     tasks_of: Counter[str] = Counter()
-
-    class Counting(InProcess):
-        def run(self, work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Sequence[Any]) -> list[Any]:
-            tasks_of[work.__name__] += len(tasks)
-            return super().run(work, tasks)
-
-    orders.lake.jobs = Jobs(Counting(), orders.lake.jobs.scratch)
+    orders.watch(lambda name, tasks, _: tasks_of.update({name: len(tasks)}))
     return tasks_of
 
 
@@ -237,12 +229,10 @@ def test_partitions_of_the_key_say_so_beside_files_of_a_former_spec(orders: Orde
     orders.sync([named(number, "a", 1) for number in (0, 1, 2, 3, 4, 6, 7)], partition_by=BY_ID)
     files, probed = orders.files(), set[str]()
 
-    class Noting(InProcess):
-        def run(self, work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Sequence[Any]) -> list[Any]:
-            probed.update(each.source.uri for task in tasks if isinstance(task, RemoveTask) for each in task.files)
-            return super().run(work, tasks)
+    def note(_name: str, tasks: Sequence[Any], _results: object) -> None:
+        probed.update(each.source.uri for task in tasks if isinstance(task, RemoveTask) for each in task.files)
 
-    orders.lake.jobs = Jobs(Noting(), orders.lake.jobs.scratch)
+    orders.watch(note)
     orders.sync([named(5, "b", 2)], partition_by=BY_ID)
 
     assert former <= probed
@@ -404,29 +394,6 @@ def test_an_index_without_keys_needs_no_file() -> None:
 LIMIT = 128 * 1024
 
 
-class Watched(InProcess):
-    """Executors that note the sizes of indexes."""
-
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-
-    def run(self, work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Sequence[Any]) -> list[Any]:
-        return self._noted(super().run(work, tasks))
-
-    def exchange(
-        self,
-        produce: Callable[[Iterable[Any]], Iterable[tuple[int, bytes]]],
-        tasks: Sequence[Any],
-        consume: Callable[[int, Iterator[bytes]], Iterable[Any]],
-        partitions: int,
-    ) -> list[Any]:
-        return self._noted(super().exchange(produce, tasks, consume, partitions))
-
-    def _noted(self, results: list[Any]) -> list[Any]:
-        self.sizes += [each.index.size for each in results if isinstance(each, Winners) and each.index is not None]
-        return results
-
-
 @pytest.mark.parametrize(
     ("text", "several"),
     [
@@ -439,13 +406,16 @@ def test_an_index_is_not_too_large(orders: Orders, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(plan, "_INDEX_BYTES", LIMIT)
     monkeypatch.setattr(plan, "_FEW_BYTES", 0)
     orders.sync([named(-1, "another", 1)], key=("name",))
-    executors = Watched()
-    orders.lake.jobs = Jobs(executors, orders.lake.jobs.scratch)
+    sizes: list[int] = []
 
+    def note(_name: str, _tasks: object, results: list[Any]) -> None:
+        sizes.extend(each.index.size for each in results if isinstance(each, Winners) and each.index is not None)
+
+    orders.watch(note)
     orders.sync([named(number, text.format(number), 1) for number in range(1500)], key=("name",))
 
-    assert (len(executors.sizes) > 1) == several
-    assert max(executors.sizes) < 1.3 * LIMIT
+    assert (len(sizes) > 1) == several
+    assert max(sizes) < 1.3 * LIMIT
     assert len(orders.names()) == 1501
 
 

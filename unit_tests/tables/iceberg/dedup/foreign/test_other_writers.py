@@ -2,48 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 from pyiceberg.types import LongType, StringType
 
 from destination_datalake.schema.types import Field, Int32
-from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.iceberg.dedup import merge
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.dedup.orders import COLUMNS, DAY, Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
-from unit_tests.tables.jobs import InProcess
 
 pytestmark = pytest.mark.share(5)
 
 
-class Interrupted(InProcess):
-    """Executors that run jobs, and do something else after the first ones of a name."""
+class Interrupted:
+    """Does something after the first jobs of a name."""
 
     def __init__(self) -> None:
         self.at = "remove"
         self.acts: list[Callable[[], object]] = []
         self.jobs: list[str] = []
 
-    def run(self, work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Sequence[Any]) -> list[Any]:
-        results = super().run(work, tasks)
-        self.jobs.append(work.__name__)
-        if work.__name__ == self.at and self.acts:
+    def __call__(self, name: str, *_: object) -> None:
+        self.jobs.append(name)
+        if name == self.at and self.acts:
             self.acts.pop(0)()
-        return results
 
 
 @pytest.fixture
 def executors(orders: Orders) -> Interrupted:
-    """The executors of syncs that begin after a table of two files has been made."""
+    """What happens to the jobs of syncs that begin after a table of two files has been made."""
     orders.sync([named(1, "old", 1), named(2, "old", 1)])
     orders.sync([named(3, "old", 1)])
     found = Interrupted()
-    orders.lake.jobs = Jobs(found, orders.lake.jobs.scratch)
+    orders.watch(found)
     return found
 
 
@@ -178,7 +173,7 @@ def test_a_key_that_is_promoted_meanwhile_is_the_same_key(orders: Orders) -> Non
     columns = (Field("id", "id", Int32()), *COLUMNS[1:])
     orders.sync([named(1, "old", 1), named(2, "old", 1)], columns=columns)
     executors = Interrupted()
-    orders.lake.jobs = Jobs(executors, orders.lake.jobs.scratch)
+    orders.watch(executors)
     opened = orders.open(columns=columns)
     orders.land(opened, named(1, "new", 2))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,36 +10,27 @@ import pytest
 
 from destination_datalake.files.dedup.tasks import WinnersTask
 from destination_datalake.schema.types import Field, Float32, Float64
-from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.iceberg.snapshots.change import Change
 from destination_datalake.tables.table import Committed, TableConflict
 from unit_tests.tables.iceberg.dedup.orders import COLUMNS, Orders, named
 from unit_tests.tables.iceberg.lake import no_rewrite
 from unit_tests.tables.iceberg.maintenance.compacting import compacted
 from unit_tests.tables.iceberg.test_promotion import TENTH, Executors
-from unit_tests.tables.jobs import InProcess
 
 pytestmark = pytest.mark.share(6)
 
 
-class Reading(InProcess):
-    """Executors that remember which files of the content were pooled, by the number of their rows."""
-
-    def __init__(self, orders: Orders) -> None:
-        self._orders = orders
-        self.pooled: list[int] = []
-
-    def run(self, work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Sequence[Any]) -> list[Any]:
-        files = self._orders.files()
-        sources = [source for task in tasks if isinstance(task, WinnersTask) for source in task.files]
-        self.pooled += sorted(source.rows for source in sources if source.uri in files)
-        return super().run(work, tasks)
-
-
 @pytest.fixture
-def reading(orders: Orders) -> Reading:
-    found = Reading(orders)
-    orders.lake.jobs = Jobs(found, orders.lake.jobs.scratch)
+def pooled(orders: Orders) -> list[int]:
+    """The files of the content that were pooled, by the number of their rows."""
+    found: list[int] = []
+
+    def note(_name: str, tasks: Sequence[Any], _results: object) -> None:
+        files = orders.files()
+        sources = [source for task in tasks if isinstance(task, WinnersTask) for source in task.files]
+        found.extend(sorted(source.rows for source in sources if source.uri in files))
+
+    orders.watch(note)
     return found
 
 
@@ -86,26 +77,26 @@ def unique(orders: Orders) -> None:
 @pytest.mark.share(1)
 @pytest.mark.parametrize("records", [[], [named(9, "ours", 1)]], ids=["without records", "with others"])
 def test_a_key_that_another_engine_has_appended_again_is_there_once(
-    orders: Orders, reading: Reading, records: list[Mapping[str, Any]]
+    orders: Orders, pooled: list[int], records: list[Mapping[str, Any]]
 ) -> None:
     """Only what it has appended is read, and looked up in the rest."""
     unique(orders)
     append(orders, named(1, "theirs", 2), named(2, "theirs", 0), named(5, "theirs", 1))
     append(orders, named(5, "theirs, newer", 2))
-    reading.pooled.clear()
+    pooled.clear()
 
     orders.sync(records)
 
     ours = {each["id"]: each["name"] for each in records}
     assert orders.names() == {1: "theirs", 2: "a", 3: "b", 4: "b", 5: "theirs, newer", **ours}
-    assert reading.pooled == [1, 3]
-    reading.pooled.clear()
+    assert pooled == [1, 3]
+    pooled.clear()
     orders.sync([named(1, "ours", 3)])
     assert orders.names()[1] == "ours"
-    assert reading.pooled == []
+    assert pooled == []
 
 
-def test_a_key_that_is_appended_while_a_merge_is_committed_is_there_once(orders: Orders, reading: Reading) -> None:
+def test_a_key_that_is_appended_while_a_merge_is_committed_is_there_once(orders: Orders, pooled: list[int]) -> None:
     unique(orders)
     opened = orders.open()
     orders.land(opened, named(4, "ours", 2))
@@ -114,7 +105,7 @@ def test_a_key_that_is_appended_while_a_merge_is_committed_is_there_once(orders:
     opened.publish(no_rewrite)
 
     assert orders.names() == {1: "theirs", 2: "a", 3: "b", 4: "ours"}
-    assert reading.pooled == [1]
+    assert pooled == [1]
 
 
 def test_a_key_that_is_appended_after_the_merge_of_an_earlier_batch_is_there_once(orders: Orders) -> None:
@@ -131,18 +122,18 @@ def test_a_key_that_is_appended_after_the_merge_of_an_earlier_batch_is_there_onc
 
 
 @pytest.mark.slow
-def test_content_that_replaced_the_table_is_deduplicated(orders: Orders, reading: Reading) -> None:
+def test_content_that_replaced_the_table_is_deduplicated(orders: Orders, pooled: list[int]) -> None:
     unique(orders)
     replace(orders, named(1, "x", 5), named(1, "y", 6), named(2, "x", 1))
-    reading.pooled.clear()
+    pooled.clear()
 
     orders.sync([named(2, "ours", 2)])
     assert orders.names() == {1: "y", 2: "ours"}
-    assert reading.pooled == [3]
+    assert pooled == [3]
     orders.sync([named(2, "ours, newer", 3)])
 
     assert orders.names() == {1: "y", 2: "ours, newer"}
-    assert reading.pooled == [3]
+    assert pooled == [3]
 
 
 def test_what_is_pending_when_the_table_is_replaced_is_merged_into_the_new_content(orders: Orders) -> None:
@@ -166,18 +157,18 @@ def test_a_rollback_to_appended_content_is_deduplicated(orders: Orders) -> None:
     assert orders.names() == {1: "b", 2: "b", 3: "d"}
 
 
-def test_a_rollback_to_unique_content_needs_no_pooling(orders: Orders, reading: Reading) -> None:
+def test_a_rollback_to_unique_content_needs_no_pooling(orders: Orders, pooled: list[int]) -> None:
     orders.sync([named(1, "a", 1), named(2, "a", 1)])
     earlier = head(orders)
     orders.sync([named(1, "b", 2)])
     append(orders, named(2, "theirs", 2))
     roll_back(orders, earlier)
-    reading.pooled.clear()
+    pooled.clear()
 
     orders.sync([named(2, "c", 2)])
 
     assert orders.names() == {1: "a", 2: "c"}
-    assert reading.pooled == []
+    assert pooled == []
 
 
 def test_content_of_a_branch_that_main_was_moved_to_is_deduplicated(orders: Orders) -> None:
@@ -196,11 +187,11 @@ def test_content_of_a_branch_that_main_was_moved_to_is_deduplicated(orders: Orde
 @pytest.mark.slow
 @pytest.mark.share(1)
 @pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
-def test_deletes_and_compactions_leave_content_unique(orders: Orders, reading: Reading, deletes: str) -> None:
+def test_deletes_and_compactions_leave_content_unique(orders: Orders, pooled: list[int], deletes: str) -> None:
     more: dict[str, Any] = {"dedup": {"deletes": deletes}}
     for number in range(7):
         orders.sync([named(number, "a", 1)], [named(0, "a", number)], **more)
-    reading.pooled.clear()
+    pooled.clear()
 
     orders.lake.merge(Change((), orders.lake.files()[:1]))
     assert compacted(orders.lake).commits == 1
@@ -209,11 +200,11 @@ def test_deletes_and_compactions_leave_content_unique(orders: Orders, reading: R
     orders.sync([named(9, "d", 1)], **more)
 
     assert orders.names() == {**left, 9: "d"}
-    assert reading.pooled == []
+    assert pooled == []
 
 
 def test_a_compaction_is_known_to_have_kept_content_unique_when_all_before_it_has_expired(
-    orders: Orders, reading: Reading
+    orders: Orders, pooled: list[int]
 ) -> None:
     unique(orders)
     orders.sync(*([named(number, "c", 1)] for number in range(5, 10)))
@@ -221,12 +212,12 @@ def test_a_compaction_is_known_to_have_kept_content_unique_when_all_before_it_ha
     table = orders.lake.load()
     old = [each.snapshot_id for each in table.metadata.snapshots if each.snapshot_id != head(orders)]
     table.maintenance.expire_snapshots().by_ids(old).commit()
-    reading.pooled.clear()
+    pooled.clear()
 
     orders.sync([named(1, "c", 3)])
 
     assert orders.names()[1] == "c"
-    assert reading.pooled == []
+    assert pooled == []
 
 
 def test_what_was_appended_and_then_compacted_is_deduplicated(orders: Orders) -> None:
@@ -240,11 +231,11 @@ def test_what_was_appended_and_then_compacted_is_deduplicated(orders: Orders) ->
     assert orders.names() == {1: "theirs", 2: "a", 3: "b", 4: "ours", 5: "theirs"}
 
 
-def test_a_promotion_leaves_content_unique(orders: Orders, reading: Reading) -> None:
+def test_a_promotion_leaves_content_unique(orders: Orders, pooled: list[int]) -> None:
     narrow, wide = ((*COLUMNS, Field("price", "price", type_)) for type_ in (Float32(), Float64()))
     orders.sync([named(1, "a", 1, price=TENTH), named(2, "a", 1, price=TENTH)], columns=narrow)
     before = orders.files()
-    reading.pooled.clear()
+    pooled.clear()
 
     opened = orders.open(columns=narrow)
     row = orders.row(**named(1, "b", 2, price=0.1))
@@ -253,11 +244,11 @@ def test_a_promotion_leaves_content_unique(orders: Orders, reading: Reading) -> 
     opened.publish(no_rewrite)
 
     assert orders.names() == {1: "b", 2: "a"}
-    assert reading.pooled == []
+    assert pooled == []
 
 
 def test_a_table_whose_snapshots_do_not_say_that_they_are_unique_is_deduplicated_once(
-    orders: Orders, reading: Reading
+    orders: Orders, pooled: list[int]
 ) -> None:
     """Earlier versions have left no more than the property of the table."""
     unique(orders)
@@ -266,14 +257,14 @@ def test_a_table_whose_snapshots_do_not_say_that_they_are_unique_is_deduplicated
         for each in orders.lake.load().metadata.model_dump(mode="json", by_alias=True)["snapshots"]
     ]
     orders.lake.edit_metadata({"snapshots": snapshots})
-    reading.pooled.clear()
+    pooled.clear()
 
     orders.sync()
-    assert reading.pooled == [2, 2]
+    assert pooled == [2, 2]
     orders.sync([named(4, "c", 2)])
 
     assert orders.names() == {1: "a", 2: "a", 3: "b", 4: "c"}
-    assert reading.pooled == [2, 2]
+    assert pooled == [2, 2]
 
 
 @pytest.mark.parametrize("raw_id", [None, "zzz"])
