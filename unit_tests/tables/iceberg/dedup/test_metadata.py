@@ -41,11 +41,13 @@ def test_what_a_tag_of_somebody_still_has_stays(orders: Orders) -> None:
     table = orders.lake.load()
     table.manage_snapshots().create_tag(table.metadata.refs["airbyte_pending"].snapshot_id, "mine").commit()
     orders.land(opened, named(1, "b"))
+    untagged = orders.lake.load().metadata.refs["airbyte_pending"].snapshot_id
 
     opened.publish(no_rewrite)
 
     assert orders.names() == {1: "b"}
     assert orders.names("mine") == {1: "a"}
+    assert orders.lake.load().metadata.snapshot_by_id(untagged) is None
 
 
 def kept_by_a_tag(table: Table, head: int) -> None:

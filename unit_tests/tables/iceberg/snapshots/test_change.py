@@ -13,7 +13,6 @@ from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
 from pyiceberg.table.snapshots import Operation
 
 from destination_datalake.schema.types import Field, Int64, String
-from destination_datalake.tables.fencing import OVERWRITES_PROPERTY
 from destination_datalake.tables.iceberg.pyiceberg_internals import referenced_data_file
 from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries
 from destination_datalake.tables.iceberg.snapshots.change import Change
@@ -174,41 +173,3 @@ def test_only_added_files_are_an_append(lake: Lake) -> None:
 
     assert lake.summary().operation == Operation.APPEND
     assert lake.ids() == [1, 2]
-
-
-def test_many_merges_leave_few_manifests(lake: Lake) -> None:
-    opened = lake.open()
-    lake.set_properties({"commit.manifest.min-count-to-merge": "3"})
-    lake.commit(opened, 0)
-    for id_ in range(1, 12):
-        [*pending] = with_pending(lake, {"id": id_})
-        lake.merge(Change(pending), without_branch=PENDING)
-        # The next one is of the same generation, so that its branch has the same name.
-        with lake.load().transaction() as transaction:
-            transaction.remove_properties(OVERWRITES_PROPERTY)
-        lake.open()
-
-    assert lake.ids() == [*range(12)]
-    assert len(lake.manifests()) < 8
-
-
-def test_snapshots_of_what_was_pending_go_unless_a_tag_has_them(lake: Lake) -> None:
-    """Other engines delete the files that such snapshots have added, when these expire (apache/iceberg#13568)."""
-    lake.commit(lake.open(), 1)
-    opened = lake.open(2, overwrite=True)
-    lake.commit(opened, 2)
-    tagged = lake.load().metadata.refs[PENDING].snapshot_id
-    lake.load().manage_snapshots().create_tag(tagged, "theirs").commit()
-    lake.commit(opened, 3)
-    head = lake.load().metadata.refs[PENDING].snapshot_id
-    main = set(ids_of_snapshots(lake)) - {head}
-
-    lake.merge(Change(lake.files(PENDING)), without_branch=PENDING)
-
-    assert {*ids_of_snapshots(lake)} - {lake.load().metadata.current_snapshot_id} == main
-    assert tagged in main
-    assert lake.ids() == [1, 2, 3]
-
-
-def ids_of_snapshots(lake: Lake) -> list[int]:
-    return [each.snapshot_id for each in lake.load().metadata.snapshots]

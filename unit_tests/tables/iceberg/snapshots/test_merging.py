@@ -163,15 +163,6 @@ def test_values_of_partitions_stay_exact(lake: Lake, type_: ColumnType, values: 
     assert len(lake.ids()) == FAN_IN * len(values) + 1
 
 
-def test_nothing_is_merged_if_the_table_s_properties_forbid_it(lake: Lake) -> None:
-    syncing = opened(lake)
-    lake.set_properties({"commit.manifest-merge.enabled": "false"})
-    for id_ in range(FAN_IN + 1):
-        lake.commit(syncing, id_)
-
-    assert len(lake.manifests()) == FAN_IN + 1
-
-
 def test_manifests_of_an_unpublished_overwrite_are_merged_beside_those_of_the_table(lake: Lake) -> None:
     appending = opened(lake)
     for id_ in range(2):
