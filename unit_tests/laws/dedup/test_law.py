@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, note, settings
+from hypothesis.strategies import SearchStrategy
 from pyiceberg.exceptions import NoSuchTableError
 
 from destination_datalake.tables.iceberg.commit import TableOperations
@@ -110,36 +111,28 @@ class Play:
             assert self._worlds.see(found), f"{sorted(found, key=repr)} of {[w.main for w in self._worlds.possible]}"
 
 
-@pytest.mark.law
-@pytest.mark.usefixtures("cloud")
-def test_a_table_has_the_rows_that_a_dict_has() -> None:
-    @settings(
-        max_examples=long_examples(300, more=7),
-        suppress_health_check=[HealthCheck.too_slow],
-    )
-    @given(histories(steps=4))
+def holds(drawn: SearchStrategy[History], examples: int, judge: Extension | None = None) -> None:
+    """Play histories, so many, and judge each."""
+
+    @settings(max_examples=examples, suppress_health_check=[HealthCheck.too_slow])
+    @given(drawn)
     def law(history: History) -> None:
         with tempfile.TemporaryDirectory() as folder:
             play = Play(history, Path(folder), judge)
             for number, step in enumerate(history.steps, start=1):
                 play.sync(number, step)
 
+    law()
+
+
+@pytest.mark.law
+@pytest.mark.usefixtures("cloud")
+def test_a_table_has_the_rows_that_a_dict_has() -> None:
     with extension() if ALL else nullcontext() as judge:
-        law()
+        holds(histories(steps=4), long_examples(300, more=7), judge)
 
 
 @pytest.mark.law
 @pytest.mark.usefixtures("cloud")
 def test_a_table_that_others_write_to_and_roll_back_has_the_rows_that_a_dict_has() -> None:
-    @settings(
-        max_examples=long_examples(200, more=5),
-        suppress_health_check=[HealthCheck.too_slow],
-    )
-    @given(shared_histories(steps=4))
-    def law(history: History) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            play = Play(history, Path(folder))
-            for number, step in enumerate(history.steps, start=1):
-                play.sync(number, step)
-
-    law()
+    holds(shared_histories(steps=4), long_examples(200, more=5))
