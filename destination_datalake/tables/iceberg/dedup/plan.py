@@ -1,7 +1,7 @@
 """The plan of a merge for a table as it is: the files that take part, which may have its keys, and the jobs to run.
 
-Of each file the bounds of the key's columns are kept, and no others. Manifests and files are immutable: what was read
-of a manifest, and what a job has made of files, is kept while a merge is planned again and again.
+A plan keeps the bounds of the key's columns of each file, and no others. Manifests and files are immutable: what was
+read of a manifest, and what a job has made of files, is kept while a merge is planned again and again.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ _TASKS_OF_A_JOB = 1000
 
 _USUAL_EXPANSION = 2.0
 _FEW_BYTES = 2 * 1024 * 1024
-"""An index of the keys in so many bytes of files is not too large, however much they are alike."""
+"""Pending files of less than this have an index that is small, even if their keys are much alike."""
 
 _SMALL_BYTES = 2 * 1024 * 1024
 """Files up to this size are looked at by one task, and those that lose rows become one: each costs requests, more than
@@ -259,10 +259,10 @@ _MOST_TOGETHER = 200
 """Limits of the small files of one task, which it holds in memory."""
 
 _TAIL_BYTES = 256 * 1024
-"""So many bytes at the end of a file mostly have its footer."""
+"""Bytes to read at the end of a file: mostly they have its footer."""
 
 _CacheKey = tuple[object, ...]
-"""What a result depends on: it is valid as long as that is the same."""
+"""A result is valid as long as its key is the same."""
 
 
 @dataclass(frozen=True, slots=True)
