@@ -118,9 +118,9 @@ class _S3OutputStream(io.BytesIO):
         self._target = target
 
     def close(self) -> None:
-        content, closed = (b"", True) if self.closed else (self.getvalue(), False)
-        super().close()
-        if not closed:
+        if not self.closed:
+            content = self.getvalue()
+            super().close()
             self._target.put(content)
 
     def __exit__(

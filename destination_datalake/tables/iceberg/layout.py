@@ -67,16 +67,31 @@ class WantedLayout:
 
     def properties(self) -> dict[str, str]:
         """Return the table properties that record them."""
-        texts = {PARTITIONS_PROPERTY: self._partitions_text(), SORT_ORDER_PROPERTY: self._sort_order_text()}
-        return {name: text for name, text in texts.items() if text is not None}
+        values: dict[str, list[object]] = {}
+        if self.partition_by is not None:
+            values[PARTITIONS_PROPERTY] = [
+                [field.name, list(field.source), str(field.transform)] for field in self.partition_by
+            ]
+        if self.sort_by is not None:
+            values[SORT_ORDER_PROPERTY] = [
+                [list(field.source), str(field.transform), field.ascending, field.nulls_first] for field in self.sort_by
+            ]
+        return {name: json.dumps(value, ensure_ascii=False, separators=(",", ":")) for name, value in values.items()}
 
     def new_spec(self, schema: Schema) -> PartitionSpec:
         """Return the partition spec of a new table."""
         return PartitionSpec(*_fields(self._sources(schema), {}, schema, PARTITION_FIELD_ID_START, frozenset()))
 
-    def new_sort_order(self, schema: Schema) -> IcebergSortOrder:
-        """Return the sort order of a new table."""
-        return self._sort_order(schema) or UNSORTED_SORT_ORDER
+    def iceberg_sort_order(self, schema: Schema) -> IcebergSortOrder:
+        """Return the sort order of a table with this schema."""
+        ids = {path: id_ for id_, path in source_paths(schema).items()}
+        fields = []
+        for field in self.sort_by or ():
+            transform = iceberg_transform(str(field.transform))
+            direction = SortDirection.ASC if field.ascending else SortDirection.DESC
+            nulls = NullOrder.NULLS_FIRST if field.nulls_first else NullOrder.NULLS_LAST
+            fields.append(IcebergSortField(ids[field.source], transform, direction, nulls))
+        return IcebergSortOrder(*fields) if fields else UNSORTED_SORT_ORDER
 
     def apply(self, transaction: Transaction) -> None:
         """Evolve the table's spec and sort order if the options have changed, and record that."""
@@ -87,7 +102,7 @@ class WantedLayout:
             if fields != metadata.spec().fields:
                 _SetSpec(transaction, fields).commit()
         if SORT_ORDER_PROPERTY in changed:
-            order = self._sort_order(metadata.schema()) or UNSORTED_SORT_ORDER
+            order = self.iceberg_sort_order(metadata.schema())
             if order.fields != metadata.sort_order().fields:
                 _SetSortOrder(transaction, order.fields).commit()
         if changed:
@@ -101,7 +116,7 @@ class WantedLayout:
             if {(id_, str(field.transform)) for id_, field in self._sources(metadata.schema())} != present:
                 differs.append("partitioned")
         if self.sort_by is not None:
-            order = self._sort_order(metadata.schema()) or UNSORTED_SORT_ORDER
+            order = self.iceberg_sort_order(metadata.schema())
             if order.fields != metadata.sort_order().fields:
                 differs.append("sorted")
         if differs:
@@ -147,32 +162,6 @@ class WantedLayout:
             if not isinstance(field.transform, Since1970) or field.transform.unit == _UNITS[finest[id_]]:
                 distinct.setdefault((id_, str(field.transform)), (id_, field))
         return list(distinct.values())
-
-    def _sort_order(self, schema: Schema) -> IcebergSortOrder | None:
-        ids = {path: id_ for id_, path in source_paths(schema).items()}
-        fields = []
-        for field in self.sort_by or ():
-            transform = iceberg_transform(str(field.transform))
-            direction = SortDirection.ASC if field.ascending else SortDirection.DESC
-            nulls = NullOrder.NULLS_FIRST if field.nulls_first else NullOrder.NULLS_LAST
-            fields.append(IcebergSortField(ids[field.source], transform, direction, nulls))
-        return IcebergSortOrder(*fields) if fields else None
-
-    def _partitions_text(self) -> str | None:
-        if self.partition_by is None:
-            return None
-        return _canonical([[field.name, list(field.source), str(field.transform)] for field in self.partition_by])
-
-    def _sort_order_text(self) -> str | None:
-        if self.sort_by is None:
-            return None
-        return _canonical(
-            [[list(field.source), str(field.transform), field.ascending, field.nulls_first] for field in self.sort_by]
-        )
-
-
-def _canonical(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _fields(

@@ -245,7 +245,7 @@ class IcebergTable:
             **self._owner.parameters(),
             **wanted.properties(),
         }
-        spec, order = wanted.new_spec(schema), wanted.new_sort_order(schema)
+        spec, order = wanted.new_spec(schema), wanted.iceberg_sort_order(schema)
         self._catalog.ensure(self.name.database)
         location = None if self._location.is_assigned else self._location.folder
         return self._operations.create(schema, location, spec, order, properties)
