@@ -42,7 +42,7 @@ def filled_with_three_specs(lake: Lake, **more: Any) -> None:
     lake.commit_rows(opened(lake, partition_by=[], **more), row(5, "2024-01-01"))
 
 
-def test_an_unpublished_overwrite_of_several_specs_is_adopted(lake: Lake) -> None:
+def test_an_unpublished_overwrite_of_several_specs_is_adopted_with_a_manifest_for_each(lake: Lake) -> None:
     opened(lake, "YEAR")
     filled_with_three_specs(lake, generation=2, overwrite=True)
     assert lake.ids() == []
@@ -53,6 +53,8 @@ def test_an_unpublished_overwrite_of_several_specs_is_adopted(lake: Lake) -> Non
     assert lake.specs_of_files() == [0, 0, 1, 1, 2]
     assert lake.scanned("at = '2024-01-02T00:00:00'") == 3
     assert lake.branches() == []
+    manifests = [(each.partition_spec_id, len(each.partitions or [])) for each in lake.manifests()]
+    assert sorted(manifests) == [(0, 1), (1, 1), (2, 0)]
 
 
 def test_an_overwrite_of_another_spec_is_published(lake: Lake) -> None:
@@ -162,15 +164,6 @@ def test_partitions_by_a_column_that_becomes_long_stay_right(lake: Lake, transfo
     assert lake.ids() == [1, 2, 3, 4]
     assert lake.scanned("n = 34") == 2
     assert len(lake.load().scan("n = 34").to_arrow()) == 2
-
-
-def test_there_is_a_manifest_for_each_spec_and_fields_of_partitions_are_optional(lake: Lake) -> None:
-    opened(lake, "YEAR")
-    filled_with_three_specs(lake, generation=2, overwrite=True)
-    opened(lake, generation=3)
-
-    assert sorted(manifest.partition_spec_id for manifest in lake.manifests()) == [0, 1, 2]
-    assert sorted(len(manifest.partitions or []) for manifest in lake.manifests()) == [0, 1, 1]
 
 
 THEIRS = Schema(
