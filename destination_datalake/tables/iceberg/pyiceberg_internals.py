@@ -2,7 +2,8 @@
 
 PyIceberg has no public way to add files of several partition specs, or delete files, in one snapshot, nor to read and
 write manifests with all they hold. What of it is used is named here alone; `test_pyiceberg_internals.py` fails when a
-release changes it, and says what to do. Methods that subclasses replace are in `catalog.py`.
+release changes it, and says what to do. Methods of its Glue catalog that are replaced are in
+`tables/glue/compare_and_set.py`.
 """
 
 from __future__ import annotations

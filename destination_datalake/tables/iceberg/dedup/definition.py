@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 UNIQUE_BY = "airbyte.dedup"
 """The table property of the definition by which the content was merged last; this connector's appends remove it. Which
-of the content's rows are unique is what its snapshots say (`snapshots/uniqueness.py`)."""
+of the content's rows are unique is what its snapshots say (`branches.py`)."""
 
 PENDING_BY = "airbyte.dedup-pending"
 """The table property of the definition by which a sync that does not deduplicate merges the rows on the pending branch,

@@ -28,7 +28,7 @@ INTERNALS = "tables/iceberg/pyiceberg_internals.py"
 REMEDY = (
     f"PyIceberg {pyiceberg.__version__} is not what destination_datalake/{INTERNALS} was written for. Read what the "
     "new release does there and compare it with the old one's source (pip download pyiceberg==OLD). Change that "
-    "module alone, or catalog.py for the catalog's methods; then run unit_tests/tables/iceberg, make "
+    "module alone, or compare_and_set.py for the catalog's methods; then run unit_tests/tables/iceberg, make "
     "test-engines and make chaos; then write what holds now into this test."
 )
 
