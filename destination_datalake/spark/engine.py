@@ -227,7 +227,13 @@ def start_engine(config: Config) -> Engine:
         from destination_datalake.config.options import aws_access
 
         executor_access = ExecutorAccess(config.spark.executor_credentials, aws_access(config))
-    return Engine.start(_backend(config), executor_access)
+    if config.spark.is_connect:
+        from destination_datalake.spark.connect.backend import connect_backend
+
+        return Engine.start(connect_backend(config), executor_access)
+    from destination_datalake.spark.classic.settings import ClassicSettings
+
+    return Engine.start(_classic_backend(ClassicSettings.from_config(config)), executor_access)
 
 
 def start_local_engine() -> Engine:
@@ -238,16 +244,6 @@ def start_local_engine() -> Engine:
     from destination_datalake.spark.classic.settings import ClassicSettings
 
     return Engine.start(_classic_backend(ClassicSettings("local[*]", {})))
-
-
-def _backend(config: Config) -> Backend:
-    if config.spark.is_connect:
-        from destination_datalake.spark.connect.backend import connect_backend
-
-        return connect_backend(config)
-    from destination_datalake.spark.classic.settings import ClassicSettings
-
-    return _classic_backend(ClassicSettings.from_config(config))
 
 
 def _classic_backend(settings: ClassicSettings) -> Backend:

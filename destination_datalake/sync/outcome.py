@@ -77,7 +77,8 @@ class SyncOutcome:
         self._streams = frozenset(streams)
         self._lock = threading.Lock()
         self._failures: dict[StreamId, Failure] = {}
-        self._fatal: Failure | None = None
+        self.fatal: Failure | None = None
+        """Why the sync has failed as a whole; None if it has not."""
 
     @property
     def is_failure(self) -> bool:
@@ -87,7 +88,7 @@ class SyncOutcome:
     @property
     def is_stopped(self) -> bool:
         """Whether the sync has failed as a whole."""
-        return self._fatal is not None
+        return self.fatal is not None
 
     @property
     def all_failed(self) -> bool:
@@ -105,11 +106,6 @@ class SyncOutcome:
         with self._lock:
             return dict(self._failures)
 
-    @property
-    def fatal(self) -> Failure | None:
-        """Why the sync has failed as a whole; None if it has not."""
-        return self._fatal
-
     def has_failed(self, stream: StreamId) -> bool:
         """Whether the stream has failed."""
         return stream in self._failures
@@ -122,17 +118,15 @@ class SyncOutcome:
     def stop(self, failure: Failure) -> None:
         """Record that the sync has failed as a whole."""
         with self._lock:
-            self._fatal = self._fatal or failure
+            self.fatal = self.fatal or failure
 
     def write_traces(self, out: Stdout) -> None:
         """Write a TRACE ERROR for each failure."""
-        with self._lock:
-            failures = list(self._failures.items())
-        for stream, failure in failures:
+        for stream, failure in self.failures.items():
             descriptor = (stream.namespace, stream.name)
             out.trace_error(failure.advice, failure.detail, failure.type, descriptor)
-        if self._fatal is not None:
-            out.trace_error(self._fatal.advice, self._fatal.detail, self._fatal.type)
+        if self.fatal is not None:
+            out.trace_error(self.fatal.advice, self.fatal.detail, self.fatal.type)
 
 
 # --- Errors -----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -43,8 +43,8 @@ class ActiveStages:
         self._lock = threading.Lock()
         self._threads: Counter[str] = Counter()
         self._since: dict[str, float] = {}
-        self._seconds: Counter[str] = Counter()
-        self._cpu_seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._cpu_seconds: defaultdict[str, float] = defaultdict(float)
 
     @contextmanager
     def active(self, stage: str) -> Iterator[None]:
@@ -58,10 +58,10 @@ class ActiveStages:
             yield
         finally:
             with self._lock:
-                self._cpu_seconds[stage] += time.thread_time() - cpu  # type: ignore[assignment]  # Not integers.
+                self._cpu_seconds[stage] += time.thread_time() - cpu
                 self._threads[stage] -= 1
                 if not self._threads[stage]:
-                    self._seconds[stage] += self._clock() - self._since.pop(stage)  # type: ignore[assignment]
+                    self._seconds[stage] += self._clock() - self._since.pop(stage)
 
     def spent(self) -> dict[str, tuple[float, float]]:
         """Return for each stage the seconds in which any thread was at work in it, and the CPU seconds of all.
@@ -72,7 +72,7 @@ class ActiveStages:
             now = self._clock()
             running = {stage: now - since for stage, since in self._since.items()}
             return {
-                stage: (self._seconds[stage] + running.get(stage, 0.0), float(self._cpu_seconds[stage]))
+                stage: (self._seconds.get(stage, 0.0) + running.get(stage, 0.0), self._cpu_seconds.get(stage, 0.0))
                 for stage in self.ALL
                 if stage in self._seconds or stage in running
             }
