@@ -51,34 +51,6 @@ def test_what_iam_allows_needs_a_grant_too(account: Account, writer: Member, sho
     glue.create_table(**table("a"))
 
 
-def test_who_creates_a_table_has_it_and_nobody_else(account: Account, writer: Member, shop: dict[str, Any]) -> None:
-    glue, other = account.client("glue", writer), account.client("glue", account.user(allow("glue:*")))
-    account.grant(writer, shop, "CREATE_TABLE")
-    account.grant(writer, {"DataLocation": {"ResourceArn": LOCATION}}, "DATA_LOCATION_ACCESS")
-
-    glue.create_table(**table("b"))
-
-    glue.update_table(**table("b"))
-    assert refusal(other.get_table, DatabaseName="governed", Name="b")[0] == "AccessDeniedException"
-    assert "governed" not in [database["Name"] for database in other.get_databases()["DatabaseList"]]
-    glue.delete_table(DatabaseName="governed", Name="b")
-
-
 @pytest.mark.usefixtures("shop")
 def test_the_account_s_own_key_needs_no_grant(account: Account) -> None:
     account.client("glue").create_table(**table("c"))
-
-
-def test_a_lake_s_administrator_may_create_databases_and_grant(account: Account) -> None:
-    admin, user = account.user(allow("glue:*", "lakeformation:*")), account.user(allow("glue:*", "lakeformation:*"))
-    grant = {
-        "Principal": {"DataLakePrincipalIdentifier": user.arn},
-        "Resource": {"Catalog": {}},
-        "Permissions": ["CREATE_DATABASE"],
-    }
-
-    with account.governed(admin):
-        assert refusal(account.client("lakeformation", user).grant_permissions, **grant)[0] == "AccessDeniedException"
-        account.client("lakeformation", admin).grant_permissions(**grant)
-        account.client("glue", user).create_database(DatabaseInput={"Name": "granted"})
-        account.client("glue", admin).create_database(DatabaseInput={"Name": "administered"})
