@@ -122,7 +122,8 @@ _number_texts = (
 _strange = st.sampled_from(['"\\ud800"', "NaN", '{"a":1,"a":"2"}', '"\\u0031"', "[" * 200 + "]" * 200])
 
 
-def _usual(column_type: ColumnType) -> st.SearchStrategy[str]:
+def usual_texts(column_type: ColumnType) -> st.SearchStrategy[str]:
+    """JSON texts that a column takes as they are, in the forms that sources send; inside of them sometimes anything."""
     match column_type:
         case Boolean():
             return st.sampled_from(["true", "false"])
@@ -164,7 +165,7 @@ _odd = (
 @cache
 def json_texts(column_type: ColumnType) -> st.SearchStrategy[str]:
     """JSON texts for a column: mostly what it takes as it is, in the forms that sources send, sometimes anything."""
-    usual = _usual(column_type)
+    usual = usual_texts(column_type)
     return st.one_of(usual, usual, usual, st.just("null"), _odd)
 
 

@@ -18,13 +18,9 @@ from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.records.record import record_coercer
 from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.types import (
-    Boolean,
     ColumnType,
-    Date,
-    Decimal,
     Field,
     Float32,
-    Float64,
     Int32,
     Int64,
     Json,
@@ -33,7 +29,7 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
-from unit_tests.strategies import column_types, json_values
+from unit_tests.strategies import column_types, json_values, usual_texts
 
 ID = Field("id", "id", Int64())
 VALUE = Field("value", "Value", String())
@@ -118,44 +114,12 @@ def assert_same(found: list[Row], expected: list[Row]) -> None:
 
 # --- The law
 
-moments = st.datetimes().map(lambda moment: moment.isoformat())
-zones = st.sampled_from(["", "Z", "+00:00", "-05:30", "+14:00"])
-
-
-def fitting(column_type: ColumnType) -> st.SearchStrategy[str]:
-    """JSON texts of values that a column takes as they are, most of them in the form that sources send."""
-    match column_type:
-        case Boolean():
-            return st.sampled_from(["true", "false"])
-        case Int32() | Int64():
-            return st.integers(-(2**63), 2**63 - 1).map(str)
-        case Float32() | Float64():
-            return st.floats(allow_nan=False, allow_infinity=False).map(json.dumps) | st.integers().map(str)
-        case Decimal(precision, scale):
-            largest = 10 ** (precision - scale) - 1
-            return st.decimals(-largest, largest, places=scale).map(lambda number: f"{number:f}")
-        case String():
-            return st.text().map(json.dumps)
-        case Json():
-            return json_values.map(json.dumps)
-        case Date():
-            return st.dates().map(lambda day: f'"{day}"')
-        case Timestamp():
-            return st.tuples(moments, zones).map(lambda parts: f'"{parts[0]}{parts[1]}"')
-        case Struct(fields):
-            members = {field.source: fitting(field.type) | st.just("null") for field in fields}
-            return st.fixed_dictionaries({}, optional=members).map(
-                lambda values: "{" + ",".join(f"{json.dumps(key)}:{text}" for key, text in values.items()) + "}"
-            )
-        case List(element):
-            return st.lists(fitting(element) | st.just("null"), max_size=3).map(lambda texts: f"[{','.join(texts)}]")
-
 
 @given(data=st.data(), column_type=column_types, irregular=st.booleans())
 def test_a_block_is_read_as_its_records_are_alone(
     data: st.DataObject, column_type: ColumnType, irregular: bool
 ) -> None:
-    usual: st.SearchStrategy[str | None] = fitting(column_type) | st.just("null") | st.none()
+    usual: st.SearchStrategy[str | None] = usual_texts(column_type) | st.just("null") | st.none()
     values = usual | json_values.map(json.dumps) if irregular else usual
     lines = [line(index, value) for index, value in enumerate(data.draw(st.lists(values, min_size=1, max_size=8)))]
 
