@@ -1,4 +1,4 @@
-"""What happens to the tables of one sync, beside the files of its batches: columns, merges, and how they are then.
+"""A record of the tables of one sync: their columns, their merges, and their state after the last commit.
 
 Tables write it and the sync's report reads it; nothing depends on it.
 """
@@ -56,7 +56,7 @@ class TableState:
 
 @dataclass(slots=True)
 class TableHistory:
-    """What has happened to one table. Columns are types, as text, by name: as they were at first, and are now."""
+    """What has happened to one table. `first` and `columns` have types, as text, by name: at first, and now."""
 
     first: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""What a replay asks of the table whose archive it replays: what it has, and how to put other content in its place.
+"""The interface of a table whose archive is replayed: its state, and how its content is replaced.
 
-The content is made in another table, the *made* one, whose files lie in the first one's folder. The first one then
+The new content is made in another table, the *made* one, whose files lie in the first one's folder. The first one then
 takes them over, in one step.
 """
 

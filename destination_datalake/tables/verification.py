@@ -1,6 +1,6 @@
-"""What `verify` asks of a table of either kind: which files it has, what it says of them, and what contradicts itself.
+"""The interface of a table for `verify`: its files, what it says of them, and contradictions. Nothing is changed.
 
-Nothing is changed, and memory does not grow with the number of files: they are told one after the other.
+Files are yielded one by one, so that memory does not grow with their number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as the table says: where, mostly an object's URI, and what, as a clause about it."""
+    """A contradiction: `where`, mostly an object's URI, and `what`, a clause about it."""
 
     where: str
     what: str
@@ -49,12 +49,12 @@ class VerifiedTable(Protocol):
     """A table as it was when it was loaded. Methods may raise TableConflict, and what AWS libraries raise."""
 
     def claims(self, find: Find, note: Note) -> Iterator[Claim]:
-        """Yield what the table says of each of its files; tell what contradicts itself on the way."""
+        """Yield what the table says of each of its files; report contradictions to `find`."""
 
     def conclude(self, read: Mapping[str, Total] | None, reported: Reported | None, find: Find, note: Note) -> None:
-        """Compare what was read, by the group of the claims, with what the table and its last report say.
+        """Compare the totals of what was read, by the claims' groups, with what the table and its last report say.
 
-        Comes after all claims. None: not all files were read.
+        To be called after all claims; `read` is None if not all files were read.
         """
 
     def has_changed(self) -> bool:
@@ -79,6 +79,6 @@ def total(results: Iterable[FileVerified], into: dict[str, Total]) -> None:
 
 
 def compare(find: Find, where: str, what: str, found: int, said: int | None, by: str) -> None:
-    """Tell if a number is another one than was said."""
+    """Report a number that differs from `said`, if anything was said."""
     if said is not None and found != said:
         find(Finding(where, f"has {found} {what}, and {said} by {by}"))

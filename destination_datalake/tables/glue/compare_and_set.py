@@ -213,8 +213,8 @@ _NONE = '"snapshots":[]'
 class MetadataDocument:
     """The documents of one table's metadata, one commit after the other.
 
-    Nearly all of a document are snapshots, most of which the last one had: from the second document on, a snapshot's
-    text is made once. What a process writes once is not worth remembering.
+    A document is nearly all snapshots, and the last document had most of them: from the second document on, the text
+    of a snapshot is made once. The texts of a first document are not kept: many processes write no second one.
     """
 
     def __init__(self) -> None:
@@ -243,7 +243,7 @@ _BYTES_OF_A_TABLE = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class KeptMetadata:
-    """A table's metadata, and what helps to write the next."""
+    """A table's metadata, and the texts of its snapshots for the next document."""
 
     metadata: TableMetadata
     document: MetadataDocument

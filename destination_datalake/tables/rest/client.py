@@ -180,9 +180,9 @@ class CertainRestCatalog(RestCatalog):
             )
 
     def access_of(self, identifier: Identifier) -> AwsAccess:
-        """Return what the files of a table are read and written with, with a third of its time left at least.
+        """Return the access to the files of a table. Of lent credentials, at least a third of their time is left.
 
-        The table was loaded before, or it is what the options say. Raises ConnectorError.
+        It is the options' if the server lends none, or if the table was not loaded before. Raises ConnectorError.
         """
         lent = self._lent.get(".".join(identifier))
         if lent is None:
@@ -302,7 +302,7 @@ class CertainRestCatalog(RestCatalog):
         raise CommitFailedException("The commit was not made: another one was") from error
 
     def _change_state(self, table: Table) -> None:
-        """Commit a change that says nothing, after which no commit planned on this state is accepted."""
+        """Commit a change without content, after which no commit planned on this state is accepted."""
         change = SharingTransaction(table)
         set_property(COMMIT_PROPERTY, uuid.uuid4().hex, change)
         fence(table, change, whole=False)
@@ -318,7 +318,7 @@ _LIFETIME_SECONDS = 900
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """What a table's files are read and written with until `ends`, in seconds since 1970, as of `since`."""
+    """The access that a server lends to a table's files, from `since` to `ends` (seconds since 1970)."""
 
     access: AwsAccess
     location: str
@@ -365,16 +365,16 @@ class Lent:
 
 
 _UNKNOWN = (CommitStateUnknownException, requests.ConnectionError, requests.Timeout, ServerError)
-"""What is raised where it is not known whether a request was acted on."""
+"""Errors after which it is unknown whether the server acted on a request."""
 
 _NOT_YET = (ServiceUnavailableError, TooManyRequestsError)
-"""What says that a request was not acted on, and may be sent again (Iceberg REST specification: 429, 503)."""
+"""Errors by which the server did not act on a request: it may be sent again (Iceberg REST specification: 429, 503)."""
 
 
 class _Keys:
-    """The keys that a server knows requests by which are sent again, also by proxies: each is answered as at first.
+    """Idempotency keys: a server answers a repeated request, also one that a proxy repeats, like the first.
 
-    Only servers that say so are sent any (Iceberg REST specification: Idempotency-Key, CatalogConfig).
+    Only servers that support keys get any (Iceberg REST specification: Idempotency-Key, CatalogConfig).
     """
 
     def __init__(self) -> None:
@@ -382,7 +382,7 @@ class _Keys:
         self._key: ContextVar[str | None] = ContextVar("key", default=None)
 
     def look_for_them(self, response: requests.Response, **_: object) -> None:
-        """Note what a server's configuration says of keys, which PyIceberg drops."""
+        """Note whether a server's configuration supports keys; PyIceberg drops that entry."""
         if response.ok and response.request.path_url.partition("?")[0].endswith("/v1/config"):
             with suppress(ValueError):
                 self._are_known = "idempotency-key-lifetime" in response.json()
@@ -417,7 +417,7 @@ def _retried(call: Callable[_Arguments, _Result], *arguments: _Arguments.args, *
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """The updates of a commit, and what tells in a table's metadata that it was made: its snapshots, or its id."""
+    """The updates of a commit, and how it is recognised in a table's metadata: by its snapshots, or its id."""
 
     updates: tuple[TableUpdate, ...]
     snapshots: frozenset[int]

@@ -235,7 +235,7 @@ class TableCompaction:
         def build(table: Table, transaction: Transaction) -> dict[str, Compaction]:
             valid, unneeded = chosen.valid(done, table, self._reader)
             if valid:
-                # What the head says of its rows is said again: all snapshots before this one may expire.
+                # Repeat what the head says of its rows: all snapshots before this one may expire.
                 says = still_unique(MAIN_BRANCH, table.metadata)
                 change_branch(_change(valid.values(), unneeded), MAIN_BRANCH, table, transaction, says)
             return valid
@@ -338,7 +338,7 @@ class Round:
     def valid(
         self, done: Iterable[Compacted], table: Table, reader: BranchFiles
     ) -> tuple[dict[str, Compaction], list[IcebergFile]]:
-        """Return what can take the place of files in the table as it is now, by name, and deletes that go with them.
+        """Return the compactions that are valid for the table as it is now, by name, and the deletes that go with them.
 
         The old files must all be live, with the same delete files, and the new file must have the other rows and fit
         the schema.

@@ -238,7 +238,7 @@ def expired(metadata: TableMetadata, retention: Retention, now: datetime) -> Exp
     gone = {name: ref for name, ref in metadata.refs.items() if name not in kept_refs}
     return Expired(
         tuple(each.snapshot_id for each in metadata.snapshots if each.snapshot_id not in kept),
-        # Of a tag that nobody needs a commit alone would be too much: it goes with its snapshot.
+        # A tag that nobody needs is not worth a commit of its own: it goes with its snapshot.
         tuple(sorted(name for name, ref in gone.items() if not is_spent(name, ref) or ref.snapshot_id not in kept)),
     )
 

@@ -1,9 +1,8 @@
-"""The objects that a table refers to, as far as it can be asked: from its metadata down to the data files.
+"""The objects that a table refers to, from its metadata down to the data files.
 
-All is read twice, by readers that share no code: what the second one finds must be among what the first one has found.
-The first one is here. It reads manifests completely or not at all: what seems not to be referred to is deleted, so a
-file that ends too early must not be taken for a shorter one, and PyIceberg's reader ends at an incomplete or empty Avro
-block without an error.
+Everything is read twice, by readers that share no code: the first must have found all that the second one finds. The
+first one is here. It reads a manifest completely or raises Incomplete: objects that nothing refers to are deleted, and
+PyIceberg's own reader ends at an incomplete or empty Avro block without an error.
 
 For each object a hash of eight bytes is kept, so a table of ten million files takes 80 MB. Where two hashes are equal,
 an object seems to be referred to that is not, and stays. The hash is of the key alone, as writers have it who see one
@@ -139,7 +138,7 @@ class References:
 
     @contextmanager
     def _forgetting_unread(self) -> Iterator[None]:
-        """Begin anew, after a failure, with what was not read: of a later state of the table it may not be part."""
+        """After a failure, forget what was not read: a later state of the table may not have it."""
         try:
             yield
         except BaseException:
