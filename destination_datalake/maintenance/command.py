@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from destination_datalake import terminal
-from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.config.catalog import NO_LIMITS
 from destination_datalake.config.options import Config, aws_access
@@ -24,6 +23,7 @@ from destination_datalake.maintenance.steps import Maintainer
 from destination_datalake.maintenance.superseded import archived_tables, remove_superseded
 from destination_datalake.tables.catalog import ListedTable, is_iceberg
 from destination_datalake.tables.catalogs import catalog_of
+from destination_datalake.tables.location import is_inside
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
 from destination_datalake.tables.table import TableName
@@ -175,14 +175,7 @@ class TableFinder:
                 yield name, owner
 
     def _is_here(self, location: str) -> bool:
-        if self.config.follow_table_location:
-            return True
-        try:
-            address = S3Address.parse(location)
-        except ValueError:
-            return False
-        folder = self.config.key()
-        return address.bucket == self.config.bucket_name and (not folder or address.key.startswith(f"{folder}/"))
+        return self.config.follow_table_location or is_inside(location, self.config.uri(""))
 
     def _in_databases(self) -> Iterator[ListedTable]:
         for database in self._databases():

@@ -108,12 +108,8 @@ class Maintainer:
 
     def _expire(self, table: TableName) -> StepReport:
         options = self.retention
-        expirer = Expirer(
-            self._operations(table),
-            self.catalog.access_of(table).client("s3"),
-            timedelta(days=options.snapshot_retention_days),
-            options.min_snapshots_to_keep,
-        )
+        max_age = timedelta(days=options.snapshot_retention_days)
+        expirer = Expirer(self._operations(table), max_age, options.min_snapshots_to_keep)
         found = expirer.expire(self.now(), self.should_continue, dry_run=self.dry_run)
         size = found.data.bytes + found.metadata.bytes
         figures = {
@@ -136,11 +132,7 @@ class Maintainer:
         return StepReport(table, "expiry", done, figures, notes, paths)
 
     def _remove_orphans(self, table: TableName) -> StepReport:
-        remover = OrphanRemover(
-            self._operations(table),
-            self.catalog.access_of(table).client("s3"),
-            timedelta(days=self.retention.orphan_retention_days),
-        )
+        remover = OrphanRemover(self._operations(table), timedelta(days=self.retention.orphan_retention_days))
         found = remover.remove(self.now(), self.should_continue, dry_run=self.dry_run)
         files, size = found.files.files + found.old_metadata.files, found.files.bytes + found.old_metadata.bytes
         figures = {"files": found.files.files, "metadata_files": found.old_metadata.files, "bytes": size}

@@ -66,5 +66,5 @@ def remove(lake: Lake, aws: AwsServer) -> None:
     access = AwsAccess(REGION, AccessKeys(ACCESS_KEY_ID, SECRET_ACCESS_KEY), aws.endpoint_url)
     operations, later = TableOperations(TableName(lake.database, "prices"), ungoverned(access)), datetime.now(UTC)
     later += timedelta(days=6)
-    Expirer(operations, access.client("s3"), timedelta(days=5), 1).expire(later, lambda: True, dry_run=False)
-    OrphanRemover(operations, access.client("s3"), timedelta(days=3)).remove(later, lambda: True, dry_run=False)
+    Expirer(operations, timedelta(days=5), 1).expire(later, lambda: True, dry_run=False)
+    OrphanRemover(operations, timedelta(days=3)).remove(later, lambda: True, dry_run=False)

@@ -289,12 +289,12 @@ class History:
             MANIFESTS.forget(path)
 
     def _expire(self, now: datetime) -> None:
-        Expirer(self.operations, self.s3, timedelta(days=5), self.chosen.randint(1, 3)).expire(
+        Expirer(self.operations, timedelta(days=5), self.chosen.randint(1, 3)).expire(
             now, lambda: True, dry_run=self.chosen.random() < 0.1
         )
 
     def _remove_orphans(self, now: datetime) -> None:
-        OrphanRemover(self.operations, self.s3, timedelta(days=3)).remove(now, lambda: True, dry_run=False)
+        OrphanRemover(self.operations, timedelta(days=3)).remove(now, lambda: True, dry_run=False)
         live = frozenset().union(*(self.live[each.snapshot_id] for each in self.operations.load().metadata.snapshots))
         assert {path for path in self.objects() if path.endswith(".parquet")} == live
 

@@ -32,14 +32,13 @@ from destination_datalake.tables.iceberg.branches import history, still_unique
 from destination_datalake.tables.iceberg.commit import TableOperations, is_fence, is_spent
 from destination_datalake.tables.iceberg.erasure.column import IdColumn, MayHave
 from destination_datalake.tables.iceberg.erasure.plan import Dirty, Planner, TablePlan, Unerasable, is_kept
-from destination_datalake.tables.iceberg.maintenance.deletion import Deletion
+from destination_datalake.tables.iceberg.maintenance.deletion import Deletion, MaintenanceSkipped
 from destination_datalake.tables.iceberg.maintenance.expiry import (
     Expired,
     ExpiryPlan,
-    delete_unreferenced,
+    delete_expired,
     remove_expired,
 )
-from destination_datalake.tables.iceberg.maintenance.references import References
 from destination_datalake.tables.iceberg.pyiceberg_internals import apply
 from destination_datalake.tables.iceberg.snapshots.branch_files import LiveFile, unneeded_deletes
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
@@ -368,16 +367,8 @@ class TableErasure:
         self.snapshots_expired += result.snapshots
         s3 = self._operations.access.client("s3")
         folder = S3Address.parse(result.expiry.before.location.rstrip("/"))
-        data, metadata = (Deletion(s3, folder) for _ in range(2))
-
-        def delete(latest: Table) -> None:
-            if latest.metadata.table_uuid == result.expiry.before.table_uuid:
-                after = ExpiryPlan(
-                    result.expiry.expired, result.expiry.before, latest.metadata, latest.metadata_location
-                )
-                delete_unreferenced(after, References(latest.io, s3), data, metadata)
-
-        self._operations.with_latest(delete)
+        with suppress(MaintenanceSkipped):  # Another table has taken its place.
+            delete_expired(result.expiry, self._operations, Deletion(s3, folder), Deletion(s3, folder))
         return result.erased
 
     def _clean_up(self, used: frozenset[str]) -> None:

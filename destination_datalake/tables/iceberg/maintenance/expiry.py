@@ -33,7 +33,6 @@ from destination_datalake.tables.iceberg.maintenance.references import (
 from destination_datalake.tables.iceberg.pyiceberg_internals import apply
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
@@ -67,9 +66,9 @@ class ExpiryPlan:
 class Expirer:
     """Expires snapshots of one table. `max_age` and `min_snapshots` are the options."""
 
-    def __init__(self, operations: TableOperations, s3: S3Client, max_age: timedelta, min_snapshots: int) -> None:
+    def __init__(self, operations: TableOperations, max_age: timedelta, min_snapshots: int) -> None:
         self._operations = operations
-        self._s3 = s3
+        self._s3 = operations.access.client("s3")
         self._max_age = max_age
         self._min_snapshots = min_snapshots
 
@@ -88,17 +87,9 @@ class Expirer:
             table, plan = self._operations.commit(lambda base, change: self._plan(base, change, now), table)
         data, metadata = (Deletion(self._s3, folder, dry_run, should_continue) for _ in range(2))
         if plan.expired and dry_run:
-            delete_unreferenced(plan, References(table.io, self._s3), data, metadata)
+            _delete_unreferenced(plan, References(table.io, self._s3), data, metadata)
         elif plan.expired:
-
-            def delete(latest: Table) -> None:
-                # Whatever was committed since: it decides what is referred to.
-                if latest.metadata.table_uuid != plan.before.table_uuid:
-                    raise MaintenanceSkipped("another table has taken its place meanwhile")
-                after = replace(plan, after=latest.metadata, metadata_location=latest.metadata_location)
-                delete_unreferenced(after, References(latest.io, self._s3), data, metadata)
-
-            self._operations.with_latest(delete)
+            delete_expired(plan, self._operations, data, metadata)
         return Expiry(plan.expired, data, metadata)
 
     def _plan(self, table: Table, transaction: Transaction, now: datetime) -> ExpiryPlan:
@@ -124,7 +115,22 @@ def remove_expired(found: Expired, metadata: TableMetadata, transaction: Transac
     apply(transaction, (*refs, *statistics, *snapshots))
 
 
-def delete_unreferenced(plan: ExpiryPlan, references: References, data: Deletion, metadata: Deletion) -> None:
+def delete_expired(plan: ExpiryPlan, operations: TableOperations, data: Deletion, metadata: Deletion) -> None:
+    """Delete what the expired snapshots referred to and the table does not any more, whatever was committed since.
+
+    Raises MaintenanceSkipped if another table has taken its place, and as `expire`.
+    """
+
+    def delete(latest: Table) -> None:
+        if latest.metadata.table_uuid != plan.before.table_uuid:
+            raise MaintenanceSkipped("another table has taken its place meanwhile")
+        after = replace(plan, after=latest.metadata, metadata_location=latest.metadata_location)
+        _delete_unreferenced(after, References(latest.io, data.s3), data, metadata)
+
+    operations.with_latest(delete)
+
+
+def _delete_unreferenced(plan: ExpiryPlan, references: References, data: Deletion, metadata: Deletion) -> None:
     """Delete what the expired snapshots referred to and `plan.after` does not: data first, manifest lists last.
 
     In this order an interruption leaves manifests that still say which files there were.

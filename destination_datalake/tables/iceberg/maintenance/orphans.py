@@ -26,7 +26,6 @@ from destination_datalake.tables.iceberg.maintenance.deletion import (
 from destination_datalake.tables.iceberg.maintenance.references import File, References
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import ObjectTypeDef
     from pyiceberg.table import Table
 
@@ -60,9 +59,9 @@ class Orphans:
 class OrphanRemover:
     """Removes the orphans of one table that are older than `age`."""
 
-    def __init__(self, operations: TableOperations, s3: S3Client, age: timedelta) -> None:
+    def __init__(self, operations: TableOperations, age: timedelta) -> None:
         self._operations = operations
-        self._s3 = s3
+        self._s3 = operations.access.client("s3")
         self._age = age
 
     def remove(self, now: datetime, should_continue: Callable[[], bool], *, dry_run: bool) -> Orphans:

@@ -27,7 +27,7 @@ def always() -> bool:
 
 
 def expirer(lake: Lake) -> Expirer:
-    return Expirer(TableOperations(lake.name, ungoverned(lake.access)), lake.access.client("s3"), timedelta(days=5), 1)
+    return Expirer(TableOperations(lake.name, ungoverned(lake.access)), timedelta(days=5), 1)
 
 
 def expire(lake: Lake, *, dry_run: bool = False) -> Expiry:

@@ -32,9 +32,7 @@ def always() -> bool:
 
 
 def remove(lake: Lake, *, dry_run: bool = False, after: timedelta = LATER) -> Orphans:
-    remover = OrphanRemover(
-        TableOperations(lake.name, ungoverned(lake.access)), lake.access.client("s3"), timedelta(days=3)
-    )
+    remover = OrphanRemover(TableOperations(lake.name, ungoverned(lake.access)), timedelta(days=3))
     return remover.remove(datetime.now(UTC) + after, always, dry_run=dry_run)
 
 
@@ -223,9 +221,7 @@ def test_snapshots_that_expire_while_the_table_is_read_are_no_failure(lake: Lake
 
     def expire_first(**_: object) -> None:
         events.unregister("before-call.s3.GetObject", expire_first)
-        expirer = Expirer(
-            TableOperations(lake.name, ungoverned(lake.access)), lake.access.client("s3"), timedelta(days=1), 1
-        )
+        expirer = Expirer(TableOperations(lake.name, ungoverned(lake.access)), timedelta(days=1), 1)
         expirer.expire(datetime.now(UTC) + LATER, always, dry_run=False)
 
     keep_nothing(lake)
