@@ -6,7 +6,7 @@ Options that name streams and fields which a sync does not have are refused or w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -106,14 +106,14 @@ class TableLayout:
         """
         explicit = self._explicit(columns)
         if explicit is not None:
-            return _distinct_in_iceberg(explicit, columns)
+            return _distinct(explicit, columns, _has_name_of_column)
         source = self._date_source(columns) if self.config.partitioning != "NO PARTITIONING" else None
         if source is None:
             return None
         unit: TimeUnit = _FINEST[PARTS[self.config.partitioning][-1]]
         if unit == "hour" and isinstance(source.type, Date):
             unit = "day"
-        return _distinct_in_iceberg([PartitionField(f"{source.label}_{unit}", source.path, Since1970(unit))], columns)
+        return _distinct([PartitionField(f"{source.label}_{unit}", source.path, Since1970(unit))], columns)
 
     def hive_folders(self, columns: Sequence[Field]) -> PartitionFolders | None:
         """Return the partition keys of a Hive table, and the folders of its partitions."""
@@ -141,7 +141,7 @@ class TableLayout:
         """
         explicit = self._explicit(columns)
         if explicit is not None:
-            return _distinct_in_hive([self._of_calendar(field, digits=digits) for field in explicit], columns)
+            return _distinct([self._of_calendar(field, digits=digits) for field in explicit], columns)
         source = self._date_source(columns) if self.config.partitioning != "NO PARTITIONING" else None
         if source is None:
             return None
@@ -149,7 +149,7 @@ class TableLayout:
             PartitionField(f"{source.label}_{part}", source.path, self._calendar(part, digits=digits))
             for part in PARTS[self.config.partitioning]
         ]
-        return _distinct_in_hive(fields, columns)
+        return _distinct(fields, columns)
 
     def _fields_of(self, template: PathTemplate, columns: Sequence[Field]) -> tuple[PartitionField, ...] | None:
         """Return a field for each variable of a template, in their order."""
@@ -183,7 +183,7 @@ class TableLayout:
             assert source is not None
             given[part] = PartitionField(part, source.path, self._calendar(part, digits=True))
         fields = [replace(given[name], name=template.key_name(name)) for name in template.variables]
-        return _distinct_in_hive(fields, columns)
+        return _distinct(fields, columns)
 
     def sort_fields(self, columns: Sequence[Field]) -> tuple[SortField, ...] | None:
         """Return the order of rows within files."""
@@ -304,37 +304,27 @@ def _extracted_at() -> Source:
     return Source((EXTRACTED_AT,), type_, "extracted_at")
 
 
-def _distinct_in_iceberg(fields: Sequence[PartitionField], columns: Sequence[Field]) -> tuple[PartitionField, ...]:
-    """Return the fields with names that neither a column of the table nor another field has.
-
-    An identity field may have the name of its column (Iceberg spec: partition field names).
-    """
-    taken = _names(columns)
-
-    def own(field: PartitionField) -> frozenset[str]:
-        return frozenset(field.source if len(field.source) == 1 and str(field.transform) == "identity" else ())
-
-    return _distinct(fields, lambda field: taken - own(field))
-
-
-def _distinct_in_hive(fields: Sequence[PartitionField], columns: Sequence[Field]) -> tuple[PartitionField, ...]:
-    """Return the fields with names that neither a column nor another field has: keys are columns beside the others."""
-    taken = _names(columns)
-    return _distinct(fields, lambda _: taken)
-
-
-def _names(columns: Sequence[Field]) -> frozenset[str]:
-    return frozenset(column.name for column in (*METADATA_COLUMNS, *columns))
+def _has_name_of_column(field: PartitionField) -> bool:
+    """Whether an Iceberg field may have the name of its column (Iceberg spec: partition field names)."""
+    return len(field.source) == 1 and isinstance(field.transform, Identity)
 
 
 def _distinct(
-    fields: Sequence[PartitionField], taken: Callable[[PartitionField], Collection[str]]
+    fields: Sequence[PartitionField],
+    columns: Sequence[Field],
+    has_name_of_column: Callable[[PartitionField], bool] = lambda _: False,
 ) -> tuple[PartitionField, ...]:
+    """Return the fields with names that neither a column of the table nor another field has.
+
+    In a Hive table they are columns beside the others. A field that `has_name_of_column` may have that of its source.
+    """
+    taken = {column.name for column in (*METADATA_COLUMNS, *columns)}
     names: set[str] = set()
     result = []
     for field in fields:
+        own = field.source if has_name_of_column(field) else ()
         name, number = field.name, 1
-        while name in taken(field) or name in names:
+        while name in names or (name in taken and name not in own):
             name, number = f"{field.name}_{number}", number + 1
         names.add(name)
         result.append(PartitionField(name, field.source, field.transform))
