@@ -79,7 +79,7 @@ def test_update_of_an_outdated_version_is_retried_too(table: GlueTable) -> None:
     assert table.read()["Parameters"] == {"theirs": "1", "ours": "1"}
 
 
-def test_update_of_a_version_just_read_does_not_read_the_table_again(table: GlueTable) -> None:
+def test_update_of_a_version_just_read_does_not_read_the_table_again_nor_change_what_was_read(table: GlueTable) -> None:
     access, reads = another_client(), list[int]()
     ours = GlueTable(NAME, access)
     version = ours.read_version()
@@ -88,13 +88,6 @@ def test_update_of_a_version_just_read_does_not_read_the_table_again(table: Glue
     ours.update(setting("ours"), version)
 
     assert (reads, table.read()["Parameters"]) == ([], {"ours": "1"})
-
-
-def test_update_leaves_the_version_as_it_was_read(table: GlueTable) -> None:
-    version = table.read_version()
-
-    table.update(setting("ours"), version)
-
     assert version.table_input["Parameters"] == {}
 
 
