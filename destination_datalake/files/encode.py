@@ -247,10 +247,11 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     # An attempt that Spark has given up may still run, on another machine for long: its objects have names of
     # their own, or it would overwrite or delete those of the next attempt.
     attempt = f"{unit.name}-{secrets.token_hex(4)}"
-    writer = RollingFileWriter if _is_plain(unit.plan) else PartitionedFileWriter
+    is_plain = unit.plan.partitioning is None and unit.plan.sort_order is None
+    writer = RollingFileWriter if is_plain else PartitionedFileWriter
     of_table = s3 if unit.plan.lent is None else unit.plan.lent.client("s3")
     replayed = Replayed.of(unit)
-    ids = OrderedIds(first_id(unit.ingest_order) if replayed is None else replayed.first_id)
+    ids = OrderedIds(first_id(unit.ingest_order) if replayed is None else replayed.lines.first_id)
     files = writer(attempt, unit.plan, of_table, ids=ids)
     keys = KeptKeys.of(unit.plan)
     now = time.time_ns() // 1_000_000
@@ -312,11 +313,6 @@ class Replayed:
     lines: ArchivedLines
     left_out: int = 0
 
-    @property
-    def first_id(self) -> bytes:
-        """The id of line 0."""
-        return self.lines.first_id
-
     @classmethod
     def of(cls, unit: EncodeUnit) -> Self | None:
         """Return what a unit replays; None if it encodes what a sync has received."""
@@ -359,10 +355,6 @@ def _first_received(block: memoryview, frame: Frame) -> bytes:
     """Return the first lines of a block as received."""
     start = bytes(block[:SAMPLE_BYTES])
     return frame.restored(start[: start.rfind(b"\n") + 1])
-
-
-def _is_plain(plan: FilePlan) -> bool:
-    return plan.partitioning is None and plan.sort_order is None
 
 
 def _problem(unit: EncodeUnit, access: AwsAccess, error: Exception) -> Problem:

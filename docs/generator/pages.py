@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from destination_datalake.records.values.registry import coerce_value
-from destination_datalake.records.values.rules import Floats
+from destination_datalake.records.decoded import ValueChange
+from destination_datalake.records.values.registry import rules_for
+from destination_datalake.records.values.rules import Floats, Value
 from destination_datalake.reports import report
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.evolution import WIDER, AddColumn, Widen, evolve, redirect_suffix
@@ -188,13 +189,18 @@ def _systems() -> str:
     return table(["column type", "holds", "Parquet (Arrow)", "Iceberg", "Glue"], map(row, ONE_OF_EACH))
 
 
+def _coerced(text: str, type_: ColumnType, floats: Floats = Floats.ANY) -> tuple[Value, list[ValueChange]]:
+    changes: list[ValueChange] = []
+    return rules_for(type_, floats).coerce(text.encode(), changes), changes
+
+
 def _values() -> str:
     rows = []
     for type_, texts in _VALUES:
         for text in texts:
-            value, changes = coerce_value(text.encode(), type_)
+            value, changes = _coerced(text, type_)
             noted = ", ".join(f"{c.change} {c.reason}" + (f" at `{c.field}`" if c.field else "") for c in changes)
-            if not changes and coerce_value(text.encode(), type_, Floats.FINITE).changes:
+            if not changes and _coerced(text, type_, Floats.FINITE)[1]:
                 noted = "in JSON lines: null, NULLED DESTINATION_SERIALIZATION_ERROR"
             rows.append([code(describe_type(type_)), code(text), code(_shown(type_, value)), noted])
     return table(["column", "sent", "stored", "in `_airbyte_meta.changes`"], rows)

@@ -136,9 +136,3 @@ def test_a_unit_plans_files_of_the_size_that_its_records_are_expected_to_fill() 
     units = [unit for task in split_into_tasks([staged], 2, ACCESS) for unit in task.units]
 
     assert [unit.plan.target_bytes for unit in units] == [8 * MiB, 8 * MiB]
-
-
-def test_without_an_expectation_files_end_at_the_target() -> None:
-    [task] = split_into_tasks([batch("a", [16 * MiB] * 4)], 1, ACCESS)
-
-    assert task.units[0].plan == PLAN

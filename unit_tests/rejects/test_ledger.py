@@ -37,12 +37,6 @@ def test_a_partition_has_the_values_of_the_folders_in_the_uri() -> None:
     assert SOMEWHERE.partition("R") == Partition("R", "shop.order_lines", "2026-11-21")
 
 
-def test_a_file_is_directly_in_the_folder_of_its_partition() -> None:
-    file = RejectFile(SOMEWHERE.partition("R"), SOMEWHERE.uri("R", "attempt"), PendingUpload("lake", "key", "id", ()))
-
-    assert file.folder == "s3://lake/raw/_errors/R/shop.order_lines/dt=2026-11-21/"
-
-
 _numbers = st.integers(0, 100)
 _reasons = st.dictionaries(st.tuples(st.none() | st.sampled_from("ab"), st.sampled_from("xy")), _numbers)
 _counts = st.builds(RejectCounts, _numbers, _numbers, _numbers, _reasons)

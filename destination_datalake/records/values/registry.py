@@ -11,7 +11,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -40,7 +40,6 @@ from destination_datalake.records.values.rules import (
     TypeRules,
     Value,
     below,
-    bounded,
     nulled,
     put_below,
 )
@@ -73,20 +72,6 @@ def rules_for(type_: ColumnType, floats: Floats) -> TypeRules:
     if isinstance(type_, ExactFloat):  # No type of columns: a way to read one.
         return ExactFloatRules(type_, floats)
     return RULES[type(type_)](type_, floats)
-
-
-class Coerced(NamedTuple):
-    """A value as its column takes it, and its changes; their paths are relative to the value."""
-
-    value: Value
-    changes: tuple[ValueChange, ...]
-
-
-def coerce_value(raw: bytes, column_type: ColumnType, floats: Floats = Floats.ANY) -> Coerced:
-    """Return the value of one JSON text (valid, without white space around it) for a column. Never raises."""
-    changes: list[ValueChange] = []
-    value = bounded(rules_for(column_type, floats).coerce)(raw, changes)
-    return Coerced(value, tuple(changes))
 
 
 # --- Booleans, strings, JSON text -------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.records.record import record_coercer
-from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.records.values.rules import Floats
 from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.types import (
@@ -36,6 +35,7 @@ from destination_datalake.schema.types import (
 )
 from unit_tests.examples import examples
 from unit_tests.records.oracle import Oracle, a_line, as_dict, exactly, few_columns
+from unit_tests.records.values.coercion import coerce_value
 from unit_tests.strategies import ONE_OF_EACH, column_types, decimals, json_texts, strange_texts
 
 pytestmark = pytest.mark.share(4)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.records.values.numbers import far_exponent
-from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.schema.types import ColumnType, Decimal, Field, Float64, Int64, Json, List, Struct
 from unit_tests.examples import examples
+from unit_tests.records.values.coercion import coerce_value
 
 FAR = ["1e-39", "1E-99", "-1.5e100", "1e+100", "0e-500", "1e-10000000", "1000000000000000000e-232", "1.e999"]
 NEAR = ["1e-38", "1e99", "1e-07", "1.5E+16", "12e4", "100", "0.1"]

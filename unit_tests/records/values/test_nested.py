@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from destination_datalake.records.decoded import ValueChange
-from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.schema.types import (
     Field,
     Float64,
@@ -15,7 +14,7 @@ from destination_datalake.schema.types import (
     String,
     Struct,
 )
-from unit_tests.records.values.coercion import WRONG_TYPE, assert_kept
+from unit_tests.records.values.coercion import WRONG_TYPE, assert_kept, coerce_value
 
 ORDER = Struct((Field("order_id", "orderId", Int64()), Field("sums", "sums", List(Float64())), Field("x", "x", Json())))
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.records.values.rules import Floats
 from destination_datalake.schema.types import (
     Boolean,
@@ -25,7 +24,7 @@ from destination_datalake.schema.types import (
     String,
     Timestamp,
 )
-from unit_tests.records.values.coercion import CUT, OUT_OF_RANGE, WRONG_TYPE, assert_kept
+from unit_tests.records.values.coercion import CUT, OUT_OF_RANGE, WRONG_TYPE, assert_kept, coerce_value
 
 HUGE = "1" + "0" * 399
 ZONED = Timestamp(zoned=True)

@@ -20,7 +20,7 @@ from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.json_text import NULL, string_or_none
 from destination_datalake.records.decoded import SERIALIZATION_ERROR, Decoded, ValueChange
 from destination_datalake.records.decoder import BlockDecoder
-from destination_datalake.records.values.registry import RULES, coerce_value, rules_for
+from destination_datalake.records.values.registry import RULES, rules_for
 from destination_datalake.records.values.rules import Floats, ReadStrategy, ScalarRules, Value, nulled
 from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.rejects.line import RejectFormatter, RowKey
@@ -29,6 +29,7 @@ from destination_datalake.schema.evolution import evolve
 from destination_datalake.schema.glue import GLUE, glue_type
 from destination_datalake.schema.iceberg import ICEBERG, iceberg_type
 from destination_datalake.schema.types import ColumnType, Field, Int64, Json, List, String, Struct
+from unit_tests.records.values.coercion import coerce_value
 from unit_tests.strategies import ONE_OF_EACH, column_types, json_values
 
 # --- What schema/types.py and a module of values/ would have for a new type -------------------------------------------

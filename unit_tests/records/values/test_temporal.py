@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.schema.types import (
     ColumnType,
     Date,
     Timestamp,
 )
-from unit_tests.records.values.coercion import CUT, OUT_OF_RANGE, WRONG_TYPE, assert_kept
+from unit_tests.records.values.coercion import CUT, OUT_OF_RANGE, WRONG_TYPE, assert_kept, coerce_value
 
 ZONED, UNZONED = Timestamp(zoned=True), Timestamp(zoned=False)
 MICROSECOND = timedelta(microseconds=1)

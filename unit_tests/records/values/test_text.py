@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.schema.types import (
     Boolean,
     Json,
     String,
 )
-from unit_tests.records.values.coercion import WRONG_TYPE, assert_kept
+from unit_tests.records.values.coercion import WRONG_TYPE, assert_kept, coerce_value
 from unit_tests.strategies import json_values
 
 

@@ -12,7 +12,6 @@ from destination_datalake.config.options import Config
 from destination_datalake.partitioning.spec import EXTRACTED_AT
 from destination_datalake.partitioning.transforms import transformed
 from destination_datalake.protocol.catalog import Stream, StreamId
-from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import METADATA_COLUMNS, stream_columns
 from destination_datalake.schema.types import Field, NumericTypes
@@ -20,6 +19,7 @@ from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.naming import TableNaming
 from unit_tests.config.examples import options
+from unit_tests.records.values.coercion import coerce_value
 
 SCHEMA: Mapping[str, Any] = {
     "properties": {

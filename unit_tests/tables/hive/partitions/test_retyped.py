@@ -13,11 +13,11 @@ from destination_datalake.errors import ConfigError
 from destination_datalake.partitioning.paths import PartitionKey, key_type
 from destination_datalake.partitioning.spec import NULL_PARTITION, Identity, PartitionField
 from destination_datalake.partitioning.transforms import transformed
-from destination_datalake.records.values.registry import coerce_value
 from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.glue import glue_type, parse_glue_type
 from destination_datalake.schema.types import ColumnType, Field, Int32, String
 from unit_tests.cloud import BUCKET, Cloud
+from unit_tests.records.values.coercion import coerce_value
 from unit_tests.strategies import json_texts, scalars
 from unit_tests.tables.hive.partitions.events import ID, Sync, ids, location, locations, partitions, register, sync
 
