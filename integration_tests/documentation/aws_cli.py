@@ -8,10 +8,9 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from integration_tests.documentation.commands import Call, listen, put, serve
 
@@ -23,34 +22,27 @@ esac
 """
 
 
-class AwsCli(AbstractContextManager["AwsCli"]):
-    """Puts the command into `folder` on entering; answers it until leaving."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def __enter__(self) -> Self:
-        self._home = tempfile.TemporaryDirectory()
-        address = f"{self._home.name}/aws"
-        self._process = subprocess.Popen(
+@contextmanager
+def aws_cli(folder: Path) -> Iterator[None]:
+    """Put the command into `folder`, and answer it as long as this lasts."""
+    with tempfile.TemporaryDirectory() as home:
+        address = f"{home}/aws"
+        process = subprocess.Popen(
             [sys.executable, "-m", "integration_tests.documentation.aws_cli", address],
             cwd=Path(__file__).parents[2],
             stdout=subprocess.PIPE,
         )
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline(), "the AWS CLI did not load"
-        put(self._folder, "aws-cli", address)
-        script = self._folder / "aws"
-        script.write_text(_AWS)
-        script.chmod(0o755)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.kill()
-        self._process.communicate()
-        self._home.cleanup()
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline(), "the AWS CLI did not load"
+            put(folder, "aws-cli", address)
+            script = folder / "aws"
+            script.write_text(_AWS)
+            script.chmod(0o755)
+            yield
+        finally:
+            process.kill()
+            process.communicate()
 
 
 def _run(call: Call) -> int:

@@ -11,12 +11,11 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
 # A shebang cannot have a path with spaces: to a shell the second line is a command, to Python a text.
 _SCRIPT = """#!/bin/sh
@@ -85,29 +84,18 @@ def _answer(connection: socket.socket, commands: Mapping[str, Command]) -> int:
         return commands[name](Call(arguments, environment, Path(folder), stdin, stdout, stderr))
 
 
-class Commands(AbstractContextManager["Commands"]):
-    """Puts commands into a folder on entering, and answers them in this process until leaving."""
-
-    def __init__(self, folder: Path, commands: Mapping[str, Command]) -> None:
-        self._folder = folder
-        self._commands = commands
-
-    def __enter__(self) -> Self:
-        # The address of a socket may have 104 bytes on some systems (unix(4)), and a test's folder may be deep.
-        self._home = tempfile.TemporaryDirectory()
-        address = f"{self._home.name}/commands"
-        self._listener = listen(address)
-        self._thread = threading.Thread(target=serve, args=(self._listener, self._commands), daemon=True)
-        self._thread.start()
-        for name in self._commands:
-            put(self._folder, name, address)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # Closing alone would leave the thread in `accept`.
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self._listener.close()
-        self._home.cleanup()
+@contextmanager
+def answered(folder: Path, commands: Mapping[str, Command]) -> Iterator[None]:
+    """Put commands into a folder, and answer them in this process as long as this lasts."""
+    # The address of a socket may have 104 bytes on some systems (unix(4)), and a test's folder may be deep.
+    with tempfile.TemporaryDirectory() as home, listen(f"{home}/commands") as listener:
+        thread = threading.Thread(target=serve, args=(listener, commands), daemon=True)
+        thread.start()
+        for name in commands:
+            put(folder, name, f"{home}/commands")
+        try:
+            yield
+        finally:
+            # Closing alone would leave the thread in `accept`.
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()

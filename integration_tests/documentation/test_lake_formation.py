@@ -10,8 +10,8 @@ import jmespath  # type: ignore[import-untyped]
 import pytest
 
 from integration_tests.aws.server import REGION, AwsServer
-from integration_tests.documentation.aws_cli import AwsCli
-from integration_tests.documentation.commands import Call, Command, Commands
+from integration_tests.documentation.aws_cli import aws_cli
+from integration_tests.documentation.commands import Call, Command, answered
 from integration_tests.documentation.shell import Shell, steps
 from integration_tests.harness.account import Account
 from integration_tests.harness.runs.warm import WarmLaunch
@@ -29,12 +29,12 @@ def shell(tmp_path: Path, launch: WarmLaunch) -> Iterator[Shell]:
     home.mkdir()
     path.mkdir()
     (home / "infra").symlink_to(ROOT / "infra")
-    with AwsServer() as aws, AwsCli(path):
+    with AwsServer() as aws, aws_cli(path):
         commands = {
             "destination-datalake": connector(launch),
             "aws-cloudformation": cloudformation(aws.endpoint_url),
         }
-        with Commands(path, commands):
+        with answered(path, commands):
             yield Shell(home, path, {"AWS_ENDPOINT_URL": aws.endpoint_url, "AWS_DEFAULT_REGION": REGION})
 
 
