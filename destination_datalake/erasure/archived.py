@@ -13,7 +13,7 @@ from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
 from destination_datalake.aws.objects import delete
 from destination_datalake.erasure.columns import TableColumns
 from destination_datalake.erasure.objects import Group, Objects, folders_in, listed
-from destination_datalake.erasure.place import ErasedObject, FoundObject
+from destination_datalake.erasure.place import ErasedObject
 from destination_datalake.files.encode import KEY_CHANGED
 from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZATION_ERROR
 from destination_datalake.records.record import RECORD_TIME_OUT_OF_RANGE, RECORD_UNREADABLE
@@ -78,11 +78,11 @@ class Archive(_Records):
             if day.startswith("dt="):
                 yield from ((each,) for each in listed(self.access, f"{self._folder}/{day}") if each.size)
 
-    def find(self) -> Iterator[FoundObject]:
+    def find(self) -> Iterator[ErasedObject]:
         """Yield each object that has lines of the ids, and metadata that has bounds."""
         yield from super().find()
         for each in self._left_metadata():
-            yield FoundObject(each.uri, -1, "it is metadata of a replacement that has ended")
+            yield ErasedObject(each.uri, -1, reason="it is metadata of a replacement that has ended")
 
     def erase(self) -> Iterator[ErasedObject]:
         """Write archived objects again, and delete the metadata."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from destination_datalake import terminal
 from destination_datalake.aws.objects import delete_folder, put
@@ -19,7 +22,7 @@ from destination_datalake.erasure import elsewhere
 from destination_datalake.erasure.iceberg import IcebergPlace
 from destination_datalake.erasure.ids import IdsFile
 from destination_datalake.erasure.ledger import Ledger, masked
-from destination_datalake.erasure.place import ErasedObject, FoundObject, Place, Request
+from destination_datalake.erasure.place import ErasedObject, Place, Request
 from destination_datalake.erasure.report import PlaceLine, Report, now, place_line
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.suppression import REPORT
@@ -34,8 +37,6 @@ from destination_datalake.tables.table import TableName
 from destination_datalake.termination import EXIT_TERMINATED, Termination
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from destination_datalake.spark.engine import Engine
     from destination_datalake.tables.catalog import TableCatalog
 
@@ -200,26 +201,29 @@ class Erasure:
     def dry_run(self) -> Report:
         """Return what would be erased. Raises ConnectorError, and what the AWS libraries raise."""
         self._require()
-        self._lines = [self._line(place, [*place.find()], [], None) for place in self.places]
+        for place in self.places:
+            found = [replace(each, outcome="found") for each in place.find()]
+            self._lines.append(self._line(place, found, None, {}))
         return self._report(dry_run=True)
 
     def run(self, tables: Sequence[TableName]) -> Report | None:
         """Erase, and search again; None if it was stopped. Raises ConnectorError, and what the AWS libraries raise."""
         self._require()
-        self.ledger.begin(self._columns(tables), self.request.file, suppress=self.suppress)
-        found: dict[str, list[FoundObject]] = {}
+        types = {str(name): self.request.types[name] for name in tables if name in self.request.types}
+        self.ledger.begin(types, self.request.file, suppress=self.suppress)
+        for place in self.places:
+            self.ledger.note("found", [(place.name, self._mask(each.uri), each.rows_found) for each in place.find()])
         erased: dict[str, list[ErasedObject]] = {}
         for place in self.places:
-            found[place.name] = [*place.find()]
-            self.ledger.note("found", ((place.name, self._mask(each.uri), each.rows) for each in found[place.name]))
+            if self.is_stopped():
+                return None
+            erased[place.name] = self._erase(place)
         for place in self.places:
             if self.is_stopped():
                 return None
-            erased[place.name] = [*self._noted(place)]
-        for place in self.places:
-            if self.is_stopped():
-                return None
-            self._lines.append(self._line(place, found[place.name], erased[place.name], [*place.find()]))
+            afterwards = [*place.find()]
+            earlier = {uri: rows for name, uri, rows in self.ledger.noted("found") if name == place.name}
+            self._lines.append(self._line(place, erased[place.name], afterwards, earlier))
         report = self._report(dry_run=False)
         s3 = self.request.access.client("s3")
         put(s3, f"{self.ledger.folder}/{REPORT}", report.encoded())
@@ -232,32 +236,23 @@ class Erasure:
         for place in self.places:
             place.require()
 
-    def _columns(self, tables: Sequence[TableName]) -> dict[str, tuple[str, pa.DataType]]:
-        types = self.request.types
-        return {str(name): (self.request.column, types[name]) for name in tables if name in types}
-
-    def _noted(self, place: Place) -> Iterator[ErasedObject]:
-        waiting: list[ErasedObject] = []
-        for each in place.erase():
-            yield each
-            waiting.append(each)
-            if len(waiting) >= _NOTED_AT:
-                self._note(place, waiting)
-                waiting = []
-        self._note(place, waiting)
-
-    def _note(self, place: Place, erased: Sequence[ErasedObject]) -> None:
-        self.ledger.note("erased", ((place.name, self._mask(each.uri), each.outcome) for each in erased))
+    def _erase(self, place: Place) -> list[ErasedObject]:
+        """Erase from a place, and note what was erased as it goes on."""
+        erased: list[ErasedObject] = []
+        rest = place.erase()
+        while some := [*islice(rest, _NOTED_AT)]:
+            self.ledger.note("erased", [(place.name, self._mask(each.uri), each.outcome) for each in some])
+            erased += some
+        return erased
 
     def _line(
         self,
         place: Place,
-        found: Sequence[FoundObject],
-        erased: Sequence[ErasedObject],
-        afterwards: Sequence[FoundObject] | None,
+        objects: Iterable[ErasedObject],
+        afterwards: Sequence[ErasedObject] | None,
+        earlier: Mapping[str, int],
     ) -> PlaceLine:
-        earlier = {uri: rows for name, uri, rows in self.ledger.noted("found") if name == place.name}
-        line = place_line(place.name, found, erased, afterwards, earlier, self._mask)
+        line = place_line(place.name, objects, afterwards, earlier, self._mask)
         figures = place.figures
         line.objects_searched, line.objects_read = figures.objects, figures.objects_read
         line.snapshots_expired, line.notes = figures.snapshots_expired, tuple(figures.notes)

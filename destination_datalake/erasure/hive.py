@@ -16,7 +16,7 @@ import pyarrow as pa
 from destination_datalake.config.tables import TAKEN_FOLDERS
 from destination_datalake.erasure.columns import TableColumns, saved_schema
 from destination_datalake.erasure.objects import Group, Objects, listed
-from destination_datalake.erasure.place import ErasedObject, FoundObject
+from destination_datalake.erasure.place import ErasedObject
 from destination_datalake.errors import ConfigError
 from destination_datalake.partitioning.paths import unescaped
 from destination_datalake.partitioning.spec import Identity
@@ -95,11 +95,11 @@ class HiveTablePlace(Objects):
             for inside in chosen:
                 yield from ((each,) for each in by_folder[inside])
 
-    def find(self) -> Iterator[FoundObject]:
+    def find(self) -> Iterator[ErasedObject]:
         """Yield the files that have rows of the ids, and partitions that are registered under one."""
         yield from super().find()
         for location, _ in self._registered_ids():
-            yield FoundObject(location, -1, "the catalog has a partition of that value")
+            yield ErasedObject(location, -1, reason="the catalog has a partition of that value")
 
     def erase(self) -> Iterator[ErasedObject]:
         """Write files again, and take partitions of the ids out of the catalog."""

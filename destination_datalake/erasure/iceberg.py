@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from destination_datalake.config.tables import Retention
-from destination_datalake.erasure.place import ErasedObject, Figures, FoundObject, Request
+from destination_datalake.erasure.place import ErasedObject, Figures, Outcome, Request
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict, TableName
 
@@ -57,7 +57,7 @@ class IcebergPlace:
                 erasure.require()
                 self._note_figures(erasure)
 
-    def find(self) -> Iterator[FoundObject]:
+    def find(self) -> Iterator[ErasedObject]:
         """Yield the files of all snapshots that have rows, and those that nothing refers to."""
         with _as_failures(self.table):
             erasure = self._erasure or self._begin()
@@ -69,14 +69,17 @@ class IcebergPlace:
             kept = erasure.kept(plan, dirty)
             for path, rows in sorted(dirty.items()):
                 where = f"branch {branches[path]}" if path in branches else "former snapshots"
-                yield FoundObject(path, rows.count, f"of {where}", path in kept)
+                outcome: Outcome = "kept" if path in kept else "found"
+                yield ErasedObject(path, rows.count, outcome=outcome, reason=f"of {where}")
             for id_ in sorted(plan.telling - erasure.kept_snapshots(plan)):
                 snapshot = plan.metadata.snapshot_by_id(id_)
                 assert snapshot is not None
-                yield FoundObject(snapshot.manifest_list, -1, "tells an id by entries of files that were removed")
+                yield ErasedObject(
+                    snapshot.manifest_list, -1, reason="tells an id by entries of files that were removed"
+                )
             for stray in self._strays(erasure).find(datetime.now(UTC)):
-                rows_of_it = -1 if stray.rows is None else stray.rows
-                yield FoundObject(stray.uri, rows_of_it, "no snapshot refers to it")
+                found_rows = -1 if stray.rows is None else stray.rows
+                yield ErasedObject(stray.uri, found_rows, reason="no snapshot refers to it")
 
     def erase(self) -> Iterator[ErasedObject]:
         """Erase the rows from all snapshots in one commit, end their history, and delete what nothing refers to."""

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import Upload, get, put, undone_on_failure
+from destination_datalake.erasure.report import now
 from destination_datalake.files.ids import new_salt
 from destination_datalake.files.suppression import (
     DELETIONS_FOLDER,
@@ -70,12 +72,10 @@ class Ledger:
             if same and _check(file, ledger.salt) == (ledger.record.check, ledger.record.ids):
                 ledger._earlier = [each for each in earlier if each is not ledger]
                 return ledger
-        salt, now = new_salt(), datetime.now(UTC)
+        salt = new_salt()
         check, count = _check(file, salt)
-        id_ = f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
-        record = RequestRecord(
-            id_, column, tuple(target), count, base64.b64encode(salt).decode(), check, now.isoformat(timespec="seconds")
-        )
+        id_ = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+        record = RequestRecord(id_, column, tuple(target), count, base64.b64encode(salt).decode(), check, now())
         return cls(record, f"{root}/{id_}", access, _earlier=earlier)
 
     @property
@@ -83,17 +83,20 @@ class Ledger:
         """The salt of all hashes."""
         return base64.b64decode(self.record.salt)
 
-    def begin(self, tables: Mapping[str, tuple[str, pa.DataType]], file: IdsFile, *, suppress: bool) -> None:
-        """Write the request and its hashes: replays leave these people out from now on, and syncs if asked to."""
-        for type_, column in {(type_, column) for column, type_ in tables.values()}:
-            self._write_hashes(file, type_, column)
-        erased = {name: ErasedColumn(column, str(type_)) for name, (column, type_) in tables.items()}
-        suppress = suppress or self.record.suppress
-        self._write(_with(self.record, suppress=suppress, tables={**self.record.tables, **erased}))
+    def begin(self, types: Mapping[str, pa.DataType], file: IdsFile, *, suppress: bool) -> None:
+        """Write the request and its hashes: replays leave these people out from now on, and syncs if asked to.
+
+        `types` has the column's type in each table that has it.
+        """
+        record = self.record
+        for type_ in {*types.values()}:
+            self._write_hashes(file, type_)
+        tables = {name: ErasedColumn(record.column, str(type_)) for name, type_ in types.items()}
+        self._write(replace(record, suppress=suppress or record.suppress, tables={**record.tables, **tables}))
 
     def finish(self) -> None:
-        """Write that the request is done, and forget what was doomed."""
-        self._write(_with(self.record, finished=datetime.now(UTC).isoformat(timespec="seconds")))
+        """Write that the request is done."""
+        self._write(replace(self.record, finished=now()))
 
     def doom(self, uris: Sequence[str]) -> None:
         """Remember objects that are about to be deleted."""
@@ -139,17 +142,13 @@ class Ledger:
         put(self.access.client("s3"), f"{self.folder}/{REQUEST}", msgspec.json.format(msgspec.json.encode(record)))
         self.record = record
 
-    def _write_hashes(self, file: IdsFile, type_: pa.DataType, column: str) -> None:
+    def _write_hashes(self, file: IdsFile, type_: pa.DataType) -> None:
         uri = f"{self.folder}/{HASHES}/{hashes_name(str(type_))}"
         upload = Upload(self.access.client("s3"), uri, deferred=False)
         with undone_on_failure(upload.abort):
-            for digest in file.digests(type_, column, self.salt):
+            for digest in file.digests(type_, self.record.column, self.salt):
                 upload.write(digest)
             upload.close()
-
-
-def _with(record: RequestRecord, **changes: Any) -> RequestRecord:
-    return msgspec.structs.replace(record, **changes)
 
 
 def _check(file: IdsFile, salt: bytes) -> tuple[str, int]:

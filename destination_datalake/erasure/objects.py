@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.erasure.place import ErasedObject, Figures, FoundObject
+from destination_datalake.erasure.place import ErasedObject, Figures
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.erase import Content, Erased, EraseResult, EraseTask, NotErased, StoredObject, erase
 from destination_datalake.schema.arrow import arrow_type, widest
@@ -97,16 +97,16 @@ class Objects(ABC):
         if self._columns:
             _ = self._ids
 
-    def find(self) -> Iterator[FoundObject]:
+    def find(self) -> Iterator[ErasedObject]:
         """Yield each object that has rows of the ids."""
         self._search = None
         search = _Search()
         for result in self._searched():
             search.add(result)
             if isinstance(result, NotErased):
-                yield FoundObject(result.object.uri, -1, f"it cannot be read: {result.failure.message}")
+                yield ErasedObject(result.object.uri, -1, reason=f"it cannot be read: {result.failure.message}")
             elif result.found:
-                yield FoundObject(result.object.uri, result.found)
+                yield ErasedObject(result.object.uri, result.found)
         self._search = search
 
     def erase(self) -> Iterator[ErasedObject]:

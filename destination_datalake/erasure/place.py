@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
+import msgspec
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -21,37 +23,26 @@ if TYPE_CHECKING:
     from destination_datalake.tables.context import Jobs
     from destination_datalake.tables.table import TableName
 
-Outcome = Literal["rewritten", "removed", "left"]
-"""What became of an object: another has its other rows, or nothing has any; or it is as it was."""
+Outcome = Literal["found", "rewritten", "removed", "left", "kept"]
+"""What became of an object: another has its other rows, or nothing has any; or it is as it was, also because
+`Request.keep_history` asks for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundObject:
-    """An object that has rows of the ids: how many, -1 if that cannot be told (bounds in metadata, versions)."""
+class ErasedObject(msgspec.Struct, frozen=True):
+    """An object that has, or had, rows of the ids, and what became of it.
 
-    uri: str
-    rows: int
-    note: str = ""
-    """What there is to know of it, as a clause: which tag keeps it, since when it is a noncurrent version."""
-    is_kept: bool = False
-    """Whether `Request.keep_history` asks for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ErasedObject:
-    """An object that had rows of the ids, and what became of it.
-
-    `new` are the objects that have its other rows. One that is `left` has a `reason`: a clause about the object, with
-    the date at which it ends if one is known. `versions` are older versions of the object that were deleted too.
+    `rows_found` is -1 if they cannot be counted (bounds in metadata). `new` are the objects that have its other rows.
+    One that is `left` has a `reason`: a clause about the object, with the date at which it ends if one is known.
+    `versions_deleted` counts older versions of the object that were deleted too.
     """
 
     uri: str
-    found: int
-    removed: int
-    outcome: Outcome
+    rows_found: int
+    rows_removed: int = 0
+    outcome: Outcome = "found"
     new: tuple[str, ...] = ()
     reason: str = ""
-    versions: int = 0
+    versions_deleted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +101,8 @@ class Place(Protocol):
     def require(self) -> None:
         """Raise ConnectorError if rows cannot be erased here. Changes nothing."""
 
-    def find(self) -> Iterator[FoundObject]:
-        """Yield each object that has rows of the ids, as it is now. Changes nothing; may be called again and again."""
+    def find(self) -> Iterator[ErasedObject]:
+        """Yield each object that has rows of the ids, as it is now: found or kept. Changes nothing."""
 
     def erase(self) -> Iterator[ErasedObject]:
         """Erase them; yield each object that had rows, once no more can go wrong with it.

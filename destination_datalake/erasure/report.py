@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
-if TYPE_CHECKING:
-    from destination_datalake.erasure.place import ErasedObject, FoundObject
+from destination_datalake.erasure.place import ErasedObject
 
 NEVER = (
     "Results of queries (such as Athena's, in the folder of its workgroup), and tables that others have made of these.",
@@ -24,18 +23,6 @@ NEVER = (
 _GONE = "by an attempt that did not end, or by another writer"
 
 
-class ObjectLine(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that had rows: how many were found (-1: that cannot be told), and how many were removed."""
-
-    uri: str
-    rows_found: int
-    rows_removed: int
-    outcome: str
-    new: tuple[str, ...] = ()
-    reason: str = ""
-    versions_deleted: int = 0
-
-
 class PlaceLine(msgspec.Struct, kw_only=True):
     """A table, or a folder of objects of one kind. `found_afterwards` is what the second search has found."""
 
@@ -47,8 +34,8 @@ class PlaceLine(msgspec.Struct, kw_only=True):
     objects_read: int = 0
     snapshots_expired: int = 0
     found_afterwards: int | None = None
-    left: tuple[ObjectLine, ...] = ()
-    objects: tuple[ObjectLine, ...] = ()
+    left: tuple[ErasedObject, ...] = ()
+    objects: tuple[ErasedObject, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -115,57 +102,35 @@ class Report(msgspec.Struct, kw_only=True):
 
 def place_line(
     name: str,
-    found: Sequence[FoundObject],
-    erased: Sequence[ErasedObject],
-    afterwards: Sequence[FoundObject] | None,
+    objects: Iterable[ErasedObject],
+    afterwards: Sequence[ErasedObject] | None,
     earlier: Mapping[str, int],
     mask: Callable[[str], str],
 ) -> PlaceLine:
     """Return what there is to say of a place but for its figures.
 
-    `earlier` are objects with their rows that an attempt has found which did not end: what neither this one has erased
-    nor the second search has found, that attempt has erased.
+    `objects` are those that were erased, or, if there was no second search (`afterwards`), those that were found.
+    `earlier` are objects with their rows that attempts have found: what neither this one has erased nor the second
+    search has found, an attempt has erased that did not end.
     """
-    lines = {
-        each.uri: ObjectLine(
-            uri=mask(each.uri),
-            rows_found=each.found,
-            rows_removed=each.removed,
-            outcome=each.outcome,
-            new=tuple(mask(uri) for uri in each.new),
-            reason=each.reason,
-            versions_deleted=each.versions,
-        )
-        for each in erased
-    }
+    by_uri = {each.uri: each for each in objects}
     for each in afterwards or ():
-        if each.uri not in lines or lines[each.uri].outcome != "left":
-            outcome = "kept" if each.is_kept else "left"
-            lines[each.uri] = ObjectLine(
-                uri=mask(each.uri), rows_found=each.rows, rows_removed=0, outcome=outcome, reason=each.note
-            )
-    if afterwards is None:
-        lines |= {
-            each.uri: ObjectLine(
-                uri=mask(each.uri), rows_found=each.rows, rows_removed=0, outcome="found", reason=each.note
-            )
-            for each in found
-        }
-    known = {each.uri for each in lines.values()}
-    done = [
-        ObjectLine(uri=uri, rows_found=rows, rows_removed=rows, outcome="removed", reason=_GONE)
-        for uri, rows in earlier.items()
-        if uri not in known and afterwards is not None
+        if each.uri not in by_uri or by_uri[each.uri].outcome != "left":
+            by_uri[each.uri] = replace(each, outcome="kept" if each.outcome == "kept" else "left")
+    lines = [replace(each, uri=mask(each.uri), new=(*map(mask, each.new),)) for each in by_uri.values()]
+    known = {each.uri for each in lines}
+    lines += [
+        ErasedObject(uri, rows, rows, "removed", reason=_GONE) for uri, rows in earlier.items() if uri not in known
     ]
-    objects = (*sorted((*lines.values(), *done), key=lambda each: each.uri),)
+    lines.sort(key=lambda each: each.uri)
     return PlaceLine(
         place=name,
-        objects_found=len(objects),
-        rows_found=sum(max(0, each.rows_found) for each in objects),
-        rows_removed=sum(max(0, each.rows_removed) for each in objects),
+        objects_found=len(lines),
+        rows_found=sum(max(0, each.rows_found) for each in lines),
+        rows_removed=sum(max(0, each.rows_removed) for each in lines),
         found_afterwards=None if afterwards is None else len(afterwards),
-        left=tuple(each for each in objects if each.outcome in ("left", "kept")),
-        objects=objects,
+        left=tuple(each for each in lines if each.outcome in ("left", "kept")),
+        objects=tuple(lines),
     )
 
 

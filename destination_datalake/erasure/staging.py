@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import delete
-from destination_datalake.erasure.place import ErasedObject, Figures, FoundObject
+from destination_datalake.erasure.place import ErasedObject, Figures
 
 if TYPE_CHECKING:
     from destination_datalake.erasure.place import Request
@@ -36,11 +36,11 @@ class Staging:
     def require(self) -> None:
         """Do nothing."""
 
-    def find(self) -> Iterator[FoundObject]:
+    def find(self) -> Iterator[ErasedObject]:
         """Yield all objects."""
         for uri, is_dead in self._objects():
             whose = "of a sync that died" if is_dead else "of a sync that may be running: let it end, and run again"
-            yield FoundObject(uri, -1, whose)
+            yield ErasedObject(uri, -1, reason=whose)
 
     def erase(self) -> Iterator[ErasedObject]:
         """Delete what dead syncs have left."""

@@ -17,7 +17,7 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.erasure.archived import by_attempt
 from destination_datalake.erasure.objects import Group, Objects
-from destination_datalake.erasure.place import ErasedObject, Figures, FoundObject
+from destination_datalake.erasure.place import ErasedObject, Figures
 from destination_datalake.files.erase import Erased, NotErased, StoredObject
 
 if TYPE_CHECKING:
@@ -70,14 +70,14 @@ class VersionsOf(Objects):
         )
         return by_attempt(found) if self.content == "rejects" else ((each,) for each in found)
 
-    def find(self) -> Iterator[FoundObject]:
+    def find(self) -> Iterator[ErasedObject]:
         """Yield each version that has rows of the ids, with what keeps it."""
         for result in self._searched():
             if isinstance(result, NotErased):
                 note = f"a noncurrent version, which cannot be read: {result.failure.message}"
-                yield FoundObject(result.object.uri, -1, note)
+                yield ErasedObject(result.object.uri, -1, reason=note)
             elif result.found:
-                yield FoundObject(result.object.uri, result.found, "a noncurrent version")
+                yield ErasedObject(result.object.uri, result.found, reason="a noncurrent version")
         yield from self._bucket.not_looked_at()
 
     def erase(self) -> Iterator[ErasedObject]:
@@ -103,11 +103,11 @@ class AllVersions:
     def require(self) -> None:
         """Do nothing: what may not be deleted is left, and listed."""
 
-    def find(self) -> Iterator[FoundObject]:
+    def find(self) -> Iterator[ErasedObject]:
         """Yield all versions: whether they have rows of the ids is not looked at."""
         for folder in self._folders:
             for each in self._bucket.noncurrent(folder):
-                yield FoundObject(each.stored.uri, -1, "a noncurrent version")
+                yield ErasedObject(each.stored.uri, -1, reason="a noncurrent version")
         yield from self._bucket.not_looked_at()
 
     def erase(self) -> Iterator[ErasedObject]:
@@ -154,11 +154,11 @@ class _Bucket:
             reason = f"this noncurrent version may not be deleted ({code}{self._lock(stored)}); {ends}"
             return ErasedObject(stored.uri, found, 0, "left", reason=reason)
         self._emptied.add(stored.uri)
-        return ErasedObject(stored.uri, found, max(found, 0), "removed", versions=1)
+        return ErasedObject(stored.uri, found, max(found, 0), "removed", versions_deleted=1)
 
-    def not_looked_at(self) -> Iterator[FoundObject]:
+    def not_looked_at(self) -> Iterator[ErasedObject]:
         """Yield the folders whose versions may not be listed: whether one has rows cannot be told."""
-        return (FoundObject(folder, -1, reason) for folder, reason in self.unlisted.items())
+        return (ErasedObject(folder, -1, reason=reason) for folder, reason in self.unlisted.items())
 
     def delete_lone_markers(self, folders: Sequence[str]) -> None:
         """Delete the delete markers of keys whose versions were deleted here, if they have no other."""

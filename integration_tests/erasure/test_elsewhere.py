@@ -17,10 +17,9 @@ import pyarrow.compute as pc
 import pytest
 
 from destination_datalake.config.options import Config, aws_access
-from destination_datalake.erasure.elsewhere import places
 from destination_datalake.erasure.ids import IdsFile
 from destination_datalake.erasure.ledger import Ledger
-from destination_datalake.erasure.place import ErasedObject, Request
+from destination_datalake.erasure.place import ErasedObject
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.naming import TableNaming
 from integration_tests.archive.histories import Histories
@@ -33,7 +32,7 @@ from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS, TableKind
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
-from unit_tests.tables.jobs import in_process
+from unit_tests.erasure import places
 
 pytestmark = pytest.mark.share(2)
 
@@ -46,27 +45,10 @@ SECRET = "Zaphod"
 
 def erased(config: Mapping[str, object], folder: Path, column: str, *ids: object) -> list[ErasedObject]:
     """Erase in the places of the stream `orders`; the second search finds nothing."""
-    file = folder / "ids"
-    file.write_text("".join(f"{each}\n" for each in ids))
     parsed = Config.parse(config)
     access = aws_access(parsed)
     (table, *_) = TableNaming.of(parsed).candidates("orders")
-    asked = Request(
-        "r",
-        column,
-        IdsFile(file),
-        parsed,
-        access,
-        catalog_of(parsed, access),
-        in_process(folder),
-        scratch=(folder / "scratch").as_uri(),
-    )
-    found = places(asked, [table])
-    for place in found:
-        place.require()
-    assert all(each.rows for place in found for each in place.find())
-    done = [each for place in found for each in place.erase()]
-    assert [each for place in places(asked, [table]) for each in place.find()] == []
+    done = places.erased(places.request_of(folder, parsed, access, catalog_of(parsed, access), column, *ids), table)
     assert all(each.outcome != "left" for each in done)
     return done
 
@@ -160,7 +142,7 @@ def test_tombstones_and_versions_of_a_person_are_replayed_no_more(
 
     (object_,) = erased(warehouse.config(**ARCHIVE), tmp_path, "id", PERSON)
 
-    assert (object_.found, object_.outcome) == (3, "rewritten")
+    assert (object_.rows_found, object_.outcome) == (3, "rewritten")
     assert replays.run(warehouse.config(**ARCHIVE), "--stream", "orders").exit_code == 0
     assert difference(of_others(before), whole(lake, "orders__replay")) == []
     assert [key for key in traces(lake.s3, lake.bucket, SECRET) if "/_raw/" in key] == []
@@ -176,7 +158,7 @@ def test_a_replay_leaves_out_what_came_to_the_archive_after_the_erasure(
     (tmp_path / "ids").write_text(f"{PERSON}\n5\n")
     file, parsed = IdsFile(tmp_path / "ids"), Config.parse(config)
     ledger = Ledger.open("user_id", ("all",), file, parsed, aws_access(parsed))
-    ledger.begin({f"{lake.database}.orders": ("user_id", pa.int64())}, file, suppress=False)
+    ledger.begin({f"{lake.database}.orders": pa.int64()}, file, suppress=False)
     warehouse.sync([orders], [*ODD, *OTHERS, complete()], **ARCHIVE)
     before = whole(lake)
 
@@ -207,16 +189,12 @@ def test_tables_of_odd_names_are_searched_where_they_are(
     ((_, name),) = [each for each in lake.tables() if not each[1].startswith("airbyte_")]
     parsed = Config.parse(config)
     access = aws_access(parsed)
-    (tmp_path / "ids").write_text(f"{PERSON}\n")
-    scratch = (tmp_path / "scratch").as_uri()
-    catalog_ = catalog_of(parsed, access)
-    ids = IdsFile(tmp_path / "ids")
-    asked = Request("r", "user_id", ids, parsed, access, catalog_, in_process(tmp_path), scratch=scratch)
     (table,) = [each for each in TableNaming.of(parsed).candidates(stream) if each.table == name]
 
-    done = [each for place in places(asked, [table]) for each in place.erase()]
+    asked = places.request_of(tmp_path, parsed, access, catalog_of(parsed, access), "user_id", PERSON)
+    done = places.erased(asked, table)
 
-    assert sorted(each.found for each in done) == [1, 1]
+    assert sorted(each.rows_found for each in done) == [1, 1]
     assert traces(lake.s3, lake.bucket, SECRET) == []
     assert [row["name"] for row in lake.rows(lake.database, name)] == ["other"]
 

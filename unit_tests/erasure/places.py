@@ -10,7 +10,8 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.options import Config
 from destination_datalake.erasure.elsewhere import places
 from destination_datalake.erasure.ids import IdsFile
-from destination_datalake.erasure.place import ErasedObject, FoundObject, Place, Request
+from destination_datalake.erasure.place import ErasedObject, Place, Request
+from destination_datalake.tables.catalog import TableCatalog
 from destination_datalake.tables.table import TableName
 from integration_tests.erasure import oracle
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
@@ -20,13 +21,17 @@ from unit_tests.tables.jobs import in_process
 
 def request(folder: Path, access: AwsAccess, column: str, *ids: object, **changes: Any) -> Request:
     """What is asked for: rows whose column has one of these ids."""
+    given = {"bucket_name": BUCKET, "table_type": "HIVE", "lakeformation_database_name": "shop", **changes}
+    return request_of(folder, Config.parse(options(**given)), access, ungoverned(access), column, *ids)
+
+
+def request_of(
+    folder: Path, config: Config, access: AwsAccess, catalog: TableCatalog, column: str, *ids: object
+) -> Request:
     file = folder / "ids.txt"
     file.write_text("".join(f"{each}\n" for each in ids))
-    given = {"bucket_name": BUCKET, "table_type": "HIVE", "lakeformation_database_name": "shop", **changes}
-    config = Config.parse(options(**given))
-    jobs = in_process(folder)
     scratch = (folder / "scratch").as_uri()
-    return Request("r", column, IdsFile(file), config, access, ungoverned(access), jobs, scratch=scratch)
+    return Request("r", column, IdsFile(file), config, access, catalog, in_process(folder), scratch=scratch)
 
 
 def erased(asked: Request, *tables: TableName) -> list[ErasedObject]:
@@ -34,14 +39,14 @@ def erased(asked: Request, *tables: TableName) -> list[ErasedObject]:
     found = places(asked, tables)
     for place in found:
         place.require()
-    assert all(each.rows for place in found for each in place.find())
+    assert all(each.rows_found for place in found for each in place.find())
     done = [each for place in found for each in place.erase()]
     left = {each.uri for each in done if each.outcome == "left"}
     assert [each for each in second_search(asked, *tables) if each.uri not in left] == []
     return done
 
 
-def second_search(asked: Request, *tables: TableName) -> list[FoundObject]:
+def second_search(asked: Request, *tables: TableName) -> list[ErasedObject]:
     return [each for place in places(asked, tables) for each in place.find()]
 
 

@@ -160,7 +160,9 @@ def test_what_waits_for_spark_is_deleted_once_its_sync_is_dead(
 
     (place,) = [named(asked, "Records that wait for Spark", NAME)]
     assert {each.outcome for each in place.erase()} == {"left"}
-    assert [each.note.partition(":")[0] for each in second_search(asked, NAME)] == ["of a sync that may be running"] * 2
+    assert [each.reason.partition(":")[0] for each in second_search(asked, NAME)] == [
+        "of a sync that may be running"
+    ] * 2
 
     from datetime import timedelta
 

@@ -52,7 +52,7 @@ def test_rows_are_gone_and_all_others_are_there(cloud: Cloud, tmp_path: Path, fo
     done = erased(request(tmp_path, cloud.access, "id", PERSON, 77), NAME)
 
     assert outcomes(done) == {"a": "rewritten", "c": "removed"}
-    assert [(each.found, each.removed) for each in done] == [(1, 1), (1, 1)]
+    assert [(each.rows_found, each.rows_removed) for each in done] == [(1, 1), (1, 1)]
     assert (ids(cloud), traces(cloud, PERSON)) == ([1, 2, 3, 4], [])
     (b,) = [key for key in before if key.endswith("/b")]
     assert cloud.objects()[b] == before[b]
@@ -140,7 +140,7 @@ def test_a_table_of_another_writer_is_searched_where_it_is(cloud: Cloud, tmp_pat
 
     assert outcomes(done)["more.parquet"] == "rewritten"
     csv = next(each for each in done if each.uri.endswith("notes.csv"))
-    assert (csv.outcome, csv.removed) == ("left", 0)
+    assert (csv.outcome, csv.rows_removed) == ("left", 0)
     assert "neither Parquet nor JSON lines" in csv.reason
     assert {each.uri.rpartition("/")[2] for each in second_search(asked, NAME)} >= {"notes.csv"}
     assert 5 in ids_of(cloud, "elsewhere/more.parquet")
@@ -205,7 +205,7 @@ def test_of_a_table_partitioned_by_the_column_only_folders_with_ids_are_read(
 
     done = erased(asked, events.NAME)
 
-    assert [each.outcome for each in done if each.found > 0] == ["removed"]
+    assert [each.outcome for each in done if each.rows_found > 0] == ["removed"]
     assert traces(cloud, PERSON) == []
     parameters = str(events.glue_table(cloud)["Parameters"])
     assert str(PERSON) not in parameters

@@ -42,7 +42,7 @@ def test_what_was_replaced_or_removed_leaves_no_version_with_rows(versioned: Clo
     done = erased(request(tmp_path, versioned.access, "id", PERSON), NAME)
 
     assert traces(versioned, PERSON) == []
-    assert sum(each.versions for each in done) == 2
+    assert sum(each.versions_deleted for each in done) == 2
     assert [name.rpartition("/")[2] for name in versions(versioned)] == ["a"]
     assert ids(versioned) == [1]
 
@@ -82,7 +82,7 @@ def test_former_versions_of_rejects_that_a_rule_has_ended_are_searched(versioned
     put(versioned, name, gzip.compress(body))
     versioned.access.client("s3").delete_object(Bucket=BUCKET, Key=name)
     (done,) = erased(request(tmp_path, versioned.access, "id", PERSON, bucket_prefix="lake"), NAME)
-    assert (done.outcome, done.versions) == ("removed", 1)
+    assert (done.outcome, done.versions_deleted) == ("removed", 1)
     assert not any(name in each for each in versions(versioned))
 
 
@@ -115,9 +115,9 @@ def test_a_version_that_may_not_be_deleted_is_listed_with_the_day_at_which_it_en
         events.unregister("before-call.s3.DeleteObject", refuse)
 
     rewritten, left = done
-    assert (rewritten.outcome, left.outcome, left.found, left.removed) == ("rewritten", "left", 1, 0)
+    assert (rewritten.outcome, left.outcome, left.rows_found, left.rows_removed) == ("rewritten", "left", 1, 0)
     assert re.search(r"may not be deleted \(AccessDenied\); a lifecycle rule ends it on 20\d\d-\d\d-\d\d", left.reason)
-    assert [each.note for each in second_search(asked, NAME)] == ["a noncurrent version"]
+    assert [each.reason for each in second_search(asked, NAME)] == ["a noncurrent version"]
 
 
 @pytest.mark.parametrize("is_versioned", [True, False])
@@ -131,4 +131,4 @@ def test_versions_that_may_not_be_listed_are_found_where_there_may_be_some(
     with cloud.refusing("ListObjectVersions"):
         found = second_search(request(tmp_path, cloud.access, "id", PERSON), NAME)
     assert bool(found) == is_versioned
-    assert all(each.uri.endswith("/") and "could not be listed" in each.note for each in found)
+    assert all(each.uri.endswith("/") and "could not be listed" in each.reason for each in found)
