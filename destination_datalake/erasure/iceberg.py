@@ -6,29 +6,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.exceptions import NoSuchTableError
 
 from destination_datalake.config.tables import Retention
 from destination_datalake.erasure.place import ErasedObject, Figures, Outcome, Request
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
+from destination_datalake.tables.iceberg.commit import TableOperations
+from destination_datalake.tables.iceberg.erasure.column import IdColumn, NoSuchColumn
+from destination_datalake.tables.iceberg.erasure.erase import ErasureRequest, TableErasure
+from destination_datalake.tables.iceberg.erasure.strays import Strays
+from destination_datalake.tables.iceberg.maintenance.deletion import MaintenanceSkipped
+from destination_datalake.tables.iceberg.maintenance.references import Incomplete
+from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict, TableName
 
 if TYPE_CHECKING:
-    from destination_datalake.tables.iceberg.erasure.erase import FileErased, TableErasure
-    from destination_datalake.tables.iceberg.erasure.strays import Strays
+    from destination_datalake.erasure.ledger import Ledger
 
 _FEW = 10_000
 """So many ids at most are values from which partitions are told."""
-
-
-class DoomedFiles(Protocol):
-    """Remembers files that are about to be deleted, by hashes of their URIs, and which of them were."""
-
-    def doom(self, uris: Sequence[str]) -> None:
-        """Remember these."""
-
-    def are_doomed(self, uris: Sequence[str]) -> list[bool]:
-        """Return for each whether it was remembered, by this attempt or an earlier one."""
 
 
 @dataclass(slots=True)
@@ -37,7 +35,7 @@ class IcebergPlace:
 
     table: TableName
     request: Request
-    doomed: DoomedFiles
+    ledger: Ledger
     may_lack_column: bool = False
     """Whether a table without the column has no such rows; else there is a mistake in its name."""
     figures: Figures = field(default_factory=Figures)
@@ -78,8 +76,7 @@ class IcebergPlace:
                     snapshot.manifest_list, -1, reason="tells an id by entries of files that were removed"
                 )
             for stray in self._strays(erasure).find(datetime.now(UTC)):
-                found_rows = -1 if stray.rows is None else stray.rows
-                yield ErasedObject(stray.uri, found_rows, reason="no snapshot refers to it")
+                yield ErasedObject(stray.uri, stray.rows, reason="no snapshot refers to it")
 
     def erase(self) -> Iterator[ErasedObject]:
         """Erase the rows from all snapshots in one commit, end their history, and delete what nothing refers to."""
@@ -88,7 +85,7 @@ class IcebergPlace:
             self._erasure = None  # The second search reads everything again.
             if erasure is None:
                 return
-            for file in erasure.run(_Journal(self.doomed)):
+            for file in erasure.run(self.ledger.doom):
                 yield ErasedObject(
                     file.uri,
                     file.rows,
@@ -105,8 +102,8 @@ class IcebergPlace:
         found = [*strays.find(datetime.now(UTC))]
         deleted = {each.uri for each in strays.delete(found)} if any(each.deletable for each in found) else set()
         for stray in found:
-            rows = stray.rows or 0
             if stray.uri in deleted:
+                rows = max(stray.rows, 0)
                 yield ErasedObject(stray.uri, rows, rows, "removed")
             elif not stray.deletable:
                 until = stray.since + strays.age
@@ -114,16 +111,10 @@ class IcebergPlace:
                     "no snapshot refers to it, and it is so young that a sync which still runs may be about to commit "
                     f"it. If it is still there after {until:%Y-%m-%d %H:%M} UTC, this command deletes it then"
                 )
-                yield ErasedObject(stray.uri, -1 if stray.rows is None else rows, 0, "left", reason=reason)
+                yield ErasedObject(stray.uri, stray.rows, outcome="left", reason=reason)
 
     def _begin(self) -> TableErasure | None:
         """Return the erasure from the table as it is; None if there is no table."""
-        from pyiceberg.exceptions import NoSuchTableError
-
-        from destination_datalake.tables.iceberg.commit import TableOperations
-        from destination_datalake.tables.iceberg.erasure.column import IdColumn, NoSuchColumn
-        from destination_datalake.tables.iceberg.erasure.erase import ErasureRequest, TableErasure
-
         request = self.request
         try:
             table = TableOperations(self.table, request.catalog).load()
@@ -154,19 +145,9 @@ class IcebergPlace:
         return self._erasure
 
     def _strays(self, erasure: TableErasure) -> Strays:
-        from destination_datalake.tables.iceberg.commit import TableOperations
-        from destination_datalake.tables.iceberg.erasure.strays import Strays
-
         options = self.request.config.maintenance
         days = (options if isinstance(options, Retention) else Retention()).orphan_retention_days
-        return Strays(
-            TableOperations(self.table, self.request.catalog),
-            self.request.jobs.executors,
-            erasure.column,
-            erasure.request.ids,
-            timedelta(days=days),
-            self.doomed.are_doomed,
-        )
+        return Strays(erasure, timedelta(days=days), self.ledger.are_doomed)
 
     def _note_figures(self, erasure: TableErasure) -> None:
         # The second search reads other objects, and fewer.
@@ -174,21 +155,9 @@ class IcebergPlace:
         self.figures.objects = max(self.figures.objects, erasure.files)
 
 
-@dataclass(frozen=True, slots=True)
-class _Journal:
-    doomed: DoomedFiles
-
-    def doom(self, files: Sequence[FileErased], metadata: Sequence[str]) -> None:
-        self.doomed.doom([*(each.uri for each in files), *metadata])
-
-
 @contextmanager
 def _as_failures(table: TableName) -> Iterator[None]:
     """Raise ConnectorError in place of the errors of tables."""
-    from destination_datalake.tables.iceberg.maintenance.deletion import MaintenanceSkipped
-    from destination_datalake.tables.iceberg.maintenance.references import Incomplete
-    from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
-
     try:
         yield
     except TableConflict as error:

@@ -85,7 +85,12 @@ def locate(tasks: Iterable[LocateTask]) -> Iterator[Located | Failed]:
 
 
 def locate_tasks(
-    sources: Sequence[SourceFile], column: pa.Field[Any], path: tuple[str, ...], ids: Ids, tasks: int
+    sources: Sequence[SourceFile],
+    column: pa.Field[Any],
+    path: tuple[str, ...],
+    ids: Ids,
+    access: AwsAccess,
+    tasks: int,
 ) -> list[LocateTask]:
     """Return at most so many tasks that search all files, of about the same size each."""
     dealt: list[list[SourceFile]] = [[] for _ in range(max(1, tasks))]
@@ -94,7 +99,7 @@ def locate_tasks(
         least = sizes.index(min(sizes))
         dealt[least].append(source)
         sizes[least] += source.size
-    return [LocateTask(tuple(some), column, path, ids, ids.access) for some in dealt if some]
+    return [LocateTask(tuple(some), column, path, ids, access) for some in dealt if some]
 
 
 def united(results: Iterable[Located]) -> Located:

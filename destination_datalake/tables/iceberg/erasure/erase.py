@@ -8,11 +8,11 @@ manifest of the table has a bound or a partition that tells an id. Then what not
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
@@ -47,6 +47,7 @@ from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, TableB
 
 if TYPE_CHECKING:
     from destination_datalake.files.ids import Ids
+    from destination_datalake.files.plan import SourceFile
     from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.context import Executors
 
@@ -69,13 +70,6 @@ class FileErased:
     uri: str
     rows: int
     new: str | None
-
-
-class Journal(Protocol):
-    """Remembers what is about to be deleted, for a run that goes on where this one was killed."""
-
-    def doom(self, files: Sequence[FileErased], metadata: Sequence[str]) -> None:
-        """Remember these before the commit after which nothing refers to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +104,7 @@ class TableErasure:
     snapshots_expired: int = 0
     files_searched: int = 0
     files: int = 0
-    _operations: TableOperations = field(init=False)
+    operations: TableOperations = field(init=False)
     _planner: Planner = field(init=False)
     _located: dict[str, Any] = field(default_factory=dict)
     _missing: set[str] = field(default_factory=set)
@@ -118,7 +112,7 @@ class TableErasure:
 
     def __post_init__(self) -> None:
         """Ask nothing of the catalog yet."""
-        self._operations = TableOperations(self.name, self.catalog)
+        self.operations = TableOperations(self.name, self.catalog)
         self._planner = Planner(self.column)
 
     def find(self) -> tuple[TablePlan, Dirty] | None:
@@ -129,7 +123,7 @@ class TableErasure:
         for _ in range(_ATTEMPTS):
             with suppress(_StalePlan, CommitFailedException):
                 try:
-                    table = self._operations.load()
+                    table = self.operations.load()
                 except NoSuchTableError:
                     return None
                 plan = self._plan(table)
@@ -159,8 +153,12 @@ class TableErasure:
         others = (files for id_, files in plan.of_snapshot.items() if id_ not in kept)
         return dirty.keys() - heads.union(*others)
 
-    def run(self, journal: Journal) -> list[FileErased]:
-        """Erase the rows from all snapshots; return the files that had any. Raises as `find` does."""
+    def run(self, doom: Callable[[Sequence[str]], None]) -> list[FileErased]:
+        """Erase the rows from all snapshots; return the files that had any. Raises as `find` does.
+
+        `doom` is called before the commit after which nothing refers to these objects: it remembers them for a run that
+        goes on where this one was killed.
+        """
         try:
             for _ in range(_ATTEMPTS):
                 with suppress(_StalePlan, CommitFailedException):
@@ -170,11 +168,11 @@ class TableErasure:
                     if not plan.tainted(dirty):
                         return []
                     self._remove(plan, dirty)
-                    _, result = self._operations.commit(lambda base, change: self._build(base, change, journal))
+                    _, result = self.operations.commit(lambda base, change: self._build(base, change, doom))
                     return self._finish(result) if result is not None else []
             raise self._busy()
         except (TableBusy, TableConflict, ConnectorError):
-            self._clean_up(frozenset())
+            self._clean_up(set())
             raise
 
     def _busy(self) -> TableBusy:
@@ -189,7 +187,7 @@ class TableErasure:
         ids = self.request.ids
         may_have = MayHave(self.column, ids, self.request.few, table.metadata)
         try:
-            with self._operations.planning_on(table):
+            with self.operations.planning_on(table):
                 plan = self._planner.plan(table, may_have)
         except Unerasable as error:
             raise TableConflict(f"Cannot erase rows from table {self.name}: {error}.") from error
@@ -200,13 +198,12 @@ class TableErasure:
         """Search the candidates that were not searched yet. Raises _StalePlan if one was deleted meanwhile."""
         unknown = [each for path, each in plan.candidates.items() if path not in self._located]
         if unknown:
-            sources = [each.source(plan.metadata) for each in unknown]
-            tasks = locate_tasks(
-                sources, self.column.arrow, self.column.path, self.request.ids, 4 * self.executors.parallelism()
-            )
-            access = self._operations.access
-            found = united(done(self.executors.run(locate, [replace(task, access=access) for task in tasks])))
-            self._require_readable(found)
+            found = self.located([each.source(plan.metadata) for each in unknown])
+            if found.unreadable:
+                raise TableConflict(
+                    f"Cannot erase rows from table {self.name}: its file {found.unreadable[0]} cannot be read as the "
+                    "table's metadata describes it, so whether it has such rows cannot be told."
+                )
             self._located |= {each.path: found.rows.get(each.path) for each in unknown}
             self._missing |= {*found.missing}
             self.files_searched += found.searched
@@ -214,7 +211,7 @@ class TableErasure:
             for path in gone:
                 del self._located[path]
             self._missing -= gone
-            if self._operations.load().metadata_location != plan.table.metadata_location:
+            if self.operations.load().metadata_location != plan.table.metadata_location:
                 raise _StalePlan
             raise TableConflict(
                 f"Cannot erase rows from table {self.name}: it refers to {min(gone)}, which does not exist. If the "
@@ -222,12 +219,11 @@ class TableErasure:
                 "current one and expire the others."
             )
 
-    def _require_readable(self, found: Located) -> None:
-        if found.unreadable:
-            raise TableConflict(
-                f"Cannot erase rows from table {self.name}: its file {found.unreadable[0]} cannot be read as the "
-                "table's metadata describes it, so whether it has such rows cannot be told."
-            )
+    def located(self, sources: Sequence[SourceFile]) -> Located:
+        """Return which rows of files of the table, or of its folder, have an id. Raises ConnectorError."""
+        column, tasks = self.column, 4 * self.executors.parallelism()
+        job = locate_tasks(sources, column.arrow, column.path, self.request.ids, self.operations.access, tasks)
+        return united(done(self.executors.run(locate, job)))
 
     def _dirty(self, plan: TablePlan) -> Dirty:
         return {path: rows for path in plan.candidates if (rows := self._located.get(path)) is not None}
@@ -249,7 +245,7 @@ class TableErasure:
 
     def _remove(self, plan: TablePlan, dirty: Dirty) -> None:
         """Write the files again that branches have. Raises ConnectorError, or _StalePlan if they are gone meanwhile."""
-        access, metadata = self._operations.access, plan.metadata
+        access, metadata = self.operations.access, plan.metadata
         folder = f"{plan.table.location().rstrip('/')}/data"
         tasks: dict[_State, RemoveTask] = {}
         for head in plan.heads.values():
@@ -278,13 +274,13 @@ class TableErasure:
             try:
                 done(results)
             except ConnectorError as error:
-                if self._operations.load().metadata_location != plan.table.metadata_location:
+                if self.operations.load().metadata_location != plan.table.metadata_location:
                     raise _StalePlan from error
                 raise
 
     # --- the commit
 
-    def _build(self, table: Table, transaction: Transaction, journal: Journal) -> _Result | None:
+    def _build(self, table: Table, transaction: Transaction, doom: Callable[[Sequence[str]], None]) -> _Result | None:
         plan = self._plan(table)
         if not plan.candidates.keys() <= self._located.keys():
             raise _StalePlan
@@ -293,7 +289,8 @@ class TableErasure:
         tainted = plan.tainted(dirty)
         if not tainted:
             return None
-        changes = {branch: self._change(plan, branch, dirty) for branch in plan.branches(dirty)}
+        new: dict[str, str | None] = {}
+        changes = {branch: self._change(plan, branch, dirty, new) for branch in plan.branches(dirty)}
         for branch, change in changes.items():
             self._end_branch(branch, change, plan, transaction)
         kept_since = self._kept_since
@@ -307,17 +304,18 @@ class TableErasure:
         expired = Expired((*gone, *(each.snapshot_id for each in between)), tuple(plan.tags(dirty, kept_since)))
         remove_expired(expired, full, transaction)
         expiry = ExpiryPlan(expired, full, transaction.table_metadata, table.metadata_location)
-        new = {old: file for each in changes.values() for old, file in each.new.items()}
         erased = [FileErased(path, rows.count, new.get(path)) for path, rows in sorted(dirty.items())]
-        result = _Result(expiry, len(gone), erased, frozenset(path for path in new.values() if path is not None))
-        journal.doom(erased, [*_metadata_of([*gone.values(), *between], table)])
-        return result
+        doom([*dirty, *_metadata_of([*gone.values(), *between], table)])
+        return _Result(expiry, len(gone), erased)
 
-    def _change(self, plan: TablePlan, branch: str, dirty: Dirty) -> _BranchChange:
-        """Return what a branch loses and gets. Raises _StalePlan if a file was not written again yet."""
+    def _change(self, plan: TablePlan, branch: str, dirty: Dirty, new: dict[str, str | None]) -> Change:
+        """Return what a branch loses and gets; add what is in the place of each file to `new`.
+
+        Raises _StalePlan if a file was not written again yet.
+        """
         entries, head = Entries(plan.metadata), plan.heads[branch]
         losing = [head[path] for path in sorted(head.keys() & dirty.keys())]
-        added, new = list[IcebergFile](), dict[str, str | None]()
+        added = list[IcebergFile]()
         for file in losing:
             if (result := self._removed.get(_state(file, plan.metadata))) is None:
                 raise _StalePlan
@@ -329,15 +327,15 @@ class TableErasure:
                 added.append(entry)
                 new[file.path] = result.rewritten.uri
         removed = [*(each.entry for each in losing), *unneeded_deletes(losing, plan.live[branch])]
-        return _BranchChange(Change(added, removed, frozenset(each.manifest for each in losing)), new)
+        return Change(added, removed, frozenset(each.manifest for each in losing))
 
-    def _end_branch(self, branch: str, change: _BranchChange, plan: TablePlan, transaction: Transaction) -> None:
+    def _end_branch(self, branch: str, change: Change, plan: TablePlan, transaction: Transaction) -> None:
         """Add two snapshots: one that removes, and one that does not say what was removed, which is to stay."""
         table = plan.table
         says = {**_says_generation(branch, table.metadata), **still_unique(branch, table.metadata)}
         properties = {**says, ERASURE: self.request.id}
-        if change.change.removed:
-            change_branch(change.change, branch, table, transaction, properties)
+        if change.removed:
+            change_branch(change, branch, table, transaction, properties)
         renewed = Change(same_rows=True, renewed=plan.told_by)
         change_branch(renewed, branch, table, transaction, properties)
 
@@ -363,37 +361,28 @@ class TableErasure:
 
     def _finish(self, result: _Result) -> list[FileErased]:
         """Delete what nothing refers to any more. Raises Incomplete, Disagreement, and errors of AWS."""
-        self._clean_up(result.used)
+        self._clean_up({each.new for each in result.erased})
         self.snapshots_expired += result.snapshots
-        s3 = self._operations.access.client("s3")
+        s3 = self.operations.access.client("s3")
         folder = S3Address.parse(result.expiry.before.location.rstrip("/"))
         with suppress(MaintenanceSkipped):  # Another table has taken its place.
-            delete_expired(result.expiry, self._operations, Deletion(s3, folder), Deletion(s3, folder))
+            delete_expired(result.expiry, self.operations, Deletion(s3, folder), Deletion(s3, folder))
         return result.erased
 
-    def _clean_up(self, used: frozenset[str]) -> None:
+    def _clean_up(self, used: set[str | None]) -> None:
         """Delete the files that were written and are in no table."""
         written = [file for each in self._removed.values() for file in each.written if file.uri not in used]
         self._removed = {}
-        self._operations.delete_uncommitted(written)
-
-
-@dataclass(frozen=True, slots=True)
-class _BranchChange:
-    """What a branch loses and gets, and what is in the place of each file: None if it has no other rows."""
-
-    change: Change
-    new: dict[str, str | None]
+        self.operations.delete_uncommitted(written)
 
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What a commit has done, and how many snapshots it has expired. `used` are the new files that the table has."""
+    """What a commit has done, and how many snapshots it has expired."""
 
     expiry: ExpiryPlan
     snapshots: int
     erased: list[FileErased]
-    used: frozenset[str]
 
 
 def _state(file: LiveFile, metadata: TableMetadata) -> _State:

@@ -111,13 +111,17 @@ class Planner:
         candidates: dict[str, LiveFile] = {}
         of_snapshot: dict[int, frozenset[str]] = {}
         telling, told_by, paths = set[int](), set[str](), set[str]()
-        files_of: dict[int, list[LiveFile]] = {}
-        heads = {ref.snapshot_id for ref in metadata.refs.values() if ref.snapshot_ref_type == SnapshotRefType.BRANCH}
+        heads = {
+            name: ref.snapshot_id
+            for name, ref in metadata.refs.items()
+            if ref.snapshot_ref_type == SnapshotRefType.BRANCH
+        }
+        live_of: dict[int, list[LiveFile]] = {}
         for snapshot in metadata.snapshots:
             live = self._reader.at(snapshot, table.io)
             manifests = snapshot.manifests(table.io)
             equality = [*self._equality_deletes(manifests, table.io)]
-            if equality and snapshot.snapshot_id in heads:
+            if equality and snapshot.snapshot_id in heads.values():
                 raise Unerasable(
                     "another engine has deleted rows from it by equality deletes, which may have the ids themselves. "
                     "Compact the table (in Athena OPTIMIZE, in Spark rewrite_data_files with delete-file-threshold 1)"
@@ -127,26 +131,22 @@ class Planner:
             candidates |= found
             of_snapshot[snapshot.snapshot_id] = frozenset(found)
             paths |= {each.path for each in live}
-            if snapshot.snapshot_id in heads:
-                files_of[snapshot.snapshot_id] = live
+            if snapshot.snapshot_id in heads.values():
+                live_of[snapshot.snapshot_id] = live
             if told := [each.manifest_path for each in manifests if self._tells_ids(each, may_have, table.io)]:
                 telling.add(snapshot.snapshot_id)
                 told_by |= {*told}
-        branches = {
-            name: ref.snapshot_id
-            for name, ref in metadata.refs.items()
-            if ref.snapshot_ref_type == SnapshotRefType.BRANCH
-        }
+        live_of_heads = {name: tuple(live_of[id_]) for name, id_ in heads.items()}
         return TablePlan(
             table,
             schema,
             candidates,
             of_snapshot,
             {
-                name: {each.path: each for each in files_of[id_] if each.path in of_snapshot[id_]}
-                for name, id_ in branches.items()
+                name: {each.path: each for each in live if each.path in candidates}
+                for name, live in live_of_heads.items()
             },
-            {name: tuple(files_of[id_]) for name, id_ in branches.items()},
+            live_of_heads,
             frozenset(telling),
             frozenset(told_by),
             len(paths),

@@ -8,7 +8,7 @@ readers that share no code.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -16,11 +16,9 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import get
-from destination_datalake.files.jobs import done
-from destination_datalake.files.locate import UNKNOWN_ROWS, locate, locate_tasks, united
+from destination_datalake.files.locate import UNKNOWN_ROWS
 from destination_datalake.files.plan import SourceFile
-from destination_datalake.tables.iceberg.commit import TableOperations
-from destination_datalake.tables.iceberg.erasure.column import IdColumn, tells_in
+from destination_datalake.tables.iceberg.erasure.column import tells_in
 from destination_datalake.tables.iceberg.maintenance.deletion import Deletion
 from destination_datalake.tables.iceberg.maintenance.orphans import add_latest, is_of_a_table, table_folder
 from destination_datalake.tables.iceberg.maintenance.references import File, References, read_concurrently
@@ -28,8 +26,7 @@ from destination_datalake.tables.iceberg.maintenance.references import File, Ref
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from destination_datalake.files.ids import Ids
-    from destination_datalake.tables.context import Executors
+    from destination_datalake.tables.iceberg.erasure.erase import TableErasure
 
 _AT_ONCE = 50_000
 """Objects that are looked at together, which bounds memory."""
@@ -37,41 +34,35 @@ _AT_ONCE = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """An object that nothing refers to: how many rows with an id it has, None for metadata and what is doomed."""
+    """An object that nothing refers to: how many rows with an id it has, -1 for metadata and what is doomed."""
 
     uri: str
-    rows: int | None
+    rows: int
     deletable: bool
     since: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Strays:
-    """The strays of one table. `is_doomed` tells which objects an erasure's journal names."""
+    """The strays of one table. `are_doomed` tells which objects the journals of erasures name."""
 
-    operations: TableOperations
-    executors: Executors
-    column: IdColumn
-    ids: Ids
+    erasure: TableErasure
     age: timedelta
-    is_doomed: Callable[[Sequence[str]], list[bool]]
+    are_doomed: Callable[[Sequence[str]], list[bool]]
 
     def find(self, now: datetime) -> Iterator[Stray]:
         """Yield the strays that have the rows or are doomed. Raises what reading metadata and S3 raise."""
         try:
-            table = self.operations.load()
+            s3, folder, references = self._referenced()
         except NoSuchTableError:
             return
-        s3, folder = self.operations.access.client("s3"), table_folder(table)
-        references = References(table.io, s3)
-        add_latest(references, table, self.operations)
         for objects in self._unreferenced(folder, references, s3):
-            doomed = self.is_doomed([each.uri for each in objects])
+            doomed = self.are_doomed([each.uri for each in objects])
             named = [each for each, is_ours in zip(objects, doomed, strict=True) if is_ours]
             others = [each for each, is_ours in zip(objects, doomed, strict=True) if not is_ours]
-            rows: dict[str, int | None] = {**self._rows([each for each in others if each.uri.endswith(".parquet")])}
-            rows |= dict.fromkeys(self._telling([each.uri for each in others if each.uri.endswith(".avro")], s3))
-            yield from (Stray(each.uri, None, True, each.modified) for each in named)
+            rows = self._rows([each for each in others if each.uri.endswith(".parquet")])
+            rows |= dict.fromkeys(self._telling([each.uri for each in others if each.uri.endswith(".avro")], s3), -1)
+            yield from (Stray(each.uri, -1, True, each.modified) for each in named)
             yield from (
                 Stray(each.uri, rows[each.uri], each.modified < now - self.age, each.modified)
                 for each in others
@@ -80,14 +71,19 @@ class Strays:
 
     def delete(self, strays: Sequence[Stray]) -> list[Stray]:
         """Delete the strays that may be deleted, unless the table refers to them by now; return those."""
-        table = self.operations.load()
-        s3, folder = self.operations.access.client("s3"), table_folder(table)
-        references = References(table.io, s3)
-        add_latest(references, table, self.operations)
+        s3, folder, references = self._referenced()
         wanted = {each.uri: each for each in strays if each.deletable}
         dead = references.unreferenced(File(uri, 0) for uri in wanted)
         Deletion(s3, folder).delete(dead)
         return [wanted[file.path] for file in dead]
+
+    def _referenced(self) -> tuple[S3Client, S3Address, References]:
+        """Return the table's folder, and what it refers to."""
+        operations = self.erasure.operations
+        table, s3 = operations.load(), operations.access.client("s3")
+        folder, references = table_folder(table), References(table.io, s3)
+        add_latest(references, table, operations)
+        return s3, folder, references
 
     def _unreferenced(self, folder: S3Address, references: References, s3: S3Client) -> Iterator[list[_Object]]:
         found: list[_Object] = []
@@ -115,18 +111,14 @@ class Strays:
                 return b""
 
         contents = read_concurrently(content, manifests)
-        return [
-            uri for uri, each in zip(manifests, contents, strict=True) if each and tells_in(each, self.column, self.ids)
-        ]
+        column, ids = self.erasure.column, self.erasure.request.ids
+        return [uri for uri, each in zip(manifests, contents, strict=True) if each and tells_in(each, column, ids)]
 
     def _rows(self, files: Sequence[_Object]) -> dict[str, int]:
         """Return how many rows with an id each file has that has any. One that cannot be read is no data file."""
         if not files:
             return {}
-        sources = [SourceFile(each.uri, each.size, UNKNOWN_ROWS) for each in files]
-        tasks = locate_tasks(sources, self.column.arrow, self.column.path, self.ids, 4 * self.executors.parallelism())
-        access = self.operations.access
-        found = united(done(self.executors.run(locate, [replace(task, access=access) for task in tasks])))
+        found = self.erasure.located([SourceFile(each.uri, each.size, UNKNOWN_ROWS) for each in files])
         return {uri: rows.count for uri, rows in found.rows.items()}
 
 
