@@ -13,7 +13,7 @@ import msgspec
 
 from destination_datalake.archive.objects import ArchivedBatch, ArchivedEnd, ArchivedObject, ArchivedSync
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import get
+from destination_datalake.aws.objects import get, listed
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -94,8 +94,8 @@ class _Listed(msgspec.Struct, frozen=True):
 
 def read_history(folder: str, access: AwsAccess) -> History:
     """Read the archive of the table with this folder, an S3 URI. Raises what S3's client raises."""
-    listed = _list(folder, access)
-    entries = {name: found for name in listed if (found := _ENTRY.fullmatch(name)) is not None}
+    present = _list(folder, access)
+    entries = {name: found for name in present if (found := _ENTRY.fullmatch(name)) is not None}
     contents = dict(zip(entries, _read(folder, entries, access), strict=True))
     syncs: dict[str, StoredSync] = {}
     for name, found in entries.items():
@@ -111,17 +111,17 @@ def read_history(folder: str, access: AwsAccess) -> History:
             sync.published = msgspec.json.decode(contents[name], type=ArchivedEnd).published
             continue
         batch = msgspec.json.decode(contents[name], type=ArchivedBatch)
-        gone += [each.name for each in batch.objects if each.name not in listed]
-        kept = tuple(_stored(folder, each, listed[each.name]) for each in batch.objects if each.name in listed)
+        gone += [each.name for each in batch.objects if each.name not in present]
+        kept = tuple(_stored(folder, each, present[each.name]) for each in batch.objects if each.name in present)
         indexed.update(each.archived.name for each in kept)
         sync.batches[batch.batch] = (batch.committed, kept)
-    others = [found for name in listed if name not in indexed and (found := _LINES.fullmatch(name)) is not None]
+    others = [found for name in present if name not in indexed and (found := _LINES.fullmatch(name)) is not None]
     for found, metadata in zip(others, _heads(folder, [found[1] for found in others], access), strict=True):
         name = found[1]
         sync = syncs.get(found[2]) or _begin(ArchivedSync.of_metadata(metadata), syncs)
-        lines = _stored(folder, _archived(name, metadata), listed[name])
+        lines = _stored(folder, _archived(name, metadata), present[name])
         sync.unindexed.setdefault(int(found[3]), []).append(lines)
-    hashes = sorted({each for sync in syncs.values() if f"catalog/{(each := sync.sync.catalog)}.json" in listed})
+    hashes = sorted({each for sync in syncs.values() if f"catalog/{(each := sync.sync.catalog)}.json" in present})
     catalogs = dict(zip(hashes, _read(folder, [f"catalog/{each}.json" for each in hashes], access), strict=True))
     for name, sync in [*syncs.items()]:
         if sync.sync.catalog in catalogs:
@@ -135,8 +135,8 @@ def _begin(sync: ArchivedSync, syncs: dict[str, StoredSync]) -> StoredSync:
     return syncs.setdefault(sync.sync, StoredSync(sync, {}))
 
 
-def _stored(folder: str, archived: ArchivedObject, listed: _Listed) -> StoredLines:
-    return StoredLines(archived, f"{folder}/{archived.name}", listed.etag, listed.size, listed.modified)
+def _stored(folder: str, archived: ArchivedObject, found: _Listed) -> StoredLines:
+    return StoredLines(archived, f"{folder}/{archived.name}", found.etag, found.size, found.modified)
 
 
 def _archived(name: str, metadata: Mapping[str, str]) -> ArchivedObject:
@@ -145,12 +145,11 @@ def _archived(name: str, metadata: Mapping[str, str]) -> ArchivedObject:
 
 
 def _list(folder: str, access: AwsAccess) -> dict[str, _Listed]:
-    root = S3Address.parse(f"{folder}/")
-    pages = access.client("s3").get_paginator("list_objects_v2").paginate(Bucket=root.bucket, Prefix=root.key)
     return {
-        each["Key"][len(root.key) :]: _Listed(each["ETag"], each["Size"], int(each["LastModified"].timestamp() * 1000))
-        for page in pages
-        for each in page.get("Contents", [])
+        uri.removeprefix(f"{folder}/"): _Listed(
+            each["ETag"], each["Size"], int(each["LastModified"].timestamp() * 1000)
+        )
+        for uri, each in listed(access.client("s3"), folder)
     }
 
 

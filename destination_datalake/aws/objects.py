@@ -24,6 +24,7 @@ from destination_datalake.errors import ConnectorError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ObjectTypeDef
 
 PART_BYTES = 8 * 1024 * 1024
 """S3 takes parts of at least 5 MiB, except for the last, and at most 10,000 of them: enough for an object of 80 GB. One
@@ -124,12 +125,29 @@ def delete(s3: S3Client, uri: str) -> None:
     s3.delete_object(Bucket=address.bucket, Key=address.key)
 
 
-def delete_folder(s3: S3Client, uri: str) -> None:
-    """Delete all objects below an S3 URI without a slash at its end. Idempotent."""
-    address = S3Address.parse(f"{uri}/")
+def listed(s3: S3Client, folder: str) -> Iterator[tuple[str, ObjectTypeDef]]:
+    """Yield the URI of each object in a folder, at any depth, and what S3 says of it.
+
+    `folder` is an S3 URI without a slash at its end.
+    """
+    address = S3Address.parse(f"{folder}/")
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=address.bucket, Prefix=address.key):
         for entry in page.get("Contents", []):
-            s3.delete_object(Bucket=address.bucket, Key=entry["Key"])
+            yield str(S3Address(address.bucket, entry["Key"])), entry
+
+
+def folders_in(s3: S3Client, folder: str) -> list[str]:
+    """Return the names of the folders in a folder, an S3 URI without a slash at its end."""
+    address = S3Address.parse(f"{folder}/")
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=address.bucket, Prefix=address.key, Delimiter="/")
+    return [each["Prefix"][len(address.key) : -1] for page in pages for each in page.get("CommonPrefixes", [])]
+
+
+def delete_folder(s3: S3Client, uri: str) -> None:
+    """Delete all objects below an S3 URI without a slash at its end. Idempotent."""
+    for each, _ in listed(s3, uri):
+        address = S3Address.parse(each)
+        s3.delete_object(Bucket=address.bucket, Key=address.key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
-from destination_datalake.aws.objects import delete
+from destination_datalake.aws.objects import delete, folders_in, listed
 from destination_datalake.erasure.columns import TableColumns
-from destination_datalake.erasure.objects import Group, Objects, folders_in, listed
+from destination_datalake.erasure.objects import Group, Objects, stored_in
 from destination_datalake.erasure.place import ErasedObject
 from destination_datalake.files.encode import KEY_CHANGED
 from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZATION_ERROR
@@ -74,30 +74,30 @@ class Archive(_Records):
 
     def groups(self) -> Iterator[Group]:
         """Yield the archived objects, each alone."""
-        for day in folders_in(self.access, self._folder):
+        for day in folders_in(self.access.client("s3"), self._folder):
             if day.startswith("dt="):
-                yield from ((each,) for each in listed(self.access, f"{self._folder}/{day}") if each.size)
+                yield from ((each,) for each in stored_in(self.access, f"{self._folder}/{day}"))
 
     def find(self) -> Iterator[ErasedObject]:
         """Yield each object that has lines of the ids, and metadata that has bounds."""
         yield from super().find()
-        for each in self._left_metadata():
-            yield ErasedObject(each.uri, -1, reason="it is metadata of a replacement that has ended")
+        for uri in self._left_metadata():
+            yield ErasedObject(uri, -1, reason="it is metadata of a replacement that has ended")
 
     def erase(self) -> Iterator[ErasedObject]:
         """Write archived objects again, and delete the metadata."""
         yield from super().erase()
         s3 = self.access.client("s3")
-        for each in self._left_metadata():
-            delete(s3, each.uri)
-            yield ErasedObject(each.uri, -1, -1, "removed")
+        for uri in self._left_metadata():
+            delete(s3, uri)
+            yield ErasedObject(uri, -1, -1, "removed")
 
-    def _left_metadata(self) -> list[StoredObject]:
+    def _left_metadata(self) -> list[str]:
         """Return the metadata that no table has any more (`replay --replace`)."""
         rebuilt = TableName(self.table.database, f"{self.table.table}{REBUILD_SUFFIX}")
         if not self._columns or self._request.catalog.find(rebuilt) is not None:
             return []
-        return [*listed(self.access, f"{self._folder}/replay/metadata")]
+        return [uri for uri, _ in listed(self.access.client("s3"), f"{self._folder}/replay/metadata")]
 
 
 class Rejects(_Records):
@@ -110,7 +110,7 @@ class Rejects(_Records):
 
     def groups(self) -> Iterator[Group]:
         """Yield the objects of each attempt at a unit, whatever their reasons."""
-        yield from by_attempt(each for folder in self.folders for each in listed(self.access, folder) if each.size)
+        yield from by_attempt(each for folder in self.folders for each in stored_in(self.access, folder))
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ class Rejects(_Records):
         root = self._request.config.uri(REJECTS_FOLDER)
         tables = [f"{self.table}{suffix}" for suffix in ("", REPLAY_SUFFIX, REBUILD_SUFFIX)]
         # Of a reason without present objects there may be former versions.
-        reasons = dict.fromkeys((*_REASONS, *folders_in(self.access, root)))
+        reasons = dict.fromkeys((*_REASONS, *folders_in(self.access.client("s3"), root)))
         return tuple(f"{root}/{reason}/{table}" for reason in reasons for table in tables)
 
 

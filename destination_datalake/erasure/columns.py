@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, SCHEMA_FOLDER, table_folder
-from destination_datalake.aws.objects import get
-from destination_datalake.erasure.objects import listed
+from destination_datalake.aws.objects import get, listed
 from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import parse_catalog
 from destination_datalake.schema.columns import METADATA_COLUMNS, as_column, assign_names, field_at
@@ -102,11 +101,11 @@ def _archived(
     """Yield the columns that the streams of archived syncs mean."""
     config, s3 = request.config, request.access.client("s3")
     folder = f"{table_folder(config.uri(ARCHIVE_FOLDER), *table)}/catalog"
-    for each in listed(request.access, folder):
+    for uri, _ in listed(s3, folder):
         try:
-            [stream] = parse_catalog({"streams": [json.loads(get(s3, each.uri))]})
+            [stream] = parse_catalog({"streams": [json.loads(get(s3, uri))]})
         except ValueError as error:
-            raise ConfigError(f"{each.uri} is no configured stream. Restore it from a copy, or delete it.") from error
+            raise ConfigError(f"{uri} is no configured stream. Restore it from a copy, or delete it.") from error
         layout = TableLayout(stream, config, TableLocation.of(config, stream.id, table, naming))
         yield assign_names(layout.columns(naming), naming, existing)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from destination_datalake.config.tables import TAKEN_FOLDERS
 from destination_datalake.erasure.columns import TableColumns, saved_schema
-from destination_datalake.erasure.objects import Group, Objects, listed
+from destination_datalake.erasure.objects import Group, Objects, stored_in
 from destination_datalake.erasure.place import ErasedObject
 from destination_datalake.errors import ConfigError
 from destination_datalake.partitioning.paths import unescaped
@@ -83,7 +83,7 @@ class HiveTablePlace(Objects):
         table_input = self._glue_table.find()
         partitions = self._partitions(table_input)
         for folder in _outermost(self._folders(table_input)):
-            found = (each for each in listed(self.access, folder) if each.size and self.takes(each.uri))
+            found = (each for each in stored_in(self.access, folder) if self.takes(each.uri))
             if partitions is None:
                 yield from ((each,) for each in found)
                 continue

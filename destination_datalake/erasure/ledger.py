@@ -19,8 +19,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import Upload, get, put, undone_on_failure
+from destination_datalake.aws.objects import Upload, get, listed, put, undone_on_failure
 from destination_datalake.erasure.report import now
 from destination_datalake.files.ids import new_salt
 from destination_datalake.files.suppression import (
@@ -116,23 +115,19 @@ class Ledger:
 
     def noted(self, kind: str) -> Iterator[Any]:
         """Yield the values that attempts have kept."""
-        for uri in self._objects(kind):
-            for line in get(self.access.client("s3"), uri).splitlines():
-                yield msgspec.json.decode(line)
+        for content in self._contents(kind):
+            yield from map(msgspec.json.decode, content.splitlines())
 
     def _hash(self, uri: str) -> bytes:
         return hmac.digest(self.salt, b"u" + uri.encode(), "sha256")
 
     def _read_doomed(self) -> None:
-        for uri in self._objects("doomed"):
-            content = get(self.access.client("s3"), uri)
+        for content in self._contents("doomed"):
             self._doomed |= {content[begin : begin + _HASH] for begin in range(0, len(content), _HASH)}
 
-    def _objects(self, kind: str) -> Iterator[str]:
-        root = S3Address.parse(f"{self.folder}/{kind}/")
-        pages = self.access.client("s3").get_paginator("list_objects_v2")
-        for page in pages.paginate(Bucket=root.bucket, Prefix=root.key):
-            yield from (str(S3Address(root.bucket, each["Key"])) for each in page.get("Contents", []))
+    def _contents(self, kind: str) -> Iterator[bytes]:
+        s3 = self.access.client("s3")
+        return (get(s3, uri) for uri, _ in listed(s3, f"{self.folder}/{kind}"))
 
     def _put(self, kind: str, content: bytes, ending: str) -> None:
         name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}.{ending}"

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import listed
 from destination_datalake.erasure.place import ErasedObject, Figures
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.erase import Content, Erased, EraseResult, EraseTask, NotErased, StoredObject, erase
@@ -220,18 +220,8 @@ def _in_batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
         yield some
 
 
-def listed(access: AwsAccess, folder: str) -> Iterator[StoredObject]:
-    """Yield the objects in a folder, at any depth; an S3 URI without a slash at its end. Raises errors of AWS."""
-    address = S3Address.parse(f"{folder}/")
-    pages = access.client("s3").get_paginator("list_objects_v2")
-    for page in pages.paginate(Bucket=address.bucket, Prefix=address.key):
-        for each in page.get("Contents", []):
-            yield StoredObject(str(S3Address(address.bucket, each["Key"])), each["ETag"], each["Size"])
-
-
-def folders_in(access: AwsAccess, folder: str) -> list[str]:
-    """Return the names of the folders in a folder. Raises errors of AWS."""
-    address = S3Address.parse(f"{folder}/")
-    pages = access.client("s3").get_paginator("list_objects_v2")
-    found = pages.paginate(Bucket=address.bucket, Prefix=address.key, Delimiter="/")
-    return [each["Prefix"][len(address.key) : -1] for page in found for each in page.get("CommonPrefixes", [])]
+def stored_in(access: AwsAccess, folder: str) -> Iterator[StoredObject]:
+    """Yield the objects in a folder that are not empty, at any depth. Raises errors of AWS."""
+    for uri, entry in listed(access.client("s3"), folder):
+        if entry["Size"]:
+            yield StoredObject(uri, entry["ETag"], entry["Size"])

@@ -12,14 +12,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.objects import get
+from destination_datalake.aws.objects import folders_in, get
 from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.files.segments import LeftOut
 from destination_datalake.rejects.ledger import RejectCounts
@@ -76,17 +74,14 @@ def requests(folder: str, s3: S3Client) -> Iterator[RequestRecord]:
 
     Raises errors of AWS, and ValueError for what is no request.
     """
-    root = S3Address.parse(f"{folder}/")
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=root.bucket, Prefix=root.key, Delimiter="/")
-    folders = [str(S3Address(root.bucket, each["Prefix"])) for page in pages for each in page.get("CommonPrefixes", [])]
-    if folders:
+    if ids := folders_in(s3, folder):
         with ThreadPoolExecutor(_CONCURRENT_CALLS, "requests") as pool:
-            yield from filter(None, pool.map(partial(_request, s3), folders))
+            yield from filter(None, pool.map(lambda id_: _request(s3, f"{folder}/{id_}/{REQUEST}"), ids))
 
 
-def _request(s3: S3Client, folder: str) -> RequestRecord | None:
+def _request(s3: S3Client, uri: str) -> RequestRecord | None:
     try:
-        content = get(s3, f"{folder}{REQUEST}")
+        content = get(s3, uri)
     except s3.exceptions.NoSuchKey:
         return None
     return msgspec.json.decode(content, type=RequestRecord)

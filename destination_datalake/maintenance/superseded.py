@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from destination_datalake.archive.history import History, StoredLines, read_history
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder, unit_of
 from destination_datalake.archive.plan import doubtful_units, plan_of
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import delete
+from destination_datalake.aws.objects import delete, folders_in
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.files.find import find, find_tasks, total
 from destination_datalake.files.jobs import done
@@ -81,13 +80,8 @@ def remove_superseded(
 
 def archived_tables(config: Config, streams: Sequence[str]) -> list[TableName]:
     """Return the tables that have an archive: of these streams, each "name" or "namespace.name", or all."""
-    root = S3Address.parse(f"{config.uri(ARCHIVE_FOLDER)}/")
-    pages = aws_access(config).client("s3").get_paginator("list_objects_v2")
-    found = [
-        TableName(*prefix["Prefix"][len(root.key) : -1].split(".", 1))
-        for page in pages.paginate(Bucket=root.bucket, Prefix=root.key, Delimiter="/")
-        for prefix in page.get("CommonPrefixes", [])
-    ]
+    folders = folders_in(aws_access(config).client("s3"), config.uri(ARCHIVE_FOLDER))
+    found = [TableName(*folder.split(".", 1)) for folder in folders]
     if not streams:
         return found
     naming = TableNaming.of(config)

@@ -166,6 +166,6 @@ def test_what_waits_for_spark_is_deleted_once_its_sync_is_dead(
 
     from datetime import timedelta
 
-    monkeypatch.setattr("destination_datalake.erasure.staging._LONGEST", timedelta(seconds=-1))
+    monkeypatch.setattr("destination_datalake.erasure.elsewhere._LONGEST", timedelta(seconds=-1))
     assert {each.outcome for each in place.erase()} == {"removed"}
     assert cloud.objects() == {}
