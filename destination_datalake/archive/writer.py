@@ -30,17 +30,12 @@ class ArchiveWriter:
             held_in=held_in,
             metadata=location.metadata(archived),
         )
-        self._gzip = GzipUpload(self._upload)
-        self._member = 0
+        self._gzip = GzipUpload(self._upload, MEMBER_BYTES)
 
     def write(self, lines: bytes | bytearray | memoryview) -> None:
         """Append whole lines as they were received. Raises ObjectFailed."""
         with self._named():
-            if self._member >= MEMBER_BYTES:
-                self._gzip.finish()
-                self._member = 0
             self._gzip.write(lines)
-        self._member += len(lines)
 
     def close(self) -> ArchiveFile:
         """Upload the rest; return the object, which is durable and not visible. Raises ObjectFailed."""

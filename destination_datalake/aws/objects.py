@@ -454,18 +454,25 @@ class Upload:
 class GzipUpload:
     """A write-only file object that compresses with gzip into an upload.
 
+    With `member_bytes`, what is written after so many bytes begins another member of the file (RFC 1952, 2.2).
     Not gzip.GzipFile: the finalizer of one whose upload was aborted would write the rest.
     """
 
-    def __init__(self, upload: Upload) -> None:
+    def __init__(self, upload: Upload, member_bytes: int | None = None) -> None:
         self._upload = upload
+        self._member_bytes = member_bytes
+        self._member = 0
         self._compressor: Any = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Compress bytes. Raises as `Upload.write` does."""
+        if self._member_bytes is not None and self._member >= self._member_bytes:
+            self.finish()
         if self._compressor is None:
             self._compressor = _gzip().compressobj(1, wbits=_GZIP_WBITS)
+            self._member = 0
         self._upload.write(self._compressor.compress(data))
+        self._member += len(data)
 
     def finish(self) -> None:
         """End the member: what is written after it begins another one (RFC 1952, 2.2). The upload stays open."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from gzip import BadGzipFile
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -134,19 +134,18 @@ def _erased(group: Sequence[StoredObject], task: EraseTask) -> list[Erased]:
     try:
         match task.content:
             case "archive":
-                search = RecordSearch(task.columns, task.chosen)
-                return [_lines_erased(group[0], task, s3, search.found, keeps_numbers=True)]
+                return [_lines_erased(group[0], task, s3, RecordSearch(task.columns, task.chosen).found)]
             case "rejects":
                 return _rejects_erased(group, task, s3)
             case "rows":
                 return [_rows_erased(group[0], task, s3)]
     except Exception as error:
-        if is_gone(error):
+        if _is_gone(error):
             return [Erased(each, 0, is_gone=True) for each in group]
         raise
 
 
-def is_gone(error: Exception) -> bool:
+def _is_gone(error: Exception) -> bool:
     """Whether S3 has refused a request because the object is not there any more, or is another one."""
     answer = getattr(error, "response", {})
     no_object = answer.get("Error", {}).get("Code") in ("NoSuchKey", "NoSuchVersion", "404")
@@ -159,30 +158,28 @@ Find = Callable[[bytes], "NDArray[np.bool_]"]
 """From whole lines, none of them blank, to a mask of those that are found."""
 
 
-def _lines_erased(
-    stored: StoredObject, task: EraseTask, s3: S3Client, find: Find, *, keeps_numbers: bool = False, write: bool = True
-) -> Erased:
+def _lines_erased(stored: StoredObject, task: EraseTask, s3: S3Client, find: Find) -> Erased:
     """Write an object of lines again without those that are found."""
     pieces = _pieces(stored, s3)
     first = next(pieces, b"")
     is_gzip = first.startswith(b"\x1f\x8b")
-    content = _chained(first, pieces)
-    writes = task.write and write and stored.version is None
-    output = _Output(stored, s3, is_gzip=is_gzip) if writes else None
+    content = chain([first], pieces)
+    upload = _upload_over(stored, s3) if task.write and stored.version is None else None
+    output = GzipUpload(upload, MEMBER_BYTES) if upload is not None and is_gzip else upload
     found, has_others = 0, False
-    with undone_on_failure(*([] if output is None else [output.abort])):
+    with undone_on_failure(*([] if upload is None else [upload.abort])):
         for lines in _whole_lines(inflated(content) if is_gzip else content):
-            left, count = _without(lines, find, keeps_numbers=keeps_numbers)
+            left, count = _without(lines, find, keeps_numbers=task.content == "archive")
             found += count
             has_others |= bool(left.strip())
             if output is not None:
                 output.write(left)
-        if output is None:
+        if upload is None or output is None:
             return Erased(stored, found)
         # The archive's index names its objects, and readers look for rejects in folders that have some.
         is_removed = found > 0 and task.content == "rows" and not has_others
         if not found or is_removed:
-            output.abort()
+            upload.abort()
             return _removed(stored, found, s3) if is_removed else Erased(stored, 0)
         output.close()
     return Erased(stored, found, was_written=True)
@@ -195,35 +192,7 @@ def _removed(stored: StoredObject, found: int, s3: S3Client) -> Erased:
     return Erased(stored, found, was_written=True, was_removed=True)
 
 
-class _Output:
-    """The object that takes the place of another one, gzipped if that is: members of whole lines, as in the archive."""
-
-    def __init__(self, stored: StoredObject, s3: S3Client, *, is_gzip: bool) -> None:
-        self._upload = upload_over(stored, s3)
-        self._gzip = GzipUpload(self._upload) if is_gzip else None
-        self._member = 0
-
-    def write(self, lines: bytes) -> None:
-        if self._gzip is None:
-            self._upload.write(lines)
-            return
-        if self._member >= MEMBER_BYTES:
-            self._gzip.finish()
-            self._member = 0
-        self._gzip.write(lines)
-        self._member += len(lines)
-
-    def close(self) -> None:
-        if self._gzip is None:
-            self._upload.close()
-        else:
-            self._gzip.close()
-
-    def abort(self) -> None:
-        self._upload.abort()
-
-
-def upload_over(stored: StoredObject, s3: S3Client) -> Upload:
+def _upload_over(stored: StoredObject, s3: S3Client) -> Upload:
     """Return an upload that takes the object's place, with its metadata, if it is still the one that was read."""
     address = S3Address.parse(stored.uri)
     head = s3.head_object(Bucket=address.bucket, Key=address.key, IfMatch=stored.etag)
@@ -240,11 +209,6 @@ def _read(stored: StoredObject, s3: S3Client, start: int, end: int) -> bytes:
     # A version never changes.
     etag = stored.etag if stored.version is None else None
     return get(s3, stored.uri, start, end, etag, stored.version)
-
-
-def _chained(first: bytes, others: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from others
 
 
 def _whole_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
@@ -322,8 +286,8 @@ def _rejects_erased(group: Sequence[StoredObject], task: EraseTask, s3: S3Client
     """
     dead = _DeadRecords(task)
     for stored in group:
-        _lines_erased(stored, task, s3, dead.note, write=False)
-    if not dead.sequences and not dead.has_others:
+        _lines_erased(stored, replace(task, write=False), s3, dead.note)
+    if not dead.are_found:
         return [Erased(each, 0) for each in group]
     if len(group) == 1 or not task.write:
         return [_lines_erased(each, task, s3, dead.lines) for each in group]
@@ -350,7 +314,7 @@ class _DeadRecords:
         self._search = RecordSearch(task.columns, task.chosen)
         self._paths = {".".join(map(path_step, column.path)): column.path for column in task.columns}
         self.sequences: set[str] = set()
-        self.has_others = False
+        self.are_found = False
 
     def note(self, lines: bytes) -> NDArray[np.bool_]:
         """Note the records that are found in these lines."""
@@ -359,7 +323,7 @@ class _DeadRecords:
         self.sequences |= {
             each.sequence for each, is_found in zip(parsed, found, strict=True) if is_found and each.sequence
         }
-        self.has_others |= bool(found.any())
+        self.are_found |= bool(found.any())
         return found
 
     def lines(self, lines: bytes) -> NDArray[np.bool_]:
@@ -373,7 +337,10 @@ class _DeadRecords:
         return np.array([each.raw_data is None and each.sequence in self.sequences for each in parsed], np.bool_)
 
     def _parsed(self, lines: bytes) -> list[_RejectLine]:
-        return [_reject_of(line) for line in lines.split(b"\n") if line.strip()]
+        try:
+            return [_REJECT.decode(line) for line in lines.split(b"\n") if line.strip()]
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Unsuitable("has a line that is no reject") from error
 
     def _found(self, parsed: Sequence[_RejectLine]) -> NDArray[np.bool_]:
         texts = [self._record(each) for each in parsed]
@@ -396,13 +363,6 @@ class _DeadRecords:
         return _as_record(value)
 
 
-def _reject_of(line: bytes) -> _RejectLine:
-    try:
-        return _REJECT.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Unsuitable("has a line that is no reject") from error
-
-
 # --- Rows -----------------------------------------------------------------------------------------------------------
 
 _PARQUET = b"PAR1"
@@ -413,8 +373,7 @@ def _rows_erased(stored: StoredObject, task: EraseTask, s3: S3Client) -> Erased:
     start = _read(stored, s3, 0, min(len(_PARQUET), stored.size)) if stored.size else b""
     if start == _PARQUET:
         return _parquet_erased(stored, task, s3)
-    search = _RowSearch(task)
-    return _lines_erased(stored, task, s3, search.found)
+    return _lines_erased(stored, task, s3, _RowSearch(task).found)
 
 
 class _RowSearch:
@@ -436,7 +395,7 @@ class _RowSearch:
         if not columns.keys() <= set(self._columns):
             self._columns = (*dict.fromkeys((*self._columns, *columns)),)
             self._search = RecordSearch(self._columns, self._chosen)
-        return self._search.found(_as_records(lines))
+        return self._search.found(b"".join(_as_record(line) + b"\n" for line in lines.split(b"\n") if line.strip()))
 
 
 def _spellings(column: Field, spelled: Iterable[str]) -> Iterator[Field]:
@@ -446,12 +405,8 @@ def _spellings(column: Field, spelled: Iterable[str]) -> Iterator[Field]:
         yield replace(column, source=source, parents=tuple(parents))
 
 
-def _as_records(lines: bytes) -> bytes:
-    """Return rows as the RECORD lines that have them as their data."""
-    return b"".join(_as_record(line) + b"\n" for line in lines.split(b"\n") if line.strip())
-
-
 def _as_record(data: bytes) -> bytes:
+    """Return the RECORD line that has a row as its data."""
     return b'{"type":"RECORD","record":{"stream":"","emitted_at":0,"data":%b}}' % data
 
 
@@ -467,7 +422,7 @@ def _parquet_erased(stored: StoredObject, task: EraseTask, s3: S3Client) -> Eras
             return Erased(stored, found)
         if dead.all():
             return _removed(stored, found, s3)
-        upload = upload_over(stored, s3)
+        upload = _upload_over(stored, s3)
         with undone_on_failure(upload.abort):
             _write_others(file, content, dead, upload)
             upload.close()

@@ -6,7 +6,7 @@ import hmac
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from destination_datalake.files.dedup.index import KeySet, bounds_of, key_table, open_keys, write_index
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, mask, one_array, part_numbers
-from destination_datalake.files.dedup.probe import are_comparable, may_have_keys
+from destination_datalake.files.dedup.probe import may_have_keys
 from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds
 
 if TYPE_CHECKING:
@@ -28,13 +28,6 @@ _RANGES = 64
 
 _OPEN_BYTES = 96 * 1024 * 1024
 """Parts of the index up to this size in all stay open."""
-
-
-class Selected(Protocol):
-    """Says which rows are meant, by the values of one column."""
-
-    def contains(self, values: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
-        """Return a mask of the values that are in the set; null never is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +65,6 @@ class Ids:
                 at = _open(part, self.access).lookup(keys.take(pa.array(chosen, pa.int64())), hashes[chosen])
                 found[rows[chosen[at >= 0]]] = True
         return found
-
-    def may_be_between(self, lowest: Any, highest: Any) -> bool:
-        """Whether an id may be one of these values or between them. True for what cannot be compared."""
-        return any(
-            not are_comparable(lowest, highest, each.lowest, each.highest)
-            or (lowest <= each.highest and each.lowest <= highest)
-            for each in self.ranges
-        )
 
     def may_be_in(self, group: pq.RowGroupMetaData, column: str | None) -> bool:
         """Whether a row group may have an id in a column, by its statistics. None: the file lacks it."""
