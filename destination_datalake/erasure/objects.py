@@ -16,6 +16,7 @@ from destination_datalake.aws.objects import listed
 from destination_datalake.erasure.place import ErasedObject, Figures
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.erase import Content, Erased, EraseResult, EraseTask, NotErased, StoredObject, erase
+from destination_datalake.files.jobs import dealt
 from destination_datalake.schema.arrow import arrow_type, widest
 
 if TYPE_CHECKING:
@@ -192,15 +193,11 @@ class Objects(ABC):
         if not groups:
             return
         executors = self._request.jobs.executors
-        tasks = min(len(groups), _TASKS_EACH * executors.parallelism())
-        results = executors.run(
-            erase,
-            [
-                EraseTask(tuple(groups[number::tasks]), self.content, self._columns, self._ids, self.access, write)
-                for number in range(tasks)
-            ],
-        )
-        yield from results
+        tasks = [
+            EraseTask(some, self.content, self._columns, self._ids, self.access, write)
+            for some in dealt(groups, _TASKS_EACH * executors.parallelism())
+        ]
+        yield from executors.run(erase, tasks)
 
 
 def _erased(result: Erased) -> ErasedObject:

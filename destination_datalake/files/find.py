@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from destination_datalake.archive.objects import COUNTED_DIGITS
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.objects import get, gunzipped
-from destination_datalake.files.jobs import Failed, Problem, attempt
+from destination_datalake.files.jobs import Failed, Problem, attempt, dealt
 from destination_datalake.files.plan import SourceFile
 from destination_datalake.files.reading import opened, parquet_file
 
@@ -59,8 +59,7 @@ def find_tasks(
     sources: Sequence[SourceFile], units: frozenset[str], tasks: int, access: AwsAccess
 ) -> Sequence[FindTask]:
     """Return at most so many tasks that search all files."""
-    dealt = [tuple(sources[number::tasks]) for number in range(tasks)]
-    return [FindTask(some, units, access) for some in dealt if some]
+    return [FindTask(some, units, access) for some in dealt(sources, tasks)]
 
 
 def total(results: Iterable[Found]) -> Mapping[str, Sequence[int]]:

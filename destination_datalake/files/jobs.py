@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ from destination_datalake.aws.errors import explain, is_expired
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.unforeseen import trace_of, unforeseen
 
+_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
@@ -56,6 +57,11 @@ _SESSION_ENDED = (
     "the session that executors were lent ended before they had. Lower batch_size_mb, or raise "
     "session_duration_seconds; the next sync continues from its last state."
 )
+
+
+def dealt(items: Sequence[_Item], tasks: int) -> list[tuple[_Item, ...]]:
+    """Return what each of at most so many tasks gets of some items: about the same number, and at least one."""
+    return [tuple(items[number::tasks]) for number in range(min(tasks, len(items)))]
 
 
 def attempt(work: Callable[[], _Result], problem: Problem | Callable[[Exception], Problem]) -> _Result | Failed:

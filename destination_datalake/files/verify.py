@@ -47,12 +47,6 @@ def verify(tasks: Iterable[VerifyTask]) -> Iterator[FileVerified | Failed]:
             yield attempt(partial(_verified, claim, task.access), problem)
 
 
-def verify_tasks(claims: Sequence[Claim], tasks: int, access: AwsAccess) -> Sequence[VerifyTask]:
-    """Return at most so many tasks that read all files."""
-    dealt = [tuple(claims[number::tasks]) for number in range(tasks)]
-    return [VerifyTask(some, access) for some in dealt if some]
-
-
 def _verified(claim: Claim, access: AwsAccess) -> FileVerified:
     s3, source = access.client("s3"), claim.source
     found = FileVerified(source.uri, claim.group, 0, source.size)

@@ -5,7 +5,7 @@ Files are yielded one by one, so that memory does not grow with their number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
@@ -41,18 +41,20 @@ class Reported:
     is_last: bool
 
 
-Find = Callable[[Finding], None]
-Note = Callable[[str], None]
-
-
 class VerifiedTable(Protocol):
-    """A table as it was when it was loaded. Methods may raise TableConflict, and what AWS libraries raise."""
+    """A table as it was when it was loaded. Methods may raise TableConflict, and what AWS libraries raise.
 
-    def claims(self, find: Find, note: Note) -> Iterator[Claim]:
-        """Yield what the table says of each of its files; report contradictions to `find`."""
+    They add what contradicts itself to `problems`, and what is no problem, or was not compared, to `notes`.
+    """
 
-    def conclude(self, read: Mapping[str, Total] | None, reported: Reported | None, find: Find, note: Note) -> None:
-        """Compare the totals of what was read, by the claims' groups, with what the table and its last report say.
+    problems: list[Finding]
+    notes: list[str]
+
+    def claims(self) -> Iterator[Claim]:
+        """Yield what the table says of each of its files."""
+
+    def conclude(self, read: Mapping[str, Total] | None, reported: Reported | None) -> None:
+        """Compare what was read, by the group of the claims, with what the table and its last report say.
 
         To be called after all claims; `read` is None if not all files were read.
         """
@@ -76,9 +78,3 @@ def total(results: Iterable[FileVerified], into: dict[str, Total]) -> None:
         if not each.gone:
             group = into.setdefault(each.group, Total())
             group.files, group.rows, group.bytes = group.files + 1, group.rows + each.rows, group.bytes + each.size
-
-
-def compare(find: Find, where: str, what: str, found: int, said: int | None, by: str) -> None:
-    """Report a number that differs from `said`, if anything was said."""
-    if said is not None and found != said:
-        find(Finding(where, f"has {found} {what}, and {said} by {by}"))

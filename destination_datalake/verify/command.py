@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -14,8 +14,8 @@ from destination_datalake import terminal
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.config.tables import REPORTS_FOLDER
 from destination_datalake.errors import ConfigError
-from destination_datalake.files.jobs import done
-from destination_datalake.files.verify import verify, verify_tasks
+from destination_datalake.files.jobs import dealt, done
+from destination_datalake.files.verify import VerifyTask, verify
 from destination_datalake.maintenance.command import TableFinder
 from destination_datalake.reports.reading import Reports
 from destination_datalake.tables.catalog import is_iceberg
@@ -27,7 +27,7 @@ from destination_datalake.tables.verification import Finding, Reported, Total, V
 from destination_datalake.termination import EXIT_TERMINATED, Termination
 
 if TYPE_CHECKING:
-    from destination_datalake.files.plan import Claim
+    from destination_datalake.aws.access import AwsAccess
     from destination_datalake.spark.engine import Engine
     from destination_datalake.tables.catalog import TableCatalog
 
@@ -56,7 +56,7 @@ _SHOWN = 100
 
 @dataclass(slots=True)
 class Verified:
-    """What was found of a table. `notes` are what is no problem, or was not compared."""
+    """What was found of a table, as `--json` prints it. `notes` are what is no problem, or was not compared."""
 
     table: str
     files: int = 0
@@ -64,12 +64,6 @@ class Verified:
     bytes: int = 0
     problems: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, object]:
-        """Return it as `--json` prints it."""
-        problems = [{"where": each.where, "what": each.what} for each in self.problems]
-        counts = {"files": self.files, "rows": self.rows, "bytes": self.bytes}
-        return {"table": self.table, **counts, "problems": problems, "notes": self.notes}
 
 
 def run_verify(arguments: Sequence[str], spark: Engine | None = None) -> int:
@@ -109,14 +103,12 @@ def _verify(config: Config, asked: argparse.Namespace, termination: Termination,
         for name in names:
             if termination.requested:
                 return EXIT_TERMINATED
-            verifier = Verifier(
-                name, catalog, reported.get(name), engine, lists=not config.catalog.limits.assigns_locations
-            )
-            found.append(verifier.verify())
+            lists_folder = not config.catalog.limits.assigns_locations
+            found.append(verified(name, catalog, reported.get(name), engine, lists_folder=lists_folder))
             for note in () if asked.json else found[-1].notes:
                 terminal.note(f"{name}: {note}")
     if asked.json:
-        terminal.write(json.dumps({"tables": [each.as_json() for each in found]}, ensure_ascii=False))
+        terminal.write(json.dumps({"tables": [asdict(each) for each in found]}, ensure_ascii=False))
     elif found:
         _show(found)
     else:
@@ -164,81 +156,67 @@ def _reported(reports: Reports, days: int, names: Iterable[TableName]) -> dict[T
     return found
 
 
-class Verifier:
-    """Verifies one table. What another writer has changed meanwhile is looked at again, and is no problem."""
+def verified(
+    name: TableName,
+    catalog: TableCatalog,
+    reported: Reported | None,
+    engine: Callable[[], Engine],
+    *,
+    lists_folder: bool,
+) -> Verified:
+    """Return what was found of a table. Raises ConnectorError, and what AWS libraries raise.
 
-    def __init__(
-        self,
-        name: TableName,
-        catalog: TableCatalog,
-        reported: Reported | None,
-        engine: Callable[[], Engine],
-        *,
-        lists: bool,
-    ) -> None:
-        self._name = name
-        self._catalog = catalog
-        self._access = catalog.access_of(name)
-        self._reported = reported
-        self._engine = engine
-        self._lists = lists
+    What another writer has changed meanwhile is looked at again, and is no problem.
+    """
+    first = Verified(str(name))
+    suspects: set[str] | None = None
+    for _ in range(_ATTEMPTS):
+        found = Verified(str(name))
+        try:
+            entry = catalog.find(name)
+            table: VerifiedTable
+            if entry is not None and is_iceberg(entry):
+                table = VerifiedIceberg(name, catalog, found.problems, found.notes, lists_folder=lists_folder)
+            else:
+                table = VerifiedHive(name, catalog.access_of(name), reported, found.problems, found.notes)
+            read = _read(table, found, suspects, engine, catalog.access_of(name))
+            table.conclude(read if suspects is None else None, reported)
+            first = found if suspects is None else first
+            changed = bool(found.problems) and table.has_changed()
+        except (FileNotFoundError, TableConflict) as error:
+            found.problems.append(Finding(str(name), f"cannot be loaded: {error}"))
+            changed = False
+        first.problems = found.problems
+        if not changed:
+            break
+        # Only what was wrong is read again: files do not change, and the others were there.
+        suspects = {each.where for each in found.problems}
+    return first
 
-    def verify(self) -> Verified:
-        """Return what was found. Raises ConnectorError, and what AWS libraries raise."""
-        first = Verified(str(self._name))
-        suspects: set[str] | None = None
-        for _ in range(_ATTEMPTS):
-            found = Verified(str(self._name))
-            try:
-                table = self._load()
-                read = self._read(table, found, suspects)
-                whole = read if suspects is None else None
-                table.conclude(whole, self._reported, found.problems.append, found.notes.append)
-                first = found if suspects is None else first
-                changed = bool(found.problems) and table.has_changed()
-            except (FileNotFoundError, TableConflict) as error:
-                found.problems.append(Finding(str(self._name), f"cannot be loaded: {error}"))
-                changed = False
-            first.problems = found.problems
-            if not changed:
-                break
-            # Only what was wrong is read again: files do not change, and the others were there.
-            suspects = {each.where for each in found.problems}
-        return first
 
-    def _load(self) -> VerifiedTable:
-        entry = self._catalog.find(self._name)
-        if entry is not None and is_iceberg(entry):
-            return VerifiedIceberg(self._name, self._catalog, lists_folder=self._lists)
-        return VerifiedHive(self._name, self._access, self._reported)
-
-    def _read(self, table: VerifiedTable, found: Verified, suspects: set[str] | None) -> dict[str, Total]:
-        """Read the files, those of `suspects` only if there are some; return what was read by group."""
-        read: dict[str, Total] = {}
-        claims = table.claims(found.problems.append, found.notes.append)
-        wanted = (each for each in claims if suspects is None or each.source.uri in suspects)
-        without_duckdb = 0
-        for some in _batches(wanted):
-            engine = self._engine()
-            tasks = verify_tasks(some, engine.parallelism() * _TASKS_PER_SLOT, self._access)
-            results = done(engine.run(verify, tasks))
-            total(results, read)
-            found.problems += [Finding(each.uri, problem) for each in results for problem in each.problems]
-            without_duckdb += sum(not (each.by_duckdb or each.problems or each.gone) for each in results)
-        if without_duckdb:
-            found.notes.append(
-                f"{without_duckdb} files were not read by DuckDB, which is not there or has too little memory."
-            )
-        found.files, found.rows, found.bytes = (
-            sum(getattr(each, what) for group, each in read.items() if what == "bytes" or group != "deletes")
-            for what in ("files", "rows", "bytes")
+def _read(
+    table: VerifiedTable, found: Verified, suspects: set[str] | None, engine: Callable[[], Engine], access: AwsAccess
+) -> dict[str, Total]:
+    """Read the files, those of `suspects` only if there are some; return what was read by group."""
+    read: dict[str, Total] = {}
+    wanted = (each for each in table.claims() if suspects is None or each.source.uri in suspects)
+    without_duckdb = 0
+    while some := [*islice(wanted, _FILES_AT_ONCE)]:
+        spark = engine()
+        tasks = [VerifyTask(share, access) for share in dealt(some, spark.parallelism() * _TASKS_PER_SLOT)]
+        results = done(spark.run(verify, tasks))
+        total(results, read)
+        found.problems += [Finding(each.uri, problem) for each in results for problem in each.problems]
+        without_duckdb += sum(not (each.by_duckdb or each.problems or each.gone) for each in results)
+    if without_duckdb:
+        found.notes.append(
+            f"{without_duckdb} files were not read by DuckDB, which is not there or has too little memory."
         )
-        return read
-
-
-def _batches(claims: Iterator[Claim]) -> Iterator[Sequence[Claim]]:
-    while some := [*islice(claims, _FILES_AT_ONCE)]:
-        yield some
+    found.files, found.rows, found.bytes = (
+        sum(getattr(each, what) for group, each in read.items() if what == "bytes" or group != "deletes")
+        for what in ("files", "rows", "bytes")
+    )
+    return read
 
 
 def _show(found: Sequence[Verified]) -> None:

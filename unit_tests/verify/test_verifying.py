@@ -9,7 +9,8 @@ import pytest
 
 from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.commit import TableOperations
-from destination_datalake.verify.command import Verified, Verifier
+from destination_datalake.verify.command import Verified
+from destination_datalake.verify.command import verified as verified_table
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
 from unit_tests.maintenance.lake import Shop, run, worn
 from unit_tests.tables.jobs import InProcess
@@ -37,7 +38,7 @@ def shop(cloud: Cloud) -> Shop:
 
 def verified(shop: Shop, engine: Executors | None = None) -> Verified:
     engine = engine or Executors()
-    return Verifier(shop.name(), ungoverned(shop.access), None, lambda: cast("Any", engine), lists=True).verify()
+    return verified_table(shop.name(), ungoverned(shop.access), None, lambda: cast("Any", engine), lists_folder=True)
 
 
 def data_files(shop: Shop) -> set[str]:

@@ -16,7 +16,7 @@ from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.partition_index import Behind
 from destination_datalake.tables.hive.registration import RegisteredPartitions
 from destination_datalake.tables.hive.scheme import has_registered_partitions
-from destination_datalake.tables.verification import Find, Finding, Note, Reported, Total, VerifiedTable
+from destination_datalake.tables.verification import Finding, Reported, Total, VerifiedTable
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -28,7 +28,11 @@ _OTHERS = "others"
 class VerifiedHive(VerifiedTable):
     """One table. `reported` is needed beforehand: by the name of its run, the run's files are known."""
 
-    def __init__(self, name: TableName, access: AwsAccess, reported: Reported | None) -> None:
+    def __init__(
+        self, name: TableName, access: AwsAccess, reported: Reported | None, problems: list[Finding], notes: list[str]
+    ) -> None:
+        self.problems = problems
+        self.notes = notes
         self._name = name
         self._access = access
         self._folders = Folders("", access)
@@ -41,7 +45,7 @@ class VerifiedHive(VerifiedTable):
         """Whether there was a commit."""
         return _version(GlueTable(self._name, self._access).read()) != _version(self._input)
 
-    def claims(self, find: Find, note: Note) -> Iterator[Claim]:
+    def claims(self) -> Iterator[Claim]:
         """Yield a claim for each file that readers see, and for those of a pending overwrite."""
         library = str(self._input["StorageDescriptor"].get("SerdeInfo", {}).get("SerializationLibrary", ""))
         kind = "jsonl" if "json" in library.lower() else "parquet"
@@ -62,7 +66,7 @@ class VerifiedHive(VerifiedTable):
                     with_files.add(uri.rpartition("/")[0])
                 name = uri.rpartition("/")[2]
                 if self._folders.is_ours(folder) and not name.endswith(_ENDINGS[kind]):
-                    find(Finding(uri, "is no file of the table, and readers take it for one"))
+                    self.problems.append(Finding(uri, "is no file of the table, and readers take it for one"))
                     continue
                 if self._reported is not None and listed["LastModified"] > self._reported.finished:
                     self._is_replaced = True
@@ -70,12 +74,14 @@ class VerifiedHive(VerifiedTable):
                 source = SourceFile(uri, listed["Size"], UNKNOWN)
                 yield Claim(source, kind, schema if kind == "parquet" else None, group=group, listed=True)
         if has_registered_partitions(self._input):
-            self._compare_partitions(with_files, find, note)
+            self._compare_partitions(with_files)
 
-    def _compare_partitions(self, with_files: set[str], find: Find, note: Note) -> None:
+    def _compare_partitions(self, with_files: set[str]) -> None:
         """Compare the partitions with the folders that have files. Partitions are read after files were listed."""
         if Behind.of(self._input) is not None:
-            note("Its partitions are behind its content, as a killed sync leaves them; the next sync completes them.")
+            self.notes.append(
+                "Its partitions are behind its content, as a killed sync leaves them; the next sync completes them."
+            )
             return
         registered: set[str] = set()
         for entry in RegisteredPartitions(self._name, self._access).all(with_columns=False):
@@ -86,27 +92,31 @@ class VerifiedHive(VerifiedTable):
             if next(self._folders.visible(location), None) is not None:
                 continue
             if self._reported is not None and not self._reported.is_last:
-                note(f"A partition has no objects at {location}, as a killed or running sync leaves it.")
+                self.notes.append(f"A partition has no objects at {location}, as a killed or running sync leaves it.")
             else:
-                find(Finding(location, "is registered as a partition and has no objects"))
+                self.problems.append(Finding(location, "is registered as a partition and has no objects"))
         for folder in sorted(with_files - registered):
             if not any(folder.startswith(f"{each}/") for each in registered):
-                find(Finding(folder, "has files and is no registered partition, so readers do not see them"))
+                self.problems.append(
+                    Finding(folder, "has files and is no registered partition, so readers do not see them")
+                )
 
-    def conclude(self, read: Mapping[str, Total] | None, reported: Reported | None, find: Find, note: Note) -> None:
+    def conclude(self, read: Mapping[str, Total] | None, reported: Reported | None) -> None:
         """Compare the files of the last sync with its report."""
         if reported is None:
-            note("There is no report of a sync to compare it with.")
+            self.notes.append("There is no report of a sync to compare it with.")
             return
         if read is None:
             return
         of_run = read.get("run", Total())
         if not reported.is_last:
-            note("A sync has begun since the last report: they are not compared.")
+            self.notes.append("A sync has begun since the last report: they are not compared.")
         elif self._is_replaced and not of_run.files:
-            note(f"It has no files of run {reported.run}, the last one with a report: its content was replaced since.")
+            self.notes.append(
+                f"It has no files of run {reported.run}, the last one with a report: its content was replaced since."
+            )
         elif (of_run.files, of_run.rows) != (reported.files, reported.rows):
-            find(
+            self.problems.append(
                 Finding(
                     table_location(self._input),
                     f"has {of_run.files} files with {of_run.rows} rows of run {reported.run}, and {reported.files} "

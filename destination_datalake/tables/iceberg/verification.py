@@ -33,7 +33,7 @@ from destination_datalake.tables.iceberg.maintenance.second_reader import Disagr
 from destination_datalake.tables.iceberg.schema import arrow_schema
 from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries, live_manifests
 from destination_datalake.tables.table import TableConflict
-from destination_datalake.tables.verification import Find, Finding, Note, Reported, Total, VerifiedTable, compare
+from destination_datalake.tables.verification import Finding, Reported, Total, VerifiedTable
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
@@ -59,7 +59,17 @@ _BOUNDED = (
 class VerifiedIceberg(VerifiedTable):
     """One table. `lists_folder`: objects that it does not refer to may be looked for, as the folder is its own."""
 
-    def __init__(self, name: TableName, catalog: TableCatalog, *, lists_folder: bool) -> None:
+    def __init__(
+        self,
+        name: TableName,
+        catalog: TableCatalog,
+        problems: list[Finding],
+        notes: list[str],
+        *,
+        lists_folder: bool,
+    ) -> None:
+        self.problems = problems
+        self.notes = notes
         self._operations = TableOperations(name, catalog)
         self._lists_folder = lists_folder
         self._table = self._operations.load()
@@ -74,57 +84,57 @@ class VerifiedIceberg(VerifiedTable):
         """Whether there is another metadata file."""
         return self._operations.load().metadata_location != self._table.metadata_location
 
-    def claims(self, find: Find, note: Note) -> Iterator[Claim]:
+    def claims(self) -> Iterator[Claim]:
         """Yield a claim for each file of the content, and of the branches with rows of unfinished syncs."""
         metadata = self._table.metadata
         for branch in (MAIN_BRANCH, PENDING_BRANCH, *generation_branches(metadata)):
-            yield from self._of_snapshot(metadata.snapshot_by_name(branch), find)
+            yield from self._of_snapshot(metadata.snapshot_by_name(branch))
         if self._lists_folder:
-            self._look_for_others(find, note)
+            self._look_for_others()
 
-    def conclude(self, read: Mapping[str, Total] | None, reported: Reported | None, find: Find, note: Note) -> None:
+    def conclude(self, read: Mapping[str, Total] | None, reported: Reported | None) -> None:
         """Compare the manifests of the current snapshot, and of that in the report, with the counts that those say."""
         del read  # Each file has its own claim.
         current = self._table.metadata.current_snapshot()
         if current is not None:
-            self._compare(
-                current,
-                summary_number(current, TOTAL_ROWS),
-                summary_number(current, "total-data-files"),
-                find,
-                "its summary",
-            )
+            rows, files = summary_number(current, TOTAL_ROWS), summary_number(current, "total-data-files")
+            self._compare(current, rows, files, "its summary")
         if reported is None or reported.snapshot is None:
-            note("There is no report of a sync to compare it with.")
+            self.notes.append("There is no report of a sync to compare it with.")
             return
         snapshot = self._table.metadata.snapshot_by_id(reported.snapshot)
         if snapshot is None:
-            note(f"The snapshot in the report of run {reported.run} has expired.")
+            self.notes.append(f"The snapshot in the report of run {reported.run} has expired.")
         else:
-            self._compare(
-                snapshot, reported.table_rows, reported.table_files, find, f"the report of run {reported.run}"
-            )
+            self._compare(snapshot, reported.table_rows, reported.table_files, f"the report of run {reported.run}")
 
-    def _compare(self, snapshot: Snapshot, rows: int | None, files: int | None, find: Find, by: str) -> None:
-        for _ in self._of_snapshot(snapshot, find):
+    def _compare(self, snapshot: Snapshot, rows: int | None, files: int | None, by: str) -> None:
+        for _ in self._of_snapshot(snapshot):
             pass  # Its manifests are counted.
         if self._broken:
             return
-        manifests = (each for each in self._manifests(snapshot, find) if each.content == ManifestContent.DATA)
-        counted = [self._counted[each.manifest_path] for each in manifests]
-        where = f"snapshot {snapshot.snapshot_id}"
-        compare(find, where, "rows", sum(each.rows for each in counted), rows, by)
-        compare(find, where, "data files", sum(each.files for each in counted), files, by)
+        counted = [
+            self._counted[each.manifest_path]
+            for each in self._manifests(snapshot)
+            if each.content == ManifestContent.DATA
+        ]
+        for what, found, said in (
+            ("rows", sum(each.rows for each in counted), rows),
+            ("data files", sum(each.files for each in counted), files),
+        ):
+            if said is not None and found != said:
+                where = f"snapshot {snapshot.snapshot_id}"
+                self.problems.append(Finding(where, f"has {found} {what}, and {said} by {by}"))
 
-    def _of_snapshot(self, snapshot: Snapshot | None, find: Find) -> Iterator[Claim]:
-        for manifest in self._manifests(snapshot, find):
+    def _of_snapshot(self, snapshot: Snapshot | None) -> Iterator[Claim]:
+        for manifest in self._manifests(snapshot):
             if manifest.manifest_path in self._counted:
                 continue
             counted = self._counted[manifest.manifest_path] = Total()
             try:
                 entries = live_entries(manifest, self._table.io)
             except _UNREADABLE as error:
-                self._break(manifest.manifest_path, error, find)
+                self._break(manifest.manifest_path, error)
                 continue
             for entry in entries:
                 file = entry.data_file
@@ -132,17 +142,17 @@ class VerifiedIceberg(VerifiedTable):
                 counted.rows += file.record_count
                 yield self._claim(file)
 
-    def _manifests(self, snapshot: Snapshot | None, find: Find) -> list[ManifestFile]:
+    def _manifests(self, snapshot: Snapshot | None) -> list[ManifestFile]:
         try:
             return live_manifests(snapshot, self._table.io)
         except _UNREADABLE as error:
             assert snapshot is not None
-            self._break(snapshot.manifest_list, error, find)
+            self._break(snapshot.manifest_list, error)
             return []
 
-    def _break(self, path: str, error: Exception, find: Find) -> None:
+    def _break(self, path: str, error: Exception) -> None:
         self._broken = True
-        find(Finding(path, "does not exist" if isinstance(error, FileNotFoundError) else str(error)))
+        self.problems.append(Finding(path, "does not exist" if isinstance(error, FileNotFoundError) else str(error)))
 
     def _claim(self, file: IcebergFile) -> Claim:
         kind = "parquet" if file.file_format == FileFormat.PARQUET else "other"
@@ -152,7 +162,7 @@ class VerifiedIceberg(VerifiedTable):
         columns = tuple(claim for field in self._bounded if (claim := _column_claim(field, file)) is not None)
         return Claim(source, kind, self._schema, columns)
 
-    def _look_for_others(self, find: Find, note: Note) -> None:
+    def _look_for_others(self) -> None:
         """Tell of objects in the table's folder that it does not refer to: those of killed writers are no fault."""
         s3 = self._operations.access.client("s3")
         references = References(self._table.io, s3)
@@ -161,12 +171,12 @@ class VerifiedIceberg(VerifiedTable):
             references.add_metadata(self._table.metadata, self._table.metadata_location)
             references.add_files()
         except MaintenanceSkipped as reason:
-            note(f"Foreign files were not looked for: {reason}.")
+            self.notes.append(f"Foreign files were not looked for: {reason}.")
             return
         except _UNREADABLE as error:
             if not self._broken:
                 gone = "refers to what is not there: " if isinstance(error, FileNotFoundError) else ""
-                find(Finding(self._table.metadata_location, f"{gone}{error}"))
+                self.problems.append(Finding(self._table.metadata_location, f"{gone}{error}"))
             return
         orphans = 0
         for page in s3.get_paginator("list_objects_v2").paginate(Bucket=folder.bucket, Prefix=f"{folder.key}/"):
@@ -176,9 +186,11 @@ class VerifiedIceberg(VerifiedTable):
                 if is_of_a_table(key, folder):
                     orphans += 1
                 elif not any(part[:1] in ("_", ".") for part in key[len(folder.key) + 1 :].split("/")):
-                    find(Finding(file.path, "is no file of the table"))
+                    self.problems.append(Finding(file.path, "is no file of the table"))
         if orphans:
-            note(f"{orphans} files are of no snapshot, as killed or running syncs leave them; `maintain` removes them.")
+            self.notes.append(
+                f"{orphans} files are of no snapshot, as killed or running syncs leave them; `maintain` removes them."
+            )
 
 
 def _column_claim(field: NestedField, file: IcebergFile) -> ColumnClaim | None:
