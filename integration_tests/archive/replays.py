@@ -1,8 +1,5 @@
 """The command `replay`, and two tables compared as an engine compares them."""
 
-import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,20 +8,12 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from integration_tests.harness.runs.commands import Ran, ran
 from integration_tests.harness.runs.kill_points import KillPoint
 from integration_tests.harness.runs.warm import WarmLaunch
 
 ARCHIVE: Mapping[str, Any] = {"raw_archive": {"enabled": True}}
 """The options with which what a sync receives is archived."""
-
-
-@dataclass(frozen=True)
-class Replayed:
-    """What a run of the command left to see."""
-
-    exit_code: int
-    lines: list[str]
-    stderr: str
 
 
 @dataclass(frozen=True)
@@ -34,34 +23,16 @@ class Replays:
     launch: WarmLaunch
     folder: Path
 
-    def run(self, config: Mapping[str, object], *arguments: str, killed_at: KillPoint | None = None) -> Replayed:
+    def run(self, config: Mapping[str, object], *arguments: str, killed_at: KillPoint | None = None) -> Ran:
         """Run it to its end, or to the point at which it is killed."""
-        workdir = Path(tempfile.mkdtemp(dir=self.folder))
-        path, tmp = workdir / "config.json", workdir / "tmp"
-        tmp.mkdir()
-        path.write_text(json.dumps(config))
-        launch = self.launch if killed_at is None else self.launch.killed_at(killed_at)
-        environment = {**os.environ, "TMPDIR": str(tmp)}
-        command = ["replay", "--config", str(path), *arguments]
-        with (workdir / "stderr").open("wb") as stderr, launch(command, environment, stderr) as process:
-            process.stdin.close()
-            lines = process.stdout.read().decode().splitlines()
-            code = process.wait(180)
-        return Replayed(code, lines, (workdir / "stderr").read_text())
+        return ran(self.launch, self.folder, "replay", config, *arguments, killed_at=killed_at)
 
 
 def maintain(launch: WarmLaunch, folder: Path, config: Mapping[str, object], *arguments: str) -> list[str]:
     """Run the command, which must succeed; return its lines."""
-    workdir = Path(tempfile.mkdtemp(dir=folder))
-    (workdir / "config.json").write_text(json.dumps(config))
-    command = ["maintain", "--config", str(workdir / "config.json"), *arguments]
-    with (
-        (workdir / "stderr").open("wb") as stderr,
-        launch(command, {**os.environ, "TMPDIR": str(workdir)}, stderr) as run,
-    ):
-        lines = run.stdout.read().decode().splitlines()
-        assert run.wait(120) == 0, (lines, (workdir / "stderr").read_text())
-    return lines
+    done = ran(launch, folder, "maintain", config, *arguments)
+    assert done.exit_code == 0, done
+    return done.lines
 
 
 def difference(one: pa.Table, two: pa.Table) -> list[Any]:

@@ -1,15 +1,13 @@
 """The command `delete-rows`."""
 
 import json
-import os
 import tempfile
-import threading
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from integration_tests.harness.runs.commands import ran
 from integration_tests.harness.runs.kill_points import KillPoint
 from integration_tests.harness.runs.warm import WarmLaunch
 
@@ -49,23 +47,11 @@ class Deletions:
     ) -> Deleted:
         """Run it to its end, or to the point or for the seconds at which it is killed."""
         workdir = Path(tempfile.mkdtemp(dir=self.folder))
-        path, file, report, tmp = (workdir / name for name in ("config.json", "ids.txt", "report.json", "tmp"))
-        tmp.mkdir()
-        path.write_text(json.dumps(config))
+        file, report = workdir / "ids.txt", workdir / "report.json"
         file.write_text("".join(f"{each}\n" for each in ids))
-        launch = self.launch if killed_at is None else self.launch.killed_at(killed_at)
-        command = ["delete-rows", "--config", str(path), *target, "--column", column, "--ids-file", str(file)]
-        command += ["--report", str(report), *arguments]
-        environment = {**os.environ, "TMPDIR": str(tmp)}
-        with ExitStack() as stack:
-            stderr = stack.enter_context((workdir / "stderr").open("wb"))
-            process = stack.enter_context(launch(command, environment, stderr))
-            process.stdin.close()
-            if killed_after is not None:
-                killer = threading.Timer(killed_after, process.kill)
-                stack.callback(killer.cancel)
-                killer.start()
-            lines = process.stdout.read().decode().splitlines()
-            code = process.wait(180)
+        command = [*target, "--column", column, "--ids-file", str(file), "--report", str(report), *arguments]
+        done = ran(
+            self.launch, workdir, "delete-rows", config, *command, killed_at=killed_at, killed_after=killed_after
+        )
         said = json.loads(report.read_bytes()) if report.exists() else {}
-        return Deleted(code, lines, (workdir / "stderr").read_text(), said)
+        return Deleted(done.exit_code, done.lines, done.stderr, said)
