@@ -30,7 +30,6 @@ from destination_datalake.maintenance.command import TableFinder
 from destination_datalake.maintenance.superseded import archived_tables
 from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.catalogs import catalog_of
-from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.naming import REBUILD_SUFFIX
 from destination_datalake.tables.ownership import REPLAY_OF
 from destination_datalake.tables.table import TableName
@@ -179,7 +178,7 @@ def _request(
             config,
             access,
             catalog,
-            Jobs(engine, lambda: scratch),
+            engine,
             asked.keep_history,
             asked.drop_tags,
             scratch,

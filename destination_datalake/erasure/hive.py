@@ -185,11 +185,9 @@ class HiveTablePlace(Objects):
         if folder.startswith((f"{location}/", self._request.config.uri(""))):
             yield folder
         else:
-            self._note("A partition is registered at a folder elsewhere, which others write to: it was not looked at.")
-
-    def _note(self, text: str) -> None:
-        if text not in self.figures.notes:
-            self.figures.notes.append(text)
+            self.figures.note(
+                "A partition is registered at a folder elsewhere, which others write to: it was not looked at."
+            )
 
     def takes(self, uri: str) -> bool:
         """Whether an object is in no folder of another kind, as where a table's location is that of all tables."""

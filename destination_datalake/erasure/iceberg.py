@@ -125,9 +125,7 @@ class IcebergPlace:
         except NoSuchColumn:
             if not self.may_lack_column:
                 raise
-            note = f"{self.name} has no column {request.column}."
-            if note not in self.figures.notes:
-                self.figures.notes.append(note)
+            self.figures.note(f"{self.name} has no column {request.column}.")
             return None
         ids = request.ids(column.type, self.table)
         few: Sequence[Any] | None = None
@@ -141,7 +139,7 @@ class IcebergPlace:
             None if request.keep_history is None else timedelta(days=request.keep_history),
             request.drop_tags,
         )
-        self._erasure = TableErasure(self.table, request.catalog, request.jobs.executors, column, asked)
+        self._erasure = TableErasure(self.table, request.catalog, request.executors, column, asked)
         return self._erasure
 
     def _strays(self, erasure: TableErasure) -> Strays:

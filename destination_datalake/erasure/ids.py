@@ -70,7 +70,7 @@ class IdsFile:
         """
         parts = min(_MOST_PARTS, max(1, -(-self.path.stat().st_size // _PART_BYTES)))
         if parts == 1:
-            blocks = [values for _, values in self._typed(type_, column)]
+            blocks = [*self._typed(type_, column)]
             values = _distinct(pa.concat_arrays(blocks) if blocks else pa.array([], type_))
             if not len(values):
                 return Ids(type_, 0, (), (), access)
@@ -80,11 +80,11 @@ class IdsFile:
 
     def values(self, type_: pa.DataType, column: str) -> list[Any]:
         """Return the ids as Python values, which takes memory for each. Raises as `typed` does."""
-        return [value for _, values in self._typed(type_, column) for value in values.to_pylist()]
+        return [value for values in self._typed(type_, column) for value in values.to_pylist()]
 
     def digests(self, type_: pa.DataType, column: str, salt: bytes) -> Iterator[bytes]:
         """Yield the salted hash of each id (`files.ids.digests_of`). Raises as `typed` does."""
-        for _, values in self._typed(type_, column):
+        for values in self._typed(type_, column):
             yield from digests_of(values, salt)
 
     def _divided(self, type_: pa.DataType, column: str, parts: int, folder: str, access: AwsAccess) -> Ids:
@@ -94,7 +94,7 @@ class IdsFile:
             schema = pa.schema([pa.field("id", type_)])
             paths = [Path(scratch) / str(number) for number in range(parts)]
             writers = [files.enter_context(pa.ipc.new_file(str(path), schema)) for path in paths]
-            for _, values in self._typed(type_, column):
+            for values in self._typed(type_, column):
                 numbers = part_numbers(key_hashes(canonical_keys([values])), parts)
                 lowest_highest.append(bounds_of(values))
                 for number in np.unique(numbers).tolist():
@@ -110,8 +110,8 @@ class IdsFile:
                     index.append(write_ids(canonical_keys([values]), number, parts, folder, access))
         return Ids(type_, count, tuple(index), (_around(lowest_highest),), access)
 
-    def _typed(self, type_: pa.DataType, column: str) -> Iterator[tuple[int, pa.Array[Any]]]:
-        """Yield blocks of ids as values, none of them null, each with the number of its first line."""
+    def _typed(self, type_: pa.DataType, column: str) -> Iterator[pa.Array[Any]]:
+        """Yield blocks of ids as values, none of them null."""
         parse = _parser(type_)
         if parse is None:
             raise ConfigError(f"--column {column}: a column of type {type_} has no values that could be ids.")
@@ -125,7 +125,7 @@ class IdsFile:
                     f"--ids-file {self.path}, line {_first_refused(parse, texts, lines)}: this is no value of column "
                     f"{column}, which has {_what(type_)}. Nothing was changed."
                 ) from None
-            yield int(lines[0]), values
+            yield values
 
     def _blocks(self) -> Iterator[tuple[np.ndarray[Any, Any], pa.Array[Any]]]:
         """Yield ids as they are in the file, and the numbers of their lines, from 1."""

@@ -153,7 +153,7 @@ class Objects(ABC):
     def _columns(self) -> tuple[Field, ...]:
         columns = self.columns()
         if not columns:
-            self.figures.notes.append(f"{self.name} has no column {self._request.column}.")
+            self.figures.note(f"{self.name} has no column {self._request.column}.")
         return columns
 
     @cached_property
@@ -192,7 +192,7 @@ class Objects(ABC):
             self.figures.objects_read += sum(map(len, groups))
         if not groups:
             return
-        executors = self._request.jobs.executors
+        executors = self._request.executors
         tasks = [
             EraseTask(some, self.content, self._columns, self._ids, self.access, write)
             for some in dealt(groups, _TASKS_EACH * executors.parallelism())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from destination_datalake.erasure.ids import IdsFile
     from destination_datalake.files.ids import Ids
     from destination_datalake.tables.catalog import TableCatalog
-    from destination_datalake.tables.context import Jobs
+    from destination_datalake.tables.context import Executors
     from destination_datalake.tables.table import TableName
 
 Outcome = Literal["found", "rewritten", "removed", "left", "kept"]
@@ -59,7 +59,7 @@ class Request:
     config: Config
     access: AwsAccess
     catalog: TableCatalog
-    jobs: Jobs
+    executors: Executors
     keep_history: float | None = None
     drop_tags: bool = False
     scratch: str = ""
@@ -68,10 +68,9 @@ class Request:
     types: dict[TableName, pa.DataType] = field(default_factory=dict)
     """The type of the column in each table, as far as it was asked for."""
 
-    def ids(self, type_: pa.DataType, table: TableName | None) -> Ids:
+    def ids(self, type_: pa.DataType, table: TableName) -> Ids:
         """Return the ids as values of a table's column, of this type. Raises ConfigError, and errors of AWS."""
-        if table is not None:
-            self.types.setdefault(table, type_)
+        self.types.setdefault(table, type_)
         return self.file.typed(type_, self.column, self.scratch, self.access)
 
 
@@ -85,6 +84,11 @@ class Figures:
     """Of how many of the objects the column was read: bounds and partitions leave out the others."""
     notes: list[str] = field(default_factory=list)
     """What was not touched, and why: sentences."""
+
+    def note(self, text: str) -> None:
+        """Add a note, once."""
+        if text not in self.notes:
+            self.notes.append(text)
 
 
 class Place(Protocol):

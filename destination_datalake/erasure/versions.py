@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from destination_datalake.aws.address import S3Address
@@ -127,6 +126,7 @@ class _Bucket:
         """Folders whose versions may not be listed, and why."""
         self._since: dict[tuple[str, str | None], datetime] = {}
         self._emptied: set[str] = set()
+        self._lifecycle: dict[str, Sequence[Any]] = {}
 
     @property
     def _s3(self) -> S3Client:
@@ -144,13 +144,11 @@ class _Bucket:
 
     def deleted(self, stored: StoredObject, found: int) -> ErasedObject:
         """Delete a version, or say why it is left."""
-        address = S3Address.parse(stored.uri)
-        assert stored.version is not None
         try:
-            self._s3.delete_object(Bucket=address.bucket, Key=address.key, VersionId=stored.version)
+            self._s3.delete_object(**_named(stored))
         except self._s3.exceptions.ClientError as error:
             code = error.response["Error"]["Code"]
-            ends = self._end(address, self._since.get((stored.uri, stored.version)))
+            ends = self._end(S3Address.parse(stored.uri), self._since.get((stored.uri, stored.version)))
             reason = f"this noncurrent version may not be deleted ({code}{self._lock(stored)}); {ends}"
             return ErasedObject(stored.uri, found, 0, "left", reason=reason)
         self._emptied.add(stored.uri)
@@ -164,20 +162,18 @@ class _Bucket:
         """Delete the delete markers of keys whose versions were deleted here, if they have no other."""
         if not self._emptied:
             return
-        markers: dict[str, list[Version]] = {}
+        markers: dict[str, list[StoredObject]] = {}
         others: set[str] = set()
         for folder in folders:
             for each in self._versions(folder, current=True):
                 if each.stored.uri in self._emptied:
                     if each.is_marker:
-                        markers.setdefault(each.stored.uri, []).append(each)
+                        markers.setdefault(each.stored.uri, []).append(each.stored)
                     else:
                         others.add(each.stored.uri)
         for uri in markers.keys() - others:
-            address = S3Address.parse(uri)
-            for each in markers[uri]:
-                assert each.stored.version is not None
-                self._s3.delete_object(Bucket=address.bucket, Key=address.key, VersionId=each.stored.version)
+            for stored in markers[uri]:
+                self._s3.delete_object(**_named(stored))
 
     def _versions(self, folder: str, *, current: bool = False) -> Iterator[Version]:
         address = S3Address.parse(f"{folder}/")
@@ -212,10 +208,8 @@ class _Bucket:
 
     def _lock(self, stored: StoredObject) -> str:
         """Return until when Object Lock keeps a version, as a part of a sentence."""
-        address = S3Address.parse(stored.uri)
-        assert stored.version is not None
         try:
-            head = self._s3.head_object(Bucket=address.bucket, Key=address.key, VersionId=stored.version)
+            head = self._s3.head_object(**_named(stored))
         except self._s3.exceptions.ClientError:
             return ""
         until = head.get("ObjectLockRetainUntilDate")
@@ -237,10 +231,6 @@ class _Bucket:
         end = (since + timedelta(days=min(days) + 1)).date()
         return f"a lifecycle rule ends it on {end.isoformat()}"
 
-    @cached_property
-    def _lifecycle(self) -> dict[str, Sequence[Any]]:
-        return {}
-
     def _rules(self, bucket: str) -> Sequence[Any]:
         if bucket not in self._lifecycle:
             try:
@@ -249,6 +239,12 @@ class _Bucket:
                 rules = ()
             self._lifecycle[bucket] = [rule for rule in rules if rule["Status"] == "Enabled"]
         return self._lifecycle[bucket]
+
+
+def _named(stored: StoredObject) -> dict[str, Any]:
+    """Return the parameters by which S3 knows a version."""
+    address = S3Address.parse(stored.uri)
+    return {"Bucket": address.bucket, "Key": address.key, "VersionId": stored.version}
 
 
 def _prefix_of(rule: Any) -> str | None:

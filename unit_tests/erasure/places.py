@@ -31,7 +31,7 @@ def request_of(
     file = folder / "ids.txt"
     file.write_text("".join(f"{each}\n" for each in ids))
     scratch = (folder / "scratch").as_uri()
-    return Request("r", column, IdsFile(file), config, access, catalog, in_process(folder), scratch=scratch)
+    return Request("r", column, IdsFile(file), config, access, catalog, in_process(folder).executors, scratch=scratch)
 
 
 def erased(asked: Request, *tables: TableName) -> list[ErasedObject]:

@@ -77,7 +77,7 @@ class People:
             config,
             access,
             ungoverned(access),
-            self.lake.jobs,
+            self.lake.jobs.executors,
             scratch=(self.folder / "scratch").as_uri(),
         )
         asked = replace(asked, **changes)
