@@ -55,14 +55,51 @@ class ReplayedLines:
     only: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReplayedSync:
-    """A sync that is lived through again."""
+    """A sync that is lived through again. `times` are those at which it has committed its batches, in ms."""
 
     name: str
     stream: Stream
     started: int
-    batches: Mapping[int, tuple[ReplayedLines, ...]]
+    found_empty: bool
+    published: int | None
+    times: dict[int, int] = field(default_factory=dict)
+    batches: dict[int, tuple[ReplayedLines, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, stored: StoredSync, state: TableFacts | None, found: Mapping[str, Sequence[int]], left_out: list[str]
+    ) -> ReplayedSync:
+        """Return a sync without lines of which the table has no rows; add these to `left_out`."""
+        [stream] = parse_catalog({"streams": [stored.configured]})
+        sync = cls(stored.sync.sync, stream, stored.sync.started, stored.sync.found_empty, stored.published)
+        for number, (committed, indexed) in stored.batches.items():
+            sync.times[number] = committed
+            sync.batches[number] = tuple(map(ReplayedLines, indexed))
+        for number, unindexed in stored.unindexed.items():
+            for lines in unindexed:
+                rows = found.get(unit_of(lines.archived.first_id), ())
+                if not rows:
+                    left_out.append(lines.uri)
+                    continue
+                only = None if state is not None and state.commits_whole else tuple(rows)
+                sync.times.setdefault(number, max(sync.started, lines.modified))
+                sync.batches[number] = (*sync.batches.get(number, ()), ReplayedLines(lines, only))
+        return sync
+
+    @property
+    def last(self) -> int:
+        """When it did the last thing that is known of it."""
+        return max(self.started, *self.times.values(), self.published or 0)
+
+    def steps(self) -> Iterator[Step]:
+        """Yield what it did."""
+        yield Step(self.started, self.name, Kind.BEGIN)
+        for number, at in self.times.items():
+            yield Step(max(at, self.started), self.name, Kind.BATCH, number)
+        if self.published is not None:
+            yield Step(max(self.published, self.last), self.name, Kind.END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +124,23 @@ class Plan:
     @property
     def records(self) -> int:
         """The number of archived records."""
-        return sum(each.lines.archived.lines for each in self.lines())
+        return sum(each.lines.archived.lines for each in self.lines(self.steps))
 
     @property
     def bytes(self) -> int:
         """The size of the archived records, in bytes before compression."""
-        return sum(each.lines.archived.bytes for each in self.lines())
+        return sum(each.lines.archived.bytes for each in self.lines(self.steps))
 
-    def lines(self) -> Iterator[ReplayedLines]:
-        """Yield the lines of all steps."""
-        for step in self.steps:
-            if step.kind is Kind.BATCH:
-                yield from self.syncs[step.sync].batches[step.batch]
+    def lines(self, steps: Iterable[Step]) -> list[ReplayedLines]:
+        """Return the lines of some steps."""
+        batches = (self.syncs[step.sync].batches[step.batch] for step in steps if step.kind is Kind.BATCH)
+        return [each for batch in batches for each in batch]
 
 
 def doubtful_units(history: History) -> frozenset[str]:
     """Return the units of lines without an index entry: whether they were committed, the table's rows must tell."""
-    return frozenset(unit_of(each.archived.first_id) for each in _unindexed(history))
+    batches = (lines for sync in history.syncs for lines in sync.unindexed.values())
+    return frozenset(unit_of(each.archived.first_id) for lines in batches for each in lines)
 
 
 def plan_of(history: History, state: TableFacts | None, found: Mapping[str, Sequence[int]]) -> Plan:
@@ -113,7 +150,7 @@ def plan_of(history: History, state: TableFacts | None, found: Mapping[str, Sequ
     """
     notes: list[str] = []
     left_out: list[str] = []
-    syncs = [_Sync.of(each, state, found, left_out) for each in history.syncs]
+    syncs = [ReplayedSync.of(each, state, found, left_out) for each in history.syncs]
     for sync in syncs:
         sync.published = sync.published or _published_unnoticed(sync, syncs, state)
     refresh, since = _last_refresh(syncs)
@@ -122,7 +159,7 @@ def plan_of(history: History, state: TableFacts | None, found: Mapping[str, Sequ
         # What came before was dropped with the table, or deleted by somebody: its rows are none of this table.
         refresh, since = [], emptied - 1
     kept = {sync.name: _since(sync, since) if sync not in refresh else sync for sync in syncs}
-    kept = {name: sync for name, sync in kept.items() if sync in refresh or sync.happened_after(since)}
+    kept = {name: sync for name, sync in kept.items() if sync in refresh or sync.last > since}
     _order_beginnings([*kept.values()])
     gone = [name for name in history.gone if _is_missing(name, kept, bool(refresh), {sync.name for sync in syncs})]
     if gone:
@@ -137,7 +174,7 @@ def plan_of(history: History, state: TableFacts | None, found: Mapping[str, Sequ
     }
     return Plan(
         steps,
-        {name: ReplayedSync(name, sync.stream, sync.started, sync.batches) for name, sync in kept.items()},
+        kept,
         _columns(sync for sync in syncs if sync.name not in kept),
         notes,
         left_out,
@@ -146,53 +183,7 @@ def plan_of(history: History, state: TableFacts | None, found: Mapping[str, Sequ
     )
 
 
-@dataclass(slots=True)
-class _Sync:
-    name: str
-    stream: Stream
-    started: int
-    found_empty: bool
-    published: int | None
-    times: dict[int, int] = field(default_factory=dict)
-    batches: dict[int, tuple[ReplayedLines, ...]] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls, stored: StoredSync, state: TableFacts | None, found: Mapping[str, Sequence[int]], left_out: list[str]
-    ) -> _Sync:
-        [stream] = parse_catalog({"streams": [stored.configured]})
-        sync = cls(stored.sync.sync, stream, stored.sync.started, stored.sync.found_empty, stored.published)
-        for number, (committed, indexed) in stored.batches.items():
-            sync.times[number] = committed
-            sync.batches[number] = tuple(map(ReplayedLines, indexed))
-        for number, unindexed in stored.unindexed.items():
-            for lines in unindexed:
-                rows = found.get(unit_of(lines.archived.first_id), ())
-                if not rows:
-                    left_out.append(lines.uri)
-                    continue
-                only = None if state is not None and state.commits_whole else tuple(rows)
-                sync.times.setdefault(number, max(sync.started, lines.modified))
-                sync.batches[number] = (*sync.batches.get(number, ()), ReplayedLines(lines, only))
-        return sync
-
-    @property
-    def last(self) -> int:
-        """When it did the last thing that is known of it."""
-        return max(self.started, *self.times.values(), self.published or 0)
-
-    def happened_after(self, since: int) -> bool:
-        return self.last > since
-
-    def steps(self) -> Iterator[Step]:
-        yield Step(self.started, self.name, Kind.BEGIN)
-        for number, at in self.times.items():
-            yield Step(max(at, self.started), self.name, Kind.BATCH, number)
-        if self.published is not None:
-            yield Step(max(self.published, self.last), self.name, Kind.END)
-
-
-def _published_unnoticed(sync: _Sync, syncs: Collection[_Sync], state: TableFacts | None) -> int | None:
+def _published_unnoticed(sync: ReplayedSync, syncs: Collection[ReplayedSync], state: TableFacts | None) -> int | None:
     """Return when a sync has published its table whose index does not say so, as it was killed then; None if not."""
     if state is None:
         return None
@@ -206,7 +197,7 @@ def _published_unnoticed(sync: _Sync, syncs: Collection[_Sync], state: TableFact
     return sync.last if sync.stream.dedup and not state.has_pending else None
 
 
-def _last_refresh(syncs: Sequence[_Sync]) -> tuple[list[_Sync], int]:
+def _last_refresh(syncs: Sequence[ReplayedSync]) -> tuple[list[ReplayedSync], int]:
     """Return the syncs of the last refresh that was published, and when it was first; none and 0 without any."""
     refreshes = [each for each in syncs if each.stream.overwrites_table and each.published is not None]
     if not refreshes:
@@ -219,7 +210,7 @@ def _last_refresh(syncs: Sequence[_Sync]) -> tuple[list[_Sync], int]:
     return same, min(each.published for each in same if each.published is not None)
 
 
-def _is_missing(lines: str, kept: Mapping[str, _Sync], has_refresh: bool, syncs: Collection[str]) -> bool:
+def _is_missing(lines: str, kept: Mapping[str, ReplayedSync], has_refresh: bool, syncs: Collection[str]) -> bool:
     """Whether rows of the table were made of lines that are gone, by their name. A refresh has replaced the others.
 
     Those of a sync of which nothing else is known count unless there was one.
@@ -228,7 +219,7 @@ def _is_missing(lines: str, kept: Mapping[str, _Sync], has_refresh: bool, syncs:
     return int(batch) in kept[sync].times if sync in kept else not has_refresh and sync not in syncs
 
 
-def _order_beginnings(syncs: Sequence[_Sync]) -> None:
+def _order_beginnings(syncs: Sequence[ReplayedSync]) -> None:
     """Let syncs that began at about the same time as a refresh begin before it, as one that is published shows.
 
     The index has when a sync had prepared the table, and not the order in which two have done so. A sync that prepares
@@ -245,14 +236,14 @@ def _order_beginnings(syncs: Sequence[_Sync]) -> None:
                 sync.started = refresh.started - 1
 
 
-def _since(sync: _Sync, since: int) -> _Sync:
+def _since(sync: ReplayedSync, since: int) -> ReplayedSync:
     """Return a sync without the batches whose rows a refresh has replaced."""
     times = {number: at for number, at in sync.times.items() if at > since}
     batches = {number: lines for number, lines in sync.batches.items() if number in times}
     return replace(sync, times=times, batches=batches)
 
 
-def _columns(syncs: Iterable[_Sync]) -> Sequence[Stream]:
+def _columns(syncs: Iterable[ReplayedSync]) -> Sequence[Stream]:
     """Return the streams of syncs, those of the same schema once, as they are only to give the table their columns."""
     streams: list[Stream] = []
     for sync in syncs:
@@ -273,9 +264,3 @@ def as_append(stream: Stream, *, dedup: bool = False) -> Stream:
         dedup=dedup,
         primary_key=stream.primary_key if dedup else (),
     )
-
-
-def _unindexed(history: History) -> Iterator[StoredLines]:
-    for sync in history.syncs:
-        for lines in sync.unindexed.values():
-            yield from lines

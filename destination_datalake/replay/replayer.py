@@ -1,28 +1,47 @@
-"""The replay of one table: what is there, what is done of it, and the steps that are left."""
+"""The replay of one table: what is there, what is done of it, and the steps that are left.
+
+Syncs are lived through once more: their batches go through encoding and commits as they did, read from the archive.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pyroaring import BitMap
 
 from destination_datalake.archive.history import History, read_history
 from destination_datalake.archive.objects import unit_of
-from destination_datalake.archive.plan import Kind, Plan, ReplayedSync, Step, as_append, doubtful_units, plan_of
-from destination_datalake.buffer.disk import buffer_directory, raise_limit
+from destination_datalake.archive.plan import (
+    Kind,
+    Plan,
+    ReplayedLines,
+    ReplayedSync,
+    Step,
+    as_append,
+    doubtful_units,
+    plan_of,
+)
+from destination_datalake.buffer.batching import Batch
+from destination_datalake.buffer.disk import MiB, buffer_directory, raise_limit
+from destination_datalake.buffer.staging import Segment
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
 from destination_datalake.files.find import find, find_tasks, total
 from destination_datalake.files.jobs import done as results_of
-from destination_datalake.files.segments import Window
+from destination_datalake.files.segments import ArchivedLines, StagedSegment, Window
 from destination_datalake.files.suppression import DELETIONS_FOLDER, left_out, requests
-from destination_datalake.rejects.ledger import REJECTS_FOLDER, RejectLedger, RejectLimit
-from destination_datalake.replay.living import TASK_BYTES, Life, NoRejects, World, groups, lines_of, without
+from destination_datalake.rejects.ledger import REJECTS_FOLDER, RejectCounts, RejectFile, RejectLedger, RejectLimit
 from destination_datalake.replay.progress import Done, Progress
 from destination_datalake.sync.conductor import staging_for
-from destination_datalake.sync.landing import MAX_TASKS
+from destination_datalake.sync.landing import MAX_TASKS, Encoding, Landing, StreamTables
+from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchMalformed, BatchOutcome
+from destination_datalake.sync.progress import ActiveStages
 from destination_datalake.tables.context import Jobs, TableContext
 from destination_datalake.tables.factory import Replay, open_table, rebuild_of
 from destination_datalake.tables.ownership import REPLAY_OF
@@ -31,11 +50,17 @@ from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.buffer.staging import Staging
     from destination_datalake.config.options import Config
-    from destination_datalake.protocol.catalog import Stream
+    from destination_datalake.files.suppression import People
+    from destination_datalake.protocol.catalog import Stream, StreamId
     from destination_datalake.spark.engine import Engine
     from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.table import Table
+
+_TASK_BYTES = 1024 * MiB
+"""Records of consecutive batches of one sync are encoded by one job and committed together, up to so many bytes for
+each task that runs at the same time: a batch may be one object, which one task reads."""
 
 _STALE_SECONDS = 24 * 3600
 """After so long a replacement is begun anew: maintenance takes files that no table has for orphans some days later."""
@@ -48,6 +73,123 @@ _DISPLACED = 3
 
 _TAKEN_OVER_IN = 10
 """How often syncs may commit while the rest of the archive is replayed, before the replacement is given up."""
+
+
+class ArchiveStaging:
+    """Segments that are objects of the archive. What jobs write for later ones goes where `own` has it."""
+
+    uses_files = True
+
+    def __init__(self, own: Staging) -> None:
+        self._own = own
+        self.scratch = own.scratch
+        self.shared_folder = own.shared_folder
+
+    def on_free_file(self, call: Callable[[Segment], None]) -> None:
+        """Do nothing: there are no files."""
+
+    def begin(self, segment: Segment) -> None:
+        """Do nothing: the object is there."""
+
+    def stage(self, segment: Segment) -> StagedSegment:
+        """Return the archived object."""
+        assert isinstance(segment, ArchivedSegment)
+        assert segment.location is not None
+        return segment.staged(segment.location)
+
+    def release(self, segments: Iterable[Segment]) -> None:
+        """Do nothing: the objects stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedSegment(Segment):
+    """A segment whose lines are an object of the archive."""
+
+    location: ArchivedLines | None = None
+
+    @classmethod
+    def of(cls, stream: StreamId, replayed: ReplayedLines, window: Window | None) -> ArchivedSegment:
+        """Return the segment of archived lines, or of those that were extracted within a window."""
+        lines, archived = replayed.lines, replayed.lines.archived
+        only = None if replayed.only is None else BitMap(replayed.only)
+        first_id = bytes.fromhex(archived.first_id)
+        location = ArchivedLines(lines.uri, lines.etag, lines.size, first_id, only, window)
+        counts = (archived.first_record, archived.lines, archived.bytes)
+        return cls(stream, Path(archived.name), *counts, since=0.0, location=location)
+
+
+class NoRejects(RejectLedger):
+    """Deletes rejects instead of publishing them: the syncs that are lived through again have published theirs."""
+
+    def publish(self, files: Sequence[RejectFile]) -> None:
+        """Delete the rejects of a batch."""
+        self.delete_uncommitted(files)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What all syncs that are lived through share: the fencing token too, which is the run's.
+
+    Rows are made of what was extracted within the `window` alone, if there is one.
+    """
+
+    engine: Engine
+    staging: Staging
+    access: AwsAccess
+    run: str
+    rejects: RejectLedger
+    open_table: Callable[[Stream], Table]
+    window: Window | None = None
+    left_out: People = field(default_factory=dict)
+    """People whose rows were erased: no rows are made of their records, whenever these were archived."""
+
+
+class Life:
+    """One sync, lived through again. Every failure is raised as a ConnectorError."""
+
+    def __init__(self, world: World, stream: Stream, number: int) -> None:
+        """Prepare the table. `number` is that of the sync in this replay, from 1."""
+        self._stream = stream.id
+        self._outcomes: list[BatchOutcome] = []
+        self._batches = 0
+        self._window = world.window
+        name = f"{world.run}-{number:04d}"
+        self._landing = Landing(
+            StreamTables({stream.id: lambda: world.open_table(stream)}, world.access),
+            Encoding(world.engine, ArchiveStaging(world.staging), world.access, name, lambda: world.left_out),
+            world.rejects,
+            self._outcomes.append,
+            lambda _batch: True,
+            ActiveStages(),
+        )
+        if (failure := self._landing.preparation_failure(stream.id)) is not None:
+            self.close()
+            raise ConnectorError(failure)
+
+    def land(self, lines: Sequence[ReplayedLines]) -> RejectCounts:
+        """Encode lines and commit them as one batch; return what was rejected."""
+        self._batches += 1
+        segments = tuple(ArchivedSegment.of(self._stream, each, self._window) for each in lines)
+        self._landing.land([Batch(self._stream, self._batches, segments)])
+        match self._outcomes.pop():
+            case BatchCommitted(counts=counts):
+                return counts
+            case BatchFailed(failure=failure):
+                raise ConnectorError(failure)
+            case BatchMalformed(record=record, reason=reason):
+                message = f"Record {record} of stream {self._stream} in the archive is no Airbyte message: {reason}"
+                raise ConnectorError(Failure(message, message, "system_error"))
+            case _:
+                raise AssertionError("batches are skipped only where states cannot be released")
+
+    def publish(self) -> None:
+        """Publish the table."""
+        for failure in self._landing.publish([self._stream]).values():
+            raise ConnectorError(failure)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._landing.close(lambda: False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +389,7 @@ class Replayer:
         self._forget_unfinished(plan, done)
         left = [step for step in plan.steps if not done.has(step)]
         present: Mapping[str, Sequence[int]] | None = None if done.syncs and not self._lives else {}
-        for group in groups(left, plan.syncs, lambda: TASK_BYTES * min(world.engine.parallelism(), MAX_TASKS)):
+        for group in _groups(left, plan, lambda: _TASK_BYTES * min(world.engine.parallelism(), MAX_TASKS)):
             if self._is_stopped():
                 return False
             sync = plan.syncs[group[0].sync]
@@ -270,9 +412,9 @@ class Replayer:
     def _land(
         self, sync: ReplayedSync, group: Sequence[Step], plan: Plan, present: Mapping[str, Sequence[int]]
     ) -> None:
-        lines = lines_of(group, plan.syncs)
+        lines = plan.lines(group)
         wanted = [
-            left for each in lines if (left := without(each, present.get(unit_of(each.lines.archived.first_id), ())))
+            left for each in lines if (left := _without(each, present.get(unit_of(each.lines.archived.first_id), ())))
         ]
         if wanted:
             self._rejected += self._lives[sync.name].land(wanted).refused
@@ -294,11 +436,11 @@ class Replayer:
     def _present(self, left: Sequence[Step], plan: Plan, rebuild: Rebuild) -> Mapping[str, Sequence[int]]:
         """Return the rows of steps that are left that the table has: a replay was killed before it could say so."""
         state = rebuild.state(self._made)
-        units = frozenset(unit_of(each.lines.archived.first_id) for each in lines_of(left, plan.syncs))
+        units = frozenset(unit_of(each.lines.archived.first_id) for each in plan.lines(left))
         found = self._found(state, units, self._made)
         if state is None or not state.commits_whole:
             return found
-        archived = (each.lines.archived for each in lines_of(left, plan.syncs))
+        archived = (each.lines.archived for each in plan.lines(left))
         return {unit: range(each.lines) for each in archived if (unit := unit_of(each.first_id)) in found}
 
     def _life(self, stream: Stream, world: World) -> Life:
@@ -373,6 +515,30 @@ class Replayer:
             "them. Other writers, or syncs without an archive, have added the others. Replay into another table to "
             f"compare them, or repeat the command with --accept-incomplete. {self._made} is kept until then."
         )
+
+
+def _groups(steps: Sequence[Step], plan: Plan, most_bytes: Callable[[], int]) -> Iterator[Sequence[Step]]:
+    """Yield the steps one by one, but batches of a sync that follow each other together, up to so many bytes."""
+    group: list[Step] = []
+    size = 0
+    for step in steps:
+        own = sum(each.lines.archived.bytes for each in plan.lines([step]))
+        joins = group and step.kind is Kind.BATCH is group[-1].kind and step.sync == group[-1].sync
+        if group and (not joins or size + own > most_bytes()):
+            yield group
+            group, size = [], 0
+        group.append(step)
+        size += own
+    if group:
+        yield group
+
+
+def _without(lines: ReplayedLines, present: Sequence[int]) -> ReplayedLines | None:
+    """Return the lines but for those whose rows the table has already; None if it has all."""
+    if not present:
+        return lines
+    wanted = set(range(lines.lines.archived.lines) if lines.only is None else lines.only) - set(present)
+    return dataclasses.replace(lines, only=tuple(sorted(wanted))) if wanted else None
 
 
 @contextmanager

@@ -162,7 +162,7 @@ def test_a_plan_counts_what_it_replays_and_names_what_a_refresh_has_replaced() -
     plan = plan_of(Archive("a+ a1 b+ a2 b1 b! a3 a!", b=refresh(2)).history, ICEBERG, {})
 
     assert (plan.records, plan.bytes) == (8, 200)
-    assert [each.only for each in plan.lines()] == [None, None]
+    assert [each.only for each in plan.lines(plan.steps)] == [None, None]
     assert plan.replaced == {"a": [1, 2]}
 
 
@@ -223,7 +223,7 @@ def test_of_two_attempts_at_a_batch_the_one_is_replayed_of_which_there_are_rows(
     plan = plan_of(archive.history, HIVE, {unit_of(second.archived.first_id): [0, 1, 2, 3]})
 
     assert steps(plan) == "a+ a1"
-    assert [each.lines for each in plan.lines()] == [second]
+    assert [each.lines for each in plan.lines(plan.steps)] == [second]
     assert len(plan.left_out) == 1
 
 
