@@ -66,11 +66,6 @@ class Report(msgspec.Struct, kw_only=True):
         return any(each.outcome == "left" for place in self.places for each in place.left)
 
     @property
-    def rows_removed(self) -> int:
-        """Rows that were removed, in all objects: a row may be in several."""
-        return sum(each.rows_removed for each in self.places)
-
-    @property
     def verdict(self) -> str:
         """What it comes to, in a sentence."""
         if self.dry_run:

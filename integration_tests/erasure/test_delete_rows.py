@@ -121,17 +121,6 @@ def test_what_cannot_be_done_is_said_and_nothing_is_changed(
 
 
 @pytest.mark.slow
-def test_an_id_that_is_refused_is_not_shown(warehouse: Warehouse, deletions: Deletions) -> None:
-    warehouse.sync([ORDERS], orders(1, 2))
-
-    done = deletions.run(warehouse.config(), [FIRST, "anna@example.com"])
-
-    assert done.exit_code == 1
-    assert "line 2: this is no value of column user_id" in done.stderr
-    assert "anna" not in done.stderr
-
-
-@pytest.mark.slow
 def test_the_report_may_be_a_page(warehouse: Warehouse, deletions: Deletions, tmp_path: Path) -> None:
     warehouse.sync([ORDERS], orders(1, 2))
     page = tmp_path / "erased.html"
