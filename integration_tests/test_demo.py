@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -32,8 +33,7 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            # The terminal that Ctrl-C is typed at is the session's own.
-            preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),
+            preexec_fn=_like_a_shell,
         )
         os.close(theirs)
         self.printed = ""
@@ -58,6 +58,12 @@ class Terminal:
                 self.printed += chunk.decode(errors="replace")
         os.close(self._user)
         return self.demo.wait(PATIENCE)
+
+
+def _like_a_shell() -> None:
+    """Have Ctrl-C be sent to this process's session, and heard also where tests are run in the background."""
+    os.close(os.open(os.ttyname(0), os.O_RDWR))
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def environment(mark: str) -> Mapping[str, str]:
