@@ -1,4 +1,4 @@
-"""Commits to one Iceberg table: load, build, govern what is new, fence, retry.
+"""Commits to one Iceberg table: load, build, govern what is new, retry.
 
 Concurrency is optimistic: a commit is made only on the metadata that it was planned on. Columns that are new have their
 LF-Tags and grants before rows in them become visible.
@@ -7,7 +7,6 @@ LF-Tags and grants before rows in them become visible.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,30 +21,16 @@ from pyiceberg.exceptions import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
-from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
+from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.sorting import SortOrder
-from pyiceberg.table.update import (
-    AssertCurrentSchemaId,
-    AssertDefaultSortOrderId,
-    AssertDefaultSpecId,
-    AssertLastAssignedFieldId,
-    AssertLastAssignedPartitionId,
-    AssertRefSnapshotId,
-    AssertTableUUID,
-    RemoveSnapshotRefUpdate,
-    SetPropertiesUpdate,
-    SetSnapshotRefUpdate,
-    TableRequirement,
-    TableUpdate,
-)
+from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate, TableUpdate
 
 from destination_datalake.aws.backoff import retry_on
 from destination_datalake.aws.objects import Uncommitted, delete_uncommitted
-from destination_datalake.tables.fencing import TOKEN_PROPERTY
-from destination_datalake.tables.iceberg.branches import FOR_EVER_MS
-from destination_datalake.tables.iceberg.pyiceberg_internals import OpenTransaction, apply, with_updates
-from destination_datalake.tables.iceberg.schema import UNREADABLE, column_types
-from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
+from destination_datalake.tables.iceberg.compatibility import UNREADABLE
+from destination_datalake.tables.iceberg.fence import fence
+from destination_datalake.tables.iceberg.pyiceberg_internals import OpenTransaction, with_updates
+from destination_datalake.tables.iceberg.schema import column_types
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
 
 if TYPE_CHECKING:
@@ -283,108 +268,3 @@ def _without_gaps(base: TableMetadata, metadata: TableMetadata) -> TableMetadata
     since = len(metadata.snapshot_log) - sum(entry.snapshot_id in there for entry in base.snapshot_log)
     log = metadata.snapshot_log[len(metadata.snapshot_log) - rest - since :]
     return metadata.model_copy(update={"snapshot_log": log})
-
-
-# --- the fence --------------------------------------------------------------------------------------------------------
-
-FENCE_PROPERTY = "airbyte.fence"
-"""The table property with the number of the last tag, which may be gone. No number is used twice."""
-
-_PREFIX = "airbyte-fence-"
-_NAME = re.compile(rf"{_PREFIX}([0-9]+)")
-_UNTIL_EXPIRY_MS = 1
-
-
-def fence(table: Table, transaction: OpenTransaction, *, whole: bool) -> None:
-    """Complete a transaction, so that of two that were planned on the same state of a table only one is accepted.
-
-    A commit requires the table's id, the ids of schema, partitions and sort order, branches and tags (Iceberg REST
-    specification: TableRequirement). It cannot require properties, nor the absence of branches that it does not know,
-    but for one of a certain name. So a commit that moves no branch replaces the tag `airbyte-fence-6` by
-    `airbyte-fence-7`, and every commit requires the absence of the next one. Where the catalog compares the `whole`
-    metadata, the tag is needed only by a sync that takes the fencing token: it fences syncs that commit through other
-    kinds of catalogs. A table without snapshots can have no tag, and gets an empty one.
-
-    No engine expires the tag as long as the token is held. Every engine that expires snapshots removes a tag that
-    nobody needs any more (Iceberg spec: max-ref-age-ms), and so does the next commit that moves a branch.
-    """
-    if not transaction.updates:
-        return
-    _tell(table, transaction, whole=whole)
-    transaction.require(requirements(table.metadata, transaction.updates))
-
-
-def _tell(table: Table, transaction: OpenTransaction, *, whole: bool) -> None:
-    before, after = table.metadata, transaction.table_metadata
-    token = after.properties.get(TOKEN_PROPERTY)
-    taken = token is not None and token != before.properties.get(TOKEN_PROPERTY)
-    if taken or not (whole or _is_told(before, after)):
-        if not taken and after == before:
-            return
-        if MAIN_BRANCH not in after.refs:
-            change_branch(Change([]), MAIN_BRANCH, table, transaction)
-            after = transaction.table_metadata
-        _replace_tag(_last(before) + 1, after, transaction, held=token is not None)
-    elif token is None:
-        apply(transaction, tuple(_removal(after)))
-
-
-def _is_told(before: TableMetadata, after: TableMetadata) -> bool:
-    """Whether a branch has moved that every commit names, so that no commit planned before is accepted any more."""
-    moved = (after.refs[name].snapshot_id != ref.snapshot_id for name, ref in before.refs.items() if name in after.refs)
-    return any(moved) or (MAIN_BRANCH in after.refs and MAIN_BRANCH not in before.refs)
-
-
-def _replace_tag(number: int, metadata: TableMetadata, transaction: OpenTransaction, *, held: bool) -> None:
-    tag = {
-        "ref-name": f"{_PREFIX}{number}",
-        "type": SnapshotRefType.TAG,
-        # Not one of an overwrite's branch: these are forgotten when its rows are adopted, unless a tag has them.
-        "snapshot-id": metadata.refs[MAIN_BRANCH].snapshot_id,
-        "max-ref-age-ms": FOR_EVER_MS if held else _UNTIL_EXPIRY_MS,
-    }
-    properties = SetPropertiesUpdate(updates={FENCE_PROPERTY: str(number)})
-    apply(transaction, (*_removal(metadata), SetSnapshotRefUpdate.model_validate(tag), properties))
-
-
-def _removal(metadata: TableMetadata) -> Iterator[TableUpdate]:
-    for name, ref in metadata.refs.items():
-        if is_fence(name, ref):
-            yield RemoveSnapshotRefUpdate.model_validate({"ref-name": name})
-
-
-def _last(metadata: TableMetadata) -> int:
-    """Return the highest number that was used. A branch of that name, which is of others, counts too."""
-    said = metadata.properties.get(FENCE_PROPERTY, "")
-    found = [int(match[1]) for name in metadata.refs if (match := _NAME.fullmatch(name))]
-    return max([int(said) if said.isdecimal() else 0, *found])
-
-
-def is_fence(name: str, ref: SnapshotRef) -> bool:
-    """Whether a reference is one of these tags."""
-    return ref.snapshot_ref_type == SnapshotRefType.TAG and _NAME.fullmatch(name) is not None
-
-
-def is_spent(name: str, ref: SnapshotRef) -> bool:
-    """Whether a reference is a tag of ours that nobody needs: it may be removed, and keeps no snapshot."""
-    return is_fence(name, ref) and ref.max_ref_age_ms == _UNTIL_EXPIRY_MS
-
-
-def requirements(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> tuple[TableRequirement, ...]:
-    """Return all that can be required of a table for updates that were planned on this metadata."""
-    refs: dict[str, int | None] = {MAIN_BRANCH: None}
-    if metadata.refs:  # Of a table without any, PyIceberg answers for main alone; and no commit leaves it without main.
-        refs[f"{_PREFIX}{_last(metadata) + 1}"] = None
-        refs |= {update.ref_name: None for update in updates if isinstance(update, SetSnapshotRefUpdate)}
-        refs |= {name: ref.snapshot_id for name, ref in metadata.refs.items()}
-    ids = [] if metadata.last_partition_id is None else [metadata.last_partition_id]  # Format version 1 may lack it.
-    last_partition = [AssertLastAssignedPartitionId.model_validate({"last-assigned-partition-id": id_}) for id_ in ids]
-    return (
-        AssertTableUUID(uuid=metadata.table_uuid),
-        AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
-        AssertLastAssignedFieldId.model_validate({"last-assigned-field-id": metadata.last_column_id}),
-        AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
-        *last_partition,
-        AssertDefaultSortOrderId.model_validate({"default-sort-order-id": metadata.default_sort_order_id}),
-        *(AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": id_}) for name, id_ in refs.items()),
-    )

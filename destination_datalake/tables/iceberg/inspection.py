@@ -17,15 +17,15 @@ from pyiceberg.types import LongType, NestedField
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.tables.iceberg import s3_data_lake
 from destination_datalake.tables.iceberg.commit import TableOperations, set_property
-from destination_datalake.tables.iceberg.dedup.definition import stranded
-from destination_datalake.tables.iceberg.file_io import S3FileIO
-from destination_datalake.tables.iceberg.s3_data_lake import is_of_s3_data_lake
-from destination_datalake.tables.iceberg.schema import (
+from destination_datalake.tables.iceberg.compatibility import (
     UNREADABLE,
     foreign_metadata_column,
     incompatibility,
     required_field_within,
 )
+from destination_datalake.tables.iceberg.dedup.definition import stranded
+from destination_datalake.tables.iceberg.file_io import S3FileIO
+from destination_datalake.tables.iceberg.s3_data_lake import is_of_s3_data_lake
 from destination_datalake.tables.s3_data_lake import EPOCH_METADATA_COLUMNS
 from destination_datalake.tables.table import TableName
 

@@ -40,8 +40,9 @@ from destination_datalake.tables.iceberg.branches import (
     summary_number,
     unpublished_branches,
 )
-from destination_datalake.tables.iceberg.commit import FENCE_PROPERTY, TableOperations, set_property
+from destination_datalake.tables.iceberg.commit import TableOperations, set_property
 from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY
+from destination_datalake.tables.iceberg.fence import FENCE_PROPERTY
 from destination_datalake.tables.iceberg.schema import arrow_schema
 from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch

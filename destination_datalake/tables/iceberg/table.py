@@ -33,6 +33,12 @@ from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.iceberg.branches import NEW, rows_on, state_of, still_unique, unpublished_branches
 from destination_datalake.tables.iceberg.commit import COMMENT, TableOperations, Ungoverned
+from destination_datalake.tables.iceberg.compatibility import (
+    incompatibility,
+    no_iceberg_table,
+    require_all_written,
+    require_values_fit,
+)
 from destination_datalake.tables.iceberg.dedup.definition import Definition, deduplication
 from destination_datalake.tables.iceberg.dedup.merge import AFTER_FAILURE, Merges, is_merge_due
 from destination_datalake.tables.iceberg.layout import WantedLayout, partitioning, sort_order, sort_order_id
@@ -45,12 +51,8 @@ from destination_datalake.tables.iceberg.schema import (
     apply_changes,
     column_sources,
     column_types,
-    incompatibility,
     known_columns,
     missing_changes,
-    no_iceberg_table,
-    require_all_written,
-    require_values_fit,
 )
 from destination_datalake.tables.iceberg.snapshots.branch_files import (
     BranchFiles,

@@ -53,7 +53,8 @@ from destination_datalake.aws.backoff import retry_on
 from destination_datalake.aws.secrets import mask_secrets, register_secrets
 from destination_datalake.config.catalog import NO_LIMITS, CatalogLimits
 from destination_datalake.errors import ConfigError, ConnectorError, Failure, FailureType, printable
-from destination_datalake.tables.iceberg.commit import SharingTransaction, fence, set_property
+from destination_datalake.tables.iceberg.commit import SharingTransaction, set_property
+from destination_datalake.tables.iceberg.fence import fence
 from destination_datalake.tables.iceberg.file_io import S3FileIO
 
 if TYPE_CHECKING:

@@ -29,9 +29,10 @@ from destination_datalake.files.dedup.tasks import Removal, Removed, RemoveTask,
 from destination_datalake.files.jobs import Failed, done
 from destination_datalake.files.locate import Located, locate, locate_tasks, united
 from destination_datalake.tables.iceberg.branches import history, still_unique
-from destination_datalake.tables.iceberg.commit import TableOperations, is_fence, is_spent
+from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.erasure.column import IdColumn, MayHave
 from destination_datalake.tables.iceberg.erasure.plan import Dirty, Planner, TablePlan, Unerasable, is_kept
+from destination_datalake.tables.iceberg.fence import is_fence, is_spent
 from destination_datalake.tables.iceberg.maintenance.deletion import Deletion, MaintenanceSkipped
 from destination_datalake.tables.iceberg.maintenance.expiry import (
     Expired,

@@ -15,11 +15,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 
 from destination_datalake.files.locate import LocatedRows
-from destination_datalake.tables.iceberg.commit import is_fence
+from destination_datalake.tables.iceberg.compatibility import incompatibility
 from destination_datalake.tables.iceberg.erasure.column import IdColumn, MayHave
+from destination_datalake.tables.iceberg.fence import is_fence
 from destination_datalake.tables.iceberg.maintenance.deletion import is_garbage_collected
 from destination_datalake.tables.iceberg.pyiceberg_internals import deleted_entries
-from destination_datalake.tables.iceberg.schema import arrow_schema, incompatibility
+from destination_datalake.tables.iceberg.schema import arrow_schema
 from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles, LiveFile, live_entries
 
 if TYPE_CHECKING:

@@ -28,8 +28,9 @@ from destination_datalake.files.plan import Compacted, CompactResult, CompactTas
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.iceberg.branches import still_unique
 from destination_datalake.tables.iceberg.commit import TableOperations
+from destination_datalake.tables.iceberg.compatibility import incompatibility
 from destination_datalake.tables.iceberg.layout import is_written, sort_order, source_paths
-from destination_datalake.tables.iceberg.schema import arrow_schema, column_types, incompatibility
+from destination_datalake.tables.iceberg.schema import arrow_schema, column_types
 from destination_datalake.tables.iceberg.snapshots.branch_files import (
     BranchFiles,
     LiveFile,

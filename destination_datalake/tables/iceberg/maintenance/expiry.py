@@ -16,7 +16,7 @@ from pyiceberg.table.update import RemovePartitionStatisticsUpdate, RemoveSnapsh
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.tables.iceberg.branches import UNPUBLISHED, history
-from destination_datalake.tables.iceberg.commit import is_spent
+from destination_datalake.tables.iceberg.fence import is_spent
 from destination_datalake.tables.iceberg.maintenance.deletion import (
     Deletion,
     MaintenanceSkipped,

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table import Table
 
 from destination_datalake.schema.types import Field, String
-from destination_datalake.tables.iceberg.schema import incompatibility
+from destination_datalake.tables.iceberg.compatibility import incompatibility
 from destination_datalake.tables.iceberg.snapshots.change import Change
 from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.dedup.orders import COLUMNS, Orders, named
