@@ -217,12 +217,14 @@ class Erasure:
             if self.is_stopped():
                 return None
             erased[place.name] = self._erase(place)
+        earlier: dict[str, dict[str, int]] = {place.name: {} for place in self.places}
+        for name, uri, rows in self.ledger.noted("found"):
+            earlier.setdefault(name, {})[uri] = rows
         for place in self.places:
             if self.is_stopped():
                 return None
             afterwards = [*place.find()]
-            earlier = {uri: rows for name, uri, rows in self.ledger.noted("found") if name == place.name}
-            self._lines.append(self._line(place, erased[place.name], afterwards, earlier))
+            self._lines.append(self._line(place, erased[place.name], afterwards, earlier[place.name]))
         report = self._report(dry_run=False)
         s3 = self.request.access.client("s3")
         put(s3, f"{self.ledger.folder}/{REPORT}", report.encoded())
