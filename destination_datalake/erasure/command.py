@@ -26,10 +26,10 @@ from destination_datalake.erasure.place import ErasedObject, Place, Request
 from destination_datalake.erasure.report import PlaceLine, Report, now, place_line
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.suppression import REPORT
-from destination_datalake.maintenance.command import TableFinder
 from destination_datalake.maintenance.superseded import archived_tables
 from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.catalogs import catalog_of
+from destination_datalake.tables.finder import TableFinder
 from destination_datalake.tables.naming import REBUILD_SUFFIX
 from destination_datalake.tables.ownership import REPLAY_OF
 from destination_datalake.tables.table import TableName

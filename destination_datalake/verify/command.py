@@ -16,10 +16,10 @@ from destination_datalake.config.tables import REPORTS_FOLDER
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.jobs import dealt, done
 from destination_datalake.files.verify import VerifyTask, verify
-from destination_datalake.maintenance.command import TableFinder
 from destination_datalake.reports.reading import Reports
 from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.catalogs import catalog_of
+from destination_datalake.tables.finder import TableFinder
 from destination_datalake.tables.hive.verification import VerifiedHive
 from destination_datalake.tables.iceberg.verification import VerifiedIceberg
 from destination_datalake.tables.table import TableConflict, TableName
