@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,7 +55,6 @@ message, report or object in S3 has an id.
 The exit code is 0, 1 if the configuration is not valid, or rows are left or could not be erased, 2 for a wrong command
 line, and 143 after SIGTERM."""
 
-_NOTED_AT = 50
 """Objects that an attempt may forget to report if it is killed."""
 
 
@@ -216,7 +214,7 @@ class Erasure:
         for place in self.places:
             if self.is_stopped():
                 return None
-            erased[place.name] = self._erase(place)
+            erased[place.name] = [*place.erase()]
         earlier: dict[str, dict[str, int]] = {place.name: {} for place in self.places}
         for name, uri, rows in self.ledger.noted("found"):
             earlier.setdefault(name, {})[uri] = rows
@@ -236,15 +234,6 @@ class Erasure:
     def _require(self) -> None:
         for place in self.places:
             place.require()
-
-    def _erase(self, place: Place) -> list[ErasedObject]:
-        """Erase from a place, and note what was erased as it goes on."""
-        erased: list[ErasedObject] = []
-        rest = place.erase()
-        while some := [*islice(rest, _NOTED_AT)]:
-            self.ledger.note("erased", [(place.name, self._mask(each.uri), each.outcome) for each in some])
-            erased += some
-        return erased
 
     def _line(
         self,
