@@ -279,30 +279,13 @@ MIN_TASK_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class StagedBatch:
-    """A batch of staged segments, how its files are written, and where its rejects go.
-
-    `name` is the prefix of the names of all objects written for it. `expected_yield` is how many bytes a file is
-    expected to get, in each partition, of each byte that a task encodes. `arrived` are the milliseconds of its units'
-    `IngestOrder`. Lines are archived if there is an `archive`, but for those of people who are `left_out`.
-    """
-
-    stream: StreamId
-    name: str
-    segments: tuple[StagedSegment, ...]
-    plan: FilePlan
-    rejects: RejectLocation
-    expected_yield: float | None = None
-    arrived: int = 0
-    archive: ArchiveLocation | None = None
-    left_out: tuple[LeftOut, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class EncodeUnit:
     """Segments of one stream, read in order and written to as few files as `FilePlan.target_bytes` allows.
 
-    `name` begins the names of its files and rejects; each attempt at it adds its own.
+    `name` begins the names of its files and rejects; each attempt at it adds its own. A batch is a unit that is not yet
+    split: `expected_yield` is how many bytes a file is expected to get, in each partition, of each byte of segments.
+    Lines are archived if there is an `archive`, but for those of people who are `left_out`, whose rows were erased: a
+    sync rejects their records, and a replay makes no rows of them.
     """
 
     stream: StreamId
@@ -313,7 +296,7 @@ class EncodeUnit:
     ingest_order: IngestOrder = FIRST
     archive: ArchiveLocation | None = None
     left_out: tuple[LeftOut, ...] = ()
-    """People whose rows were erased: a sync rejects their records, and a replay makes no rows of them."""
+    expected_yield: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +353,7 @@ class MalformedRecord:
 UnitResult = Encoded | NotEncoded | MalformedRecord
 
 
-def split_into_tasks(batches: Sequence[StagedBatch], parallelism: int, access: AwsAccess) -> list[EncodeTask]:
+def split_into_tasks(batches: Sequence[EncodeUnit], parallelism: int, access: AwsAccess) -> list[EncodeTask]:
     """Split the batches into at most `parallelism` tasks, even to within a segment; segments keep their order."""
     total = sum(segment.bytes for batch in batches for segment in batch.segments)
     share = max(MIN_TASK_BYTES, -(-total // max(parallelism, 1)))
@@ -406,13 +389,16 @@ def even_file_bytes(expected: float, target: int) -> int:
     return int(expected / files) if files > 1 else target + target // 2
 
 
-def _unit(batch: StagedBatch, part: int, segments: Sequence[StagedSegment]) -> EncodeUnit:
+def _unit(batch: EncodeUnit, part: int, segments: Sequence[StagedSegment]) -> EncodeUnit:
     plan = batch.plan
     if batch.expected_yield is not None:
         expected = sum(segment.bytes for segment in segments) * batch.expected_yield
         plan = replace(plan, target_bytes=even_file_bytes(expected, plan.target_bytes))
-    ingest_order = IngestOrder(batch.arrived, part)
-    name = f"{batch.name}-{part:04d}"
-    return EncodeUnit(
-        batch.stream, name, tuple(segments), plan, batch.rejects, ingest_order, batch.archive, batch.left_out
+    return replace(
+        batch,
+        name=f"{batch.name}-{part:04d}",
+        segments=tuple(segments),
+        plan=plan,
+        ingest_order=batch.ingest_order._replace(part=part),
+        expected_yield=None,
     )

@@ -19,11 +19,12 @@ from destination_datalake.files.plan import (
     DataFile,
     Encoded,
     EncodeTask,
+    EncodeUnit,
+    IngestOrder,
     MalformedRecord,
     NotEncoded,
     RewriteTask,
     Rewritten,
-    StagedBatch,
     UnitResult,
     split_into_tasks,
 )
@@ -141,20 +142,20 @@ class Encoding:
 
     def stage(
         self, batch: Batch, table: Table, rejects: RejectLedger, archive: ArchiveLedger | None, people: People
-    ) -> StagedBatch:
+    ) -> EncodeUnit:
         """Return the batch with what executors need to know of it. Waits until its segments are uploaded."""
         name = f"{self._file_prefix}-{batch.number:06d}"
         segments = tuple(map(self._staging.stage, batch.segments))  # Before the plan: uploads may take a while.
         plan, location = table.plan(), rejects.location(*table.name)
         plan = replace(plan, held_in=self._staging.shared_folder())
-        arrived = self._started + batch.number
+        arrived = IngestOrder(self._started + batch.number, 0)
         archived = None if archive is None else archive.location(batch.stream)
         left_out = people.get(str(table.name), ())
-        return StagedBatch(
-            batch.stream, name, segments, plan, location, batch.expected_yield, arrived, archived, left_out
+        return EncodeUnit(
+            batch.stream, name, segments, plan, location, arrived, archived, left_out, batch.expected_yield
         )
 
-    def encode(self, staged: Sequence[StagedBatch], tasks: int) -> Mapping[StreamId, list[UnitResult]]:
+    def encode(self, staged: Sequence[EncodeUnit], tasks: int) -> Mapping[StreamId, list[UnitResult]]:
         """Encode batches of different streams in one Spark job of about `tasks` tasks; return the results of each."""
         results = self.executors.encode(split_into_tasks(staged, tasks, self._access))
         encoded = (result for result in results if isinstance(result, Encoded))
@@ -227,7 +228,7 @@ class Landing:
 
         An error raised for one of them fails its stream and no other.
         """
-        staged: dict[StreamId, tuple[Batch, StagedBatch]] = {}
+        staged: dict[StreamId, tuple[Batch, EncodeUnit]] = {}
         for batch in batches:
             failure = self.preparation_failure(batch.stream)
             if failure is None:
@@ -281,11 +282,11 @@ class Landing:
             plan = table.plan()
             self._archive.end(stream, (*plan.metadata, *plan.columns), plan.folder)
 
-    def _staged(self, batch: Batch) -> StagedBatch:
+    def _staged(self, batch: Batch) -> EncodeUnit:
         people = self._left_out.result()  # Whose records must not become rows is known before any does.
         return self.encoding.stage(batch, self._tables[batch.stream].result(), self._rejects, self._archive, people)
 
-    def _encoded(self, staged: Sequence[StagedBatch], tasks: int | None) -> Mapping[StreamId, list[UnitResult]]:
+    def _encoded(self, staged: Sequence[EncodeUnit], tasks: int | None) -> Mapping[StreamId, list[UnitResult]]:
         tasks = tasks or self._executors.parallelism()  # While Spark is starting nothing is being encoded.
         with self._stages.active("encoding"):
             return self.encoding.encode(staged, tasks)

@@ -12,8 +12,8 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.files.plan import (
     MIN_TASK_BYTES,
     EncodeTask,
+    EncodeUnit,
     FilePlan,
-    StagedBatch,
     even_file_bytes,
     split_into_tasks,
 )
@@ -27,9 +27,9 @@ REJECTS = RejectLocation("s3://lake/_errors", "run", "2026-11-21", "db", "t")
 MiB = 1024 * 1024
 
 
-def batch(name: str, sizes: list[int]) -> StagedBatch:
+def batch(name: str, sizes: list[int]) -> EncodeUnit:
     segments = tuple(StagedSegment(LocalFile(f"{name}/{index}"), size) for index, size in enumerate(sizes))
-    return StagedBatch(StreamId(None, name), f"batch-{name}", segments, PLAN, REJECTS)
+    return EncodeUnit(StreamId(None, name), f"batch-{name}", segments, PLAN, REJECTS)
 
 
 def sizes(tasks: list[EncodeTask]) -> list[int]:

@@ -11,7 +11,15 @@ from pathlib import Path
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.options import Config
 from destination_datalake.files.encode import encode
-from destination_datalake.files.plan import DataFile, Encoded, RewriteTask, Rewritten, StagedBatch, split_into_tasks
+from destination_datalake.files.plan import (
+    DataFile,
+    Encoded,
+    EncodeUnit,
+    IngestOrder,
+    RewriteTask,
+    Rewritten,
+    split_into_tasks,
+)
 from destination_datalake.files.rewrite import published, rewrite
 from destination_datalake.protocol.catalog import Stream
 from destination_datalake.rejects.ledger import RejectLocation
@@ -84,13 +92,13 @@ class TableSync:
         assert self._table is not None
         rejects = RejectLocation(f"s3://{BUCKET}/_errors", f"sync{self._number}", "2026-11-21", *self.name)
         plan = self._table.plan()
-        staged = StagedBatch(
+        staged = EncodeUnit(
             self.stream.id,
             f"sync{self._number}-{number:06d}",
             (on_disk(segment),),
             plan,
             rejects,
-            arrived=self._started + number,
+            ingest_order=IngestOrder(self._started + number, 0),
         )
         tasks = pickle.loads(pickle.dumps(split_into_tasks([staged], 2, self._access)))
         files: list[DataFile] = []

@@ -28,7 +28,6 @@ from destination_datalake.files.plan import (
     EncodeUnit,
     FilePlan,
     IngestOrder,
-    StagedBatch,
     UnitResult,
     split_into_tasks,
 )
@@ -137,7 +136,7 @@ def test_attempts_at_a_unit_have_raw_ids_of_their_own() -> None:
 
 def test_each_part_of_a_batch_has_its_place() -> None:
     segments = tuple(StagedSegment(LocalFile(str(number)), MIN_TASK_BYTES) for number in range(3))
-    batch = StagedBatch(StreamId(None, "orders"), "batch", segments, PLAN, REJECTS, arrived=STARTED)
+    batch = EncodeUnit(StreamId(None, "orders"), "batch", segments, PLAN, REJECTS, ingest_order=IngestOrder(STARTED, 0))
 
     tasks = split_into_tasks([batch], 3, AwsAccess("eu-west-1"))
 
@@ -187,7 +186,9 @@ def test_rows_of_files_have_raw_ids_in_the_order_of_arrival(
     path = tmp_path / "segment.jsonl"
     path.write_bytes(b"".join(line(number, kind) for number, kind in enumerate(order)))
     plan = replace(PLAN, sort_order=sorted_by)
-    batch = StagedBatch(StreamId(None, "orders"), "batch", (on_disk(path),), plan, REJECTS, arrived=STARTED)
+    batch = EncodeUnit(
+        StreamId(None, "orders"), "batch", (on_disk(path),), plan, REJECTS, ingest_order=IngestOrder(STARTED, 0)
+    )
 
     [result] = encode(split_into_tasks([batch], 1, cloud.access))
 
