@@ -40,7 +40,7 @@ class MergeFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class TableState:
+class TableFigures:
     """An Iceberg table as of the last commit of a batch: its snapshots, and the files and rows that readers see.
 
     `pending_rows` wait for their deduplication. `snapshot` is the id of the current one. None is what is not known.
@@ -63,7 +63,7 @@ class TableHistory:
     redirected: dict[str, str] = field(default_factory=dict)
     """The columns that get values in place of others, by the others."""
     merged: MergeFigures = field(default_factory=MergeFigures)
-    state: TableState | None = None
+    state: TableFigures | None = None
 
     @property
     def new_columns(self) -> list[str]:
@@ -101,7 +101,7 @@ class Journal:
             history = self._tables[table]
             history.merged = history.merged.plus(figures)
 
-    def state(self, table: TableName, state: TableState) -> None:
+    def state(self, table: TableName, state: TableFigures) -> None:
         """Note how a table is after a commit."""
         with self._lock:
             self._tables[table].state = state

@@ -19,7 +19,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from destination_datalake.tables.iceberg.pyiceberg_internals import apply
-from destination_datalake.tables.journal import TableState
+from destination_datalake.tables.journal import TableFigures
 
 GENERATION_PREFIX = "airbyte_generation_"
 """Followed by the generation, the name of the branch of a pending overwrite."""
@@ -63,10 +63,10 @@ def summary_number(snapshot: Snapshot | None, name: str) -> int | None:
     return int(value) if value is not None and value.isdecimal() else None
 
 
-def state_of(metadata: TableMetadata) -> TableState:
+def state_of(metadata: TableMetadata) -> TableFigures:
     """Return what a sync's report tells of a table, by the totals of its snapshots."""
     current = metadata.current_snapshot()
-    return TableState(
+    return TableFigures(
         None if current is None else current.snapshot_id,
         len(metadata.snapshots),
         summary_number(current, "total-data-files"),
