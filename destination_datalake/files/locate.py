@@ -22,6 +22,7 @@ from destination_datalake.files.dedup.keys import one_array
 from destination_datalake.files.dedup.tasks import RowSet
 from destination_datalake.files.ids import Ids
 from destination_datalake.files.jobs import Failed, Problem, attempt
+from destination_datalake.files.parquet import field_id
 from destination_datalake.files.plan import SourceFile
 from destination_datalake.files.projection import Unsuitable, readable
 from destination_datalake.files.reading import OpenedFile, StoredFile, opened, parquet_file, with_following
@@ -29,7 +30,6 @@ from destination_datalake.files.reading import OpenedFile, StoredFile, opened, p
 UNKNOWN_ROWS = -1
 """The number of rows of a file that no table's metadata names."""
 
-_ID = b"PARQUET:field_id"
 _FOREIGN = (
     "has columns without field ids. Another program has written it: let that program write the table's files again "
     "(Spark: CALL system.rewrite_data_files with the option rewrite-all)"
@@ -150,7 +150,7 @@ class _Search:
         rows = file.metadata.num_rows
         if self._stored.source.rows == UNKNOWN_ROWS:
             self._stored.source = replace(self._stored.source, rows=rows)
-        if any((field.metadata or {}).get(_ID) for field in file.schema_arrow):
+        if any(field_id(field) is not None for field in file.schema_arrow):
             found, unsuitable = self._by_field_id(), None
         else:
             found, unsuitable = self._by_name(file), _FOREIGN
@@ -212,8 +212,8 @@ def _leaf(in_file: pa.Field[Any], wanted: pa.Field[Any]) -> str | None:
         if not isinstance(in_file.type, pa.StructType):
             return None
         children = [in_file.type.field(number) for number in range(in_file.type.num_fields)]
-        ids = [(child.metadata or {}).get(_ID) for child in children]
-        if (wanted_id := (wanted.metadata or {}).get(_ID)) not in ids:
+        ids = [field_id(child) for child in children]
+        if (wanted_id := field_id(wanted)) not in ids:
             return None
         in_file = children[ids.index(wanted_id)]
         path.append(in_file.name)

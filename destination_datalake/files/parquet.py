@@ -14,20 +14,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from destination_datalake.aws.objects import Upload
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from destination_datalake.aws.objects import Upload
 
-
-_FIELD_ID = b"PARQUET:field_id"  # The key of Arrow's Parquet writer, which stores the id in the file's schema.
+FIELD_ID = b"PARQUET:field_id"
+"""The key of Arrow's Parquet writer in a field's metadata, which stores the id in the file's schema."""
 
 
 def field_id(field: pa.Field[Any]) -> int | None:
     """Return the field id of a column, or of a field in one; None if it has none."""
-    id_ = (field.metadata or {}).get(_FIELD_ID)
+    id_ = (field.metadata or {}).get(FIELD_ID)
     return None if id_ is None else int(id_)
 
 
@@ -52,7 +50,7 @@ def _numbered(field: pa.Field[Any], path: str, ids: Mapping[str, int]) -> pa.Fie
         type_ = pa.struct([_numbered(child, f"{path}.{child.name}", ids) for child in children])
     elif pa.types.is_list(type_):
         type_ = pa.list_(_numbered(type_.value_field.with_name("element"), f"{path}.element", ids))
-    return field.with_type(type_).with_metadata({_FIELD_ID: str(ids[path])})
+    return field.with_type(type_).with_metadata({FIELD_ID: str(ids[path])})
 
 
 def promote_floats(schema: pa.Schema, ids: Collection[int]) -> pa.Schema:
@@ -221,8 +219,8 @@ POSITION_ID = 2147483545
 _PATHS = pa.dictionary(pa.int32(), pa.string())  # Strings in the file, but not one for each row in memory.
 _DELETES_SCHEMA = pa.schema(
     [
-        pa.field("file_path", _PATHS, nullable=False, metadata={_FIELD_ID: str(PATH_ID)}),
-        pa.field("pos", pa.int64(), nullable=False, metadata={_FIELD_ID: str(POSITION_ID)}),
+        pa.field("file_path", _PATHS, nullable=False, metadata={FIELD_ID: str(PATH_ID)}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={FIELD_ID: str(POSITION_ID)}),
     ]
 )
 _DELETES_GROUP_ROWS = 1024 * 1024

@@ -23,6 +23,7 @@ from botocore.exceptions import ClientError
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
 from destination_datalake.files.jobs import Failed, Problem, attempt
+from destination_datalake.files.parquet import field_id
 from destination_datalake.files.plan import UNKNOWN, Claim, ColumnClaim, FileVerified
 from destination_datalake.files.projection import Unsuitable, readable
 from destination_datalake.files.reading import OpenedFile, StoredFile, parquet_file
@@ -138,7 +139,7 @@ def _read_parquet(claim: Claim, s3: S3Client) -> tuple[int, tuple[str, ...], dic
 
 
 def _has_ids(schema: pa.Schema) -> bool:
-    return any(b"PARQUET:field_id" in (field.metadata or {}) for field in schema)
+    return any(field_id(field) is not None for field in schema)
 
 
 class _ColumnCheck:

@@ -31,6 +31,7 @@ from pyiceberg.types import (
     TimeType,
 )
 
+from destination_datalake.files.parquet import FIELD_ID
 from destination_datalake.schema.columns import as_column
 from destination_datalake.schema.evolution import AddColumn, SchemaChange, Widen, evolve
 from destination_datalake.schema.iceberg import from_iceberg, iceberg_field, iceberg_type
@@ -114,8 +115,7 @@ def arrow_schema(schema: Schema) -> pa.Schema | None:
 
 def arrow_field(field: NestedField, *, nullable: bool = True, name: str | None = None) -> pa.Field[Any]:
     """Return a column, or a field within one, with field ids at every level. Raises KeyError for unknown types."""
-    metadata = {"PARQUET:field_id": str(field.field_id)}
-    return pa.field(name or field.name, _type(field.field_type), nullable, metadata)
+    return pa.field(name or field.name, _type(field.field_type), nullable, {FIELD_ID: str(field.field_id)})
 
 
 def _type(type_: IcebergType) -> pa.DataType:

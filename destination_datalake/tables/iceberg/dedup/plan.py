@@ -45,6 +45,7 @@ from destination_datalake.files.dedup.tasks import (
 )
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
 from destination_datalake.files.jobs import Failed, done
+from destination_datalake.files.parquet import field_id
 from destination_datalake.tables.iceberg.dedup.definition import MergeScope, way_out
 from destination_datalake.tables.iceberg.schema import arrow_schema
 from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles, LiveFile, PartitionKey
@@ -104,8 +105,7 @@ class MergePlan:
     @property
     def columns(self) -> pa.Schema:
         """The columns of the versions, in the types that the table has now."""
-        wanted = {str(id_).encode() for id_ in self.versions.columns}
-        return pa.schema([field for field in self.schema if (field.metadata or {})[b"PARQUET:field_id"] in wanted])
+        return pa.schema([field for field in self.schema if field_id(field) in self.versions.columns])
 
     @property
     def pooled(self) -> int:
@@ -533,9 +533,7 @@ def _expansion(tail: bytes, ids: Collection[int]) -> float:
     Parquet file, or has a larger footer.
     """
     footer = pq.read_metadata(pa.BufferReader(tail))
-    wanted = {str(id_).encode() for id_ in ids}
-    schema = footer.schema.to_arrow_schema()
-    names = {field.name for field in schema if (field.metadata or {}).get(b"PARQUET:field_id") in wanted}
+    names = {field.name for field in footer.schema.to_arrow_schema() if field_id(field) in ids}
     stored = values = 0
     for group in map(footer.row_group, range(footer.num_row_groups)):
         for chunk in map(group.column, range(group.num_columns)):

@@ -87,10 +87,10 @@ def _found(path: str, fields: Iterable[NestedField], above: tuple[NestedField, .
 
 def _only(path: Sequence[NestedField]) -> pa.Field[Any]:
     """Return the first field, with no others inside than those on the path."""
-    innermost = arrow_field(path[-1])
-    for field in reversed(path[:-1]):
-        innermost = pa.field(field.name, pa.struct([innermost]), metadata={"PARQUET:field_id": str(field.field_id)})
-    return innermost
+    field = path[-1]
+    for outer in reversed(path[:-1]):
+        field = outer.model_copy(update={"field_type": StructType(field)})
+    return arrow_field(field)
 
 
 class MayHave:

@@ -30,11 +30,11 @@ from pyiceberg.types import DoubleType, FloatType, PrimitiveType
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
 from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds
+from destination_datalake.files.parquet import field_id
 from destination_datalake.files.plan import DataFile, Rewritten, WrittenFile
 from destination_datalake.tables.iceberg.layout import outdated, partition_record
 from destination_datalake.tables.iceberg.pyiceberg_internals import delete_file
 
-_FIELD_ID = b"PARQUET:field_id"
 _FLOAT_BYTES = 4
 
 DELETED_PATH = 2147483546
@@ -80,7 +80,7 @@ class Entries:
         with a float column that the schema has as double are not read correctly by every engine (trinodb/trino#30544).
         """
         for path, id_, type_ in _fields(footer.schema.to_arrow_schema(), ""):
-            if self._ids.get(path) != id_:
+            if id_ is None or self._ids.get(path) != id_:
                 return f"its column {path} was dropped or renamed after the files were planned"
             if pa.types.is_float32(type_) and self._fields[id_].field_type == DoubleType():
                 return f"its column {path} was promoted to double after the files were planned"
@@ -222,11 +222,11 @@ def _as_doubles(bounds: Mapping[int, bytes] | None, ids: Collection[int]) -> dic
     }
 
 
-def _fields(fields: Any, above: str) -> Iterator[tuple[str, int, pa.DataType]]:
+def _fields(fields: Any, above: str) -> Iterator[tuple[str, int | None, pa.DataType]]:
     """Yield every field's dotted path, id and type; `fields` is an Arrow schema or struct type."""
     for field in fields:
         path = f"{above}{field.name}"
-        yield path, int((field.metadata or {}).get(_FIELD_ID, -1)), field.type
+        yield path, field_id(field), field.type
         if pa.types.is_list(field.type):
             yield from _fields([field.type.value_field], f"{path}.")
         elif pa.types.is_struct(field.type):
