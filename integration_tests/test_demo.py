@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -53,8 +54,16 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._user, text.encode())
 
-    def end(self) -> int:
-        """Read what is left, and return the exit code."""
+    def leave(self, key: str) -> int:
+        """Press a key, and once more if nothing comes of it; read what is left, and return the exit code.
+
+        Python's prompt loses a Ctrl-C that comes before it waits for keys.
+        """
+        ended_by = time.monotonic() + PATIENCE
+        self.type(key)
+        while not select.select([self._user], [], [], 5)[0]:
+            assert time.monotonic() < ended_by, self.printed
+            self.type(key)
         with suppress(OSError):
             while chunk := os.read(self._user, 65536):
                 self.printed += chunk.decode(errors="replace")
@@ -81,8 +90,8 @@ def processes(mark: str) -> Iterator[str]:
 
 
 @pytest.mark.share(1)
-@pytest.mark.parametrize("leave", ["\x04", "\x03"], ids=["Ctrl-D", "Ctrl-C"])
-def test_a_user_asks_the_lake_at_a_prompt_and_leaves_nothing_running(tmp_path: Path, leave: str) -> None:
+@pytest.mark.parametrize("key", ["\x04", "\x03"], ids=["Ctrl-D", "Ctrl-C"])
+def test_a_user_asks_the_lake_at_a_prompt_and_leaves_nothing_running(tmp_path: Path, key: str) -> None:
     terminal = Terminal(tmp_path)
     terminal.wait_for("\nD ")
     terminal.type("select 'rows: ' || count(*)\n")
@@ -90,9 +99,8 @@ def test_a_user_asks_the_lake_at_a_prompt_and_leaves_nothing_running(tmp_path: P
     terminal.wait_for("rows: 30000")
     # DuckDB takes a Ctrl-C for a statement that still runs, and a Ctrl-D is lost when readline takes the terminal over.
     terminal.wait_for("\nD ")
-    terminal.type(leave)
 
-    assert terminal.end() == 0, terminal.printed
+    assert terminal.leave(key) == 0, terminal.printed
     assert [*processes(terminal.mark)] == []
     page = tmp_path / "build" / "demo.html"
     assert page.as_uri() in terminal.printed.replace("\r\n", "")
