@@ -39,6 +39,7 @@ from destination_datalake.records.record import (
     SECONDS_BELOW,
     RawRecord,
     RecordLine,
+    RejectedRecord,
     emitted_at,
     source_changes,
 )
@@ -61,6 +62,12 @@ BLOCK_CHANGES = 50_000
 
 _MOST_IRREGULAR = 1 / 16
 """The share of a column's texts that may be irregular before RAW_JSON is cheaper: it decodes every line, but once."""
+
+FEW_LINES = 64
+"""Up to this many lines, strategies are tried on, or lines are read one by one when no strategy helps."""
+
+_SMALL = 64 * 1024
+"""Bytes that are few enough to try strategies on; one line always is."""
 
 
 class BlockChangesExceeded(Exception):
@@ -101,6 +108,16 @@ class BlockReader:
             return self._read(block) if self.frame is None else self._read_flat(block, self.frame)
         except _REFUSALS as error:
             raise SchemaMismatch from error
+
+    def adapted(self, block: bytes) -> BlockReader | None:
+        """Return a reader with the strategies that the first refused piece of a refused block needs.
+
+        The columns that it is not refused for keep theirs, and their speed. None if no strategy helps.
+        """
+        piece = _first_refused_piece(self, block)
+        envelope = _envelope_for(piece, self.envelope)
+        columns = _columns_for(piece, self.columns, envelope)
+        return None if (envelope, columns) == (self.envelope, self.columns) else BlockReader(columns, envelope)
 
     def _read(self, block: bytes | memoryview) -> Decoded:
         type_ = record_type(pa.struct(self._data), self._is_envelope_native)
@@ -312,6 +329,86 @@ class ColumnReader:
         coerced = pa.array([rows.coerce(row, json_text(row), self.coercer) for row in numbers], values.type)
         completed: pa.Array[Any] = pc.replace_with_mask(values, irregular, coerced)
         return completed
+
+
+# --- Strategies -----------------------------------------------------------------------------------------------------
+
+
+def _first_refused_piece(reader: BlockReader, block: bytes) -> bytes:
+    """Return the first few lines that a block is refused for.
+
+    A refused piece costs as much time as one that is read, and the first is mostly near the beginning. So the pieces
+    that are tried grow from there, and the one that is refused is halved.
+    """
+    start = end = 0
+    size = _SMALL
+    while end < len(block):
+        start, end, size = end, _line_end(block, end + size), size * 2
+        if end < len(block) and _refused(reader, block[start:end]):
+            break
+    piece = block[start:end]
+    while not _is_small(piece):
+        first, second = halves(piece)
+        piece = first if _refused(reader, first) else second
+    return piece
+
+
+def _envelope_for(piece: bytes, present: ReadStrategy) -> ReadStrategy:
+    """Return the strategy for the envelope that takes the piece; the present one if none does."""
+    strategies = dict.fromkeys((present, ReadStrategy.RAW_JSON))
+    return next((each for each in strategies if not _refused(BlockReader([], each), piece)), present)
+
+
+def _columns_for(piece: bytes, present: Sequence[ColumnReader], envelope: ReadStrategy) -> list[ColumnReader]:
+    """Return each column with the first strategy that takes the piece; with its present one if none does."""
+    columns = [*present]
+    refused = _refused_columns(piece, columns, range(len(columns)), envelope)
+    while refused:
+        trials = {index: columns[index].with_next_strategy() for index in refused}
+        for index, trial in trials.items():
+            columns[index] = trial or present[index]
+        refused = _refused_columns(piece, columns, [index for index in refused if trials[index]], envelope)
+    return columns
+
+
+def _refused_columns(
+    piece: bytes, columns: Sequence[ColumnReader], indexes: Sequence[int], envelope: ReadStrategy
+) -> list[int]:
+    """Return those of the columns that the piece is refused for. Found by halving: most are not."""
+    if not indexes or not _refused(BlockReader([columns[index] for index in indexes], envelope), piece):
+        return []
+    if len(indexes) == 1:
+        return [*indexes]
+    parts = indexes[: len(indexes) // 2], indexes[len(indexes) // 2 :]
+    return [index for part in parts for index in _refused_columns(piece, columns, part, envelope)]
+
+
+def _refused(reader: BlockReader, block: bytes) -> bool:
+    try:
+        reader.read(block)
+    except (SchemaMismatch, RejectedRecord):
+        return True
+    except BlockChangesExceeded:
+        return False  # It will be read in parts, and each is judged then.
+    return False
+
+
+def _is_small(block: bytes) -> bool:
+    lines = block.count(b"\n")
+    return lines == 1 or (lines <= FEW_LINES and len(block) <= _SMALL)
+
+
+def _line_end(block: bytes, at: int) -> int:
+    """Return the end of the line at this position, at most that of the block."""
+    return block.find(b"\n", at) + 1 or len(block)
+
+
+def halves(block: bytes) -> tuple[bytes, bytes]:
+    """Return two parts of whole lines, of about the same size, of a block of several lines."""
+    middle = block.find(b"\n", len(block) // 2) + 1
+    if middle == len(block):
+        middle = block.rfind(b"\n", 0, len(block) - 1) + 1
+    return block[:middle], block[middle:]
 
 
 # --- Lines and JSON texts -------------------------------------------------------------------------------------------

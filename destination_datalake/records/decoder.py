@@ -1,8 +1,8 @@
 """From blocks of record lines to Arrow columns, whatever the lines hold.
 
-Nearly all blocks are as their schema says and are read in C++ (`block`). When one is refused, the decoder finds the
-columns that it is refused for and changes their strategy from then on; the others keep their speed. Irregular lines
-(not JSON to msgspec, not UTF-8, numbers beyond a double) are taken out of the block and read one by one.
+Nearly all blocks are as their schema says and are read in C++ (`block`). When one is refused, its reader is adapted to
+it from then on. Irregular lines (not JSON to msgspec, not UTF-8, numbers beyond a double) are taken out of the block
+and read one by one.
 
 A block of flat lines (`protocol.frames`) that is refused is restored, and read as if its lines had never been flat.
 """
@@ -25,9 +25,11 @@ from destination_datalake.protocol.frames import Frame
 from destination_datalake.protocol.messages import MalformedLine, require_records
 from destination_datalake.records.block import (
     BLOCK_CHANGES,
+    FEW_LINES,
     BlockChangesExceeded,
     BlockReader,
     ColumnReader,
+    halves,
     timestamps,
 )
 from destination_datalake.records.decoded import (
@@ -38,7 +40,7 @@ from destination_datalake.records.decoded import (
     change_lists,
 )
 from destination_datalake.records.record import CoercedRecord, RecordLine, RegularRecord, RejectedRecord, record_coercer
-from destination_datalake.records.values.rules import Floats, ReadStrategy, SchemaMismatch
+from destination_datalake.records.values.rules import Floats, SchemaMismatch
 from destination_datalake.schema.columns import RecordFields
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
 
@@ -51,14 +53,8 @@ BLOCK_CELLS = 2_000_000
 _SHORTEST_LINE = len(b'{"type":"RECORD","record":{"stream":"","data":{},"emitted_at":0}}')
 _NEWLINE = 10
 
-FEW_LINES = 64
-"""Up to this many lines, strategies are tried on, or lines are read one by one when no strategy helps."""
-
 _HOPELESS = 8
 """After this many refused blocks of flat lines in turn, the next ones are restored without being tried."""
-
-_SMALL = 64 * 1024
-"""Bytes that are few enough to try strategies on; one line always is."""
 
 
 class BlockDecoder:
@@ -151,8 +147,10 @@ class BlockDecoder:
                 yield from self._decoded_halves(bytes(text), numbers)
                 return
             except (SchemaMismatch, RejectedRecord):
-                if not self._adapt(bytes(text)):
+                adapted = self._reader.adapted(bytes(text))
+                if adapted is None:
                     break
+                self._reader = adapted
         block = bytes(text)
         parts = self._separated(block, _LINE_FILTERS, numbers)
         if parts.irregular:
@@ -166,7 +164,7 @@ class BlockDecoder:
 
     def _decoded_halves(self, block: bytes, numbers: LineNumbers | None) -> Iterator[Decoded]:
         numbers = _all_numbers(block) if numbers is None else numbers
-        first, second = _halves(block)
+        first, second = halves(block)
         middle = first.count(b"\n")
         yield from self._decoded(first, numbers[:middle])
         yield from self._decoded(second, numbers[middle:])
@@ -185,15 +183,6 @@ class BlockDecoder:
         irregular = np.logical_or.reduce([*found.values()])
         regular = b"\n".join([*compress(lines, ~irregular), b""])
         return _Separated(regular, numbers[~irregular], [*compress(lines, irregular)], numbers[irregular])
-
-    def _adapt(self, block: bytes) -> bool:
-        """Change the strategies that the first refused piece of a refused block needs; False if none helps."""
-        before = self._reader
-        piece = _first_refused_piece(before, block)
-        envelope = _envelope_for(piece, before.envelope)
-        columns = _columns_for(piece, before.columns, envelope)
-        self._reader = BlockReader(columns, envelope)
-        return (envelope, columns) != (before.envelope, before.columns)
 
     # --- One by one ---
 
@@ -274,86 +263,6 @@ def _leaves_in(type_: ColumnType) -> int:
         case List(element):
             return _leaves_in(element)
     return 1
-
-
-# --- Strategies -----------------------------------------------------------------------------------------------------
-
-
-def _first_refused_piece(reader: BlockReader, block: bytes) -> bytes:
-    """Return the first few lines that a block is refused for.
-
-    A refused piece costs as much time as one that is read, and the first is mostly near the beginning. So the pieces
-    that are tried grow from there, and the one that is refused is halved.
-    """
-    start = end = 0
-    size = _SMALL
-    while end < len(block):
-        start, end, size = end, _line_end(block, end + size), size * 2
-        if end < len(block) and _refused(reader, block[start:end]):
-            break
-    piece = block[start:end]
-    while not _is_small(piece):
-        first, second = _halves(piece)
-        piece = first if _refused(reader, first) else second
-    return piece
-
-
-def _envelope_for(piece: bytes, present: ReadStrategy) -> ReadStrategy:
-    """Return the strategy for the envelope that takes the piece; the present one if none does."""
-    strategies = dict.fromkeys((present, ReadStrategy.RAW_JSON))
-    return next((each for each in strategies if not _refused(BlockReader([], each), piece)), present)
-
-
-def _columns_for(piece: bytes, present: Sequence[ColumnReader], envelope: ReadStrategy) -> list[ColumnReader]:
-    """Return each column with the first strategy that takes the piece; with its present one if none does."""
-    columns = [*present]
-    refused = _refused_columns(piece, columns, range(len(columns)), envelope)
-    while refused:
-        trials = {index: columns[index].with_next_strategy() for index in refused}
-        for index, trial in trials.items():
-            columns[index] = trial or present[index]
-        refused = _refused_columns(piece, columns, [index for index in refused if trials[index]], envelope)
-    return columns
-
-
-def _refused_columns(
-    piece: bytes, columns: Sequence[ColumnReader], indexes: Sequence[int], envelope: ReadStrategy
-) -> list[int]:
-    """Return those of the columns that the piece is refused for. Found by halving: most are not."""
-    if not indexes or not _refused(BlockReader([columns[index] for index in indexes], envelope), piece):
-        return []
-    if len(indexes) == 1:
-        return [*indexes]
-    halves = indexes[: len(indexes) // 2], indexes[len(indexes) // 2 :]
-    return [index for half in halves for index in _refused_columns(piece, columns, half, envelope)]
-
-
-def _refused(reader: BlockReader, block: bytes) -> bool:
-    try:
-        reader.read(block)
-    except (SchemaMismatch, RejectedRecord):
-        return True
-    except BlockChangesExceeded:
-        return False  # It will be read in parts, and each is judged then.
-    return False
-
-
-def _is_small(block: bytes) -> bool:
-    lines = block.count(b"\n")
-    return lines == 1 or (lines <= FEW_LINES and len(block) <= _SMALL)
-
-
-def _line_end(block: bytes, at: int) -> int:
-    """Return the end of the line at this position, at most that of the block."""
-    return block.find(b"\n", at) + 1 or len(block)
-
-
-def _halves(block: bytes) -> tuple[bytes, bytes]:
-    """Return two parts of whole lines, of about the same size, of a block of several lines."""
-    middle = block.find(b"\n", len(block) // 2) + 1
-    if middle == len(block):
-        middle = block.rfind(b"\n", 0, len(block) - 1) + 1
-    return block[:middle], block[middle:]
 
 
 def _taken(arrays: Sequence[Any], record: RecordFields) -> list[Any]:

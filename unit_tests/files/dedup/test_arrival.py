@@ -34,7 +34,8 @@ from destination_datalake.files.plan import (
 from destination_datalake.files.segments import LocalFile, StagedSegment
 from destination_datalake.partitioning.spec import SortField, SortOrder
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.records.decoder import FEW_LINES, BlockDecoder
+from destination_datalake.records.block import FEW_LINES
+from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.rejects.ledger import RejectLimit, RejectLocation
 from destination_datalake.schema.types import Field, Int64
 from destination_datalake.sync.landing import Encoding, Landing, StreamTables
