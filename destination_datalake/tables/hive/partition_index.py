@@ -6,8 +6,8 @@ content's columns.
 
 Partitions are changed by calls of their own, unconditionally, after the compare-and-set that changes the table. So this
 change also says that the partitions are behind; a sync that reads it brings them up to date, whether or not the one
-that changed the table was killed. A sync that finds itself fenced says so, too: its last calls may have come after
-those of its successor.
+that changed the table was killed. A sync that finds itself fenced says so, too, and brings them up to date: its last
+calls may have come after those of its successor, which may have ended.
 """
 
 from __future__ import annotations
@@ -125,15 +125,34 @@ class PartitionIndex:
             content = table_location(table_input)
             self.scheme.project(table_input, self._present(content).keys(), anew=True)
 
-    def follow(self, table_input: TableInput) -> Behind | None:
-        """Bring the registered partitions up to date if the table says that they are behind; return what it says.
+    def follow(self, table_input: TableInput, behind: Behind) -> None:
+        """Bring the registered partitions up to date with a table that says that they are behind.
 
-        The caller then calls `mark_up_to_date`, on condition that it still holds the fencing token.
+        The caller then calls `mark_up_to_date`.
         """
-        behind = Behind.of(table_input)
-        if behind is not None:
-            self._follow(table_input, behind)
-        return behind
+        folders = ContentFolders(table_location(table_input), behind.left)
+        if behind.replaced:
+            elsewhere = [
+                values_of(each)
+                for each in self._registered.all(with_columns=False)
+                if folders.inside(location_of(each)) is None
+            ]
+            # All of them before the first of the new content: readers never see rows of both.
+            self._registered.delete(elsewhere)
+        missing, changed = self._present(folders.folder) if behind.replaced else {}, 0
+        for page in in_batches(self._registered.all(with_columns=True), _AT_ONCE):
+            updates = []
+            for entry in page:
+                missing.pop(values_of(entry), None)
+                location = folders.location_now(location_of(entry))
+                if location is not None and (updated := _updated(entry, location, table_input)) != entry:
+                    updates.append(updated)
+            self._registered.update(updates)
+            changed += len(updates)
+        for batch in in_batches(missing.items(), _AT_ONCE):
+            self._registered.create([_created(values, location, table_input) for values, location in batch])
+        if changed or missing:
+            _logger.info("Table %s: %d partitions registered, %d changed.", self.glue_table.name, len(missing), changed)
 
     def warn_of_retyped(self, table_input: TableInput, named: Sequence[Field], written: Sequence[Field]) -> None:
         """Log the keys that new rows have no value of, as their sources have other types by now, and what that hides.
@@ -163,7 +182,7 @@ class PartitionIndex:
     def leave_former_folders(self, table_input: TableInput) -> None:
         """Let no partition refer to a folder that the content has left: such folders are about to be deleted."""
         if has_registered_partitions(table_input):
-            self._follow(table_input, Behind.of(table_input) or Behind())
+            self.follow(table_input, Behind.of(table_input) or Behind())
 
     def locations(self, table_input: TableInput) -> Iterator[str]:
         """Yield where the registered partitions are now, also those of other writers."""
@@ -173,31 +192,6 @@ class PartitionIndex:
     @property
     def _registered(self) -> RegisteredPartitions:
         return RegisteredPartitions(self.glue_table.name, self.access)
-
-    def _follow(self, table_input: TableInput, behind: Behind) -> None:
-        folders = ContentFolders(table_location(table_input), behind.left)
-        if behind.replaced:
-            elsewhere = [
-                values_of(each)
-                for each in self._registered.all(with_columns=False)
-                if folders.inside(location_of(each)) is None
-            ]
-            # All of them before the first of the new content: readers never see rows of both.
-            self._registered.delete(elsewhere)
-        missing, changed = self._present(folders.folder) if behind.replaced else {}, 0
-        for page in in_batches(self._registered.all(with_columns=True), _AT_ONCE):
-            updates = []
-            for entry in page:
-                missing.pop(values_of(entry), None)
-                location = folders.location_now(location_of(entry))
-                if location is not None and (updated := _updated(entry, location, table_input)) != entry:
-                    updates.append(updated)
-            self._registered.update(updates)
-            changed += len(updates)
-        for batch in in_batches(missing.items(), _AT_ONCE):
-            self._registered.create([_created(values, location, table_input) for values, location in batch])
-        if changed or missing:
-            _logger.info("Table %s: %d partitions registered, %d changed.", self.glue_table.name, len(missing), changed)
 
     def _bring(self, desired: Mapping[Values, str], table_input: TableInput, folders: ContentFolders) -> None:
         """Create or change partitions until they are as desired.

@@ -21,6 +21,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from destination_datalake.aws.backoff import retry_until_done
 from destination_datalake.aws.objects import Pending, abort_all, publish_all, undone_on_failure
 from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
@@ -97,6 +98,8 @@ class HiveTable:
         self._glue_table = GlueTable(name, context.access)
         self._in_place = plan.format in WIDENED_IN_PLACE
         self._published = self._released = False
+        self._replaces_partitions = False
+        """Whether this sync has taken partitions away: others, too, if another sync has overwritten the table since."""
         self._planned = set[str]()
         """The folders of content that files were planned for."""
 
@@ -136,7 +139,7 @@ class HiveTable:
             self._mode.begin(table_input, columns)
             return self._reconciled_content(table_input)
 
-        with self._successor_told():
+        with self._successor_followed():
             self._replan(begin, version)
         self._moves = Moves(self._glue_table, self._folders, self._index, self._mode, self._in_place, generation)
         self._index.warn_of_retyped(self._current, self._columns, self._plan.columns)
@@ -155,7 +158,7 @@ class HiveTable:
         The files become visible one after the other. Reencode if the content has another folder or other types than
         the files were planned for.
         """
-        with self._successor_told(), undone_on_failure(partial(self._roll_back, files)):
+        with self._successor_followed(), undone_on_failure(partial(self._roll_back, files)):
             self._adopt_pending(rewrite)
             self._widen_for(files, rewrite)
             if (mismatch := self._mismatch(files)) is not None:
@@ -182,13 +185,13 @@ class HiveTable:
         """Let readers see a pending overwrite. The folder that it replaces is deleted by the next sync."""
         if self._published:
             return
-        with self._successor_told():
+        with self._successor_followed():
             self._adopt_pending(rewrite)
             dead = self._glue_table.update(self._publish)
             if self._mode.holds(self._current):
                 self._bring_up_to_date()
                 self._cleanup.delete(dead)
-                self._glue_table.update(self._release)
+                self._end()
         self._published = True
 
     def take_over(self, made: TableName, seen: str, *, keeps_rows: bool = False) -> None:
@@ -215,10 +218,10 @@ class HiveTable:
             self._index.project_anew(table_input)
             self._current = table_input
 
-        with self._successor_told():
+        with self._successor_followed():
             self._glue_table.update(change)
             self._bring_up_to_date()
-            self._glue_table.update(self._release)
+            self._end()
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Abort the uploads."""
@@ -403,19 +406,29 @@ class HiveTable:
             self._mode.release(table_input)
         return dead
 
-    def _release(self, table_input: TableInput) -> None:
+    def _end(self) -> None:
         """Release the token. If another sync has taken it, partitions may have been changed after that one has."""
+        if not self._glue_table.update(self._release):
+            self._follow_successor()
+
+    def _release(self, table_input: TableInput) -> bool:
+        """Release the token; False if another sync has taken it."""
         if self._mode.holds(table_input):
             self._mode.release(table_input)
             self._released = True
-        elif not self._released:
-            mark_behind(table_input)
+        return self._released
 
     # Partitions
 
     def _bring_up_to_date(self) -> None:
         """Let the registered partitions follow the content. Raises Fenced."""
-        while (behind := self._index.follow(self._current)) is not None:
+        while (behind := Behind.of(self._current)) is not None:
+            self._replaces_partitions |= behind.replaced
+            try:
+                self._index.follow(self._current, behind)
+            except Exception:
+                self._mode.require(self._glue_table.read())  # Who is fenced follows its successor, whatever failed.
+                raise
             self._glue_table.update(partial(self._conclude, followed=behind))
 
     def _conclude(self, table_input: TableInput, followed: Behind) -> None:
@@ -424,20 +437,43 @@ class HiveTable:
         self._current = table_input
 
     @contextmanager
-    def _successor_told(self) -> Iterator[None]:
-        """Say in the table that its partitions may be behind, if this sync finds itself fenced.
-
-        Glue changes partitions unconditionally: the last that this sync has changed may be ones that its successor had
-        brought up to date before.
-        """
+    def _successor_followed(self) -> Iterator[None]:
+        """Bring the registered partitions up to date once more if this sync finds itself fenced."""
         try:
             yield
         except Fenced as fenced:
             try:
-                self._glue_table.update(partial(mark_behind, left=table_location(self._current)))
+                self._follow_successor()
             except Exception as another:
-                fenced.add_note(f"Its partitions could not be said to be behind: {type(another).__name__}")
+                fenced.add_note(f"Its partitions may be behind: {type(another).__name__}")
             raise
+
+    def _follow_successor(self) -> None:
+        """Let the registered partitions follow what other syncs have made of the table.
+
+        Glue changes partitions unconditionally: the last that this sync has changed may be ones that its successor had
+        brought up to date before, and the successor may have ended. If it has not, and changes the table meanwhile, it
+        says that they are behind, and they are followed again.
+        """
+        left = table_location(self._current)
+
+        def tell(table_input: TableInput) -> TableInput:
+            mark_behind(table_input, left=left, replaced=self._replaces_partitions)
+            return table_input
+
+        def conclude(table_input: TableInput, followed: Behind) -> bool:
+            is_followed = Behind.of(table_input) == followed
+            mark_up_to_date(table_input, followed)
+            return is_followed
+
+        def attempt() -> bool:
+            table_input = self._glue_table.update(tell)
+            if (behind := Behind.of(table_input)) is None:
+                return True
+            self._index.follow(table_input, behind)
+            return self._glue_table.update(partial(conclude, followed=behind))
+
+        retry_until_done(attempt)  # Else the next sync follows.
 
 
 def _uploads(files: Sequence[DataFile]) -> list[Pending]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from botocore.exceptions import ConnectTimeoutError
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.files.plan import FileFormat
@@ -267,6 +268,33 @@ def test_partitions_that_a_fenced_sync_changes_late_are_brought_up_to_date_by_it
 
     newer[0].commit((3, MAR))
     assert ids(cloud) == [1, 2, 3]
+    assert is_settled(cloud)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["", "and fails"])
+@pytest.mark.parametrize("call", ["GetPartitions", "BatchDeletePartition", "BatchCreatePartition"])
+def test_partitions_that_a_fenced_sync_changes_after_its_successor_has_ended_follow_the_table(
+    cloud: Cloud, call: str, *, fails: bool
+) -> None:
+    """No sync comes after it that would bring them up to date."""
+    sync(cloud, generation=1).commit((1, JAN), (2, FEB))
+    access, overtaken = another_client(), list[str]()
+    older = sync(cloud, generation=2, overwrite=True, access=access)
+    older.commit((11, FEB), (12, MAR))
+
+    def overtake(_number: int, name: str) -> None:
+        if name == call and not overtaken:
+            overtaken.append(name)
+            newer = sync(cloud, generation=3, overwrite=True)
+            newer.commit((21, JAN))
+            newer.publish()
+            if fails:
+                raise ConnectTimeoutError(endpoint_url="https://glue")
+
+    with between_calls(access, overtake), pytest.raises(Fenced):
+        older.publish()
+
+    assert ids(cloud) == [21]
     assert is_settled(cloud)
 
 
