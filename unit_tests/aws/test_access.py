@@ -23,8 +23,6 @@ from destination_datalake.buffer import staging
 from destination_datalake.sync.landing import MAX_COMMITS
 from unit_tests.cloud import another_client
 
-pytestmark = pytest.mark.share(6)
-
 ACCESS = AwsAccess("eu-west-1", AccessKeys("AKIA1234", "s3cr3t/9876"), "http://localhost:1")
 
 

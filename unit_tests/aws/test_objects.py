@@ -34,8 +34,6 @@ from destination_datalake.files.plan import WrittenFile
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as an_account
 
-pytestmark = pytest.mark.share(20)
-
 CONTENTS = [b"", b"x", b"x" * (PART_BYTES + 1)]
 
 

@@ -25,8 +25,6 @@ from destination_datalake.config.tables import JsonlCodec, ParquetCodec
 from destination_datalake.files.plan import even_file_bytes
 from destination_datalake.protocol.catalog import StreamId
 
-pytestmark = pytest.mark.share(30)
-
 ORDERS, ITEMS = StreamId(None, "orders"), StreamId(None, "items")
 
 

@@ -18,8 +18,6 @@ from unit_tests.cloud import Cloud
 from unit_tests.config.examples import options
 from unit_tests.spark.connect.server import Server
 
-pytestmark = pytest.mark.share(7)
-
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1"
 
 

@@ -22,8 +22,6 @@ from destination_datalake.check.storage import (
 from unit_tests.check.examples import UNIQUE, USER, a_trial, deny, findings_of
 from unit_tests.cloud import BUCKET, Cloud, another_client
 
-pytestmark = pytest.mark.share(14)
-
 FOLDER = S3Address(BUCKET, "lake/raw")
 OBJECT = f"s3://lake/lake/raw/_check-{UNIQUE}"
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/1"

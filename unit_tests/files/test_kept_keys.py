@@ -25,8 +25,6 @@ from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.schema.types import ColumnType, Decimal, Field, Float32, Float64, Int64, Struct, Timestamp
 from unit_tests.cloud import BUCKET, Cloud, on_disk
 
-pytestmark = pytest.mark.share(9)
-
 COLUMNS = (
     Field("id", "Id", Int64()),
     Field("code", "the.code", Decimal(38, 2)),

@@ -23,8 +23,6 @@ from destination_datalake.schema.types import ColumnType, Decimal, Field, Float6
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.files.stored import dead, put, put_deletes
 
-pytestmark = pytest.mark.share(6)
-
 
 def file_of(table: pa.Table, **options: Any) -> bytes:
     content = io.BytesIO()

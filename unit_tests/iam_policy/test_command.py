@@ -16,8 +16,6 @@ from destination_datalake.iam_policy.command import run_iam_policy
 from unit_tests.config.examples import ROLE, options
 from unit_tests.iam_policy.examples import ACCOUNT, ANALYST, LOCATION_ROLE
 
-pytestmark = pytest.mark.share(8)
-
 GOVERNED = {
     "mode": "hybrid",
     "registration_role_arn": LOCATION_ROLE,

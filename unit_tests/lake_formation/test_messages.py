@@ -30,8 +30,6 @@ from unit_tests.lake_formation.lake import (
     sync,
 )
 
-pytestmark = pytest.mark.share(12)
-
 ROLE, OTHER = "arn:aws:iam::123456789012:role/ours", "arn:aws:iam::123456789012:role/other"
 SERVICE = "aws-service-role/lakeformation.amazonaws.com"
 SERVICE_LINKED = f"arn:aws:iam::123456789012:role/{SERVICE}/AWSServiceRoleForLakeFormationDataAccess"

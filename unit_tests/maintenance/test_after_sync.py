@@ -21,8 +21,6 @@ from destination_datalake.tables.table import TableName
 from unit_tests.cloud import Cloud, another_client, before, ungoverned
 from unit_tests.maintenance.lake import ORDERS, Shop
 
-pytestmark = pytest.mark.share(5)
-
 Reports = Callable[[], list[dict[str, Any]]]
 ROLE = "arn:aws:iam::123456789012:role/optimizers"
 
