@@ -23,8 +23,6 @@ from unit_tests.cloud import cloud as an_account
 from unit_tests.examples import examples
 from unit_tests.files.shop import CITY, FOLDER, IDS, NUMBER, YEAR, Folders, Order, Stored, block, key, plan, rows
 
-pytestmark = pytest.mark.share(4)
-
 ALL_MEMORY, NO_MEMORY = 1 << 27, 1
 
 
