@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -215,9 +216,9 @@ class Erasure:
             if self.is_stopped():
                 return None
             erased[place.name] = [*place.erase()]
-        earlier: dict[str, dict[str, int]] = {place.name: {} for place in self.places}
+        earlier: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for name, uri, rows in self.ledger.noted("found"):
-            earlier.setdefault(name, {})[uri] = rows
+            earlier[name][uri] = rows
         for place in self.places:
             if self.is_stopped():
                 return None

@@ -22,7 +22,7 @@ from destination_datalake.files.dedup.keys import one_array
 from destination_datalake.files.dedup.tasks import RowSet
 from destination_datalake.files.ids import Ids
 from destination_datalake.files.jobs import Failed, Problem, attempt
-from destination_datalake.files.parquet import field_id
+from destination_datalake.files.parquet import field_id, has_field_ids
 from destination_datalake.files.plan import SourceFile
 from destination_datalake.files.projection import Unsuitable, readable
 from destination_datalake.files.reading import OpenedFile, StoredFile, opened, parquet_file, with_following
@@ -150,7 +150,7 @@ class _Search:
         rows = file.metadata.num_rows
         if self._stored.source.rows == UNKNOWN_ROWS:
             self._stored.source = replace(self._stored.source, rows=rows)
-        if any(field_id(field) is not None for field in file.schema_arrow):
+        if has_field_ids(file.schema_arrow):
             found, unsuitable = self._by_field_id(), None
         else:
             found, unsuitable = self._by_name(file), _FOREIGN

@@ -29,6 +29,11 @@ def field_id(field: pa.Field[Any]) -> int | None:
     return None if id_ is None else int(id_)
 
 
+def has_field_ids(schema: pa.Schema) -> bool:
+    """Whether any column has a field id: a file without any is another program's."""
+    return any(field_id(field) is not None for field in schema)
+
+
 def columns_by_id(schema: pa.Schema, ids: Sequence[int]) -> pa.Schema:
     """Return a schema of the top-level columns with these field ids, in their order."""
     by_id = {field_id(field): field for field in schema}
@@ -215,6 +220,7 @@ def _leaves(type_: pa.DataType) -> list[str]:
 
 PATH_ID = 2147483546
 POSITION_ID = 2147483545
+"""The field ids of `file_path` and `pos` in files of position deletes (Iceberg spec: Reserved Field IDs)."""
 
 _PATHS = pa.dictionary(pa.int32(), pa.string())  # Strings in the file, but not one for each row in memory.
 _DELETES_SCHEMA = pa.schema(

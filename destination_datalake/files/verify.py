@@ -23,7 +23,7 @@ from botocore.exceptions import ClientError
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
 from destination_datalake.files.jobs import Failed, Problem, attempt
-from destination_datalake.files.parquet import field_id
+from destination_datalake.files.parquet import has_field_ids
 from destination_datalake.files.plan import UNKNOWN, Claim, ColumnClaim, FileVerified
 from destination_datalake.files.projection import Unsuitable, readable
 from destination_datalake.files.reading import OpenedFile, StoredFile, parquet_file
@@ -113,9 +113,9 @@ def _read_parquet(claim: Claim, s3: S3Client) -> tuple[int, tuple[str, ...], dic
         rows, own = file.metadata.num_rows, file.schema_arrow
         if claim.source.rows not in (UNKNOWN, rows):
             raise Unsuitable(f"has {rows} rows, and {claim.source.rows} by the table's metadata")
-        if claim.schema is not None and not _has_ids(claim.schema):
+        if claim.schema is not None and not has_field_ids(claim.schema):
             _require_columns(own, claim.schema)
-        if claim.schema is not None and _has_ids(claim.schema) and _has_ids(own):
+        if claim.schema is not None and has_field_ids(claim.schema) and has_field_ids(own):
             # As the table's readers do: columns by field id, of the types that the table has now.
             opened = OpenedFile(StoredFile(replace(claim.source, rows=rows), s3))
             sources = opened.projection(claim.schema).sources
@@ -136,10 +136,6 @@ def _read_parquet(claim: Claim, s3: S3Client) -> tuple[int, tuple[str, ...], dic
     if read != rows:
         raise Unsuitable(f"has {rows} rows by its footer, of which {read} can be read")
     return rows, tuple(problem for check in checks for problem in check.problems()), values
-
-
-def _has_ids(schema: pa.Schema) -> bool:
-    return any(field_id(field) is not None for field in schema)
 
 
 class _ColumnCheck:

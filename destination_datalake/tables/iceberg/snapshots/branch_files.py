@@ -18,9 +18,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.concurrent import ExecutorFactory
 
+from destination_datalake.files.parquet import PATH_ID
 from destination_datalake.files.plan import SourceFile
 from destination_datalake.tables.iceberg.pyiceberg_internals import manifest_entries, referenced_data_file
-from destination_datalake.tables.iceberg.snapshots.entries import DELETED_PATH, identity_sources
+from destination_datalake.tables.iceberg.snapshots.entries import identity_sources
 from destination_datalake.tables.table import TableConflict
 
 _Value = TypeVar("_Value")
@@ -204,7 +205,7 @@ def path_bounds(deletes: IcebergFile) -> tuple[bytes | None, bytes | None]:
         return None, None
     if (path := referenced_data_file(deletes)) is not None:
         return path.encode(), path.encode()
-    lower, upper = ((bounds or {}).get(DELETED_PATH) for bounds in (deletes.lower_bounds, deletes.upper_bounds))
+    lower, upper = ((bounds or {}).get(PATH_ID) for bounds in (deletes.lower_bounds, deletes.upper_bounds))
     return lower, upper
 
 

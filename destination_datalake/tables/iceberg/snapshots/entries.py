@@ -30,15 +30,12 @@ from pyiceberg.types import DoubleType, FloatType, PrimitiveType
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
 from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds
-from destination_datalake.files.parquet import field_id
+from destination_datalake.files.parquet import PATH_ID, field_id
 from destination_datalake.files.plan import DataFile, Rewritten, WrittenFile
 from destination_datalake.tables.iceberg.layout import outdated, partition_record
 from destination_datalake.tables.iceberg.pyiceberg_internals import delete_file
 
 _FLOAT_BYTES = 4
-
-DELETED_PATH = 2147483546
-"""The field id of `file_path` in files of position deletes (Iceberg spec: Reserved Field IDs)."""
 
 
 class Entries:
@@ -135,7 +132,7 @@ def position_deletes_entry(file: WrittenFile, of: IcebergFile) -> IcebergFile:
 
     The bounds of the path are equal, and not truncated as those of values are (Iceberg spec: Data File Fields, note 4).
     """
-    path = {DELETED_PATH: of.file_path.encode()}
+    path = {PATH_ID: of.file_path.encode()}
     entry = delete_file(
         content=DataFileContent.POSITION_DELETES,
         file_path=file.uri,
