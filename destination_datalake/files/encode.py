@@ -323,12 +323,10 @@ class Replayed:
 
     def kept(self, decoded: Decoded) -> Decoded:
         """Return the records that are to be replayed, by the numbers that their lines have in the object."""
-        only, window = self.lines.only, self.lines.window
-        if only is None and window is None:
+        only = self.lines.only
+        if only is None:
             return decoded
-        wanted = np.ones(decoded.rows, np.bool_) if window is None else window.contains(decoded.extracted_at)
-        if only is not None:
-            wanted &= np.array([number in only for number in decoded.line_numbers.tolist()], np.bool_)
+        wanted = np.array([number in only for number in decoded.line_numbers.tolist()], np.bool_)
         if wanted.all():
             return decoded
         self.left_out += int(np.count_nonzero(~wanted))

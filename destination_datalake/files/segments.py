@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from gzip import BadGzipFile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from destination_datalake.aws.objects import body_errors, get, gunzipped
 from destination_datalake.errors import ConnectorError, Failure
@@ -46,25 +46,6 @@ class StagedObject:
     etag: str
 
 
-class Window(NamedTuple):
-    """Times of extraction from `since` on and before `until`, in microseconds since 1970-01-01 UTC; None: no limit."""
-
-    since: int | None = None
-    until: int | None = None
-
-    def contains(self, times: Any) -> NDArray[np.bool_]:
-        """Tell which of the times, an Arrow array of microseconds without nulls, are within."""
-        import numpy as np
-
-        microseconds = times.cast("int64").to_numpy(zero_copy_only=False)
-        within = np.ones(len(microseconds), np.bool_)
-        if self.since is not None:
-            within &= microseconds >= self.since
-        if self.until is not None:
-            within &= microseconds < self.until
-        return within
-
-
 @dataclass(frozen=True, slots=True)
 class LeftOut:
     """Records that are left out: those with one of some ids in a column, a name or the dotted path of a field.
@@ -81,8 +62,7 @@ class LeftOut:
 class ArchivedLines:
     """An object of the archive, of `size` bytes, which is encoded again.
 
-    `first_id` is the id that its line 0 had: 16 octets. Rows are made of `only` these lines, by their numbers, and of
-    those that were extracted within the `window`.
+    `first_id` is the id that its line 0 had: 16 octets. Rows are made of `only` these lines, by their numbers.
     """
 
     uri: str
@@ -90,7 +70,6 @@ class ArchivedLines:
     size: int
     first_id: bytes
     only: BitMap | None = None
-    window: Window | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ def remove_superseded(
     access = aws_access(config)
     folder = table_folder(config.uri(ARCHIVE_FOLDER), *table)
     history = read_history(folder, access)
-    state = rebuild_of(config, table, catalog, None, _unopened).state(table)
+    state = rebuild_of(config, table, catalog, _unopened).state(table)
     if state is None:
         return StepReport(table, "archive", "is left alone: there is no such table")
 

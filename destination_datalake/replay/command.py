@@ -7,7 +7,6 @@ import re
 import time
 import uuid
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from destination_datalake import terminal
@@ -15,7 +14,6 @@ from destination_datalake.archive.history import History, read_history
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.errors import ConfigError
-from destination_datalake.files.segments import Window
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.replay.replayer import Replayer, Source
 from destination_datalake.tables.catalogs import catalog_of
@@ -38,7 +36,6 @@ readers see the old content until the new one takes its place, in one step.
   destination-datalake replay --config config.json --stream shop.orders --dry-run
   destination-datalake replay --config config.json --stream shop.orders
   destination-datalake replay --config config.json --stream shop.orders --replace
-  destination-datalake replay --config config.json --stream shop.orders --replace --from 2026-11-20 --to 2026-11-21
 
 The exit code is 0, 1 if the configuration is not valid or the replay failed, 2 for a wrong command line, and 143 after
 SIGTERM."""
@@ -78,9 +75,7 @@ def _replay(config: Config, asked: argparse.Namespace, termination: Termination,
             replayer.describe(history)
             return 0
         started = time.monotonic()
-        finished = replayer.run(
-            history, uuid.uuid4().hex[:12], replace=asked.replace, incomplete=asked.incomplete, window=_window(asked)
-        )
+        finished = replayer.run(history, uuid.uuid4().hex[:12], replace=asked.replace, incomplete=asked.incomplete)
         terminal.write(f"{replayer.summary} in {time.monotonic() - started:.1f} s.")
     return 0 if finished else EXIT_TERMINATED
 
@@ -96,21 +91,6 @@ def _archive_of(stream: str, config: Config) -> tuple[TableName, History]:
         f"--stream {stream}: there is no archive of it under {config.uri(ARCHIVE_FOLDER)}/. Name it as namespace.name, "
         "or as name if it has no namespace. Syncs archive what they receive if raw_archive.enabled is true."
     )
-
-
-def _window(asked: argparse.Namespace) -> Window | None:
-    since, until = getattr(asked, "from"), asked.to
-    return None if since is None and until is None else Window(since, until)
-
-
-def _microseconds(text: str) -> int:
-    """Return a time in microseconds since 1970-01-01 UTC. Raises ArgumentTypeError (argparse)."""
-    try:
-        time_ = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text} is no date, and no date and time, such as 2026-11-20T12:00") from None
-    elapsed = (time_ if time_.tzinfo is not None else time_.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-    return elapsed // timedelta(microseconds=1)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -131,13 +111,5 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="with --replace: also if the table has rows that the archive has not",
     )
-    for name, text in (("from", "on or after"), ("to", "before")):
-        parser.add_argument(
-            f"--{name}",
-            metavar="TIME",
-            dest=name,
-            type=_microseconds,
-            help=f"only rows that were extracted {text} this time: a date or a date and time, in UTC unless it says",
-        )
     parser.add_argument("--dry-run", action="store_true", help="change nothing; print what would be replayed")
     return parser

@@ -14,7 +14,6 @@ from destination_datalake.archive.plan import Kind, Step
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import is_changed, put
 from destination_datalake.errors import ConnectorError, Failure
-from destination_datalake.files.segments import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,14 +30,10 @@ class DoneSync(msgspec.Struct, omit_defaults=True):
 
 
 class Done(msgspec.Struct, omit_defaults=True):
-    """What a replay has done. `started` is when it began with an empty table, in seconds since 1970-01-01 UTC.
-
-    Only rows that were extracted within the `window` are made.
-    """
+    """What a replay has done. `started` is when it began with an empty table, in seconds since 1970-01-01 UTC."""
 
     run: str
     started: float
-    window: Window | None = None
     syncs: dict[str, DoneSync] = msgspec.field(default_factory=dict)
     state: Literal["replaying", "taking over", "complete"] = "replaying"
 
@@ -74,9 +69,9 @@ class Progress:
         self._s3 = access.client("s3")
         self._etag: str | None = None
 
-    def claim(self, run: str, now: float, window: Window | None = None) -> Done:
+    def claim(self, run: str, now: float) -> Done:
         """Return what former replays have done, nothing without any, and make it this one's. Raises ConnectorError."""
-        done = Done(run, now, window)
+        done = Done(run, now)
         try:
             # Reading comes second: that there is no object S3 tells only who may list the folder.
             self._etag = put(self._s3, self._uri, msgspec.json.encode(done), if_none_match=True)

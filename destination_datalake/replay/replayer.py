@@ -34,7 +34,7 @@ from destination_datalake.buffer.staging import Segment
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
 from destination_datalake.files.find import find, find_tasks, total
 from destination_datalake.files.jobs import done as results_of
-from destination_datalake.files.segments import ArchivedLines, StagedSegment, Window
+from destination_datalake.files.segments import ArchivedLines, StagedSegment
 from destination_datalake.files.suppression import DELETIONS_FOLDER, left_out, requests
 from destination_datalake.rejects.ledger import REJECTS_FOLDER, RejectCounts, RejectFile, RejectLedger, RejectLimit
 from destination_datalake.replay.progress import Done, Progress
@@ -108,12 +108,12 @@ class ArchivedSegment(Segment):
     location: ArchivedLines | None = None
 
     @classmethod
-    def of(cls, stream: StreamId, replayed: ReplayedLines, window: Window | None) -> ArchivedSegment:
-        """Return the segment of archived lines, or of those that were extracted within a window."""
+    def of(cls, stream: StreamId, replayed: ReplayedLines) -> ArchivedSegment:
+        """Return the segment of archived lines."""
         lines, archived = replayed.lines, replayed.lines.archived
         only = None if replayed.only is None else BitMap(replayed.only)
         first_id = bytes.fromhex(archived.first_id)
-        location = ArchivedLines(lines.uri, lines.etag, lines.size, first_id, only, window)
+        location = ArchivedLines(lines.uri, lines.etag, lines.size, first_id, only)
         counts = (archived.first_record, archived.lines, archived.bytes)
         return cls(stream, Path(archived.name), *counts, since=0.0, location=location)
 
@@ -128,10 +128,7 @@ class NoRejects(RejectLedger):
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What all syncs that are lived through share: the fencing token too, which is the run's.
-
-    Rows are made of what was extracted within the `window` alone, if there is one.
-    """
+    """What all syncs that are lived through share: the fencing token too, which is the run's."""
 
     engine: Engine
     staging: Staging
@@ -139,7 +136,6 @@ class World:
     run: str
     rejects: RejectLedger
     open_table: Callable[[Stream], Table]
-    window: Window | None = None
     left_out: People = field(default_factory=dict)
     """People whose rows were erased: no rows are made of their records, whenever these were archived."""
 
@@ -152,7 +148,6 @@ class Life:
         self._stream = stream.id
         self._outcomes: list[BatchOutcome] = []
         self._batches = 0
-        self._window = world.window
         name = f"{world.run}-{number:04d}"
         self._landing = Landing(
             StreamTables({stream.id: lambda: world.open_table(stream)}, world.access),
@@ -169,7 +164,7 @@ class Life:
     def land(self, lines: Sequence[ReplayedLines]) -> RejectCounts:
         """Encode lines and commit them as one batch; return what was rejected."""
         self._batches += 1
-        segments = tuple(ArchivedSegment.of(self._stream, each, self._window) for each in lines)
+        segments = tuple(ArchivedSegment.of(self._stream, each) for each in lines)
         self._landing.land([Batch(self._stream, self._batches, segments)])
         match self._outcomes.pop():
             case BatchCommitted(counts=counts):
@@ -248,20 +243,15 @@ class Replayer:
         )
         return plan
 
-    def run(
-        self, history: History, run: str, *, replace: bool, incomplete: bool = False, window: Window | None = None
-    ) -> bool:
+    def run(self, history: History, run: str, *, replace: bool, incomplete: bool = False) -> bool:
         """Replay; with `replace`, put the result in the place of the table's content.
 
-        With a `window`, only rows that were extracted within it are made, and replaced. False if it was stopped before.
-        Raises ConnectorError, and what the AWS libraries raise.
+        False if it was stopped before. Raises ConnectorError, and what the AWS libraries raise.
         """
         plan = self.describe(history)
-        if replace and window is not None:
-            self._require_appends(plan)
         if replace and self._rebuild().state(self._source.name) is None:
             raise ConfigError(f"There is no table {self._source.name} to replace. Replay into another table.")
-        if replace and window is None and not plan.is_complete and not incomplete:
+        if replace and not plan.is_complete and not incomplete:
             raise ConfigError(
                 "Nothing was replaced: the archive does not have the table's rows from the first one on, and they "
                 "would be gone. Replay into another table, or repeat the command with --accept-incomplete."
@@ -283,10 +273,10 @@ class Replayer:
             deletions = config.uri(DELETIONS_FOLDER)
             erased = left_out(deletions, requests(deletions, self._source.access.client("s3")))
             people = {str(self._made): erased.get(str(self._source.name), ())}
-            world = World(engine, staging, self._source.access, run, rejects, open_table, window, people)
+            world = World(engine, staging, self._source.access, run, rejects, open_table, people)
             rebuild = self._rebuild(jobs, plan)
             progress = Progress(f"{self._source.folder}/replay/{self._made.table}.json", self._source.access)
-            done = self._begin(progress, rebuild, run, window, replace=replace)
+            done = self._begin(progress, rebuild, run, replace=replace)
             if not replace:
                 self._give_columns(plan, world)
             if not self._live(plan, world, rebuild, progress, done):
@@ -319,7 +309,7 @@ class Replayer:
             context = TableContext(f"{latest.name}-replay", source.access, source.catalog, jobs)
             return open_table(as_append(latest.stream), source.name, source.config, context)
 
-        return rebuild_of(self._source.config, self._source.name, self._source.catalog, jobs, opened)
+        return rebuild_of(self._source.config, self._source.name, self._source.catalog, opened)
 
     def _opener(self, jobs: Jobs, run: str, *, in_place: bool) -> Callable[[Stream], Table]:
         config = self._source.config
@@ -331,10 +321,10 @@ class Replayer:
 
     # Beginning
 
-    def _begin(self, progress: Progress, rebuild: Rebuild, run: str, window: Window | None, *, replace: bool) -> Done:
+    def _begin(self, progress: Progress, rebuild: Rebuild, run: str, *, replace: bool) -> Done:
         """Return what is done already; make the table empty if that is nothing."""
         now = time.time()
-        done = progress.claim(run, now, window)
+        done = progress.claim(run, now)
         exists = rebuild.state(self._made) is not None
         if not replace:
             if exists and done.started == now:
@@ -342,20 +332,15 @@ class Replayer:
                     f"Table {self._made} exists, and no replay has made it that could go on. Drop it, or choose "
                     "another table with --into."
                 )
-            if exists and done.window != window:
-                raise ConfigError(
-                    f"Table {self._made} was made of another window of time. Drop it, choose another table with "
-                    "--into, or repeat the command with the same --from and --to."
-                )
             if not exists:
-                done.started, done.syncs, done.window = now, {}, window
+                done.started, done.syncs = now, {}
             return done
         is_fresh = done.started != now and now - done.started < _STALE_SECONDS
-        if exists and done.state == "replaying" and is_fresh and done.window == window:
+        if exists and done.state == "replaying" and is_fresh:
             return done
         if exists:
             rebuild.drop(self._made)
-        done.started, done.syncs, done.state, done.window = now, {}, "replaying", window
+        done.started, done.syncs, done.state = now, {}, "replaying"
         progress.save(done)
         rebuild.clone(self._made, {REPLAY_OF: str(self._source.name)})
         return done
@@ -467,10 +452,10 @@ class Replayer:
                     return False
                 continue
             self._settle(plan, world, rebuild)
-            self._require_all_rows(state, rebuild.state(self._made), incomplete=incomplete or world.window is not None)
+            self._require_all_rows(state, rebuild.state(self._made), incomplete=incomplete)
             done.state = "taking over"
             progress.save(done)
-            if rebuild.take_over(self._made, state, world.window):
+            if rebuild.take_over(self._made, state):
                 done.state, done.syncs = "complete", {}
                 progress.save(done)
                 return True
@@ -488,14 +473,6 @@ class Replayer:
         if state is not None and state.has_pending and deduplicated:
             with _closing(self._life(as_append(deduplicated[-1], dedup=True), world)) as life:
                 life.publish()
-
-    def _require_appends(self, plan: Plan) -> None:
-        """Raise ConfigError for a table of which not only a window can be replaced."""
-        if any(sync.stream.dedup for sync in plan.syncs.values()):
-            raise ConfigError(
-                "--from and --to with --replace are not for a table that is deduplicated: the latest row of a key may "
-                "be outside. Replay all of it, or the window into another table."
-            )
 
     def _rows_of(self, state: TableState, name: TableName) -> int:
         """Return the number of rows that readers see."""

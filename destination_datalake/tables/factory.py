@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from destination_datalake.config.options import Config
     from destination_datalake.protocol.catalog import Stream
     from destination_datalake.tables.catalog import TableCatalog
-    from destination_datalake.tables.context import Jobs, TableContext
+    from destination_datalake.tables.context import TableContext
     from destination_datalake.tables.rebuild import Rebuild
     from destination_datalake.tables.table import Table
 
@@ -73,19 +73,14 @@ def open_table(
     return HiveTable(name, layout, plan, owner, context)
 
 
-def rebuild_of(
-    config: Config, name: TableName, catalog: TableCatalog, jobs: Jobs | None, open_to_append: Callable[[], Table]
-) -> Rebuild:
-    """Return what a table of the options' kind can do. `open_to_append` opens it as for a sync that appends.
-
-    Without `jobs` it cannot take over a window of another table.
-    """
+def rebuild_of(config: Config, name: TableName, catalog: TableCatalog, open_to_append: Callable[[], Table]) -> Rebuild:
+    """Return what a table of the options' kind can do. `open_to_append` opens it as for a sync that appends."""
     # Each kind is imported only if it is asked for: PyIceberg takes a second.
     if config.table_type == "ICEBERG":
         from destination_datalake.tables.iceberg.rebuild import IcebergRebuild
 
         scratch = config.uri(ARCHIVE_FOLDER, f"{name}", "replay", "metadata")
-        return IcebergRebuild(name, catalog, config.format.compression_codec, scratch, jobs)
+        return IcebergRebuild(name, catalog, scratch)
     from destination_datalake.tables.hive.rebuild import HiveRebuild
     from destination_datalake.tables.hive.table import HiveTable
 
@@ -94,4 +89,4 @@ def rebuild_of(
         assert isinstance(table, HiveTable)
         return table
 
-    return HiveRebuild(name, open_hive_table, catalog.access_of(name), jobs)
+    return HiveRebuild(name, open_hive_table, catalog.access_of(name))

@@ -13,7 +13,6 @@ from destination_datalake.archive.plan import TableFacts
 
 if TYPE_CHECKING:
     from destination_datalake.files.plan import SourceFile
-    from destination_datalake.files.segments import Window
     from destination_datalake.tables.table import TableName
 
 
@@ -49,10 +48,9 @@ class Rebuild(Protocol):
     def begin(self) -> None:
         """Keep other syncs from writing to this table, if it is of a kind that has one writer at a time."""
 
-    def take_over(self, made: TableName, seen: TableState, window: Window | None = None) -> bool:
+    def take_over(self, made: TableName, seen: TableState) -> bool:
         """Put the made table's content in the place of this one's, in one step, and drop that table.
 
-        With a `window`, in the place of the rows that were extracted within it.
         False, and nothing is changed, if this table is not as it was seen any more.
         """
 

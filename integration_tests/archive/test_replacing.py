@@ -105,7 +105,6 @@ POINTS: Sequence[str] = (
     "destination_datalake.tables.iceberg.rebuild:IcebergRebuild.drop",
     "destination_datalake.tables.hive.rebuild:HiveRebuild.clone",
     "destination_datalake.tables.hive.rebuild:HiveRebuild.take_over",
-    "destination_datalake.tables.hive.rebuild:HiveRebuild._copy_outside",
     "destination_datalake.tables.hive.table:HiveTable.take_over",
     "destination_datalake.tables.iceberg.table:IcebergTable.commit",
     "destination_datalake.tables.hive.table:HiveTable.commit",
@@ -129,8 +128,6 @@ def test_a_replay_that_is_killed_goes_on_and_loses_nothing(
     else:
         before = synced(warehouse)
     where = ["--replace"] if draw.random() < 0.7 else []
-    if not keyed and draw.random() < 0.4:
-        where += ["--from", "2000-01-01"]
     said = []
 
     for _ in range(draw.randint(1, 3)):
@@ -230,21 +227,6 @@ def test_a_table_whose_content_was_replaced_is_maintained_as_before(
 
     assert [line for line in lines if "left alone" in line] == []
     assert difference(before, whole(lake)) == []
-
-
-def test_another_window_is_another_table_s(warehouse: Warehouse, replays: Replays) -> None:
-    synced(warehouse, 1)
-    config = warehouse.config(**ARCHIVE)
-    assert replays.run(config, "--stream", "orders", "--from", "2023-11-14").exit_code == 0
-
-    refused = replays.run(config, "--stream", "orders", "--from", "2024-01-01")
-    misspelt = replays.run(config, "--stream", "orders", "--from", "noon")
-
-    assert refused.exit_code == 1
-    assert "another window of time" in refused.stderr
-    assert misspelt.exit_code == 2
-    assert "noon is no date, and no date and time" in misspelt.stderr
-    assert warehouse.ids("orders__replay") == [0, 1]
 
 
 def test_a_table_without_rows_is_replaced(warehouse: Warehouse, replays: Replays) -> None:

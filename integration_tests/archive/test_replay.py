@@ -3,12 +3,10 @@
 import random
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from integration_tests.archive.histories import Histories
@@ -18,7 +16,7 @@ from integration_tests.harness.messages import Json, configured_catalog, configu
 from integration_tests.harness.runs.output import ProtocolError
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
-from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS, TableKind
+from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, NUMBER, STRING, Warehouse, object_schema
 
 pytestmark = pytest.mark.share(3)
@@ -88,67 +86,6 @@ def test_whatever_has_happened_a_replayed_table_equals_the_table(
     }
 
 
-HIVE_KINDS = [kind for kind in (*TABLE_KINDS, *PARTITIONED_KINDS) if kind.options["table_type"] == "HIVE"]
-HOUR = 3_600_000
-NOON = 1_700_000_000_000 // (24 * HOUR) * 24 * HOUR + 12 * HOUR
-"""Noon of 2023-11-14 UTC, in milliseconds."""
-
-
-def test_a_window_of_a_table_is_replaced_and_all_other_rows_stay(
-    lake: Lake, platform: Platform, replays: Replays
-) -> None:
-    """Rows of other writers too; those within the window that the archive does not have go."""
-    warehouse = Warehouse(lake, platform, TABLE_KINDS[0])
-    orders = configured_stream("orders", NARROW)
-    for start in (1, 4):
-        rows = [{"id": id_} for id_ in range(start, start + 3)]
-        sent = [record("orders", row, emitted_at=NOON + (row["id"] - 3) * HOUR) for row in rows]
-        warehouse.sync([orders], [*sent, status("orders", "COMPLETE")], **ARCHIVE)
-    before = whole(lake, "orders")
-    table = lake.iceberg_table(lake.database, "orders")
-    table.delete("id = 3")
-    table.append(with_id(before, 7, NOON))
-    table.append(with_id(before, 8, NOON + 3 * HOUR))
-
-    window = ("--from", "2023-11-14T12:00:00", "--to", "2023-11-14 14:00+00:00")
-    replaced = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--replace", *window)
-
-    assert replaced.exit_code == 0, replaced
-    assert warehouse.ids("orders") == [1, 2, 3, 4, 5, 6, 8]
-    assert difference(before, whole(lake, "orders").filter(pc.field("id") != 8)) == []
-
-
-@pytest.mark.share(1)
-@pytest.mark.parametrize("kind", HIVE_KINDS, ids=lambda kind: kind.name)
-def test_a_window_of_a_hive_table_is_replaced_and_all_other_rows_stay(
-    lake: Lake, platform: Platform, replays: Replays, kind: TableKind
-) -> None:
-    """Rows of syncs without an archive too; those within the window that the archive does not have go."""
-    warehouse = Warehouse(lake, platform, kind)
-    orders = configured_stream("orders", NARROW)
-    for start, archive in ((1, ARCHIVE), (4, ARCHIVE), (7, {})):
-        sent = [
-            record("orders", {"id": id_}, emitted_at=NOON + (id_ % 6 - 3) * HOUR) for id_ in range(start, start + 3)
-        ]
-        warehouse.sync([orders], [*sent, status("orders", "COMPLETE")], **archive)
-    before = whole(lake, "orders")
-    config = warehouse.config(**ARCHIVE)
-
-    window = ("--from", "2023-11-14T12:00:00", "--to", "2023-11-14 14:00+00:00")
-    replaced = [replays.run(config, "--stream", "orders", "--replace", *window) for _ in range(2)]
-
-    assert [each.exit_code for each in replaced] == [0, 0], replaced
-    assert warehouse.ids("orders") == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert difference(before.filter(pc.field("id") != 9), whole(lake, "orders")) == []
-
-
-def with_id(rows: pa.Table, id_: int, emitted_at: int) -> pa.Table:
-    """Return one of the rows with another id and time of extraction."""
-    row = rows.slice(0, 1).to_pylist()[0]
-    changed = {**row, "id": id_, "_airbyte_extracted_at": datetime.fromtimestamp(emitted_at / 1000, UTC)}
-    return pa.Table.from_pylist([changed], rows.schema)
-
-
 @pytest.mark.share(1)
 @pytest.mark.parametrize("seed", range(30))
 def test_syncs_that_overlap_are_lived_through_as_they_were(
@@ -171,7 +108,7 @@ def test_syncs_that_overlap_are_lived_through_as_they_were(
         for number in range(draw.randint(2, 6)):
             running = draw.choice((one, two))
             row = {"id": draw.randint(1, 4), "name": f"{seed} {number}", "price": number}
-            running.send([record("orders", row, emitted_at=NOON + number), state("orders", number)])
+            running.send([record("orders", row, emitted_at=1_700_000_000_000 + number), state("orders", number)])
             sent[running] += 1
             with suppress(ProtocolError):  # It has ended, as the other one has fenced it.
                 running.wait_for_states(sent[running])

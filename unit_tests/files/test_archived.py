@@ -31,7 +31,6 @@ from destination_datalake.files.segments import (
     ArchiveGone,
     LeftOut,
     StagedSegment,
-    Window,
     contents,
 )
 from destination_datalake.files.suppression import RECORD_SUPPRESSED
@@ -67,24 +66,20 @@ def archived(cloud: Cloud, result: UnitResult) -> tuple[ArchiveFile, list[bytes]
     return result.archived, gzip.decompress(content).splitlines(keepends=True)
 
 
-def replayed(
-    cloud: Cloud, file: ArchiveFile, only: Sequence[int] | None = None, window: Window | None = None
-) -> Encoded:
+def replayed(cloud: Cloud, file: ArchiveFile, only: Sequence[int] | None = None) -> Encoded:
     """Encode the lines that were archived."""
-    unit = EncodeUnit(ORDERS, "replay", (segment_of(cloud, file, only, window),), PLAN, REJECTS)
+    unit = EncodeUnit(ORDERS, "replay", (segment_of(cloud, file, only),), PLAN, REJECTS)
     [result] = encode([EncodeTask((unit,), cloud.access)])
     assert isinstance(result, Encoded), result
     assert result.archived is None
     return result
 
 
-def segment_of(
-    cloud: Cloud, file: ArchiveFile, only: Sequence[int] | None = None, window: Window | None = None
-) -> StagedSegment:
+def segment_of(cloud: Cloud, file: ArchiveFile, only: Sequence[int] | None = None) -> StagedSegment:
     head = cloud.access.client("s3").head_object(Bucket=BUCKET, Key=file.uri.removeprefix(f"s3://{BUCKET}/"))
     lines = None if only is None else BitMap(only)
     first_id = bytes.fromhex(file.archived.first_id)
-    location = ArchivedLines(file.uri, head["ETag"], head["ContentLength"], first_id, lines, window)
+    location = ArchivedLines(file.uri, head["ETag"], head["ContentLength"], first_id, lines)
     return StagedSegment(location, file.archived.bytes, file.archived.first_record, records=file.archived.lines)
 
 
@@ -208,26 +203,6 @@ def test_rows_are_made_of_some_lines_only_and_have_the_ids_that_they_had(cloud: 
 
     assert table(cloud, again) == [row for row in table(cloud, first) if row["id"] in (0, 4)]
     assert again.left_out == 4
-
-
-@pytest.mark.parametrize(
-    ("since", "until", "ids"),
-    [(None, None, [0, 1, 2, 3]), (1, None, [1, 2, 3]), (None, 2, [0, 1]), (1, 3, [1, 2]), (9, None, [])],
-)
-def test_rows_are_made_of_lines_within_a_window_of_extraction(
-    cloud: Cloud, segments: Segments, since: int | None, until: int | None, ids: list[int]
-) -> None:
-    lines = [record(n).replace(b"1700000000000", b"%d" % (1_700_000_000_000 + n)) for n in range(4)]
-    first = encoded(cloud, [of(lines, framed(segments, *lines))])
-    file, _ = archived(cloud, first)
-    since_, until_ = [None if each is None else (1_700_000_000_000 + each) * 1000 for each in (since, until)]
-
-    again = replayed(cloud, file, window=Window(since_, until_))
-
-    assert [row["id"] for row in table(cloud, again)] == ids
-    assert again.left_out == 4 - len(ids)
-    both = replayed(cloud, file, only=[0, 1], window=Window(since_, until_))
-    assert [row["id"] for row in table(cloud, both)] == [each for each in ids if each < 2]
 
 
 PEOPLE = pytest.mark.parametrize("people", [(0,), (1, 2, 7), (3,), tuple(range(9))], ids=str)

@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,6 @@ import pytest
 from destination_datalake.aws import objects as uploads
 from destination_datalake.files import erase as erasing
 from destination_datalake.files.erase import Content, Erased, EraseResult, EraseTask, NotErased, StoredObject, erase
-from destination_datalake.files.segments import Window
-from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.types import Field, Int64, String
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.records.test_search import Values, line
@@ -387,20 +384,3 @@ def test_a_large_file_is_read_by_row_groups_and_written_in_parts(cloud: Cloud, m
 
     kept = table.filter(pa.array(np.arange(rows) % 100 != 7))
     assert pq.read_table(cloud.arrow("a")).equals(kept)
-
-
-def test_rows_are_chosen_by_when_they_were_extracted(cloud: Cloud) -> None:
-    """The rows of a window, as those that a replay replaces."""
-    times = [datetime(2026, 11, day, tzinfo=UTC) for day in (1, 2, 3)]
-    extracted = METADATA_COLUMNS[1]
-    table = pa.table({extracted.name: pa.array([*times, None], pa.timestamp("us", "UTC")), "n": [1, 2, 3, 4]})
-    put(cloud, "a", parquet(table))
-    texts = [f'{{"_airbyte_extracted_at":"{each:%Y-%m-%d %H:%M:%S.000}","n":{each.day}}}\n' for each in times]
-    put(cloud, "b", "".join(texts).encode())
-    window = Window(int(times[1].timestamp() * 1e6), int(times[2].timestamp() * 1e6))
-
-    results = run(cloud, "rows", [stored(cloud, "a")], [stored(cloud, "b")], column=extracted, chosen=window)
-
-    assert counts(results) == [1, 1]
-    assert pq.read_table(cloud.arrow("a"))["n"].to_pylist() == [1, 3, 4]
-    assert [json.loads(each)["n"] for each in cloud.objects()["b"].splitlines()] == [1, 3]

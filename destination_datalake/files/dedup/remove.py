@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from destination_datalake.aws.objects import Upload, delete_uncommitted, undone_
 from destination_datalake.files.dedup.probe import Probed, probe
 from destination_datalake.files.dedup.tasks import Removal, Removed, RemoveTask, united
 from destination_datalake.files.jobs import Failed, Problem, attempt
-from destination_datalake.files.parquet import ParquetFileWriter, columns_by_id, write_position_deletes
+from destination_datalake.files.parquet import ParquetFileWriter, write_position_deletes
 from destination_datalake.files.plan import SourceFile, WrittenFile
 from destination_datalake.files.projection import Unsuitable, naming
 from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, opened
@@ -27,8 +27,6 @@ from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_r
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from numpy.typing import NDArray
-
-    from destination_datalake.files.segments import Window
 
 _MAX_DELETE_RATIO = 0.5
 """A file with a larger share of deleted rows is rewritten: readers would read more of these than of live ones."""
@@ -107,23 +105,11 @@ def _looked_at(removal: Removal, stored: StoredFile, task: RemoveTask, s3: S3Cli
         before = int(np.count_nonzero(dead))
         for rows in filter(None, (removal.dead, removal.erased)):
             dead[np.asarray(rows.rows().to_array())] = True
-        if task.window is not None:
-            dead |= _within(task.window, file, task)
         found = Probed(_mask(len(dead)), _mask(len(dead)), {})
         if removal.index:
             found = probe(file, dead, removal.index, task.schema, task.versions, task.access)
         erased = removal.erased is not None
         return _LookedAt(source, file, dead | found.replaced | found.deleted, before, erased, found)
-
-
-def _within(window: Window, file: OpenedFile, task: RemoveTask) -> NDArray[np.bool_]:
-    """Return a mask of all rows, deleted ones too, true for those whose time of extraction is within the window."""
-    times = columns_by_id(task.schema, [task.versions.extracted_at])
-    found = [_mask(0)]
-    for table in file.rows(times):
-        column: Any = table.column(0).combine_chunks()
-        found.append(window.contains(column.fill_null(0)) & column.is_valid().to_numpy(zero_copy_only=False))
-    return np.concatenate(found)
 
 
 def _gets_position_deletes(file: _LookedAt, task: RemoveTask) -> bool:

@@ -18,7 +18,6 @@ from pyroaring import BitMap
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.files.plan import SourceFile, WrittenFile
-from destination_datalake.files.segments import Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -191,9 +190,8 @@ class RemoveTask:
     """The removal of rows from one file, or from several small ones of one partition, which are held in memory.
 
     `schema` is the table's, with field ids at every level. New files are in `folder`, an S3 URI without a slash at its
-    end, and have `name` and a token of the attempt in their names. Rows that were extracted within the `window` are
-    removed too, whose time is the column with the field id of `versions`. Position deletes that a file has already are
-    applied to a file that is written again, and repeated in a new file of position deletes, which takes their place.
+    end, and have `name` and a token of the attempt in their names. Position deletes that a file has already are applied
+    to a file that is written again, and repeated in a new file of position deletes, which takes their place.
     """
 
     name: str
@@ -204,7 +202,6 @@ class RemoveTask:
     codec: str
     deletes: Deletes
     access: AwsAccess
-    window: Window | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,10 +194,10 @@ class HiveTable:
                 self._end()
         self._published = True
 
-    def take_over(self, made: TableName, seen: str, *, keeps_rows: bool = False) -> None:
+    def take_over(self, made: TableName, seen: str) -> None:
         """Make the content of another table that of this one, whose location is `seen`. Raises Fenced, and TableBusy.
 
-        The folders of the other one lie beside this one's. If it has rows of this one, these may be of any generation.
+        The folders of the other one lie beside this one's.
         """
         other = GlueTable(made, self._access).read()
 
@@ -212,8 +212,7 @@ class HiveTable:
             mark_behind(table_input, replaced=True)
             for folder in {*folders_in_use(other), *other_folders(other)} - folders_in_use(table_input):
                 list_folder(table_input, folder, FolderState.DEAD)
-            if not keeps_rows:
-                save_lowest_generation(table_input, lowest_generation(other))
+            save_lowest_generation(table_input, lowest_generation(other))
             save_commit(table_input, self._new_commit())
             self._index.project_anew(table_input)
             self._current = table_input

@@ -9,26 +9,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
-from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.types import TimestamptzType
 
 from destination_datalake.aws.objects import delete_folder
-from destination_datalake.files.dedup.remove import remove
-from destination_datalake.files.dedup.tasks import Removal, RemoveTask, Versions
-from destination_datalake.files.jobs import done
-from destination_datalake.files.plan import WrittenFile
-from destination_datalake.files.segments import Window
 from destination_datalake.tables.catalog import TableCatalog
-from destination_datalake.tables.context import Jobs
 from destination_datalake.tables.fencing import OVERWRITES_PROPERTY, TOKEN_PROPERTY
 from destination_datalake.tables.iceberg.branches import (
     NEW,
@@ -43,17 +34,15 @@ from destination_datalake.tables.iceberg.branches import (
 from destination_datalake.tables.iceberg.commit import TableOperations, set_property
 from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY
 from destination_datalake.tables.iceberg.fence import FENCE_PROPERTY
-from destination_datalake.tables.iceberg.schema import arrow_schema
 from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
-from destination_datalake.tables.iceberg.snapshots.entries import Entries
 from destination_datalake.tables.iceberg.write_modes import (
     lowest_generation,
     says_lowest_generation,
     set_lowest_generation,
 )
 from destination_datalake.tables.rebuild import TableState
-from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, TableBusy, TableConflict, TableName
+from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, TableBusy, TableName
 
 _OF_ROWS = frozenset(
     (
@@ -67,19 +56,15 @@ _OF_ROWS = frozenset(
 )
 """The properties that say something of a table's rows or writers."""
 
-_EXTRACTED_AT = "_airbyte_extracted_at"
-
 
 class IcebergRebuild:
     """One table."""
 
-    def __init__(self, name: TableName, catalog: TableCatalog, codec: str, scratch: str, jobs: Jobs | None) -> None:
+    def __init__(self, name: TableName, catalog: TableCatalog, scratch: str) -> None:
         """`scratch` is a folder for the metadata of the made table, an S3 URI without a slash at its end."""
         self._name = name
         self._catalog = catalog
-        self._codec = codec
         self._scratch = scratch
-        self._jobs = jobs
 
     def state(self, name: TableName) -> TableState | None:
         """Return a table's state; None if there is no such table."""
@@ -106,22 +91,19 @@ class IcebergRebuild:
     def begin(self) -> None:
         """Do nothing: the commit notices other writers."""
 
-    def take_over(self, made: TableName, seen: TableState, window: Window | None = None) -> bool:
+    def take_over(self, made: TableName, seen: TableState) -> bool:
         """Replace the content of main by that of the made table, pending rows included, and drop that table."""
         other = TableOperations(made, self._catalog).load()
         operations = TableOperations(self._name, self._catalog)
-        outside = _Outside((), (), ()) if window is None else self._outside(operations, window)
 
         def build(table: Table, transaction: Transaction) -> bool:
             if _version(table.metadata) != seen.version:
                 return False
             _require_same_columns(self._name, other.schema(), table.schema())
-            if window is None:
-                set_lowest_generation(lowest_generation(other.metadata), transaction)
+            set_lowest_generation(lowest_generation(other.metadata), transaction)
             added = [file.entry for file in BranchFiles(metrics=None).of(other, MAIN_BRANCH)]
             properties = says_lowest_generation(transaction.table_metadata) | still_unique(MAIN_BRANCH, other.metadata)
-            removed = _live_files(table) if window is None else outside.removed
-            change = Change([*added, *outside.entries(table)], removed)
+            change = Change(added, _live_files(table))
             if change.added or change.removed:
                 change_branch(change, MAIN_BRANCH, table, transaction, {**properties, **NEW})
             remove_branches([PENDING_BRANCH], transaction)
@@ -132,84 +114,13 @@ class IcebergRebuild:
         _, taken = operations.commit(build)
         if taken:
             self.drop(made)
-        else:
-            operations.delete_uncommitted(outside.written)
         return taken
-
-    def _outside(self, operations: TableOperations, window: Window) -> _Outside:
-        """Write the files again that have rows within a window, without these rows."""
-        assert self._jobs is not None
-        table = operations.load()
-        schema, times = arrow_schema(table.schema()), table.schema().find_field(_EXTRACTED_AT)
-        if schema is None or times.field_type != TimestamptzType():
-            raise TableConflict(f"A window of table {self._name} cannot be replaced: its columns are not all our own.")
-        folder = f"{table.location().rstrip('/')}/data"
-        found = [
-            file
-            for file in BranchFiles(metrics=None).of(table, MAIN_BRANCH)
-            if _may_have(file.entry, window, times.field_id)
-        ]
-        versions = Versions((), None, times.field_id, times.field_id)
-        tasks = [
-            RemoveTask(
-                uuid.uuid4().hex,
-                (Removal(file.source(table.metadata)),),
-                versions,
-                schema,
-                folder,
-                self._codec,
-                "copy_on_write",
-                operations.access,
-                window,
-            )
-            for file in found
-        ]
-        results = done(self._jobs.executors.run(remove, tasks))
-        changed = [(file, result) for file, result in zip(found, results, strict=True) if result.gone]
-        return _Outside(
-            tuple(_once(each for file, _ in changed for each in (file.entry, *file.deletes))),
-            tuple(file.entry for file, result in changed if result.rewritten is not None),
-            tuple(result.rewritten for _, result in changed if result.rewritten is not None),
-        )
 
     def drop(self, made: TableName) -> None:
         """Drop the table, and delete its metadata. Its files are orphans of this one if no table has them."""
         with suppress(NoSuchTableError):
             self._catalog.pyiceberg().drop_table(made)
         delete_folder(self._catalog.access_of(self._name).client("s3"), self._scratch)
-
-
-@dataclass(frozen=True, slots=True)
-class _Outside:
-    """What is left of a table's files outside a window: `written` without the rows within it, in place of `former`.
-
-    `removed` are these and those that have no other rows, with their delete files.
-    """
-
-    removed: tuple[IcebergFile, ...]
-    former: tuple[IcebergFile, ...]
-    written: tuple[WrittenFile, ...]
-
-    def entries(self, table: Table) -> list[IcebergFile]:
-        """Return the entries of the new files. Raises TableBusy if they do not fit the table any more."""
-        made = Entries(table.metadata)
-        found = [
-            made.of_compacted(new, like, like.sort_order_id)
-            for new, like in zip(self.written, self.former, strict=True)
-        ]
-        entries = [entry for entry in found if entry is not None]
-        if len(entries) < len(found):
-            raise TableBusy(f"The columns of table {table.name()} have been changed meanwhile. Run the replay again.")
-        return entries
-
-
-def _may_have(file: IcebergFile, window: Window, times: int) -> bool:
-    """Whether a file may have rows within a window, by its bounds."""
-    lower, upper = ((bounds or {}).get(times) for bounds in (file.lower_bounds, file.upper_bounds))
-    if lower is None or upper is None:
-        return True
-    first, last = (int(from_bytes(TimestamptzType(), bound)) for bound in (lower, upper))
-    return (window.until is None or first < window.until) and (window.since is None or last >= window.since)
 
 
 def _once(files: Iterable[IcebergFile]) -> Iterable[IcebergFile]:
