@@ -13,7 +13,8 @@ import pkgutil
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -22,25 +23,40 @@ from typing import TYPE_CHECKING, NoReturn
 from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.protocol.stdout import Stdout, StdoutClosedError, route_logging
-from destination_datalake.termination import Termination
+from destination_datalake.terminal import Parser, put
+from destination_datalake.termination import EXIT_PIPE_CLOSED, Termination
 from destination_datalake.unforeseen import exhaustion
 
 if TYPE_CHECKING:
     from destination_datalake.spark.engine import Engine
 
 _COMMANDS = {
-    "spec": "print the specification: which options there are",
-    "check": "try whether a configuration works",
+    "spec": "print the connector's specification",
+    "check": "validate the configuration",
     "write": "write the messages on standard input to the lake",
     "iam-policy": "print the IAM policy and the Lake Formation permissions that a configuration needs",
     "maintain": "compact a configuration's Iceberg tables, expire snapshots, remove orphan files",
-    "replay": "make a stream's table again from the archive of its records",
+    "replay": "rebuild a table from the archive of its records",
     "delete-rows": "erase the rows of people from all that a configuration has written, with proof",
     "history": "show the last syncs of a configuration, and how each ended",
-    "health": "tell whether a configuration's tables are healthy, and what to do",
+    "health": "report table health, and what to do",
     "report": "write a page that shows a configuration's syncs",
-    "verify": "read a configuration's tables to their last value, and tell what does not agree",
+    "verify": "scan a configuration's tables in full, and check them against their metadata",
 }
+
+_EXIT_CODES = {
+    "spec": "The exit code is 0, and 2 for a wrong command line.",
+    "check": (
+        "The answer is a CONNECTION_STATUS message with the status SUCCEEDED or FAILED. The exit code is 0 for both, "
+        "as Airbyte's protocol demands: scripts must read the status. It is 1 if there is no answer, and 2 for a wrong "
+        "command line."
+    ),
+    "write": (
+        "The exit code is 0 if every stream is complete, 1 if the sync or a stream failed, 2 for a wrong command line, "
+        "and 143 after SIGTERM. States on standard output are safe in all cases."
+    ),
+}
+"""The end of the help of the platform's commands."""
 
 _PLAIN = {
     "iam-policy": ("iam_policy.command", "run_iam_policy"),
@@ -57,6 +73,8 @@ _PLAIN = {
 
 def run() -> int:
     """Run the command on the command line; return the exit code: 0 success, 1 failure, 143 after SIGTERM.
+
+    Raises SystemExit with code 141 if nobody reads what a command prints.
 
     Usage errors exit as argparse does: with code 2 and the usage on stderr.
     """
@@ -84,14 +102,16 @@ def run() -> int:
     route_logging(out)
     _report_uncaught_exceptions(out)
     if asked.command == "spec":
-        out.write_line(spec_message())
+        with _leaving_with_the_reader():
+            out.write_line(spec_message())
         return 0
     # While this thread imports and reads, other threads exchange many short messages with the JVM and AWS. Python's
     # default interval of 5 ms before each switch would make Spark's start half a second longer.
     sys.setswitchinterval(0.0001)
     try:
         if asked.command == "check":
-            _check(asked.config, out)
+            with _leaving_with_the_reader():
+                _check(asked.config, out)
             _end(0, out)
         if 0 in closed:
             message = "Standard input is closed: the messages to write must come from there. Nothing was written."
@@ -99,6 +119,15 @@ def run() -> int:
         _end(_write(asked.config, asked.catalog, out), out)
     finally:
         out.flush()
+
+
+@contextmanager
+def _leaving_with_the_reader() -> Iterator[None]:
+    """End as SIGPIPE would if nobody reads the answer. Not for `write`: a state that is not delivered is a failure."""
+    try:
+        yield
+    except StdoutClosedError:
+        raise SystemExit(EXIT_PIPE_CLOSED) from None
 
 
 def _closed_descriptors() -> set[int]:
@@ -117,16 +146,21 @@ def _closed_descriptors() -> set[int]:
     return closed
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     """Return the parser of the command line, without the options of those commands that have a parser of their own."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="destination-datalake",
         description="Airbyte destination for data lakes on AWS.",
         epilog="destination-datalake COMMAND --help has the options of a command.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
-    parsers = {name: commands.add_parser(name, help=text, description=text) for name, text in _COMMANDS.items()}
+    parsers = {
+        name: commands.add_parser(
+            name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=_EXIT_CODES.get(name)
+        )
+        for name, text in _COMMANDS.items()
+    }
     for name in ("check", "write"):
         parsers[name].add_argument("--config", metavar="FILE", required=True, help="the configuration, in JSON")
     parsers["write"].add_argument("--catalog", metavar="FILE", required=True, help="the configured catalog, in JSON")
@@ -148,7 +182,7 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
 
-        sys.stdout.write(f"{parser.prog} {version('destination-datalake')}\n")
+        put(sys.stdout, f"{parser.prog} {version('destination-datalake')}")
         parser.exit()
 
 

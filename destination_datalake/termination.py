@@ -8,7 +8,8 @@ import signal
 from collections.abc import Callable
 
 EXIT_TERMINATED = 143
-"""128 and the number of SIGTERM, as shells have it."""
+EXIT_PIPE_CLOSED = 141
+"""128 and the numbers of SIGTERM and SIGPIPE, as shells have it."""
 
 
 class Termination:

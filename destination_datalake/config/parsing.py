@@ -27,7 +27,10 @@ def read_object(path: str, what: str) -> dict[str, Any]:
     Raises ConfigError. Its messages never quote the content, which may hold secrets.
     """
     try:
-        content = json.loads(Path(path).read_bytes())
+        text = Path(path).read_bytes()
+        if not text.strip():
+            raise ConfigError(f"The {what} file {path} is empty.")
+        content = json.loads(text)
     except OSError as error:
         raise ConfigError(f"The {what} file {path} cannot be read: {error.strerror}.") from error
     except json.JSONDecodeError as error:

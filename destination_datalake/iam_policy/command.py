@@ -7,7 +7,6 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TextIO
 
 from destination_datalake import terminal
 from destination_datalake.aws.address import S3Address
@@ -97,7 +96,7 @@ def _print(config: Config, asked: argparse.Namespace) -> int:
             raise ConfigError(f"--part {asked.part} does not exist: the policy has {len(divided)}.")
         policy = divided[asked.part - 1]
     answer = "\n".join(grants) if asked.grants else json.dumps(document(policy), indent=2, ensure_ascii=False)
-    _write(sys.stdout, answer)
+    terminal.put(sys.stdout, answer)  # No secret is masked: a name that is also a password has to stay as it is.
     for note in _notes(config, asked, scope, principal):
         terminal.note(f"Note: {note}")
     if len(divided) > 1 and asked.part is None and not asked.grants:
@@ -107,14 +106,8 @@ def _print(config: Config, asked: argparse.Namespace) -> int:
         )
     if config.lake_formation.mode != "none" and principal and not asked.grants:
         terminal.note("Lake Formation permissions, to be granted by a data lake administrator:")
-        _write(sys.stderr, "\n".join(grants))
+        terminal.put(sys.stderr, "\n".join(grants))
     return 0
-
-
-def _write(out: TextIO, text: str) -> None:
-    """Write text in UTF-8. No secret is masked: a name that is also a password has to stay as it is."""
-    out.buffer.write(f"{text}\n".encode())
-    out.buffer.flush()
 
 
 _PRINCIPAL = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:(user|role)/\S+")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import islice
+from difflib import get_close_matches
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from destination_datalake import terminal
 from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.config.tables import REPORTS_FOLDER
+from destination_datalake.errors import ConfigError
 from destination_datalake.files.suppression import DELETIONS_FOLDER
 from destination_datalake.maintenance.report import counted
 from destination_datalake.reports.health import duration, health
@@ -28,23 +30,38 @@ _HISTORY = """\
 Show the last syncs of a configuration, by their reports: when, how they ended, how many rows, how long. A sync without
 an end has died, or is running."""
 
+_HISTORY_EPILOG = """\
+The exit code is 0, however the syncs ended; 1 if the configuration is not valid, the reports cannot be read or no sync
+had the stream; 2 for a wrong command line."""
+
 _HEALTH = """\
-Tell of each table of a configuration whether it is healthy, by the reports of its syncs: failures, stalled or slow
-syncs, unusual numbers of rows or rejects, small files, snapshots and rows that wait for their deduplication; and what
-to do. The exit code is 1 if something is unhealthy, so that cron and CI can use it."""
+Report the health of each table of a configuration, by the reports of its syncs: failures, stalled or slow syncs,
+unusual numbers of rows or rejects, small files, snapshots and rows that wait for their deduplication; and what to
+do."""
+
+_HEALTH_EPILOG = """\
+For cron and CI: the exit code is 0 if all is healthy, 1 if something is unhealthy or cannot be read, 2 for a wrong
+command line."""
 
 _REPORT = """\
 Write a page that shows the syncs of a configuration, by their reports: one HTML file without scripts, which needs
 nothing from elsewhere."""
 
+_REPORT_EPILOG = """\
+The exit code is 0, however the syncs ended; 1 if the configuration is not valid, the reports cannot be read or the page
+cannot be written; 2 for a wrong command line."""
+
 _WIDE = 200
+
+_NAMED = 5
+"""Streams that a message names: those whose names are similar, or some."""
 
 
 def run_history(arguments: Sequence[str]) -> int:
     """Run `history` with these arguments; return the exit code: 0, or 1 if the reports cannot be read."""
-    parser = _parser("history", _HISTORY)
+    parser = _parser("history", _HISTORY, _HISTORY_EPILOG)
     parser.add_argument(
-        "--last", type=terminal.number, default=20, metavar="N", help="so many syncs at most (default: 20)"
+        "--last", type=terminal.number, default=20, metavar="N", help="maximum number of syncs (default: 20)"
     )
     parser.add_argument("--stream", metavar="NAME", help="only this stream, as namespace.name, or name without one")
     asked = parser.parse_args(arguments)
@@ -53,21 +70,21 @@ def run_history(arguments: Sequence[str]) -> int:
 
 def run_health(arguments: Sequence[str]) -> int:
     """Run `health` with these arguments; return the exit code: 0, or 1 if something is unhealthy or cannot be read."""
-    asked = _parser("health", _HEALTH).parse_args(arguments)
+    asked = _parser("health", _HEALTH, _HEALTH_EPILOG).parse_args(arguments)
     return terminal.run(asked, "read the reports of", "the configuration", lambda config: _health(config, asked))
 
 
 def run_report(arguments: Sequence[str]) -> int:
     """Run `report` with these arguments; return the exit code: 0, or 1 if the page cannot be written."""
-    parser = terminal.parser("report", _REPORT)
+    parser = terminal.parser("report", _REPORT, _REPORT_EPILOG)
     terminal.add_days(parser)
     parser.add_argument("--html", required=True, type=Path, metavar="FILE", help="the page to write")
     asked = parser.parse_args(arguments)
     return terminal.run(asked, "read the reports of", "the configuration", lambda config: _report(config, asked))
 
 
-def _parser(name: str, description: str) -> argparse.ArgumentParser:
-    parser = terminal.parser(name, description)
+def _parser(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    parser = terminal.parser(name, description, epilog)
     terminal.add_days(parser)
     terminal.add_json(parser)
     return parser
@@ -94,7 +111,16 @@ def _report(config: Config, asked: argparse.Namespace) -> int:
 
 
 def _history(config: Config, asked: argparse.Namespace) -> int:
-    each = (run for run in _reports(config).each(asked.days) if _concerns(run, asked.stream))
+    streams: set[str] = set()
+    each = _of_stream(_reports(config).each(asked.days), asked.stream, streams)
+    first = next(each, None)
+    if first is None and streams:
+        meant = get_close_matches(asked.stream, streams) or sorted(streams)[:_NAMED]
+        raise ConfigError(
+            f"--stream {asked.stream}: no sync of the last {asked.days} days had this stream. Name it as "
+            f"namespace.name, or as name if it has no namespace; for example {' or '.join(meant)}."
+        )
+    each = chain(() if first is None else (first,), each)
     if asked.json:
         # One by one: a year of syncs has more lines than there is memory for.
         separator = "["
@@ -160,8 +186,13 @@ def _health(config: Config, asked: argparse.Namespace) -> int:
     return 1 if unhealthy else 0
 
 
-def _concerns(run: Run, stream: str | None) -> bool:
-    return stream is None or any(line.stream == stream for line in run.streams)
+def _of_stream(runs: Iterator[Run], stream: str | None, streams: set[str]) -> Iterator[Run]:
+    """Yield the runs that had the stream, or all if it is None; add the streams of all runs to `streams`."""
+    for run in runs:
+        names = {line.stream for line in run.streams}
+        streams |= names
+        if stream is None or stream in names:
+            yield run
 
 
 def _as_json(run: Run, stream: str | None) -> dict[str, Any]:

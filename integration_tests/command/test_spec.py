@@ -1,6 +1,7 @@
 """The command line: `spec`, help, and what is said of one that makes no sense."""
 
 import json
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -69,6 +70,7 @@ def test_the_version_is_that_of_the_package() -> None:
         (["check"], ["required: --config"]),
         (["write", "--config", "c.json"], ["required: --catalog"]),
         (["write", "--config", "c.json", "--catalog", "s.json", "--state", "t.json"], ["arguments: --state t.json"]),
+        (["write", "--config", "c.json", "--catalog", "s", "--catalog", "t"], ["argument --catalog: given twice"]),
     ],
 )
 def test_a_command_line_that_makes_no_sense_says_nothing_on_stdout_and_explains_itself_on_stderr(
@@ -97,3 +99,17 @@ def test_a_closed_descriptor_is_named_and_no_file_takes_its_place(closed: str, e
     assert words in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert "Something went wrong" not in done.stdout
+
+
+@pytest.mark.parametrize("arguments", ["spec", "--version", "check --config /no/such/file"])
+def test_an_answer_that_nobody_reads_ends_the_command_quietly(arguments: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{COMMAND!r} {arguments} | true; exit ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        # Otherwise a buffer may fail at the end of the process alone.
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+    )
+
+    assert (done.returncode, done.stderr) == (141, "")

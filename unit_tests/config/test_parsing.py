@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,8 @@ from hypothesis import strategies as st
 
 from destination_datalake.config.aws import IamRole
 from destination_datalake.config.options import Config
+from destination_datalake.config.parsing import read_object
+from destination_datalake.errors import ConfigError
 from unit_tests.config.examples import ROLE, options, refusal
 
 
@@ -226,3 +230,22 @@ def test_transforms_and_permissions_are_accepted_in_any_letter_case() -> None:
     assert stream.partition_by is not None
     assert (stream.partition_by[0].source, stream.partition_by[0].transform, stream.nested) == ("At", "day", "json")
     assert grant.permissions == ["SELECT"]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", "is empty."),
+        (" \n", "is empty."),
+        ("[1]", "does not hold a JSON object."),
+        ('{"a": ', "is not valid JSON: line 1, column 7: Expecting value."),
+        (None, "cannot be read: Is a directory."),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_named(tmp_path: Path, content: str | None, sentence: str) -> None:
+    path = tmp_path if content is None else tmp_path / "config.json"
+    if content is not None:
+        path.write_text(content)
+
+    with pytest.raises(ConfigError, match=re.escape(f"The configuration file {path} {sentence}")):
+        read_object(str(path), "configuration")

@@ -57,6 +57,21 @@ def test_history_as_json_has_the_lines(cloud: Cloud, config: str, capfdbinary: p
     assert (run["run_id"], run["status"], run["of_streams"][0]["stream_name"]) == ("one", "finished", "orders")
 
 
+@pytest.mark.parametrize(("asked", "named"), [("order", "orders"), ("shop.orders", "orders"), ("x", "orders or users")])
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_history_of_an_unknown_stream_names_streams_of_the_reports(
+    cloud: Cloud, config: str, capfdbinary: pytest.CaptureFixture[bytes], asked: str, named: str, more: list[str]
+) -> None:
+    write(cloud, "report.jsonl", a_line("one", NOW), a_stream("orders", "one", NOW), a_stream("users", "one", NOW))
+
+    assert run_history(["--config", config, "--stream", asked, *more]) == 1
+
+    said = capfdbinary.readouterr()
+    assert said.out == b""
+    assert f"--stream {asked}: no sync of the last 30 days had this stream." in said.err.decode()
+    assert said.err.decode().endswith(f"for example {named}.\n")
+
+
 @pytest.mark.parametrize(("status", "code"), [("finished", 0), ("failed", 1)])
 def test_health_fails_if_a_table_is_unhealthy(
     cloud: Cloud, config: str, capfdbinary: pytest.CaptureFixture[bytes], status: str, code: int

@@ -1,0 +1,90 @@
+"""What commands print: tables on narrow terminals, readers that leave, and command lines with an option twice."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+
+import pytest
+
+from destination_datalake import terminal
+from destination_datalake.cli import _COMMANDS, _PLAIN, _parser
+
+SYNC = ("2026-11-20T12:00:01", "partial", "2/3", "1,000,000", "999,997", "3", "1,024.5", "3 min")
+ERROR = "Cannot write to table shop.orders: lakeformation:GetDataAccess was denied."
+
+
+@contextmanager
+def printed(width: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What is written to a terminal of this width, without colours."""
+    reader, writer = pty.openpty()
+    lines: list[str] = []
+    monkeypatch.setenv("COLUMNS", str(width))
+    with os.fdopen(writer, "w") as out, monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", out)
+        yield lines
+    with os.fdopen(reader, "rb") as read:
+        lines += re.sub(r"\x1b\[[0-9;]*m", "", os.read(read.fileno(), 65_536).decode()).splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+def test_a_table_breaks_no_word_however_narrow_the_terminal_is(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = terminal.table("started (UTC)", "status", "streams", "received", "rows", "rejects", "MB", "took", "failure")
+    rows.add_row(*SYNC, terminal.text(ERROR))
+
+    with printed(width, monkeypatch) as lines:
+        terminal.write_table(rows)
+
+    assert max(map(len, lines)) <= width
+    words = " ".join(lines).split()
+    assert {*" ".join(SYNC).split(), *ERROR.split()} <= {*words}, lines
+    assert len(lines) <= 8
+
+
+def test_a_table_in_a_pipe_is_as_wide_as_its_longest_words(capfd: pytest.CaptureFixture[str]) -> None:
+    rows = terminal.table("table", "problem")
+    rows.add_row("orders", "x" * 400)
+
+    terminal.write_table(rows)
+
+    assert "x" * 400 in capfd.readouterr().out
+
+
+def test_a_reader_that_leaves_ends_the_command_as_sigpipe_would() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    with os.fdopen(writer, "w") as out, pytest.raises(SystemExit, match="141"):
+        terminal.put(out, "x" * 100_000)
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
+def test_every_help_names_the_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def show() -> None:
+        if command not in _PLAIN:
+            _parser().parse_args([command, "--help"])
+        module, function = _PLAIN[command]
+        getattr(import_module(f"destination_datalake.{module}"), function)(["--help"])
+
+    with pytest.raises(SystemExit, match="0"):
+        show()
+
+    said = " ".join(capsys.readouterr().out.split())
+    assert "exit code is 0" in said
+    assert "2 for a wrong command line" in said
+    assert command != "check" or "SUCCEEDED or FAILED. The exit code is 0 for both" in said
+
+
+@pytest.mark.parametrize("option", ["--config", "--days"])
+def test_an_option_that_is_given_twice_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = terminal.parser("history", "", "")
+    terminal.add_days(parser)
+
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(["--config", "a.json", "--days", "30", option, "30"])
+
+    assert f"argument {option}: given twice" in capsys.readouterr().err
