@@ -21,7 +21,7 @@ from destination_datalake.iam_policy.policy import (
     parts,
     statements,
 )
-from destination_datalake.iam_policy.rules import CAPABILITIES, ERASURE, Scope
+from destination_datalake.iam_policy.rules import ANY_ACCOUNT, CAPABILITIES, ERASURE, Scope
 from destination_datalake.protocol.catalog import parse_catalog
 
 _DESCRIPTION = """\
@@ -137,6 +137,11 @@ def _notes(config: Config, asked: argparse.Namespace, scope: Scope, principal: s
         yield (
             f"only database {scope.database} is named. Streams with a namespace are written to a database of that "
             "name: pass the configured catalog with --catalog to add theirs."
+        )
+    if scope.account == ANY_ACCOUNT and config.catalog.type in ("glue", "glue_rest") and not asked.grants:
+        yield (
+            "no option names the account of the Data Catalog: * stands for it in the policy, which can be attached as "
+            "it is. Set aws_account_id, or glue_catalog_id if another account owns the catalog, to name it."
         )
     if config.follow_table_location and not asked.location:
         yield "only bucket_name and bucket_prefix are named. Add the folders of tables elsewhere with --location."

@@ -14,11 +14,10 @@ from typing import Self, TypeAlias
 
 from destination_datalake.aws.address import S3Address, partition_of
 from destination_datalake.config.aws import SseKms
-from destination_datalake.config.catalog import GlueCatalogOptions, GlueRestCatalogOptions, S3TablesCatalogOptions
+from destination_datalake.config.catalog import GlueRestCatalogOptions, S3TablesCatalogOptions
 from destination_datalake.config.governance import LOCATION_PERMISSIONS, Grant, TableTags
 from destination_datalake.config.options import Config
 from destination_datalake.config.tables import REPORTS_TABLE, GlueOptimizers
-from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import REJECTS_TABLE
 from destination_datalake.tables.naming import REBUILD_SUFFIX, TableNaming
@@ -33,8 +32,9 @@ _NOT_IN_POLICIES = re.compile(r"[^\x20-\xff]+")
 class Scope:
     """What the statements of one configuration's policy are about.
 
-    `account` owns the Data Catalog. `databases` begins with lakeformation_database_name. `outside` are folders in S3,
-    without a slash at the end, of tables elsewhere (follow_table_location).
+    `account` owns the Data Catalog; it is ANY_ACCOUNT if no option names it. `databases` begins with
+    lakeformation_database_name. `outside` are folders in S3, without a slash at the end, of tables elsewhere
+    (follow_table_location).
     """
 
     config: Config
@@ -44,10 +44,7 @@ class Scope:
 
     @classmethod
     def of(cls, config: Config, streams: Iterable[StreamId] = (), outside: Iterable[S3Address] = ()) -> Self:
-        """Return the scope of a configuration; `streams` have databases of their own if they have namespaces.
-
-        Raises ConfigError if no option tells the account of the Data Catalog.
-        """
+        """Return the scope of a configuration; `streams` have databases of their own if they have namespaces."""
         folders = tuple(S3Address(address.bucket, address.key.strip("/")) for address in outside)
         return cls(config, _catalog_account(config), _databases(config, streams), folders)
 
@@ -134,14 +131,7 @@ def _catalog_account(config: Config) -> str:
     account = config.glue_catalog_id or config.aws_account_id or (role_account[1] if role_account else None)
     if isinstance(config.catalog, GlueRestCatalogOptions) and config.catalog.warehouse is not None:
         return config.catalog.warehouse.partition(":")[0]
-    if not isinstance(config.catalog, GlueCatalogOptions | GlueRestCatalogOptions):
-        return account or "*"  # Nothing of the Data Catalog is needed.
-    if account is None:
-        raise ConfigError(
-            "The policy names databases and tables by account, and no option tells it. Set aws_account_id, or "
-            "glue_catalog_id if the Data Catalog belongs to another account."
-        )
-    return account
+    return account or ANY_ACCOUNT
 
 
 def _databases(config: Config, streams: Iterable[StreamId]) -> tuple[str, ...]:
@@ -152,6 +142,9 @@ def _databases(config: Config, streams: Iterable[StreamId]) -> tuple[str, ...]:
     others = {*(naming.table_of(stream).database for stream in streams), *named} - {naming.database}
     return (naming.database, *sorted(others))
 
+
+ANY_ACCOUNT = "*"
+"""The account of ARNs in a policy that is for the Data Catalog of any account that lets the user or role in."""
 
 CHECKED_TABLES = "airbyte_check_*"
 """The names of the tables that `check` creates and drops."""

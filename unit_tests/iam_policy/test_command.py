@@ -64,6 +64,24 @@ def test_standard_output_is_a_policy_document_and_nothing_else(run: Run) -> None
     assert {each["Effect"] for each in found["Statement"]} == {"Allow"}
 
 
+@pytest.mark.parametrize(
+    ("changes", "resource", "has_note"),
+    [
+        ({"aws_account_id": None}, "arn:aws:glue:eu-west-1:*:database/raw", True),
+        ({"aws_account_id": None, "glue_catalog_id": ACCOUNT}, f"arn:aws:glue:eu-west-1:{ACCOUNT}:catalog", False),
+        ({"aws_account_id": None, "catalog": {"type": "rest", "uri": "https://x"}}, "arn:aws:s3:::lake", False),
+    ],
+)
+def test_an_account_that_no_option_names_is_any_in_the_policy_and_a_note(
+    run: Run, changes: dict[str, Any], resource: str, has_note: bool
+) -> None:
+    code, out, err = run(**changes)
+
+    assert code == 0
+    assert resource in {each for statement in json.loads(out)["Statement"] for each in statement["Resource"]}
+    assert ("no option names the account" in err) == has_note
+
+
 def test_the_grants_are_printed_beside_the_policy_where_lake_formation_governs(run: Run) -> None:
     _, _, ungoverned = run(credentials=ROLE)
     _, _, governed = run(credentials=ROLE, lake_formation=GOVERNED)
@@ -167,7 +185,6 @@ def _resources(document: dict[str, Any]) -> set[str]:
     ("arguments", "changes", "sentence"),
     [
         ((), {"region": "nowhere"}, "region"),
-        ((), {"aws_account_id": ...}, "Set aws_account_id, or glue_catalog_id"),
         (("--catalog", "/nowhere/catalog.json"), {}, "The configured catalog file /nowhere/catalog.json cannot be"),
         (("--grants", "--principal", "airbyte"), {}, "arn:aws:iam::123456789012:role/airbyte"),
         (

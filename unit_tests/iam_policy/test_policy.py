@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.errors import ConfigError
 from destination_datalake.iam_policy.policy import (
     MANAGED_POLICY_CHARACTERS,
     Statement,
@@ -224,18 +223,14 @@ def test_the_catalog_may_be_another_account_s_and_in_another_region() -> None:
         ({"credentials": ROLE, "aws_account_id": ...}, "123456789012"),
         ({"credentials": ROLE, "aws_account_id": "111111111111"}, "111111111111"),
         ({"glue_catalog_id": "222222222222"}, "222222222222"),
+        ({"aws_account_id": ...}, "*"),
     ],
-    ids=["role", "account", "catalog"],
+    ids=["role", "account", "catalog", "none"],
 )
 def test_the_account_is_the_catalog_s_or_the_configured_one_or_the_role_s(
     changes: dict[str, Any], account: str
 ) -> None:
     assert Scope.of(config(**changes)).account == account
-
-
-def test_without_any_account_the_options_that_tell_it_are_named() -> None:
-    with pytest.raises(ConfigError, match="Set aws_account_id, or glue_catalog_id"):
-        Scope.of(config(aws_account_id=...))
 
 
 def test_namespaces_have_databases_of_their_own() -> None:
