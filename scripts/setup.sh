@@ -1,8 +1,19 @@
 #!/usr/bin/env bash
 # From nothing but Python 3.11 to 3.13: uv, as scripts/uv.txt has it, into .uv, then exactly what uv.lock names, dev tools included, into .venv.
-# Indexes, proxies and certificates are whatever pip and uv are set up with on this machine.
+# Indexes, proxies and certificates are whatever pip and uv are set up with on this machine. UV_SYSTEM_CERTS is for both.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+# uv's own hint is an option, which make cannot pass on; pip has none.
+stop() {
+    if [ -z "${UV_SYSTEM_CERTS:-}" ]; then
+        echo "If the error above is about a certificate (CERTIFICATE_VERIFY_FAILED, UnknownIssuer): a proxy has certificates of" \
+            "its own. Set UV_SYSTEM_CERTS=1 in the environment and run the same command again, with the proxy's authority among" \
+            "the system's certificates." >&2
+    fi
+    exit 1
+}
+
 uv_version=$(sed -n 's/^uv==\([0-9.]*\).*/\1/p' scripts/uv.txt)
 
 python=
@@ -29,7 +40,12 @@ if [ "$("$uv" --version 2>/dev/null | cut -d ' ' -f 2)" != "$uv_version" ]; then
         scripts/apt-package.sh "Python's venv module" python3-venv
     fi
     "$python" -m venv .uv
-    .uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r scripts/uv.txt
+    # Older versions of pip trust only the certificates that they bring.
+    if [ -n "${UV_SYSTEM_CERTS:-}" ] && [ -z "${PIP_CERT:-}" ]; then
+        PIP_CERT=$("$python" -c 'import ssl; paths = ssl.get_default_verify_paths(); print(paths.cafile or paths.capath or "")')
+        export PIP_CERT
+    fi
+    .uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r scripts/uv.txt || stop
 fi
 
 # A user whose home cannot be written keeps uv's cache here.
@@ -39,4 +55,4 @@ fi
 
 # The Makefile calls .venv/bin/…, so the environment is there whatever UV_PROJECT_ENVIRONMENT or VIRTUAL_ENV say.
 unset VIRTUAL_ENV
-UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=never "$uv" sync --frozen --compile-bytecode --python "$python"
+UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=never "$uv" sync --frozen --compile-bytecode --python "$python" || stop

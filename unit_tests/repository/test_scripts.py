@@ -127,6 +127,40 @@ def test_setup_without_a_fitting_python_says_which_one_it_needs(machine: Machine
     assert "Python 3.9.2" in stopped.stderr
 
 
+@pytest.mark.parametrize("fails", ["pip", "uv"])
+@pytest.mark.parametrize("system_certificates", ["", "1"])
+def test_setup_that_a_proxy_s_certificate_stops_names_the_variable_for_it(
+    machine: Machine, tmp_path: Path, fails: str, system_certificates: str
+) -> None:
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    for name in ("setup.sh", "uv.txt"):
+        shutil.copy(ROOT / "scripts" / name, scripts)
+    version = (scripts / "uv.txt").read_text().partition("uv==")[2].split()[0]
+    uv = {
+        "pip": "",
+        "uv": f"#!/bin/sh\n[ $1 = --version ] && echo uv {version} && exit\n[ $1 = sync ] && exit 2; exit 0\n",
+    }
+    for path, script in {"uv": uv[fails], "python": '#!/bin/sh\necho "cert: $PIP_CERT" >&2\nexit 1\n'}.items():
+        machine.has(path, script)
+    machine.has(
+        "python3",
+        f'case "$*" in *venv\\ .uv) mkdir -p .uv/bin; cp {machine.commands}/python .uv/bin ;; '
+        f"*verify_paths*) echo /etc/ssl ;; *) echo {machine.commands}/python3 ;; esac",
+    )
+    for tool in ("cp", "mkdir", "rm"):
+        (machine.commands / tool).symlink_to(str(shutil.which(tool)))
+    if fails == "uv":
+        (tmp_path / ".uv/bin").mkdir(parents=True)
+        shutil.copy(machine.commands / "uv", tmp_path / ".uv/bin")
+
+    stopped = machine.run(str(scripts / "setup.sh"), UV_SYSTEM_CERTS=system_certificates)
+
+    assert stopped.returncode == 1
+    assert ("Set UV_SYSTEM_CERTS=1 in the environment" in stopped.stderr) != bool(system_certificates)
+    assert ("cert: /etc/ssl" in stopped.stderr) == (fails == "pip" and bool(system_certificates))
+
+
 def test_the_python_that_runs_the_tests_is_one_that_setup_accepts(project: dict[str, Any]) -> None:
     assert project["requires-python"] == ">=3.11,<3.14", "scripts/setup.sh looks for these"
     assert (3, 11) <= sys.version_info[:2] < (3, 14)
