@@ -1,4 +1,4 @@
-"""The secrets of this process, masked in every text that leaves it.
+"""The secrets of this process, and those in URLs, masked in every text that leaves it.
 
 They are those of the options, and the credentials that requests were signed with. Temporary credentials are renewed
 during a sync; every generation of them is kept. AWS's error texts may contain them (a canonical request contains the
@@ -28,6 +28,11 @@ _ORDINARY = re.compile(
 # AWS's error texts may quote requests of other processes, such as executors, whose tokens are not registered here.
 _SESSION_TOKEN = re.compile(r"(x-amz-security-token[\"']?\s*[:=]\s*[\"']?)[^\s\"'&<>,;\\]+", re.IGNORECASE)
 
+_URL = re.compile(r"\b(?!s3[an]?:)([a-z][a-z0-9+.-]*://)([^\s/?#\"<>]*@)?([^\s?#\"<>]*)(\?[^\s#\"<>]*)?", re.IGNORECASE)
+"""Scheme, user, host with path, and query. Keys in S3 have neither: `@` and `?` are characters like others there."""
+
+_PARAMETER = re.compile(r"([?&])([^=&]*=)?[^&]*")
+
 _lock = threading.Lock()
 _secrets: frozenset[str] = frozenset()
 _spellings: tuple[str, ...] = ()
@@ -47,10 +52,21 @@ def register_secrets(*secrets: str | None) -> None:
 
 
 def mask_secrets(text: str) -> str:
-    """Return the text with `****` in place of every registered secret, and of session tokens behind their name."""
+    """Return the text with `****` in place of secrets.
+
+    They are every registered secret, session tokens behind their name, users and passwords in URLs, and the values of
+    parameters in URLs.
+    """
     for spelling in _spellings:
         text = text.replace(spelling, _MASK)
-    return _SESSION_TOKEN.sub(rf"\g<1>{_MASK}", text)
+    text = _SESSION_TOKEN.sub(rf"\g<1>{_MASK}", text)
+    return _URL.sub(_mask_url, text) if "://" in text else text
+
+
+def _mask_url(found: re.Match[str]) -> str:
+    scheme, user, address, query = found.groups("")
+    user = f"{_MASK}@" if user else ""
+    return scheme + user + address + _PARAMETER.sub(rf"\g<1>\g<2>{_MASK}", query)
 
 
 def _may_be_secret(text: str) -> bool:

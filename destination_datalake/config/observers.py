@@ -34,8 +34,8 @@ class LineageOptions(Options):
 
     endpoint: Annotated[
         str | None,
-        Field(pattern=r"^(https?://[^\s?#]+|/[^\x00-\x1f]+)$"),
-        Expects("the address of a server such as http://marquez:5000, or the absolute path of a file"),
+        Field(pattern=r"^(https?://[^\s@?#]+|/[^\x00-\x1f]+)$"),
+        Expects("the address of a server such as http://marquez:5000, without user, or the absolute path of a file"),
         Form(
             "Where OpenLineage events are sent to, or the file that they are appended to. Leave empty for none.",
             examples=("http://marquez:5000", "/data/lineage.jsonl"),

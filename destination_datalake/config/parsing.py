@@ -325,9 +325,13 @@ def of_s3_data_lake(options: Mapping[str, Any]) -> str | None:
     )
 
 
+_UNQUOTED = ("credentials", "spark", "endpoint_url", "catalog.", "lineage.", "notify.")
+"""The beginnings of options whose values may hold a secret, or name an account."""
+
+
 def quoted(name: str, value: object) -> str:
     """Return the option's value after a space; nothing if it may hold a secret or is an object or a list."""
-    if name.startswith(("credentials", "spark", "endpoint_url", "catalog.")) or isinstance(value, dict | list):
+    if name.startswith(_UNQUOTED) or isinstance(value, dict | list):
         return ""
     # As JSON, as in the configuration: a quoted "256" shows that it is not a number.
     text = json.dumps(value, ensure_ascii=False)

@@ -133,6 +133,24 @@ def test_an_unregistered_session_token_is_masked_by_its_name() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("at http://ada:p@ss@marquez:5000/api: refused", "at http://****@marquez:5000/api: refused"),
+        ("'https://ada@host'", "'https://****@host'"),
+        ("GET http://x/?api_key=abc&b&c=%20#part", "GET http://x/?api_key=****&****&c=****#part"),
+        ('{"a":"https://host","b":"ada@host?x=1"}', '{"a":"https://host","b":"ada@host?x=1"}'),
+        (
+            "s3://lake/a@b?c=1 and https://host/path, or mail ada@host",
+            "s3://lake/a@b?c=1 and https://host/path, or mail ada@host",
+        ),
+    ],
+)
+def test_users_and_parameters_of_urls_are_masked_and_keys_in_s3_are_not(text: str, masked: str) -> None:
+    assert mask_secrets(text) == masked
+    assert mask_secrets(masked) == masked
+
+
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=5), st.text(max_size=50))
 def test_what_is_masked_has_none_of_the_secrets(secrets: list[str], text: str) -> None:
     register_secrets(*secrets)

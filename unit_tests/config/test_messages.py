@@ -97,6 +97,9 @@ from unit_tests.config.examples import KEYS, ROLE, options, refusal
         ({"spark": {"conf": {"spark.ui.port": 4040}}}, "spark.conf.spark.ui.port is not valid."),
         ({"endpoint_url": "localhost:9000"}, "endpoint_url is not valid. It must be the address"),
         ({"endpoint_url": "http://user:pass@localhost"}, "endpoint_url is not valid."),
+        ({"lineage": {"endpoint": "http://ada:pass@marquez"}}, "lineage.endpoint is not valid."),
+        ({"lineage": {"endpoint": "http://x/?api_key=abc"}}, "lineage.endpoint is not valid. It must be the address"),
+        ({"notify": {"sns_topic_arn": "arn:aws:sqs:eu-west-1:1:q"}}, "notify.sns_topic_arn is not valid."),
         (
             {"format": {"format_type": "JSONL"}, "table_type": "ICEBERG"},
             "table_type ICEBERG cannot hold format_type JSONL: Iceberg tables are made of Parquet files. Set",
