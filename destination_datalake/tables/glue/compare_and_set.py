@@ -14,7 +14,6 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import Compressor
 from pyiceberg.table import CommitTableResponse, StagedTable, Table
-from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
@@ -25,6 +24,7 @@ from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.glue.glue_table import TableInput, as_table_input
 from destination_datalake.tables.iceberg.commit import COMMENT, updated
 from destination_datalake.tables.iceberg.file_io import LruCache, S3FileIO
+from destination_datalake.tables.iceberg.untrusted import DataOnlyTable, location_provider
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,7 +100,7 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         """Create the table, whose first commit need not read what was just written."""
         table = super().create_table(identifier, schema, location, partition_spec, sort_order, properties)
         KeptMetadata(table.metadata, self._document).put(table.metadata_location)
-        return table
+        return DataOnlyTable(table.name(), table.metadata, table.metadata_location, table.io, self)
 
     def _convert_glue_to_iceberg(self, glue_table: TableTypeDef) -> Table:
         parameters = glue_table.get("Parameters", {})
@@ -108,10 +108,10 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         kept = METADATA.get(location) if is_iceberg(glue_table) else None
         if kept is not None:
             name = (glue_table["DatabaseName"], glue_table["Name"])
-            return Table(name, kept.metadata, location, self._load_file_io(), self)
+            return DataOnlyTable(name, kept.metadata, location, self._load_file_io(), self)
         table = super()._convert_glue_to_iceberg(glue_table)
         KeptMetadata(table.metadata, MetadataDocument()).put(location)
-        return table
+        return DataOnlyTable(table.name(), table.metadata, location, table.io, self)
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
@@ -149,7 +149,7 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         metadata = updated(before, updates, current_table.metadata_location)
         self._removed_properties = frozenset(before.properties) - frozenset(metadata.properties)
         version = self._parse_metadata_version(current_table.metadata_location) + 1
-        provider = load_location_provider(metadata.location, metadata.properties)
+        provider = location_provider(metadata.location, metadata.properties)
         location = provider.new_table_metadata_file_location(version)
         return StagedTable(table_identifier, metadata, location, self._load_file_io(), self)
 

@@ -8,6 +8,7 @@ not there, the state that it requires is taken away, so that a request which is 
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
@@ -18,12 +19,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar
+from urllib.parse import urljoin
 
 import requests
 import requests.auth
 from pydantic import ValidationError as InvalidAnswer
-from pyiceberg.catalog.rest import Capability, RestCatalog, TableResponse
+from pyiceberg.catalog.rest import Capability, ConfigResponse, RestCatalog, TableResponse
 from pyiceberg.catalog.rest.auth import NoopAuthManager
 from pyiceberg.catalog.rest.scan_planning import StorageCredential
 from pyiceberg.exceptions import (
@@ -56,6 +58,7 @@ from destination_datalake.errors import ConfigError, ConnectorError, Failure, Fa
 from destination_datalake.tables.iceberg.commit import SharingTransaction, set_property
 from destination_datalake.tables.iceberg.fence import fence
 from destination_datalake.tables.iceberg.file_io import S3FileIO
+from destination_datalake.tables.iceberg.untrusted import SERVER_KEYS, DataOnlyTable, allowed, origin
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -130,7 +133,7 @@ class CertainRestCatalog(RestCatalog):
     def __init__(self, options: RestCatalogOptions, access: AwsAccess, limits: CatalogLimits = NO_LIMITS) -> None:
         self._access = access
         self._limits = limits
-        self._keys = _Keys()
+        self._requests = _Requests(options.uri.rstrip("/"))
         self._authorities = _authorities(options.ca_certificates)
         self._signing: _Signing | None = None
         if options.signing_name is not None:
@@ -139,14 +142,18 @@ class CertainRestCatalog(RestCatalog):
         with _explained(options.uri):
             super().__init__("rest", **client_properties(options))
 
-    def _create_session(self) -> requests.Session:
-        session = super()._create_session()
+    def _config_headers(self, session: requests.Session) -> None:
+        # PyIceberg sets the headers first, and asks for a token before it returns the session.
+        super()._config_headers(session)
         # Of a session alone, variables such as REQUESTS_CA_BUNDLE would come before it.
         trusted: dict[str, Any] = {} if self._authorities is None else {"verify": self._authorities.name}
-        session.request = partial(self._keys.send, session.request, timeout=_SECONDS, **trusted)  # type: ignore[method-assign]
-        session.hooks["response"].append(self._keys.look_for_them)
+        session.request = partial(self._requests.send, session.request, timeout=_SECONDS, **trusted)  # type: ignore[method-assign]
+        session.hooks["response"].append(_bounded_on_its_host)
         if not session.headers["X-Iceberg-Access-Delegation"]:
             del session.headers["X-Iceberg-Access-Delegation"]
+
+    def _create_session(self) -> requests.Session:
+        session = super()._create_session()
         if self._signing is not None:
             session.auth = self._signing
         return session
@@ -158,7 +165,7 @@ class CertainRestCatalog(RestCatalog):
         if lent is not None:
             self._lent[name] = lent
         self._require_room(name, table_response.metadata)
-        return Table(
+        return DataOnlyTable(
             identifier_tuple,
             table_response.metadata,
             str(table_response.metadata_location),
@@ -279,7 +286,7 @@ class CertainRestCatalog(RestCatalog):
     def _post(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        with self._keys.one_for_all_attempts():
+        with self._requests.with_one_key():
             response: CommitTableResponse = _retried(super().commit_table, table, requirements, updates)
         return response
 
@@ -332,30 +339,36 @@ class Lent:
     ) -> Self | None:
         """Return what a server lends for a location, that of the longest prefix; None if it lends nothing.
 
-        A server names region and endpoint where they are not those of the options. Raises ConnectorError if it wants to
-        sign requests itself.
+        A server may name the region, and an endpoint of AWS. Raises ConnectorError if it names another endpoint, which
+        is not that of the options either, or wants to sign requests itself.
         """
         fitting = [each for each in credentials if location.startswith(each.prefix)]
         best = max(fitting, key=lambda each: len(each.prefix), default=None)
-        said = {**config, **(best.config if best is not None else {})}
+        said = allowed({**config, **(best.config if best is not None else {})}, SERVER_KEYS)
         keys = [said.get(f"s3.{name}") for name in ("access-key-id", "secret-access-key", "session-token")]
         if None in keys:
-            if str(said.get("s3.remote-signing-enabled", "")).lower() == "true":
+            if said.get("s3.remote-signing-enabled", "").lower() == "true":
                 raise ConfigError(
                     "The Iceberg catalog signs requests to S3 itself (remote signing), which the connector does not "
                     "use. Have it vend credentials, or set catalog.vended_credentials to false."
                 )
             return None
+        endpoint, own_endpoint = said.get("s3.endpoint"), own.client("s3").meta.endpoint_url
+        if endpoint is not None and origin(endpoint) != origin(own_endpoint) and not _is_of_aws(endpoint):
+            raise ConfigError(
+                f"The Iceberg catalog refers to {endpoint} for files of tables, and the connector is "
+                f"configured for {own_endpoint}. If you trust that server, set endpoint_url to its address."
+            )
         session = AccessKeys(*map(str, keys))
         register_secrets(session.access_key_id, session.secret_access_key, session.session_token)
         access = replace(
             own,
             identity=session,
             region=said.get("client.region") or said.get("s3.region") or own.region,
-            endpoint_url=said.get("s3.endpoint") or own.endpoint_url,
+            endpoint_url=own.endpoint_url or endpoint,
         )
         now, end = time.time(), said.get("s3.session-token-expires-at-ms", "")
-        return cls(access, location, now, int(end) / 1000 if str(end).isdecimal() else now + _LIFETIME_SECONDS)
+        return cls(access, location, now, int(end) / 1000 if end.isdecimal() else now + _LIFETIME_SECONDS)
 
     def is_due(self, now: float) -> bool:
         """Whether less than a third of the time is left."""
@@ -372,36 +385,47 @@ _NOT_YET = (ServiceUnavailableError, TooManyRequestsError)
 """Errors by which the server did not act on a request: it may be sent again (Iceberg REST specification: 429, 503)."""
 
 
-class _Keys:
-    """Idempotency keys: a server answers a repeated request, also one that a proxy repeats, like the first.
+class _Requests:
+    """What is sent to a server, and what of its configuration is read.
 
-    Only servers that support keys get any (Iceberg REST specification: Idempotency-Key, CatalogConfig).
+    A server that supports idempotency keys answers a repeated request, also one that a proxy repeats, like the first:
+    only such servers get keys (Iceberg REST specification: Idempotency-Key, CatalogConfig).
     """
 
-    def __init__(self) -> None:
-        self._are_known = False
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._takes_keys = False
         self._key: ContextVar[str | None] = ContextVar("key", default=None)
 
-    def look_for_them(self, response: requests.Response, **_: object) -> None:
-        """Note whether a server's configuration supports keys; PyIceberg drops that entry."""
-        if response.ok and response.request.path_url.partition("?")[0].endswith("/v1/config"):
-            with suppress(ValueError):
-                self._are_known = "idempotency-key-lifetime" in response.json()
-
     @contextmanager
-    def one_for_all_attempts(self) -> Iterator[None]:
+    def with_one_key(self) -> Iterator[None]:
         """Send one key with all requests of the block, which are attempts at the same."""
-        token = self._key.set(_uuid7() if self._are_known else None)
+        token = self._key.set(_uuid7() if self._takes_keys else None)
         try:
             yield
         finally:
             self._key.reset(token)
 
-    def send(self, request: Callable[..., requests.Response], *arguments: Any, **more: Any) -> requests.Response:
-        """Send a request, with its key if it has one."""
+    def send(self, request: Callable[..., requests.Response], method: str, url: str, **more: Any) -> requests.Response:
+        """Send a request, with its key if it has one; of a server's configuration, return what is read of it."""
         if (key := self._key.get()) is not None:
             more["headers"] = {**more["headers"], "Idempotency-Key": key}
-        return request(*arguments, **more)
+        response = request(method, url, **more)
+        if response.ok and url == f"{self._uri}/v1/config":
+            self._restrict(response)
+        return response
+
+    def _restrict(self, response: requests.Response) -> None:
+        # Read as PyIceberg does, which then reads nothing else.
+        config = ConfigResponse.model_validate_json(response.text)
+        with suppress(ValueError, RecursionError):  # PyIceberg drops this entry.
+            self._takes_keys = "idempotency-key-lifetime" in response.json()
+        known = allowed({**(config.defaults or {}), **(config.overrides or {})}, SERVER_KEYS)
+        if origin(known.get("uri", self._uri)) != origin(self._uri):
+            _refuse(self._uri, known["uri"])
+        endpoints = [str(endpoint) for endpoint in config.endpoints or ()]
+        response._content = json.dumps({"overrides": known, "endpoints": endpoints}).encode()
+        response.encoding = "utf-8"
 
 
 def _uuid7() -> str:
@@ -455,6 +479,54 @@ def _authorities(certificates: str | None) -> IO[bytes] | None:
     file.write(Path(DEFAULT_CA_BUNDLE_PATH).read_bytes() + b"\n" + certificates.encode())
     file.flush()
     return file
+
+
+# --- hosts ------------------------------------------------------------------------------------------------------------
+
+
+MAX_ANSWER_BYTES = 256 * 1024**2
+"""How long the body of an answer may be, decompressed. The metadata of a table is the longest that servers send."""
+
+_OF_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
+
+
+def _bounded_on_its_host(response: requests.Response, **_: object) -> None:
+    """Read an answer's body. Raises ConfigError for a long one, and for a redirect to another host.
+
+    requests repeats the body at a redirect's target, which has the client's secret.
+    """
+    try:
+        if response.is_redirect:
+            target = urljoin(response.url, response.headers["Location"])
+            if origin(target) != origin(response.url):
+                _refuse(response.url, target)
+        body = bytearray()
+        for part in response.iter_content(64 * 1024):
+            body += part
+            if len(body) > MAX_ANSWER_BYTES:
+                raise ConfigError(
+                    f"The Iceberg catalog at {response.url} answers with more than {MAX_ANSWER_BYTES:,} "
+                    "bytes, which is the limit. Check catalog.uri."
+                )
+        response._content = bytes(body)
+    finally:
+        response.close()
+
+
+def _is_of_aws(url: str) -> bool:
+    match origin(url):
+        case "https", str(host), 443:
+            return host.endswith(_OF_AWS)
+    return False
+
+
+def _refuse(asked: str, named: str) -> NoReturn:
+    """Raise ConfigError for an address of another host that a server names in place of the one that was asked."""
+    raise ConfigError(
+        f"The Iceberg catalog at {asked} refers to {named}, which is another server. Secrets are "
+        "sent to configured servers only. If you trust that one, set catalog.uri (or catalog.oauth2_server_uri, where "
+        "tokens are issued) to its address."
+    )
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

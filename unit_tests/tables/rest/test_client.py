@@ -1,7 +1,8 @@
-"""A client of a REST catalog: whose certificates it trusts, and what it says of a server that is no catalog."""
+"""A client of a REST catalog: which certificates and hosts it trusts, and how it explains what is no catalog."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import ssl
 import threading
@@ -9,13 +10,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import SecretStr
+from pyiceberg.catalog.rest.auth import NoopAuthManager
+from pyiceberg.catalog.rest.scan_planning import StorageCredential
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.catalog import RestCatalogOptions
 from destination_datalake.errors import ConnectorError
-from destination_datalake.tables.rest.client import CertainRestCatalog
+from destination_datalake.tables.rest import client
+from destination_datalake.tables.rest.client import CertainRestCatalog, Lent
+from integration_tests.harness.loopback import Answer, LoopbackServer, Request
 from unit_tests.certificates import certificate
 
 CONFIG = json.dumps({"defaults": {}, "overrides": {}})
@@ -86,3 +93,156 @@ def test_what_a_server_answers_is_explained(body: str, status: int, type_: str, 
     assert refused.value.failure.type == type_
     assert uri in refused.value.failure.message
     assert words in refused.value.failure.message
+
+
+# --- a server that means harm -----------------------------------------------------------------------------------------
+
+
+class Hostile(LoopbackServer):
+    """Answers requests with a configuration or a token, or with a redirect, and keeps them."""
+
+    def __init__(self, config: dict[str, Any] | None = None, redirect: str | None = None) -> None:
+        self.config = {"defaults": {}, "overrides": {}, **(config or {})}
+        self.redirect = redirect
+        self.requests: list[Request] = []
+
+    def answer(self, request: Request) -> Answer:
+        self.requests.append(request)
+        if self.redirect is not None:
+            return Answer(307, {"Location": self.redirect}, b"")
+        is_config = request.path.startswith("/v1/config")
+        body = self.config if is_config else {"access_token": "t0ken", "token_type": "bearer", "namespaces": []}
+        return Answer(200, {"Content-Type": "application/json"}, json.dumps(body).encode())
+
+
+class Planted(NoopAuthManager):
+    """What a server names as the class that authenticates the client."""
+
+    instances = 0
+
+    def __init__(self, **_: object) -> None:
+        Planted.instances += 1
+
+
+CLIENT = {"client_id": "us", "client_secret": SecretStr("s3cr3t/9876")}
+
+
+def login(uri: str, **way: Any) -> CertainRestCatalog:
+    return CertainRestCatalog(RestCatalogOptions(type="rest", uri=uri, **way), AwsAccess("eu-west-1"))
+
+
+@pytest.mark.parametrize("where", ["defaults", "overrides"])
+@pytest.mark.parametrize("way", [CLIENT, {"token": SecretStr("t0ken/9876")}, {}], ids=["client", "token", "nobody"])
+def test_a_server_names_no_code_no_token_endpoint_no_header_and_no_file(where: str, way: dict[str, Any]) -> None:
+    with Hostile() as other, Hostile() as catalog:
+        named = {
+            "auth": {"type": "custom", "impl": f"{__name__}.Planted", "custom": {"args": "touch"}},
+            "py-io-impl": f"{__name__}.Planted",
+            "oauth2-server-uri": f"{other.endpoint_url}/v1/oauth/tokens",
+            "credential": "them:theirs",
+            "token": "theirs",
+            "header.Authorization": "theirs",
+            "rest.sigv4-enabled": "true",
+            "ssl": {"cabundle": "/etc/shadow"},
+            "namespace-separator": {},
+            "prefix": "theirs",
+        }
+        catalog.config[where] = named
+        list(login(catalog.endpoint_url, **way).namespaces())
+
+    assert Planted.instances == 0
+    assert other.requests == []
+    *_, last = catalog.requests
+    assert last.path == "/v1/theirs/namespaces"
+    expected = {"client_id": "Bearer t0ken", "token": "Bearer t0ken/9876"}
+    assert last.header("Authorization") == next((expected[key] for key in way if key in expected), "")
+
+
+@pytest.mark.parametrize("path", ["", "/catalog/"])
+def test_a_server_may_name_another_path_of_its_own(path: str) -> None:
+    with Hostile() as catalog:
+        catalog.config["overrides"] = {"uri": catalog.endpoint_url + path}
+        list(login(catalog.endpoint_url, **CLIENT).namespaces())
+
+    assert catalog.requests[-1].path == f"{path.rstrip('/')}/v1/namespaces"
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["uri", "uri that parsers disagree about", "uri that is none", "redirect", "redirect of a token's request"],
+)
+def test_no_request_goes_to_another_host_that_a_server_names(how: str) -> None:
+    with Hostile() as other, Hostile() as catalog, Hostile() as issuer:
+        way: dict[str, Any] = {"token": SecretStr("t0ken/9876")}
+        if how == "uri":
+            catalog.config["overrides"] = {"uri": other.endpoint_url}
+        elif how == "uri that parsers disagree about":
+            own = catalog.endpoint_url.removeprefix("http://")
+            catalog.config["overrides"] = {"uri": f"{other.endpoint_url}\\@{own}"}
+        elif how == "uri that is none":
+            catalog.config["overrides"] = {"uri": f"{other.endpoint_url}[:x"}
+        elif how == "redirect":
+            catalog.redirect = f"{other.endpoint_url}/v1/config"
+        else:
+            issuer.redirect = f"{other.endpoint_url}/tokens?client_secret=x"
+            way = {**CLIENT, "oauth2_server_uri": f"{issuer.endpoint_url}/tokens"}
+        with pytest.raises(ConnectorError, match="another server") as refused:
+            login(catalog.endpoint_url, **way)
+
+    assert other.requests == []
+    assert refused.value.failure.type == "config_error"
+    assert other.endpoint_url in refused.value.failure.message
+
+
+def test_a_redirect_to_a_path_of_the_same_server_is_followed() -> None:
+    with Hostile() as catalog:
+        catalog.redirect = f"{catalog.endpoint_url}/v1/config"
+        answer, catalog.answer = catalog.answer, lambda request: _once(request)  # type: ignore[method-assign]
+
+        def _once(request: Request) -> Answer:
+            found = answer(request)
+            catalog.redirect = None
+            return found
+
+        login(catalog.endpoint_url)
+
+    assert len(catalog.requests) == 2
+
+
+def test_an_answer_that_unpacks_to_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "MAX_ANSWER_BYTES", 1_000_000)
+
+    class Bomb(Hostile):
+        def answer(self, request: Request) -> Answer:  # noqa: ARG002
+            return Answer(200, {"Content-Encoding": "gzip"}, gzip.compress(bytes(1_000_001)))
+
+    with Bomb() as catalog, pytest.raises(ConnectorError, match="more than 1,000,000 bytes"):
+        login(catalog.endpoint_url)
+
+
+LENT = {"s3.access-key-id": "ASIA1", "s3.secret-access-key": "s3cr3t", "s3.session-token": "t0ken"}
+
+
+@pytest.mark.parametrize(
+    ("own", "named", "used"),
+    [
+        (None, None, None),
+        (None, "https://s3.eu-west-1.amazonaws.com", "https://s3.eu-west-1.amazonaws.com"),
+        ("http://minio:9000", "http://minio:9000/", "http://minio:9000"),
+        ("http://minio:9000", "https://s3.eu-west-1.amazonaws.com", "http://minio:9000"),
+        (None, "http://s3.eu-west-1.amazonaws.com", ConnectorError),
+        (None, "https://amazonaws.com.example.com", ConnectorError),
+        ("http://minio:9000", "http://169.254.169.254", ConnectorError),
+    ],
+)
+def test_files_go_to_the_configured_endpoint_or_to_aws(own: str | None, named: str | None, used: Any) -> None:
+    access = AwsAccess("eu-west-1", endpoint_url=own)
+    credentials = [StorageCredential(prefix="s3://lake/", config={**LENT, **({"s3.endpoint": named} if named else {})})]
+    if used is ConnectorError:
+        with pytest.raises(ConnectorError, match="set endpoint_url"):
+            Lent.of({}, credentials, "s3://lake/orders", access)
+        return
+    lent = Lent.of({"py-io-impl": "subprocess.Popen"}, credentials, "s3://lake/orders", access)
+
+    assert lent is not None
+    assert lent.access.endpoint_url == used

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from botocore.exceptions import ConnectionClosedError
+from pyiceberg.table.locations import SimpleLocationProvider
 
 from destination_datalake.tables.table import CommitStateUnknown
 from unit_tests.cloud import during
@@ -50,3 +53,29 @@ def test_nothing_is_deleted_when_the_commit_state_is_unknown(lake: Lake) -> None
 
     assert before <= lake.objects()
     assert lake.ids() == [1, 2]
+
+
+class Planted(SimpleLocationProvider):
+    """What a table's property names as the class that chooses paths."""
+
+    def __init__(self, *_: object) -> None:
+        raise AssertionError("a table's property was imported and called")
+
+
+def test_a_property_that_names_code_is_kept_and_not_followed(lake: Lake) -> None:
+    ours = lake.open()
+    lake.commit(ours, 1)
+    planted = f"{__name__}.Planted"
+    properties = {"write.py-location-provider.impl": planted, "py-io-impl": planted, "io-impl": planted}
+    location = lake.load().metadata_location
+    metadata = json.loads(lake.read_object(location))
+    lake.edit_metadata({"properties": {**metadata["properties"], **properties}})
+
+    lake.commit(lake.open(2, overwrite=True), 2)
+    lake.commit(lake.open(2), 3)
+
+    # PyIceberg's own reader would call what is planted.
+    table = lake.access.client("glue").get_table(DatabaseName=lake.name.database, Name=lake.name.table)["Table"]
+    metadata = json.loads(lake.read_object(table["Parameters"]["metadata_location"]))
+    assert properties.items() <= metadata["properties"].items()
+    assert len(metadata["snapshots"]) > 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ from typing import Any
 import pyiceberg
 import pyiceberg.manifest
 import pyiceberg.table.update
+import pyiceberg.table.update.snapshot
 import pytest
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.avro.reader import DecimalReader
 from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor
 from pyiceberg.catalog.glue import GlueCatalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.manifest import DATA_FILE_TYPE, DEFAULT_READ_VERSION, DataFile, ManifestEntry, ManifestWriterV2
-from pyiceberg.table import Transaction
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import Record
 
@@ -72,7 +75,20 @@ REPLACED: list[tuple[Any, str, str]] = [
     (GlueCatalog, "_update_and_stage_table", "self current_table table_identifier requirements updates"),
     (GlueCatalog, "_update_glue_table", "self database_name table_name table_input version_id"),
     (GlueCatalog, "_parse_metadata_version", "metadata_location"),
+    (RestCatalog, "_config_headers", "self session"),
+    (RestCatalog, "_create_session", "self"),
+    (RestCatalog, "_response_to_table", "self identifier_tuple table_response"),
+    (Table, "location_provider", "self"),
 ]
+
+IMPORTS_BY_NAME = {
+    "catalog/__init__.py": 1,  # `py-catalog-impl`: of `load_catalog`, which is not called.
+    "catalog/rest/auth.py": 1,  # `auth.impl`: untrusted.SERVER_KEYS.
+    "io/__init__.py": 1,  # `py-io-impl`: S3FileIO is given to every table.
+    "io/pyarrow.py": 1,  # `s3.retry-strategy-impl`: as above.
+    "table/locations.py": 1,  # `write.py-location-provider.impl`: untrusted.TABLE_PROPERTIES.
+    "transforms.py": 1,  # A constant name.
+}
 
 
 @pytest.mark.parametrize(("owner", "name", "parameters"), CALLED + REPLACED)
@@ -81,6 +97,24 @@ def test_what_is_called_and_what_is_replaced_takes_the_same_arguments(owner: Any
 
     assert found is not None, REMEDY
     assert [*inspect.signature(found).parameters] == parameters.split(), REMEDY
+
+
+def test_pyiceberg_imports_by_name_where_no_server_and_no_table_names_anything() -> None:
+    package = Path(pyiceberg.__file__).parent
+    texts = {str(path.relative_to(package)): path.read_text() for path in package.rglob("*.py")}
+    by_name = re.compile(r"\bimport_module\(|\b__import__\(|\bpickle\.")
+
+    assert {name: len(found) for name, text in texts.items() if (found := by_name.findall(text))} == IMPORTS_BY_NAME, (
+        REMEDY
+    )
+
+
+def test_paths_are_those_of_the_table_that_a_catalog_returns() -> None:
+    """`DataOnlyTable.location_provider` is asked, not `load_location_provider`."""
+    source = inspect.getsource(pyiceberg.table.update.snapshot)
+
+    assert source.count("location_provider = self._transaction._table.location_provider()") == 2, REMEDY
+    assert "load_location_provider" not in source, REMEDY
 
 
 @pytest.mark.parametrize("name", ["_manifests", "_summary"])

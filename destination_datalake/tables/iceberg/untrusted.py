@@ -1,0 +1,63 @@
+"""What PyIceberg and the connector read of a catalog server's configuration, and of a table's properties.
+
+Servers and tables give data. PyIceberg imports and calls classes that a property names (`auth.impl`, `py-io-impl`,
+`write.py-location-provider.impl`), and sends secrets to addresses that a server names (`oauth2-server-uri`): each key
+that is not in one of these lists is dropped before PyIceberg reads it. A table's metadata keeps all its properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pyiceberg.table import Table
+from pyiceberg.table.locations import LocationProvider, load_location_provider
+from urllib3.exceptions import LocationParseError
+from urllib3.util import parse_url
+
+SERVER_KEYS = frozenset(
+    (
+        # CatalogConfig. `uri` may name another path, not another host.
+        *("uri", "prefix", "namespace-separator"),
+        # LoadTableResult.config, and StorageCredential.config.
+        *("s3.access-key-id", "s3.secret-access-key", "s3.session-token", "s3.session-token-expires-at-ms"),
+        *("s3.remote-signing-enabled", "s3.endpoint", "s3.region", "client.region"),
+    )
+)
+"""What a catalog server may configure (Iceberg REST specification)."""
+
+TABLE_PROPERTIES = frozenset(
+    (
+        *("write.data.path", "write.metadata.path"),
+        *("write.object-storage.enabled", "write.object-storage.partitioned-paths"),
+    )
+)
+"""The properties that name something: where files go. Any other property that PyIceberg reads is a number or a word."""
+
+
+def allowed(given: Mapping[str, Any] | None, keys: Collection[str]) -> dict[str, str]:
+    """Return the entries with these keys that have a text, a number or a truth value, as texts."""
+    entries = (given or {}).items()
+    return {key: str(value) for key, value in entries if key in keys and isinstance(value, str | int) and value != ""}
+
+
+def location_provider(location: str, properties: Mapping[str, str]) -> LocationProvider:
+    """Return PyIceberg's own provider of paths for a table with these properties."""
+    return load_location_provider(location, allowed(properties, TABLE_PROPERTIES))
+
+
+class DataOnlyTable(Table):
+    """A table whose properties name no code."""
+
+    def location_provider(self) -> LocationProvider:
+        """Return the provider of paths for new files."""
+        return location_provider(self.metadata.location, self.metadata.properties)
+
+
+def origin(url: str) -> tuple[str | None, str | None, int | None] | None:
+    """Return the scheme, host and port of a URL, as requests reads it; None for a text that is not a URL."""
+    try:
+        parsed = parse_url(url)
+    except LocationParseError:
+        return None
+    return parsed.scheme, parsed.host, parsed.port or {"http": 80, "https": 443}.get(parsed.scheme or "")
