@@ -81,7 +81,19 @@ def is_inherited(glue_table: Mapping[str, Any]) -> bool:
         and "compressionType" in parameters
         and not is_iceberg(glue_table)
         and TableOwner.of(parameters) is None
+        and not _is_of_glue(glue_table)
     )
+
+
+def _is_of_glue(glue_table: Mapping[str, Any]) -> bool:
+    """Whether a crawler or a job of Glue created the table: both describe files with the parameters of awswrangler.
+
+    Crawlers update tables that others have created, too. Only Glue itself says who created a table.
+    """
+    parameters: Mapping[str, str] = glue_table.get("Parameters", {})
+    creator = glue_table.get("CreatedBy")
+    by_crawler = "UPDATED_BY_CRAWLER" in parameters and (creator is None or creator.endswith("/AWS-Crawler"))
+    return by_crawler or "CreatedByJob" in parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -485,12 +497,12 @@ def _inherited_name(stream: StreamId, config: Config) -> TableName:
 
 def how_to_continue(glue_table: Mapping[str, Any]) -> str | None:
     """Return the options that continue an inherited table, completing "Set …"; None for any other table."""
-    if not is_inherited(glue_table):
+    database = glue_table.get("DatabaseName", "")
+    if (inherited := InheritedTable.of(database, database, glue_table)) is None:
         return None
-    format_type = _FORMATS[glue_table["Parameters"]["classification"]]
     return (
-        f"table_type to HIVE, naming.style to aws_datalake and format_type to {format_type} to continue it, as it was "
-        f"created by Airbyte's AWS Datalake destination ({_SEE})"
+        f"table_type to HIVE, naming.style to aws_datalake and format_type to {inherited.format_type} to continue it, "
+        f"as it was created by Airbyte's AWS Datalake destination ({_SEE})"
     )
 
 

@@ -10,10 +10,10 @@ import pytest
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.config.options import Config
 from destination_datalake.errors import ConnectorError
-from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.protocol.catalog import StreamId, parse_catalog
+from destination_datalake.tables.iceberg.compatibility import no_iceberg_table
 from destination_datalake.tables.migration import (
     InheritedTable,
-    how_to_continue,
     is_inherited,
     migration_note,
     refuse_second_table,
@@ -180,13 +180,38 @@ def test_glue_is_asked_only_about_streams_that_aws_datalake_named_differently(
     )
 
 
-def test_the_options_to_continue_are_those_of_inherited_tables_only() -> None:
-    location = "s3://lake/raw/landing/orders/"
+CRAWLED = {**PARAMETERS, "compressionType": "none", "UPDATED_BY_CRAWLER": "lake", "objectCount": "3"}
+CRAWLER = "arn:aws:sts::123456789012:assumed-role/AWSGlueServiceRole/AWS-Crawler"
 
-    assert how_to_continue(glue_table("orders", location, {"classification": "parquet"})) is None
-    said = how_to_continue(glue_table("orders", location, {**PARAMETERS, "classification": "json"}))
-    assert said is not None
-    assert said.startswith("table_type to HIVE, naming.style to aws_datalake and format_type to JSONL to continue it")
+
+@pytest.mark.parametrize(
+    ("parameters", "more", "is_inherited_table"),
+    [
+        pytest.param(PARAMETERS, {}, True, id="AWS Datalake"),
+        pytest.param({**PARAMETERS, "classification": "json"}, {}, True, id="AWS Datalake, JSON"),
+        pytest.param(CRAWLED, {"CreatedBy": "arn:aws:iam::123456789012:user/airbyte"}, True, id="crawled later"),
+        pytest.param(CRAWLED, {"CreatedBy": CRAWLER}, False, id="crawler"),
+        pytest.param(CRAWLED, {}, False, id="crawler of a catalog that names no creator"),
+        pytest.param({**PARAMETERS, "CreatedByJob": "load", "CreatedByJobRun": "jr_1"}, {}, False, id="Glue job"),
+        pytest.param({"EXTERNAL": "TRUE", "parquet.compression": "GZIP"}, {}, False, id="CTAS"),
+        pytest.param({"spark.sql.sources.provider": "parquet"}, {}, False, id="Spark"),
+        pytest.param(PARAMETERS, {"DatabaseName": "another"}, False, id="awswrangler"),
+    ],
+)
+def test_only_tables_of_aws_datalake_are_called_its_tables(
+    parameters: Mapping[str, str], more: Mapping[str, Any], is_inherited_table: bool
+) -> None:
+    entry = glue_table("orders", "s3://lake/raw/landing/orders/", parameters, **{"DatabaseName": "landing", **more})
+
+    [stream] = parse_catalog({"streams": [{"stream": {"name": "orders", "json_schema": {}}}]})
+    said = no_iceberg_table(entry, stream)
+
+    format_type = "JSONL" if parameters.get("classification") == "json" else "Parquet"
+    options = f", naming.style to aws_datalake and format_type to {format_type} to continue it, as it was created by "
+    other = " to continue it, or "
+    assert said.startswith(
+        f"it exists and is not an Iceberg table. Set table_type to HIVE{options if is_inherited_table else other}"
+    )
 
 
 @pytest.mark.parametrize(
