@@ -149,8 +149,8 @@ def reconcile(
     """Return what lets the metadata columns and the stream's own be written to an existing table.
 
     `existing` has the types of the table's columns (None: a type that this connector never writes), `type_names` the
-    catalog's names for them. Raises TableConflict if a column with the name of a metadata column has another type, or
-    if a column cannot hold the stream's values and `policy` is `fail`, or if new columns exceed `limits`.
+    catalog's names for those of None. Raises TableConflict if a column with the name of a metadata column has another
+    type, or if a column cannot hold the stream's values and `policy` is `fail`, or if new columns exceed `limits`.
     """
     sent = (*metadata, *columns)
     evolution = evolve(existing, sent)
@@ -165,7 +165,7 @@ def reconcile(
     # Catalogs compare names without regard to case; messages use the table's spelling.
     spelling = {name.lower(): name for name in existing}
     conflicts = tuple(
-        Conflict(name, _table_type(existing[name], type_names[name]), describe_type(field.type), target.name)
+        Conflict(name, _table_type(existing[name], type_names.get(name, "")), describe_type(field.type), target.name)
         for field, target in zip(sent, evolution.columns, strict=True)
         if (name := spelling.get(field.name.lower(), target.name)) != target.name
     )

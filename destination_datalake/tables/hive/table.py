@@ -25,7 +25,7 @@ from destination_datalake.aws.backoff import retry_until_done
 from destination_datalake.aws.objects import Pending, abort_all, publish_all, undone_on_failure
 from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
-from destination_datalake.schema.evolution import AddColumn, evolve
+from destination_datalake.schema.evolution import AddColumn, apply_changes, evolve
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.fencing import Fenced, FencingToken
@@ -134,9 +134,8 @@ class HiveTable:
         overwrite = Overwrite(self.name, generation, self._stream.overwrite_generation, self._sync, new_folder)
 
         def begin(table_input: TableInput) -> tuple[Content, tuple[Field, ...]]:
-            columns = self._reconcile(table_input)
             self._mode = overwrite if overwrite.is_wanted(table_input, self._stream) else append
-            self._mode.begin(table_input, columns)
+            self._mode.begin(table_input, self._columns)
             return self._reconciled_content(table_input)
 
         with self._successor_followed():
@@ -262,27 +261,36 @@ class HiveTable:
             return folders.root
         return folders.for_new_table(self._stream.generation)
 
-    def _reconcile(self, table_input: TableInput) -> tuple[Field, ...]:
-        """Add the columns that are missing; return the stream's columns as the table takes them.
+    def _reconciled_content(self, table_input: TableInput) -> tuple[Content, tuple[Field, ...]]:
+        """Add the columns that the content lacks; return it, and the stream's columns as it takes them. Raises Fenced.
 
+        The types of a pending overwrite are those of its files, whatever the columns of the table have become since.
         Columns become wider with the first batch that needs it, if that requires files to be rewritten.
         """
-        existing, type_names = column_types(table_input), column_type_names(table_input)
+        content, existing = self._mode.content(table_input), column_types(table_input)
         config = self._layout.config
-        limits = ColumnLimits.of(config, self._stream.id)
         reconciled = reconcile(
-            self._stream.id, self.name, self._columns, existing, type_names, config.schema_conflicts, limits
+            self._stream.id,
+            self.name,
+            self._columns,
+            content.types,
+            column_type_names(table_input),
+            config.schema_conflicts,
+            ColumnLimits.of(config, self._stream.id),
         )
-        change_columns(table_input, [c for c in reconciled.changes if isinstance(c, AddColumn) or self._in_place])
+        changes = [each for each in reconciled.changes if isinstance(each, AddColumn) or self._in_place]
+        types = apply_changes(content.types, changes)
+        written = (*METADATA_COLUMNS, *reconciled.columns)
+        missing = [AddColumn((), column) for column in written if column.name not in existing]
+        is_published = content.folder == table_location(table_input)
+        inside = [each for each in changes if (each.parent if isinstance(each, AddColumn) else is_published)]
+        change_columns(table_input, [*missing, *inside])
+        if types != content.types and not is_published:
+            self._mode.set_content(table_input, replace(content, types=types))
         if reconciled.conflicts:
             self._journal.redirected(self.name, {each.column: each.redirected_to for each in reconciled.conflicts})
             table_input["Description"] = reconciled.comment(table_input.get("Description", ""))
-        return reconciled.columns
-
-    def _reconciled_content(self, table_input: TableInput) -> tuple[Content, tuple[Field, ...]]:
-        """Reconcile the table; return the content to write to, and the stream's columns. Raises Fenced."""
-        columns = self._reconcile(table_input)
-        return self._mode.content(table_input), columns
+        return self._mode.content(table_input), reconciled.columns
 
     def _replan(
         self,

@@ -96,6 +96,72 @@ def test_a_column_that_the_stream_no_longer_has_stays(shop: Shop) -> None:
     assert shop.rows() == [{"id": 1, "name": "one"}, {"id": 2, "name": None}]
 
 
+def text_object(*members: str) -> dict[str, Any]:
+    return {"type": "object", "properties": {member: {"type": "string"} for member in members}}
+
+
+def array_of(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+INTEGER, STRING = {"type": "integer"}, {"type": "string"}
+A, AB, B, ABC = text_object("a"), text_object("a", "b"), text_object("b"), text_object("a", "b", "c")
+RESUMED: dict[str, list[tuple[dict[str, Any], Any]]] = {
+    "a member is new": [(A, {"a": "x"}), (AB, {"b": "y"})],
+    "members are new twice": [(A, {"a": "x"}), (AB, {"b": "y"}), (ABC, {"c": "z"})],
+    "a member is gone": [(AB, {"a": "x"}), (B, {"b": "y"})],
+    "a member is replaced": [(A, {"a": "x"}), (B, {"b": "y"}), (A, {"a": "z"})],
+    "a member of an array's objects is new": [(array_of(A), [{"a": "x"}]), (array_of(AB), [{"b": "y"}])],
+    "a member of an inner object is new": [
+        ({"type": "object", "properties": {"o": A}}, {"o": {"a": "x"}}),
+        ({"type": "object", "properties": {"o": AB}}, {"o": {"b": "y"}}),
+    ],
+    "a member is new and another wider": [
+        ({"type": "object", "properties": {"n": INTEGER}}, {"n": 1}),
+        ({"type": "object", "properties": {"n": INTEGER, "a": STRING}}, {"n": WIDE, "a": "y"}),
+    ],
+    "a member has another type": [(A, {"a": "x"}), ({"type": "object", "properties": {"a": INTEGER}}, {"a": 1})],
+    "it is text": [(A, {"a": "x"}), (STRING, "y"), (AB, {"b": "z"})],
+    "it is text and wide again": [(INTEGER, 1), (STRING, "y"), (INTEGER, WIDE)],
+}
+"""Types and values of a column in syncs of one refresh, of which only the last publishes."""
+
+
+DROPPED = [f"{each}, in a column that was dropped" for each in ("a member is new and another wider", "it is text")]
+ADOPTED = [f"{each}, and the last sync appends" for each in ("members are new twice", "a member is gone", "it is text")]
+
+
+@pytest.mark.parametrize("changes", [*RESUMED, *DROPPED, *ADOPTED])
+def test_resumed_overwrite_ends_after_schema_changes(shop: Shop, changes: str) -> None:
+    """The types of an unpublished overwrite follow those of the stream, not those of the published table."""
+    syncs = RESUMED[changes.partition(",")[0]]
+    shop.sync(schema={"id": INTEGER, "x": syncs[0][0]}).commit({"id": 0})
+
+    for number, (type_, value) in enumerate(syncs, 1):
+        if changes in DROPPED and number == len(syncs):
+            other_engines.drop_column(shop, "x")
+        is_append = changes in ADOPTED and number == len(syncs)
+        sync = shop.sync(2 + is_append, overwrite=not is_append, schema={"id": INTEGER, "x": type_})
+        sync.commit({"id": number, "x": value})
+    sync.publish()
+
+    rows = shop.rows()[1:] if changes in ADOPTED else shop.rows()
+    assert [row.pop("id") for row in rows] == [*range(1, len(syncs) + 1)]
+    kept = slice(-1, None) if changes in DROPPED else slice(None)
+    for (_, sent), row in zip(syncs[kept], rows[kept], strict=True):
+        assert sent in [without_nulls(value) for value in row.values()], row
+
+
+def without_nulls(value: Any) -> Any:
+    """Return the value without null members."""
+    match value:
+        case dict():
+            return {name: without_nulls(each) for name, each in value.items() if each is not None}
+        case list():
+            return [without_nulls(each) for each in value]
+    return value
+
+
 @side_by_side
 def test_syncs_that_append_may_disagree_on_the_columns(shop: Shop) -> None:
     """Two connections write the stream, one with a schema of before a field was added."""
