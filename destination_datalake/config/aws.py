@@ -25,14 +25,15 @@ class IamRole(Options):
         str | None,
         Field(pattern=r"^[A-Za-z0-9_+=,.@:/-]{2,1224}$"),
         Expects("the external id in the role's trust policy, 2 to 1224 characters without spaces"),
-        Form("The external id that the role's trust policy asks for, if it does."),
+        Form("The external id that the role's trust policy asks for. Default: empty, none."),
     ] = None
     session_duration_seconds: Annotated[
         int,
         Field(ge=900, le=43200),
         Expects("a whole number of seconds from 900 to 43200"),
         Form(
-            "How long the role's credentials last before they are renewed; at most what the role allows.",
+            "How long the role's credentials last before they are renewed; at most what the role "
+            "allows. Default: 3600.",
             title="Session Duration (seconds)",
         ),
     ] = 3600
@@ -87,7 +88,7 @@ class SseKms(Options, title="SSE-KMS: Your Key in KMS"):
         Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+$"),
         Expects("the ARN of a KMS key, such as arn:aws:kms:eu-west-1:123456789012:key/…, not of an alias"),
         Form(
-            "The key; not an alias.",
+            "The ARN of the key; not of an alias.",
             title="KMS Key ARN",
             examples=("arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab",),
             secret=False,
@@ -95,5 +96,5 @@ class SseKms(Options, title="SSE-KMS: Your Key in KMS"):
     ]
     bucket_key: Annotated[
         bool,
-        Form("Use a bucket key, which makes most requests to KMS unnecessary."),
+        Form("Use a bucket key, which saves most requests to KMS. Default: on."),
     ] = True

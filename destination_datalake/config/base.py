@@ -14,6 +14,21 @@ REGION = r"^[a-z]{2,4}(-[a-z]+)+-[0-9]+$"
 """The patterns of an IAM role's ARN, and of the codes of regions."""
 
 
+Group = Literal[
+    "aws",
+    "lake",
+    "tables",
+    "columns",
+    "partitions",
+    "rows",
+    "performance",
+    "catalog",
+    "governance",
+    "reports",
+]
+"""The cards of the form, in their order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
     """How Airbyte's form shows an option, as an annotation of it. `spec.json` is generated from these.
@@ -26,7 +41,7 @@ class Form:
     description: str
     title: str | None = None
     examples: Sequence[object] = ()
-    group: Literal["aws", "lake", "tables", "advanced"] = "advanced"
+    group: Group | None = None
     in_sight: bool = False
     hidden: bool = False
     secret: bool | None = None
@@ -52,17 +67,33 @@ class Options(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """An annotation of a mapping that forms write as a list of `model`, each with `key` and a value.
+    """An annotation of a mapping that forms write as a list of `model`, each with `name` and a value.
 
-    Forms have no objects of any keys. Both are valid, but for a list that has a key twice.
+    Forms have no objects of any keys. Both are valid, but for a list that has a name twice. The name is not called
+    `key`, by which Airbyte would take it for a secret; entries with `key` are accepted.
     """
 
     model: type[Options]
 
     @property
     def value(self) -> str:
-        """The name of the option beside `key`."""
-        return next(name for name in self.model.model_fields if name != "key")
+        """The name of the option beside `name`."""
+        return next(name for name in self.model.model_fields if name != "name")
+
+    def listed(self, given: object) -> object:
+        """Return a mapping, or a list with `key`, as the list that forms write; anything else as it is."""
+        match given:
+            case dict():
+                return [{"name": name, self.value: value} for name, value in given.items()]
+            case list():
+                return [
+                    {"name" if key == "key" and "name" not in each else key: value for key, value in each.items()}
+                    if isinstance(each, dict)
+                    else each
+                    for each in given
+                ]
+            case _:
+                return given
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Validate a list as the mapping that it means."""
@@ -71,8 +102,8 @@ class Entries:
     def _mapping(self, given: object) -> object:
         if not isinstance(given, list):
             return given
-        entries = [each for each in given if isinstance(each, dict) and isinstance(each.get("key"), str)]
-        found = {each["key"]: each.get(self.value) for each in entries}
+        entries = [each for each in given if isinstance(each, dict) and isinstance(each.get("name"), str)]
+        found = {each["name"]: each.get(self.value) for each in entries}
         return found if len(found) == len(given) else given
 
 

@@ -76,32 +76,39 @@ class RestCatalogOptions(Options, title="Iceberg REST Catalog"):
         str | None,
         Field(min_length=1),
         Expects("the name of a warehouse in the catalog"),
-        Form("The warehouse, for catalogs that have several.", examples=("lake",)),
+        Form("The warehouse of the catalog. Default: empty; set it if the catalog has several.", examples=("lake",)),
     ] = None
     client_id: Annotated[
         str | None,
         Field(pattern=r"^[^:]+$"),  # RFC 7617: what is before the first colon.
         Expects("the id of an OAuth2 client, without a colon"),
-        Form("The id of the OAuth2 client that the connector is.", title="Client Id", secret=False),
+        Form(
+            "The id of the OAuth2 client that the connector uses. Default: empty, no OAuth2.",
+            title="Client Id",
+            secret=False,
+        ),
     ] = None
     client_secret: Annotated[
         SecretStr | None,
         Field(min_length=1),
         Expects("the secret of an OAuth2 client"),
-        Form("The secret of the OAuth2 client.", title="Client Secret"),
+        Form("The secret of the OAuth2 client. Default: empty, no OAuth2.", title="Client Secret"),
     ] = None
     scope: Annotated[
         str,
         Field(min_length=1),
         Expects("what the OAuth2 client asks for, such as PRINCIPAL_ROLE:ALL"),
-        Form("What the OAuth2 client asks for.", examples=("PRINCIPAL_ROLE:ALL",)),
+        Form(
+            "The scope that the OAuth2 client asks for. Default: catalog. For Polaris set PRINCIPAL_ROLE:ALL.",
+            examples=("PRINCIPAL_ROLE:ALL",),
+        ),
     ] = "catalog"
     oauth2_server_uri: Annotated[
         str | None,
         Field(pattern=r"^https?://[^\s@?#]+$"),
         Expects("the address that issues OAuth2 tokens, without user"),
         Form(
-            "The address that issues OAuth2 tokens. If empty: v1/oauth/tokens of the catalog.",
+            "The address that issues OAuth2 tokens. Default: empty, v1/oauth/tokens of the catalog.",
             title="Token Endpoint",
             examples=("https://keycloak.example.com/realms/iceberg/protocol/openid-connect/token",),
         ),
@@ -110,20 +117,24 @@ class RestCatalogOptions(Options, title="Iceberg REST Catalog"):
         SecretStr | None,
         Field(min_length=1),
         Expects("a bearer token of the catalog"),
-        Form("A bearer token, in place of an OAuth2 client. It is not renewed.", title="Bearer Token"),
+        Form(
+            "A bearer token, in place of an OAuth2 client; it is not renewed. Default: empty, none.",
+            title="Bearer Token",
+        ),
     ] = None
     realm: Annotated[
         str | None,
         Field(pattern=r"^[^\x00-\x1f\x7f]+$"),
         Expects("the realm that requests name in the header Polaris-Realm"),
-        Form("The realm, for a Polaris that has several.", examples=("POLARIS",)),
+        Form("The realm of a Polaris that has several. Default: empty, none is named.", examples=("POLARIS",)),
     ] = None
     signing_name: Annotated[
         str | None,
         Field(pattern=r"^[a-z0-9-]+$"),
         Expects("the name of an AWS service, such as execute-api"),
         Form(
-            "Sign requests with the AWS credentials (SigV4), for this service. If empty: they are not signed.",
+            "The AWS service for which requests are signed with the AWS credentials (SigV4). Default:"
+            " empty, requests are not signed.",
             title="Sign for Service",
             examples=("execute-api",),
         ),
@@ -132,14 +143,15 @@ class RestCatalogOptions(Options, title="Iceberg REST Catalog"):
         str | None,
         Field(pattern=REGION),
         Expects("the code of a region, such as eu-west-1"),
-        Form("The region that requests are signed for. If empty: Region.", title="Sign for Region"),
+        Form("The region that requests are signed for. Default: empty, that of the bucket.", title="Sign for Region"),
     ] = None
     ca_certificates: Annotated[
         str | None,
         Field(pattern=r"-----BEGIN CERTIFICATE-----"),
         Expects("certificates in PEM, each from -----BEGIN CERTIFICATE----- on"),
         Form(
-            "Certificates, in PEM, of the authorities that the catalog's certificate is from, if they are not public.",
+            "Certificates, in PEM, of the authorities that have issued the catalog's certificate. "
+            "Default: empty, the public authorities.",
             title="Certificate Authorities",
             secret=False,
         ),
@@ -147,8 +159,8 @@ class RestCatalogOptions(Options, title="Iceberg REST Catalog"):
     vended_credentials: Annotated[
         bool,
         Form(
-            "Read and write each table's files with credentials that the catalog lends, if it does. Off: always with "
-            "the AWS credentials.",
+            "Read and write each table's files with credentials vended by the catalog, if it vends "
+            "any. Default: on; off means always with the AWS credentials.",
             title="Vended Credentials",
         ),
     ] = True
@@ -164,16 +176,16 @@ class GlueRestCatalogOptions(Options, title="Glue Iceberg REST Endpoint"):
         Field(pattern=r"^[0-9]{12}(:[^\s:]+)?$"),
         Expects("the id of an account, or 123456789012:s3tablescatalog/BUCKET for tables in a table bucket"),
         Form(
-            "The catalog: 123456789012:s3tablescatalog/BUCKET for tables in a table bucket of Amazon S3 Tables. If "
-            "empty: the Data Catalog itself.",
+            "The catalog: 123456789012:s3tablescatalog/BUCKET for tables in a table bucket of Amazon "
+            "S3 Tables. Default: empty, the Data Catalog itself.",
             examples=("123456789012:s3tablescatalog/lake",),
         ),
     ] = None
     vended_credentials: Annotated[
         bool,
         Form(
-            "Read and write each table's files with credentials that Lake Formation lends. Off: with the AWS "
-            "credentials.",
+            "Read and write each table's files with credentials vended by Lake Formation. Default: "
+            "off, with the AWS credentials.",
             title="Vended Credentials",
         ),
     ] = False

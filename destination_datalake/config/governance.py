@@ -32,14 +32,14 @@ Tags = dict[_TagKey, Annotated[list[_TagValue], Field(min_length=1, max_length=1
 """LF-Tags by key. The definition of a key gets all of its values; the first is assigned to the resource."""
 
 _TAGS = Expects(
-    "LF-Tags, each key once with a list of its values, of which the first is assigned: an object, or a list of {key, "
+    "LF-Tags, each key once with a list of its values, of which the first is assigned: an object, or a list of {name, "
     "values}"
 )
 _Database = Annotated[
     str | None,
     Field(pattern=r"^[a-z0-9_-]{1,255}$"),
     Expects("a database that the connector writes to"),
-    Form("Only in this database."),
+    Form("Only in this database. Default: in all."),
 ]
 _Columns = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=255)]] | None,
@@ -51,11 +51,11 @@ _Columns = Annotated[
 class LfTag(Options):
     """An LF-Tag and its values."""
 
-    key: Annotated[_TagKey, Form("The LF-Tag's key.", examples=("domain",), secret=False)]
+    name: Annotated[_TagKey, Form("The LF-Tag's key.", examples=("domain",))]
     values: Annotated[
         list[_TagValue],
         Field(min_length=1),
-        Form("Its values. All of them are defined; the first is assigned.", examples=("sales", "finance")),
+        Form("The LF-Tag's values. All of them are defined; the first is assigned.", examples=("sales", "finance")),
     ]
 
 
@@ -74,13 +74,13 @@ class TableTags(Options):
         Entries(LfTag),
         _TAGS,
         Form(
-            "LF-Tags, each key with a list of values. All of them are defined; the first is assigned.",
+            "LF-Tags, each name with a list of values. All values are defined; the first is assigned.",
         ),
     ]
     database: _Database = None
     columns: Annotated[
         _Columns,
-        Form("Only these columns."),
+        Form("Only these columns. Default: the table as a whole."),
     ] = None
 
 
@@ -100,24 +100,24 @@ class Grant(Options):
         Field(min_length=1),
         Expects(f"a list of permissions: {_PERMISSIONS}"),
         Form(
-            "On tables: SELECT, INSERT, DELETE, ALTER, DROP, DESCRIBE, ALL. On databases: CREATE_TABLE, "
-            "ALTER, DROP, DESCRIBE, ALL. On the location: DATA_LOCATION_ACCESS. On columns: SELECT."
+            "On tables: SELECT, INSERT, DELETE, ALTER, DROP, DESCRIBE, ALL; on columns: SELECT. On databases: "
+            "CREATE_TABLE, ALTER, DROP, DESCRIBE, ALL. On the data location: DATA_LOCATION_ACCESS."
         ),
     ]
     grantable: Annotated[
         bool,
-        Form("The principal may grant these permissions to others."),
+        Form("The principal may grant these permissions to others. Default: off."),
     ] = False
     database: _Database = None
     table: Annotated[
         str | None,
         Field(min_length=1, max_length=255),
         Expects("a table's name, or * for all tables"),
-        Form("The table's name; * for all tables."),
+        Form("The table's name; * for all tables. Default: empty, the databases and the data location."),
     ] = None
     columns: Annotated[
         _Columns,
-        Form("Only these columns; needs a table."),
+        Form("Only these columns of the table. Default: all columns."),
     ] = None
 
 
@@ -127,8 +127,9 @@ class LakeFormationOptions(Options):
     mode: Annotated[
         GovernanceMode,
         Form(
-            "managed: Lake Formation decides who reads and writes. hybrid: it does for the principals of the "
-            "grants, and IAM for all others. none: Lake Formation is left alone."
+            "managed: Lake Formation decides who reads and writes. hybrid: Lake Formation decides for"
+            " the principals of the grants, IAM for all others. none, the default: Lake Formation is "
+            "left alone."
         ),
     ] = "none"
     registration_role_arn: Annotated[
@@ -136,8 +137,8 @@ class LakeFormationOptions(Options):
         Field(pattern=ROLE_ARN),
         Expects("the ARN of the role that Lake Formation uses to read and write the location"),
         Form(
-            "The role that Lake Formation uses to read and write the data. If given, bucket and prefix are "
-            "registered with it; otherwise nothing is registered.",
+            "The role that Lake Formation uses to read and write the data; bucket and prefix are "
+            "registered with it. Default: empty, nothing is registered.",
             title="Registration Role ARN",
             examples=("arn:aws:iam::123456789012:role/lake-location",),
         ),
@@ -147,20 +148,23 @@ class LakeFormationOptions(Options):
         Entries(LfTag),
         _TAGS,
         Form(
-            "LF-Tags of the databases, which their tables and columns inherit: each key with a list of "
-            "values. All of them are defined; the first is assigned.",
+            "LF-Tags of the databases, which their tables and columns inherit: each name with a list "
+            "of values. All values are defined; the first is assigned. Default: none.",
             title="Database Tags",
         ),
     ] = Field(default_factory=dict)
     table_tags: Annotated[
         list[TableTags],
         Expects("a list of objects with table and tags, and perhaps database and columns"),
-        Form("LF-Tags of tables, or of some of their columns.", title="Table and Column Tags"),
+        Form("LF-Tags of tables, or of some of their columns. Default: none.", title="Table and Column Tags"),
     ] = Field(default_factory=list)
     grants: Annotated[
         list[Grant],
         Expects("a list of objects with principal and permissions, and perhaps database, table, columns and grantable"),
-        Form("Who may do what. Without a table, permissions on the databases and the data location."),
+        Form(
+            "Which principals get which permissions. A grant without a table is about the databases "
+            "and the data location. Default: none."
+        ),
     ] = Field(default_factory=list)
 
 

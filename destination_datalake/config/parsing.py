@@ -101,6 +101,9 @@ def _canonical_object(given: dict[str, Any], model: type[Options]) -> dict[str, 
 
 def _canonical(value: Any, field: FieldInfo) -> Any:
     """Return a value as the option's type has it; one that does not fit as it is, for the models to refuse."""
+    for item in field.metadata:
+        if isinstance(item, Entries):
+            return item.listed(value)
     match value:
         case str():
             if any(isinstance(item, AnyCase) for item in field.metadata):
@@ -109,9 +112,6 @@ def _canonical(value: Any, field: FieldInfo) -> Any:
                 return next((form for form in forms if all(re.match(each, form) for each in patterns)), value)
             return _choice(value, choices(field.annotation))
         case dict():
-            for item in field.metadata:
-                if isinstance(item, Entries):
-                    return [{"key": key, item.value: inner} for key, inner in value.items()]
             model = chosen(value, list(models(field.annotation)))
             return value if model is None else _canonical_object(value, model)
         case list():

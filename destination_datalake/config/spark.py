@@ -16,10 +16,8 @@ ExecutorCredentials = Literal["role", "session"]
 class Setting(Options):
     """One of Spark's properties."""
 
-    key: Annotated[
-        str, Field(min_length=1), Form("The property's name.", examples=("spark.driver.memory",), secret=False)
-    ]
-    value: Annotated[str, Form("Its value.", examples=("1g",))]
+    name: Annotated[str, Field(min_length=1), Form("The property's name.", examples=("spark.driver.memory",))]
+    value: Annotated[str, Form("The property's value.", examples=("1g",))]
 
 
 class SparkOptions(Options):
@@ -30,7 +28,7 @@ class SparkOptions(Options):
     token: Annotated[
         SecretStr | None,
         Expects("the token that the Spark Connect server asks for"),
-        Form("The token that the Spark Connect server asks for."),
+        Form("The token that the Spark Connect server asks for. Default: empty, none."),
     ] = None
     python: Annotated[
         str,
@@ -38,8 +36,9 @@ class SparkOptions(Options):
         AnyCase(),
         Expects("same, pack, or the path of Python on the executors"),
         Form(
-            "same: executors on other machines have the connector where this machine has it, as in the same "
-            "image. pack: they are sent it. Or the path of a Python there that has it.",
+            "same: executors have the connector where this machine has it, as in the same image. "
+            "pack: the connector is sent to them; otherwise the path of a Python there that has it. "
+            "Default: same.",
             title="Python on Executors",
             examples=("pack", "/opt/destination-datalake/bin/python"),
         ),
@@ -47,16 +46,20 @@ class SparkOptions(Options):
     executor_credentials: Annotated[
         ExecutorCredentials,
         Form(
-            "What executors on other machines use S3 with. role: their own role. session: short-lived "
-            "credentials of the connector.",
+            "What executors on other machines use S3 with: role, a role of their own, or session, "
+            "short-lived credentials of the connector. Default: role.",
             title="Credentials of Executors",
         ),
     ] = "role"
     conf: Annotated[
         dict[str, str],
         Entries(Setting),
-        Expects("Spark settings, each key once and each value a string: an object, or a list of {key, value}"),
-        Form("Spark's properties.", title="Settings"),
+        Expects("Spark settings, each name once and each value a string: an object, or a list of {name, value}"),
+        Form(
+            "Properties of Spark, such as spark.driver.memory. Default: none; the connector sizes "
+            "Spark by the memory that it finds.",
+            title="Settings",
+        ),
     ] = Field(default_factory=dict)
 
     @property
@@ -129,7 +132,11 @@ class LocalSpark(SparkOptions, title="On this machine"):
         Field(pattern=r"^local(\[[0-9*]+(, *[0-9]+)?\]|-cluster\[[0-9, ]+\])?$"),
         AnyCase(),
         Expects("local[*], or local[4] for four cores"),
-        Form("local[*] uses every core, local[4] four.", title="Cores", examples=("local[*]", "local[4]")),
+        Form(
+            "How many cores Spark uses: local[*] all of them, local[4] four. Default: local[*].",
+            title="Cores",
+            examples=("local[*]", "local[4]"),
+        ),
     ] = "local[*]"
 
 

@@ -30,7 +30,10 @@ class Parquet(Options, title="Parquet: Columnar Storage"):
     format_type: Literal["Parquet"]
     compression_codec: Annotated[
         ParquetCodec,
-        Form("How files are compressed. If not chosen: ZSTD in Iceberg tables, SNAPPY in Hive tables."),
+        Form(
+            "How files are compressed. Default: ZSTD in Iceberg tables, SNAPPY in Hive tables. Choose"
+            " SNAPPY for engines that do not read ZSTD."
+        ),
     ]
 
 
@@ -40,7 +43,10 @@ class Jsonl(Options, title="JSON Lines: Newline-delimited JSON"):
     format_type: Literal["JSONL"]
     compression_codec: Annotated[
         JsonlCodec,
-        Form("How files are compressed."),
+        Form(
+            "How files are compressed. Default: UNCOMPRESSED. Choose GZIP to save storage; readers "
+            "cannot split such files."
+        ),
     ]
 
 
@@ -50,14 +56,14 @@ class NamingOptions(Options):
     style: Annotated[
         NamingStyle,
         Form(
-            "snake_case: signedUpAt becomes signed_up_at, letters outside a to z are romanised. preserve: "
-            "letters and digits of every script stay as they are, in lower case. aws_datalake: the names that "
-            "Airbyte's AWS Datalake destination gave, to go on with its tables."
+            "snake_case, the default: signedUpAt becomes signed_up_at, and letters outside a to z are romanised. "
+            "preserve: letters and digits of every script stay, in lower case. aws_datalake: names of"
+            " Airbyte's AWS Datalake destination, to continue its tables."
         ),
     ] = "snake_case"
     split_numbers: Annotated[
         bool,
-        Form("With snake_case: numbers are words of their own, so that address2 becomes address_2."),
+        Form("With snake_case: numbers are words of their own, so that address2 becomes address_2. Default: off."),
     ] = False
 
 
@@ -69,7 +75,8 @@ class RejectOptions(Options):
         Field(ge=0, le=1),
         Expects("a number from 0 to 1, such as 0.05 for five in a hundred"),
         Form(
-            "The share of the records received so far that may have rejects. At 1 a stream is never stopped.",
+            "Maximum share of the records received so far that may have rejects. Default: 1, a stream"
+            " is never stopped.",
             title="Highest Share",
             examples=(0.01,),
         ),
@@ -79,7 +86,10 @@ class RejectOptions(Options):
         Field(ge=0),
         Expects("a whole number of records, 0 or more"),
         Form(
-            "How many records may have rejects. Leave empty for any number.", title="Highest Number", examples=(0, 1000)
+            "Maximum number of records that may have rejects. Default: empty, any number. At 0 the "
+            "first reject stops the stream.",
+            title="Highest Number",
+            examples=(0, 1000),
         ),
     ] = None
 
@@ -89,23 +99,26 @@ class RawArchiveOptions(Options):
 
     enabled: Annotated[
         bool,
-        Form("Keep every record byte for byte as received, in compressed files under _raw/, before it is committed."),
+        Form(
+            "Keep every record byte for byte as received, in compressed files under _raw/, before it "
+            "is committed. Default: off."
+        ),
     ] = False
     retention_days: Annotated[
         int,
         Field(ge=1, le=36500),
         Expects("a whole number of days from 1 to 36500"),
         Form(
-            "How long the bucket's lifecycle rule for _raw/ keeps the files. The connector deletes none by age; the "
-            "connection check compares the rule with this.",
+            "How many days the bucket's lifecycle rule for _raw/ keeps the files. The connector "
+            "deletes none by age; the connection check compares the rule with this. Default: 30.",
             title="Days of the Archive",
         ),
     ] = 30
     superseded: Annotated[
         Literal["keep", "delete"],
         Form(
-            "What becomes of the records that a refresh has replaced. keep: they stay as long as others. delete: the "
-            "command maintain deletes their files.",
+            "Records that a refresh has replaced: keep leaves them as long as all others, delete lets"
+            " the command maintain delete their files. Default: keep.",
             title="Replaced Records",
         ),
     ] = "keep"
@@ -168,7 +181,7 @@ class PartitionBy(Options):
         AnyCase(),
         Expects("identity, year, month, day, hour, bucket[N] or truncate[W]"),
         Form(
-            "identity, year, month, day, hour; for Iceberg tables also bucket[N] and truncate[W].",
+            "identity, year, month, day or hour; for Iceberg tables also bucket[N] and truncate[W]. Default: identity.",
             examples=("day", "bucket[16]"),
         ),
     ] = "identity"
@@ -186,11 +199,11 @@ class SortBy(Options):
     source: _Field
     direction: Annotated[
         Literal["ascending", "descending"],
-        Form("Smallest or largest values first."),
+        Form("Smallest or largest values first. Default: ascending."),
     ] = "ascending"
     nulls: Annotated[
         Literal["first", "last"],
-        Form("Where rows without a value come."),
+        Form("Whether rows without a value come first or last. Default: first."),
     ] = "first"
 
 
@@ -206,27 +219,37 @@ class StreamOptions(Options):
     namespace: Annotated[
         str | None,
         Expects("the stream's namespace"),
-        Form("Only the stream in this namespace."),
+        Form("Only the stream in this namespace. Default: empty, streams of this name in all namespaces."),
     ] = None
     partition_by: Annotated[
         list[PartitionBy] | None,
         Expects("a list of objects with source, and perhaps transform and name"),
-        Form("The partition fields of the stream's table, in order. An empty list: none."),
+        Form(
+            "The partition fields of the stream's table, in order. Default: as Partitioning says; an "
+            "empty list means no partitions."
+        ),
     ] = None
     sort_by: Annotated[
         list[SortBy] | None,
         Expects("a list of objects with source, and perhaps direction and nulls"),
-        Form("The order of rows within files, so that engines skip what a query does not need."),
+        Form("The order of rows within files, so that engines skip what a query does not need. Default: as received."),
     ] = None
     nested: Annotated[
         Nested | None,
-        Form("As the option of the same name.", title="Nested Values"),
+        Form(
+            "What objects and arrays of this stream become: struct, json or flatten. Default: as "
+            "Nested Values says for all streams.",
+            title="Nested Values",
+        ),
     ] = None
     flatten_max_depth: Annotated[
         int | None,
         Field(ge=1, le=100),
         Expects("a whole number from 1 to 100"),
-        Form("As the option of the same name.", title="Flatten Depth"),
+        Form(
+            "How many levels of objects are flattened for this stream. Default: as Flatten Depth says for all streams.",
+            title="Flatten Depth",
+        ),
     ] = None
 
     def is_for(self, namespace: str | None, name: str) -> bool:
@@ -322,20 +345,18 @@ class DedupOptions(Options):
     deletes: Annotated[
         Deletes,
         Form(
-            "How rows that newer ones replace leave the table. copy_on_write: their files are written again "
-            "without them; every engine reads the result. merge_on_read: small files of position deletes name "
-            "them, which writes far less when few rows change, and readers leave these rows out. Databricks "
-            "does not: it shows replaced rows too, without an error. Athena, Redshift, Snowflake, Trino, "
-            "Spark, DuckDB and BigQuery do.",
+            "How replaced rows leave the table. copy_on_write, the default, rewrites their files without them, "
+            "which every engine reads. merge_on_read writes small files of position deletes, which is far cheaper "
+            "when few rows change; choose it if no reader is Databricks, which shows replaced rows too.",
             title="Removal of Rows",
         ),
     ] = "copy_on_write"
     cdc_deletion: Annotated[
         CdcDeletion,
         Form(
-            "What records with a value in _ab_cdc_deleted_at do, by which sources with change data capture "
-            "report deletions. hard: they delete the row of their primary key. soft: they are kept as the "
-            "latest row of their key.",
+            "Records with a value in _ab_cdc_deleted_at, by which sources with change data capture "
+            "report deletions: hard deletes the row of their primary key, soft keeps them as the "
+            "latest row of their key. Default: hard.",
             title="Deletions of the Source",
         ),
     ] = "hard"
@@ -392,8 +413,8 @@ class Retention(Options):
         Field(ge=1, le=3650),
         Expects("a whole number of days from 1 to 3650"),
         Form(
-            "Snapshots older than this expire; time travel ends there. A table's own property "
-            "history.expire.max-snapshot-age-ms is preferred.",
+            "Snapshots older than this expire; time travel ends there. Default: 5. A table's own "
+            "property history.expire.max-snapshot-age-ms takes precedence.",
             title="Days of Snapshots",
         ),
     ] = 5
@@ -402,8 +423,8 @@ class Retention(Options):
         Field(ge=1, le=100000),
         Expects("a whole number from 1 to 100000"),
         Form(
-            "How many snapshots of a branch are kept, however old. A table's own property "
-            "history.expire.min-snapshots-to-keep is preferred.",
+            "How many snapshots of a branch are kept, however old they are. Default: 1. A table's own"
+            " property history.expire.min-snapshots-to-keep takes precedence.",
             title="Snapshots to Keep",
         ),
     ] = 1
@@ -411,7 +432,10 @@ class Retention(Options):
         int,
         Field(ge=1, le=365),
         Expects("a whole number of days from 1 to 365"),
-        Form("Files that no snapshot refers to are removed when they are older than this.", title="Days of Orphans"),
+        Form(
+            "Files that no snapshot refers to are removed when they are older than this. Default: 3.",
+            title="Days of Orphans",
+        ),
     ] = 3
 
 

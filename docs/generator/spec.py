@@ -17,12 +17,23 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from destination_datalake.config.base import Entries, Expects, Form, Options
+from destination_datalake.config.base import Entries, Expects, Form, Group, Options
 from destination_datalake.config.options import Config
 
 SPEC = Path(__file__).parents[2] / "destination_datalake" / "spec.json"
 
-GROUPS = {"aws": "AWS", "lake": "Where data goes", "tables": "Tables", "advanced": "Advanced"}
+GROUPS: Mapping[Group, str] = {
+    "aws": "AWS",
+    "lake": "Where Data Goes",
+    "tables": "Tables",
+    "columns": "Names and Columns",
+    "partitions": "Folders and Single Streams",
+    "rows": "Deduplication, Rejects, Maintenance",
+    "performance": "Batches and Spark",
+    "catalog": "Catalog, Encryption, Endpoint",
+    "governance": "Lake Formation",
+    "reports": "Reports and Notices",
+}
 """The cards of the form, in their order, with their titles."""
 
 _DEPENDENT = frozenset(

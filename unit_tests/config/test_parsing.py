@@ -159,17 +159,19 @@ def test_settings_of_spark_stay_as_they_are() -> None:
 @pytest.mark.parametrize("name", ["spark.jars", "spark.driver.extraJavaOptions"])
 @pytest.mark.parametrize("value", ["", " -Da=b"])
 def test_settings_of_spark_are_an_object_or_a_list_of_entries(name: str, value: str) -> None:
-    entries = [{"key": name, "value": value}, {"key": "spark.ui.port", "value": None}]
-
-    assert Config.parse(options(spark={"conf": entries})).spark.conf == {name: value}
+    for member in ("name", "key"):
+        entries = [{member: name, "value": value}, {member: "spark.ui.port", "value": None}]
+        config = Config.parse(options(spark={"conf": entries}))
+        assert (config.spark.conf, config.unknown_options()) == ({name: value}, ())
     assert Config.parse(options(spark={"conf": {name: value}})).spark.conf == {name: value}
 
 
 def test_lf_tags_are_an_object_or_a_list_of_entries() -> None:
-    entries = [{"key": "domain", "values": ["sales", "finance"]}, {"key": "pii", "values": ["high"]}]
+    entries = [{"name": "domain", "values": ["sales", "finance"]}, {"name": "pii", "values": ["high"]}]
+    older = [{"key": each["name"], "values": each["values"]} for each in entries]
     tags = {"domain": ["sales", "finance"], "pii": ["high"]}
 
-    for given_tags in (entries, tags):
+    for given_tags in (entries, older, tags):
         governance = {"mode": "managed", "tags": given_tags, "table_tags": [{"table": "orders", "tags": given_tags}]}
         found = Config.parse(options(lake_formation=governance)).lake_formation
         assert (found.tags, found.table_tags[0].tags) == (tags, tags)
@@ -178,10 +180,13 @@ def test_lf_tags_are_an_object_or_a_list_of_entries() -> None:
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"spark": {"conf": [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}]}}, "spark.conf is not valid. It"),
-        ({"spark": {"conf": [{"value": "1"}]}}, "or a list of {key, value}."),
-        ({"spark": {"conf": [{"key": "a", "value": 1}]}}, "spark.conf.a is not valid."),
-        ({"lake_formation": {"mode": "managed", "tags": [{"key": "a"}]}}, "lake_formation.tags.a null is not valid."),
+        (
+            {"spark": {"conf": [{"name": "a", "value": "1"}, {"name": "a", "value": "2"}]}},
+            "spark.conf is not valid. It",
+        ),
+        ({"spark": {"conf": [{"value": "1"}]}}, "or a list of {name, value}."),
+        ({"spark": {"conf": [{"name": "a", "value": 1}]}}, "spark.conf.a is not valid."),
+        ({"lake_formation": {"mode": "managed", "tags": [{"name": "a"}]}}, "lake_formation.tags.a null is not valid."),
         (
             {"lake_formation": {"mode": "managed", "tags": ["a"]}},
             "lake_formation.tags is not valid. It must be LF-Tags",

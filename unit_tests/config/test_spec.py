@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+from collections import Counter
 from collections.abc import Iterator
 from importlib import resources
 from typing import Any
@@ -142,14 +144,25 @@ def test_on_a_card_what_is_required_comes_first_and_objects_last() -> None:
         assert places == sorted(places), card
 
 
-def test_what_newcomers_need_is_in_sight_and_the_rest_is_folded_on_one_card() -> None:
+def test_what_newcomers_need_is_in_sight_and_no_card_is_long() -> None:
     shown = [option for name, option in TOP.items() if name in CONNECTION["required"] or option.get("always_show")]
     inside = [inner for option in shown for inner in option.get("oneOf", [{}])[0].get("properties", {})]
 
     assert {name for name, option in TOP.items() if option.get("always_show")} == NEWCOMERS
     assert len(shown) + len(inside) <= 20
-    folded = {option["group"] for name, option in TOP.items() if option not in shown and name != "aws_account_id"}
-    assert folded == {"advanced"}
+    cards = Counter(option["group"] for option in TOP.values() if not option.get("airbyte_hidden"))
+    assert max(cards.values()) <= 6, cards
+
+
+def test_every_description_is_short_and_names_the_default() -> None:
+    for path, schema in objects(CONNECTION):
+        for name, option in schema["properties"].items():
+            if (description := option.get("description")) is None:
+                continue
+            assert 1 <= len(re.findall(r"[.!?](?= |$)", description)) <= 3, (path, name, description)
+            assert "same name" not in description, (path, name)
+            if name not in schema.get("required", ()):
+                assert re.search("[Dd]efault", description), (path, name, description)
 
 
 def test_older_names_are_hidden_and_accepted() -> None:
@@ -210,6 +223,20 @@ def test_the_spec_is_a_valid_schema_with_its_secrets_marked() -> None:
     }
 
 
+# Airbyte, connector_acceptance_test/tests/test_spec.py: secret_property_names and test_secret_is_properly_marked.
+NAMES_OF_SECRETS = {
+    *("client_token", "access_token", "api_token", "refresh_token", "token", "secret", "client_secret", "password"),
+    *("key", "service_account_info", "service_account", "tenant_id", "certificate", "jwt", "credentials"),
+    *("app_id", "appid"),
+}
+
+
+def test_a_name_that_airbyte_takes_for_a_secret_is_one() -> None:
+    for path, option in every_option():
+        if path.rpartition(".")[2].lower() in NAMES_OF_SECRETS and option["type"] in SCALARS - {"boolean"}:
+            assert option.get("airbyte_secret") is True, path
+
+
 def test_the_spec_names_sync_modes_documentation_and_protocol_version() -> None:
     assert SPEC["supported_destination_sync_modes"] == ["overwrite", "append", "append_dedup"]
     assert SPEC["supportsIncremental"] is True
@@ -238,6 +265,7 @@ def test_the_spec_message_is_that_of_the_cdk_s_class() -> None:
         {"spark": {"master": "local[2]", "conf": {"spark.ui.enabled": "false"}}},
         {"spark": {"remote": "sc://lake", "token": "t0k3n"}},
         {"spark": {"conf": {"spark.jars": ""}}},
+        {"spark": {"conf": [{"key": "spark.jars", "value": ""}]}},
         {"credentials": {"credentials_title": "default chain"}},
         {"table_prefix": "Raw_", "database_strategy": "single", "naming": {"style": "preserve"}},
         {"table_prefix": "", "naming": {"split_numbers": True}},
