@@ -150,6 +150,7 @@ class ParquetFileWriter:
                 write_statistics=size <= _HUGE_VALUE_BYTES or _bounded_columns(table),
                 use_dictionary=repetitive,  # type: ignore[arg-type]  # The stubs know no list.
                 store_schema=False,
+                write_page_checksum=True,
             )
         if table.num_rows:
             self._writer.write_table(table, row_group_size=table.num_rows)
@@ -244,6 +245,7 @@ def write_position_deletes(path: str, positions: NDArray[np.int64], upload: Uplo
         compression_level=1,
         use_dictionary=["file_path"],  # type: ignore[arg-type]  # The stubs know no list.
         store_schema=False,
+        write_page_checksum=True,
     )
     for start in range(0, len(positions), _DELETES_GROUP_ROWS):
         part = pa.array(positions[start : start + _DELETES_GROUP_ROWS])

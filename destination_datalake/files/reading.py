@@ -77,6 +77,8 @@ def parquet_file(stored: StoredFile, dictionaries: Sequence[str] = ()) -> pq.Par
         pre_buffer=False,
         buffer_size=_PIECE_BYTES if whole is None else 0,
         coerce_int96_timestamp_unit="us",
+        # A damaged value must not get into a new file with a valid checksum.
+        page_checksum_verification=True,
     )
 
 

@@ -75,7 +75,7 @@ def _problem(task: RewriteTask, error: Exception) -> Problem:
 def _rewritten(task: RewriteTask) -> Rewritten:
     s3 = task.access.client("s3")
     body = get(s3, task.source)
-    old = pq.ParquetFile(pa.BufferReader(body), coerce_int96_timestamp_unit="us")
+    old = pq.ParquetFile(pa.BufferReader(body), coerce_int96_timestamp_unit="us", page_checksum_verification=True)
     schema = _widened(old, task)
     if task.to_double and schema.equals(old.schema_arrow):
         return Rewritten(task.source, len(body), old.metadata.num_rows, source=task.source)
@@ -111,6 +111,7 @@ def writer_like(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.Pa
         use_dictionary=cast("Any", [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]),
         store_schema=_ARROW_SCHEMA in (old.metadata.metadata or {}),
         sorting_columns=first.sorting_columns or None if first is not None else None,
+        write_page_checksum=True,
     )
 
 

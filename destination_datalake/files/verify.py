@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from botocore.exceptions import ClientError
 
 from destination_datalake.aws.access import AwsAccess
@@ -62,6 +63,7 @@ def _verified(claim: Claim, access: AwsAccess) -> FileVerified:
             address = S3Address.parse(source.uri)
             s3.download_file(address.bucket, address.key, str(copy))
             if claim.kind == "parquet":
+                _require_readable_footer(copy)
                 rows, problems, values = _read_parquet(claim, s3)
                 columns = [*values]
                 other = _by_duckdb(copy, columns)
@@ -100,6 +102,13 @@ def _is_missing(error: ClientError) -> bool:
 
 
 # --- Parquet ----------------------------------------------------------------------------------------------------------
+
+
+def _require_readable_footer(copy: Path) -> None:
+    """Raise Unsuitable if Arrow cannot read the metadata of a column; `RowGroupMetaData.column` aborts the process."""
+    with readable(), pq.ParquetFile(copy) as file:
+        for group in range(file.num_row_groups):
+            next(file.iter_batches(1, [group], use_threads=False), None)
 
 
 def _read_parquet(claim: Claim, s3: S3Client) -> tuple[int, tuple[str, ...], dict[str, int]]:

@@ -115,3 +115,20 @@ def test_pandas_is_imported_at_the_first_conversion_of_a_value() -> None:
     ended = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, timeout=60)
 
     assert ended.stdout == "True\n", ended.stderr
+
+
+def test_column_metadata_that_contradicts_the_schema_aborts_the_process() -> None:
+    aborts = """
+import io, pyarrow as pa, pyarrow.parquet as pq
+file = io.BytesIO()
+pq.write_table(pa.table({"id": [1]}), file, store_schema=False)
+optional = bytes([0x25, 0x02, 0x18, 2]) + b"id"
+damaged = file.getvalue().replace(optional, optional.replace(b"\\x02", b"\\x00", 1))
+metadata = pq.ParquetFile(pa.BufferReader(damaged)).metadata
+print("read", flush=True)
+metadata.row_group(0).column(0)
+"""
+    done = subprocess.run([sys.executable, "-c", aborts], capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.returncode) == ("read\n", -signal.SIGABRT)
+    assert "histogram size mismatch" in done.stderr
