@@ -73,6 +73,13 @@ class SparkOptions(Options):
         return self.remote is not None
 
     @property
+    def authenticates(self) -> bool:
+        """Whether processes of Spark have to know a secret: everywhere but on a standalone cluster, which has to be
+        given one (https://spark.apache.org/docs/latest/security.html#spark-rpc-communication-protocol-between-spark-processes).
+        """
+        return self.conf.get(_AUTHENTICATES, str(not self.master.startswith("spark://"))).lower() == "true"
+
+    @property
     def sends_in_clear(self) -> bool:
         """Whether tasks go to other machines without encryption, unless Spark is told otherwise elsewhere.
 
@@ -85,7 +92,7 @@ class SparkOptions(Options):
         if self.is_local:
             return False
         on = {name for name, value in self.conf.items() if value.lower() == "true"}
-        encrypts = _AUTHENTICATES in on and not on.isdisjoint(_ENCRYPTS_IF_AUTHENTICATED)
+        encrypts = self.authenticates and not on.isdisjoint(_ENCRYPTS_IF_AUTHENTICATED)
         return _ENCRYPTS_ALONE not in on and not encrypts
 
     @property
@@ -98,7 +105,7 @@ class SparkOptions(Options):
                 "The connection to spark.remote has no TLS: who is on the way can change the data that is written. Set "
                 f"use_ssl=true in spark.remote.{_SEE}"
             )
-        elif not self.is_local and not self.is_connect and self.conf.get(_AUTHENTICATES, "").lower() != "true":
+        elif not self.is_connect and not self.authenticates:
             told.append(
                 "Spark authenticates nobody: who reaches the ports of its driver or executors can run code in the "
                 "connector and read its credentials. Set spark.authenticate and spark.network.crypto.enabled to true "

@@ -270,19 +270,76 @@ for process in psutil.Process().children(recursive=True):
     # Spark's start runs commands that may end while they are looked at.
     with contextlib.suppress(psutil.NoSuchProcess):
         seen[process.pid] = " ".join((*process.cmdline(), *process.environ().values()))
-print(len(seen), "hush" in "".join(seen.values()), context.getConf().get("spark.hadoop.fs.s3a.secret.key"))
+files = [each for each in engine._backend._scratch.rglob("*") if each.is_file() and "hush" in each.read_text("latin-1")]
+is_seen = "hush" in "".join(seen.values()) or files != []
+print(len(seen), is_seen, context.getConf().get("spark.hadoop.fs.s3a.secret.key"))
 engine.stop()
 """
 
 
 @pytest.mark.slow
-def test_values_of_properties_are_on_no_command_line_and_in_no_environment() -> None:
+def test_values_of_properties_are_on_no_command_line_in_no_environment_and_in_no_file() -> None:
     ended = subprocess.run([sys.executable, "-c", PROCESSES_OF_THE_JVM], capture_output=True, text=True, timeout=120)
 
     assert ended.returncode == 0, ended.stderr
     processes, is_seen, value = ended.stdout.split(" ", 2)
     assert int(processes) >= 2, "the JVM and a Python worker"
     assert (is_seen, value) == ("False", "hush-hush: = é\\n\n")
+
+
+ASKED_BY_A_STRANGER = """
+import socket, struct, sys
+import psutil
+from destination_datalake.spark.engine import Engine
+from destination_datalake.spark.classic.backend import ClassicBackend
+from destination_datalake.spark.classic.settings import ClassicSettings
+
+engine = Engine.start(ClassicBackend(ClassicSettings(sys.argv[1], dict(pair.split("=", 1) for pair in sys.argv[2:]))))
+engine.parallelism()
+engine._backend.warm_up()
+context = engine._backend.context
+
+# BlockTransferMessage OPEN_BLOCKS with an application, an executor, no blocks; in a frame of Spark's RPC requests.
+words = b"".join(struct.pack(">i", len(word)) + word for word in (context.applicationId.encode(), b"driver"))
+body = b"\\0" + words + struct.pack(">i", 0)
+frame = struct.pack(">qbqi", 8 + 1 + 8 + 4 + len(body), 3, 1, len(body)) + body
+ports = {
+    each.laddr.port
+    for process in [psutil.Process(engine._backend._jvm.process.pid)]
+    for each in process.net_connections("tcp")
+    if each.status == psutil.CONN_LISTEN
+}
+answers = []
+for port in ports - {context._gateway.gateway_parameters.port}:
+    with socket.create_connection(("127.0.0.1", port), 10) as connection:
+        connection.sendall(frame)
+        try:
+            answers.append(connection.recv(9)[8:])
+        except OSError:
+            answers.append(b"")
+print("answered" if b"\\4" in answers else "refused", len(answers))
+engine.stop()
+"""
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "outcome"),
+    [
+        ("local[1]", (), "refused"),
+        pytest.param("local-cluster[1,1,1024]", (), "refused", marks=pytest.mark.slow),
+        pytest.param("local[1]", ("spark.authenticate=false",), "answered", marks=pytest.mark.slow),
+        pytest.param("local[1]", ("spark.network.crypto.enabled=true",), "refused", marks=pytest.mark.slow),
+    ],
+)
+def test_a_process_without_the_secret_is_not_answered_by_the_driver_s_ports(
+    master: str, conf: tuple[str, ...], outcome: str
+) -> None:
+    command = [sys.executable, "-c", ASKED_BY_A_STRANGER, master, *conf]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    assert ended.returncode == 0, ended.stderr
+    said, ports = ended.stdout.split()
+    assert (said, int(ports) >= 2) == (outcome, True)
 
 
 REMOVED_VARIABLES = """

@@ -92,8 +92,8 @@ class Jvm:
     def submit(self, properties: Mapping[str, str]) -> JavaGateway:
         """Launch it by Spark's own launcher and return the gateway to it. Raises what PySpark raises.
 
-        The properties are passed in a file that only this user can read: everybody can read command lines, and some
-        values are secrets.
+        The properties are passed in a file that only this user can read, and that is deleted once they are: everybody
+        can read command lines, and some values are secrets.
         """
         file = self._scratch / "spark.properties"
         file.touch(mode=0o600)
@@ -104,6 +104,7 @@ class Jvm:
             gateway = launch_gateway(file, write_end, _user_environment())
         finally:
             os.close(write_end)
+            file.unlink()
         self.process = gateway.proc  # None if another process has launched it.
         return gateway
 

@@ -10,8 +10,10 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
+from destination_datalake.aws.secrets import register_secrets
 from destination_datalake.spark.classic.jvm import user_options
 from destination_datalake.spark.classic.pyspark_internals import spark_home
 from destination_datalake.spark.executors.python import WORKER_ENVIRONMENT, ExecutorPython
@@ -33,7 +35,7 @@ _JVM_OPTIONS = (
 
 _MEMORY = "spark.driver.memory"
 
-_OF_THE_CONTEXT = (_MEMORY, "spark.executorEnv.", "spark.python.", "spark.task.")
+_OF_THE_CONTEXT = (_MEMORY, "spark.authenticate", "spark.executorEnv.", "spark.python.", "spark.task.")
 """Beginnings of properties that mean nothing to Spark's launcher, or no more than we do ourselves."""
 
 _OF_THE_LAUNCHER = (
@@ -132,10 +134,25 @@ class ClassicSettings:
             "spark.master": self.master,
             **{f"spark.executorEnv.{name}": value for name, value in WORKER_ENVIRONMENT.items()},
             **(_LOCAL_DEFAULTS if self.is_local else {}),
+            **self._authentication(),
             "spark.driver.extraJavaOptions": " ".join(map(_quoted, self.java_options(scratch))),
             **self.conf,
             **(_LOCAL_ALWAYS if self.is_local else {}),
         }
+
+    def _authentication(self) -> dict[str, str]:
+        """Return the properties by which driver and executors have a secret in common.
+
+        Spark makes a secret for each application where it is local, on YARN and on Kubernetes. Daemons of a standalone
+        cluster have to be given one by the user (https://spark.apache.org/docs/latest/security.html#spark-rpc).
+        """
+        if self.master.startswith("spark://"):
+            return {}
+        if self.master.startswith("local-cluster"):  # A standalone cluster that this driver starts.
+            secret = token_hex(32)
+            register_secrets(secret)
+            return {"spark.authenticate": "true", "spark.authenticate.secret": secret}
+        return {"spark.authenticate": "true"}
 
     def java_options(self, scratch: Path) -> tuple[str, ...]:
         """Return the options of the JVM, its memory aside."""

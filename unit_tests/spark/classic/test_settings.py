@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.config.options import Config
 from destination_datalake.spark.classic.settings import (
     ARCHIVE_VARIABLE,
@@ -31,6 +32,31 @@ def test_speculation_is_a_choice_on_clusters_only(master: str, speculation: str,
     properties = ClassicSettings(master, {"spark.speculation": "true"}).properties(tmp_path)
 
     assert properties["spark.speculation"] == speculation
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "authenticates"),
+    [
+        ("local[*]", {}, "true"),
+        ("local-cluster[1,1,1024]", {}, "true"),
+        ("yarn", {}, "true"),
+        ("k8s://lake", {}, "true"),
+        ("spark://lake:7077", {}, None),
+        ("spark://lake:7077", {"spark.authenticate": "true"}, "true"),
+        ("local[*]", {"spark.authenticate": "false"}, "false"),
+    ],
+)
+def test_spark_authenticates_wherever_it_makes_its_own_secret(
+    tmp_path: Path, master: str, conf: dict[str, str], authenticates: str | None
+) -> None:
+    first, second = (ClassicSettings(master, conf).properties(tmp_path) for _ in range(2))
+
+    assert first.get("spark.authenticate") == authenticates
+    secret = first.get("spark.authenticate.secret")
+    assert (secret is not None) == master.startswith("local-cluster")
+    if secret is not None:
+        assert secret != second["spark.authenticate.secret"]
+        assert mask_secrets(f"= {secret}") == "= ****"
 
 
 @pytest.mark.parametrize(("master", "address"), [("local[*]", "127.0.0.1"), ("spark://lake:7077", None)])
