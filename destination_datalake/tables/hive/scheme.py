@@ -66,7 +66,7 @@ class PartitionScheme:
         sources = _sources(self.folders.keys, named, written)
         # What the stream does not have, or as another type by now, is null: no column has the name of a key.
         fields = tuple(
-            replace(key.field, source=path if type_ is not None and key.takes(type_) else (key.name,))
+            replace(key.field, source=path if type_ is not None and _is_taken(key, path, type_) else (key.name,))
             for key, path, type_ in sources
         )
         return Partitioning(fields, self.folders, max_open)
@@ -74,7 +74,7 @@ class PartitionScheme:
     def retyped(self, named: Sequence[Field], written: Sequence[Field]) -> list[PartitionKey]:
         """Return the keys that are null in new rows because their source has another type by now."""
         sources = _sources(self.folders.keys, named, written)
-        return [key for key, _, type_ in sources if type_ is not None and not key.takes(type_)]
+        return [key for key, path, type_ in sources if type_ is not None and not _is_taken(key, path, type_)]
 
     def misfits(self, partitions: Iterable[Sequence[str]]) -> int:
         """Return how many partitions, given by their values, have one that is none of its key's type."""
@@ -108,6 +108,17 @@ class PartitionScheme:
     def __str__(self) -> str:
         keys = ", ".join(f"{each.name} {glue_type(each.type)}" for each in self.folders.keys)
         return f"({keys}) in folders {self.folders.template}"
+
+    def _options(self) -> str:
+        """Return what the options mean that may differ between schemes with the same keys and folders."""
+        sources = (f"{each.name} is {_described_transform(each)}" for each in self.folders.keys)
+        return f"{', '.join(sources)}; path_layout {self.layout}, catalog_partitions {self.catalog}"
+
+    def difference(self, other: PartitionScheme) -> tuple[str, str]:
+        """Return this scheme and another one, that means something else, as texts that differ."""
+        if str(self) != str(other):
+            return str(self), str(other)
+        return f"{self} ({self._options()})", f"{other} ({other._options()})"
 
     # As a parameter
 
@@ -187,9 +198,25 @@ def _sources(
         yield key, path, _type_at((*METADATA_COLUMNS, *written), path)
 
 
+def _is_taken(key: PartitionKey, path: Sequence[str], type_: ColumnType) -> bool:
+    """Whether a key has the values at a path of the columns written.
+
+    Only a part of the date follows its source into the column of another type: any other key has the text of the value,
+    by which readers look for rows whose column has that value.
+    """
+    is_own = path[0].lower() == key.field.source[0].lower()
+    return key.takes(type_) and (is_own or isinstance(key.field.transform, CalendarPart))
+
+
 def _saved(table_input: TableInput) -> Mapping[str, Any]:
     saved: Mapping[str, Any] = json.loads(table_input["Parameters"].get(_PARAMETER, "{}"))
     return saved
+
+
+def _described_transform(key: PartitionKey) -> str:
+    transform = key.field.transform
+    zone = f", {transform.zone}" if isinstance(transform, CalendarPart) else ""
+    return f"{transform}({'.'.join(key.field.source)}{zone})"
 
 
 def _transform_as_json(transform: Transform) -> dict[str, str | int]:
@@ -253,11 +280,12 @@ def scheme_of(
         return own
     if own is None and _described(wanted.glue_keys()) == keys:
         return wanted
-    found = str(own) if own is not None else _shown(keys)
+    found, meant = own.difference(wanted) if own is not None else (_shown(keys), str(wanted))
     raise conflict(
-        f"it is partitioned by {found}, and the options mean {wanted}. A Hive table's partition keys, folders and time "
-        "zone cannot be changed. Set partitioning, partition_source, partition_by, path_layout, catalog_partitions and "
-        f"timezone as they were, partitioning to NO PARTITIONING to continue it as it is, or {_OTHER_TABLE}"
+        f"it is partitioned by {found}, and the options mean {meant}. A Hive table's partition keys, folders and time "
+        "zone cannot be changed. Set partitioning, partition_source, partition_by, nested, path_layout, "
+        "catalog_partitions and timezone as they were, partitioning to NO PARTITIONING to continue it as it is, or "
+        f"{_OTHER_TABLE}"
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.schema.types import Date, Field, Int32, String, Timestamp
+from destination_datalake.schema.types import Date, Field, Int32, String, Struct, Timestamp
 from destination_datalake.tables.table import TableConflict
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.tables.hive.partitions.events import (
@@ -29,6 +29,20 @@ pytestmark = pytest.mark.share(11)
 
 AWS_DATALAKE = {"classification": "parquet", "compressionType": "snappy", "typeOfData": "file"}
 """The parameters with which awswrangler created the tables of Airbyte's AWS Datalake destination."""
+
+C = Field("c", "c", Timestamp(zoned=True))
+OBJECT, FLAT = Field("alpha", "alpha", Struct((C,))), Field("alpha_c", "c", C.type, ("alpha",))
+BY_MONTH: dict[str, Any] = {
+    "partitioning": "NO PARTITIONING",
+    "streams": [
+        {
+            "stream": "Events",
+            "namespace": "shop",
+            "partition_by": [{"source": "alpha.c", "transform": "month", "name": "c_month"}],
+        }
+    ],
+}
+"""Before and after `nested` was changed from struct to flatten."""
 
 YEAR_MONTH = (("created_at_year", "bigint"), ("created_at_month", "bigint"))
 
@@ -96,7 +110,8 @@ def test_table_goes_on_as_it_is_recorded_whatever_the_defaults_are(cloud: Cloud,
     [
         ({}, {"partitioning": "YEAR"}, "it is partitioned by (created_at_date date) in folders created_at_date="),
         ({}, {"partitioning": "YEAR/MONTH"}, "and the options mean (created_at_year bigint, created_at_month bigint)"),
-        ({}, {"timezone": "Europe/Berlin"}, "partition keys, folders and time zone cannot be changed"),
+        ({}, {"timezone": "Europe/Berlin"}, "created_at_date is date(created_at, Europe/Berlin)"),
+        ({**BY_MONTH, "columns": [ID, OBJECT]}, {**BY_MONTH, "columns": [ID, FLAT]}, "c_month is month(alpha_c, UTC)"),
         ({}, {"partition_source": "extracted_at"}, "(extracted_at_date date)"),
         ({}, {"path_layout": "segment"}, "partitioning to NO PARTITIONING to continue it as it is"),
         ({}, {"catalog_partitions": "projection"}, "catalog_partitions and timezone as they were"),
@@ -114,6 +129,8 @@ def test_table_that_is_partitioned_otherwise_is_refused_unchanged(
 
     assert str(refused.value).startswith("Cannot write stream shop.Events to table shop.events: ")
     assert said in str(refused.value)
+    found, _, meant = str(refused.value).partition(". A Hive table")[0].partition(", and the options mean ")
+    assert not found.endswith(meant)
     assert str(refused.value).endswith("or set another table_prefix, or choose another lakeformation_database_name.")
     assert glue_table(cloud) == before
 

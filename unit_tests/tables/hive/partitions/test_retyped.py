@@ -52,19 +52,30 @@ def by_note(cloud: Cloud, type_: ColumnType | None, **more: Any) -> Sync:
     return sync(cloud, columns=(ID, *note), partitioning="NO PARTITIONING", streams=by)
 
 
+@pytest.mark.parametrize(
+    ("before", "first", "after", "then", "key"),
+    [(Int32(), 7, String(), "abc", "bigint"), (String(), "x", Int32(), 5, "string")],
+    ids=["text", "number"],
+)
 def test_values_of_a_field_that_is_of_another_type_by_now_are_in_the_null_partition(
-    cloud: Cloud, caplog: pytest.LogCaptureFixture
+    cloud: Cloud,
+    caplog: pytest.LogCaptureFixture,
+    before: ColumnType,
+    first: Any,
+    after: ColumnType,
+    then: Any,
+    key: str,
 ) -> None:
-    by_note(cloud, Int32()).commit((1, None), note=7)
+    by_note(cloud, before).commit((1, None), note=first)
     caplog.clear()
 
-    by_note(cloud, String()).commit((2, None), note__string="abc")
+    by_note(cloud, after).commit((2, None), **{f"note__{glue_type(after)}": then})
 
-    assert locations(cloud) == {"7": "note_key=7/", NULL_PARTITION: f"note_key={NULL_PARTITION}/"}
+    assert locations(cloud) == {f"{first}": f"note_key={first}/", NULL_PARTITION: f"note_key={NULL_PARTITION}/"}
     assert ids(cloud) == [1, 2]
     [forked, unplaced] = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert "written to column note__string" in forked
-    assert "new rows are in the null partition of note_key (bigint)" in unplaced
+    assert f"written to column note__{glue_type(after)}" in forked
+    assert f"new rows are in the null partition of note_key ({key})" in unplaced
 
 
 def test_partitions_go_on_without_a_field_that_the_stream_has_no_longer(
