@@ -9,6 +9,8 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from destination_datalake.errors import ConfigError, ConnectorError, Failure, printable
+from destination_datalake.schema.json_schema import property_types
+from destination_datalake.schema.types import NumericTypes
 
 
 class StreamId(NamedTuple):
@@ -242,7 +244,6 @@ def _problem_of_keys(entry: _ConfiguredStreamMessage) -> str | None:
             f"Stream {stream} has no primary key, by which the sync mode append_dedup tells rows apart. Choose one for "
             "the stream in the connection, or a sync mode without deduplication (append)."
         )
-    declared = entry.stream.json_schema.get("properties")
     for kind, path in (*(("primary key", path) for path in paths), ("cursor", cursor)):
         if len(path) > 1:
             return (
@@ -250,12 +251,18 @@ def _problem_of_keys(entry: _ConfiguredStreamMessage) -> str | None:
                 "mode append_dedup, primary key and cursor must be fields at the top level of the records: choose "
                 "another for the stream, or a sync mode without deduplication (append)."
             )
-        if path and not (isinstance(declared, Mapping) and path[0] in declared):
+        if path and not _declares(entry.stream.json_schema, path[0]):
             return (
                 f"Stream {stream} has the {kind} {path[0]}, a field that its schema does not declare. Refresh the "
                 f"source schema, or choose another {kind} for the stream."
             )
     return None
+
+
+def _declares(json_schema: Mapping[str, Any], key: str) -> bool:
+    properties = json_schema.get("properties")
+    is_plain = isinstance(properties, Mapping) and key in properties
+    return is_plain or key in property_types(json_schema, NumericTypes.INT_FLOAT)
 
 
 def _refuse_duplicates(streams: Sequence[Stream]) -> None:

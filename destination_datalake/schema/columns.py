@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from destination_datalake.schema.json_schema import Untyped, property_types
 from destination_datalake.schema.names import METADATA_NAMES, SNAKE_CASE, Naming, path_of
 from destination_datalake.schema.types import (
     ColumnType,
@@ -18,7 +19,6 @@ from destination_datalake.schema.types import (
     String,
     Struct,
     Timestamp,
-    column_type,
 )
 
 CHANGE = Struct(
@@ -52,18 +52,16 @@ def stream_columns(
     naming: Naming = SNAKE_CASE,
     nested: Nested = Nested.STRUCT,
     flatten_max_depth: int = HIGHEST_DEPTH,
+    untyped: Untyped = Untyped.INFER,
 ) -> tuple[Field, ...]:
     """Return the stream's own columns in a new table, in the order of its JSON schema.
 
     Properties with the name of a metadata column are left out. A schema without properties has no columns.
     `flatten_max_depth` is how many levels of objects `Nested.FLATTEN` flattens, 1 or more.
     """
-    properties = json_schema.get("properties")
-    if not isinstance(properties, Mapping):
-        return ()
     columns = [
-        Field(source, source, column_type(schema, numeric, json_schema, naming))
-        for source, schema in properties.items()
+        Field(source, source, type_)
+        for source, type_ in property_types(json_schema, numeric, naming, untyped).items()
         if source not in METADATA_NAMES
     ]
     match nested:

@@ -31,6 +31,7 @@ from destination_datalake.partitioning.transforms import PERMITTED, permits
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.columns import METADATA_COLUMNS, stream_columns
 from destination_datalake.schema.glue import describe_type
+from destination_datalake.schema.json_schema import Untyped
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import ColumnType, Date, Field, Nested, NumericTypes, Struct, Timestamp
 
@@ -93,10 +94,10 @@ class TableLayout:
     location: TableLocation
     known: tuple[Field, ...] = ()
 
-    def columns(self, naming: Naming) -> tuple[Field, ...]:
-        """Return the stream's own columns in a new table whose names have this naming."""
+    def columns(self, naming: Naming, untyped: Untyped = Untyped.INFER) -> tuple[Field, ...]:
+        """Return the stream's own columns in a table without columns, whose names have this naming."""
         numeric, (nested, depth) = NumericTypes(self.config.numeric_types), self.config.nested_of(*self.stream.id)
-        return stream_columns(self.stream.json_schema, numeric, naming, Nested(nested), depth)
+        return stream_columns(self.stream.json_schema, numeric, naming, Nested(nested), depth, untyped)
 
     def iceberg_fields(self, columns: Sequence[Field]) -> tuple[PartitionField, ...] | None:
         """Return the partition fields of an Iceberg table.

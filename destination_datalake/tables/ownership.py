@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.columns import assign_names, find_collisions
+from destination_datalake.schema.json_schema import Untyped
 from destination_datalake.schema.names import MAX_BYTES, METADATA_NAMES, STYLES, Naming, path_of
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.catalog import is_iceberg
@@ -32,9 +33,19 @@ _COLLISIONS_SHOWN = 20
 _NAMESPACE = "airbyte.stream-namespace"
 _NAME = "airbyte.stream-name"
 _NAMING = "airbyte.naming"
+_TYPES = "airbyte.types"
 
 REPLAY_OF = "airbyte.replay-of"
 """The parameter of a table that a replay has made: the name of the one whose archive it is made from."""
+
+
+def untyped_in(parameters: Mapping[str, str]) -> Untyped:
+    """Return what becomes of untyped schemas in a table with these parameters.
+
+    Tables without the parameter have their values as JSON text (`"open"` with its quotes), and go on so: in a column of
+    strings no catalog tells the two apart.
+    """
+    return Untyped.INFER if parameters.get(_TYPES) == "inferred" else Untyped.JSON_TEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +63,7 @@ class TableOwner:
         """Return the table parameters that record the owner."""
         namespace = {_NAMESPACE: self.stream.namespace} if self.stream.namespace else {}
         replay = {REPLAY_OF: self.replay_of} if self.replay_of else {}
-        return {**namespace, _NAME: self.stream.name, _NAMING: self.naming.style, **replay}
+        return {**namespace, _NAME: self.stream.name, _NAMING: self.naming.style, _TYPES: "inferred", **replay}
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> Self | None:

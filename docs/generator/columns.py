@@ -12,8 +12,9 @@ from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.evolution import WIDER, evolve
 from destination_datalake.schema.glue import describe_type, glue_type, parse_glue_type
 from destination_datalake.schema.iceberg import iceberg_type
+from destination_datalake.schema.json_schema import column_type
 from destination_datalake.schema.names import AWS_DATALAKE, SNAKE_CASE
-from destination_datalake.schema.types import ColumnType, Nested, NumericTypes, column_type
+from destination_datalake.schema.types import ColumnType, Nested, NumericTypes
 from destination_datalake.tables.migration import inherit_types
 from docs.generator.markdown import code, table
 

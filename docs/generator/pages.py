@@ -21,9 +21,9 @@ from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.evolution import WIDER, AddColumn, Widen, evolve, redirect_suffix
 from destination_datalake.schema.glue import describe_type, glue_type
 from destination_datalake.schema.iceberg import iceberg_type
+from destination_datalake.schema.json_schema import WELL_KNOWN, column_type
 from destination_datalake.schema.names import AWS_DATALAKE, PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS
 from destination_datalake.schema.types import (
-    WELL_KNOWN,
     Boolean,
     ColumnType,
     Date,
@@ -39,7 +39,6 @@ from destination_datalake.schema.types import (
     String,
     Struct,
     Timestamp,
-    column_type,
 )
 from docs.generator import layouts, permissions
 from docs.generator.columns import airbyte_types, inherited, nested
@@ -84,6 +83,12 @@ _SCHEMAS = (
     '{"type": ["string", "integer"]}',
     '{"oneOf": [{"type": "integer"}, {"type": "null"}]}',
     '{"oneOf": [{"type": "integer"}, {"type": "string"}]}',
+    '{"type": ["integer", "number"]}',
+    '{"anyOf": [{"type": "string", "format": "date"}, {"type": "string"}]}',
+    '{"enum": ["open", "closed"]}',
+    '{"enum": ["open", 1]}',
+    '{"allOf": [{"properties": {"id": {"type": "integer"}}}, {"properties": {"at": {"type": "string"}}}]}',
+    '{"oneOf": [{"properties": {"id": {"type": "integer"}}}, {"properties": {"at": {"type": "string"}}}]}',
     '{"type": "object", "properties": {"id": {"type": "integer"}}}',
     '{"type": "object"}',
     '{"type": "array", "items": {"type": "string"}}',

@@ -159,6 +159,13 @@ def test_a_stream_that_is_deduplicated_has_a_primary_key_and_perhaps_a_cursor(
     assert not stream.overwrite
 
 
+def test_a_key_may_be_declared_behind_a_reference() -> None:
+    schema = {"allOf": [{"$ref": "#/$defs/order"}], "$defs": {"order": {"properties": {"number": {"type": "integer"}}}}}
+    stream = {"name": "orders", "json_schema": schema}
+
+    assert parsed(stream=stream, destination_sync_mode="append_dedup", primary_key=[["number"]]).dedup
+
+
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 @pytest.mark.parametrize("key", [[["owner", "id"], ["nothing"]], ["id"], "id", [[1], None], {}])
 def test_other_streams_keep_all_rows_whatever_keys_they_have(mode: str, key: object) -> None:

@@ -26,6 +26,7 @@ from destination_datalake.aws.objects import Pending, abort_all, publish_all, un
 from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, apply_changes, evolve
+from destination_datalake.schema.json_schema import Untyped
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.fencing import Fenced, FencingToken
@@ -60,6 +61,7 @@ from destination_datalake.tables.hive.partition_index import Behind, PartitionIn
 from destination_datalake.tables.hive.scheme import PartitionScheme, scheme_of, wanted_scheme
 from destination_datalake.tables.hive.write_modes import Append, Overwrite, WriteMode
 from destination_datalake.tables.migration import column_naming, inherited_types
+from destination_datalake.tables.ownership import untyped_in
 from destination_datalake.tables.reconcile import ColumnLimits, reconcile
 from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableBusy, TableName, table_conflict
 
@@ -117,7 +119,9 @@ class HiveTable:
         # A partition key is a column that no field may have.
         sources = column_sources(table_input) | {key["Name"].lower(): None for key in self._partition_keys}
         naming = column_naming(self._owner.naming, table_input)
-        columns = self._columns if naming == self._owner.naming else self._layout.columns(naming)
+        untyped = untyped_in(table_input["Parameters"])
+        is_as_new = naming == self._owner.naming and untyped is Untyped.INFER
+        columns = self._columns if is_as_new else self._layout.columns(naming, untyped)
         columns = replace(self._owner, naming=naming).name_columns(
             self.name, table_input["Parameters"], sources, columns
         )

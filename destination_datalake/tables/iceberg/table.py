@@ -29,6 +29,7 @@ from destination_datalake.files.plan import DataFile, Deduplication, FilePlan, R
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, Widen, evolve
 from destination_datalake.schema.iceberg import iceberg_field
+from destination_datalake.schema.json_schema import Untyped
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.iceberg.branches import NEW, rows_on, state_of, still_unique, unpublished_branches
@@ -69,7 +70,7 @@ from destination_datalake.tables.iceberg.write_modes import (
     properties_of_new_table,
     write_mode,
 )
-from destination_datalake.tables.ownership import TableOwner
+from destination_datalake.tables.ownership import TableOwner, untyped_in
 from destination_datalake.tables.reconcile import ColumnLimits, Reconciliation, reconcile
 from destination_datalake.tables.s3_data_lake import EPOCH_METADATA_COLUMNS, column_naming, inherit_types
 from destination_datalake.tables.table import (
@@ -277,7 +278,9 @@ class IcebergTable:
         inherited, owner = is_of_s3_data_lake(table.metadata), self._owner
         if inherited:
             owner = replace(owner, naming=column_naming(owner.naming, existing))
-        columns = owner.name_columns(self.name, table.properties, sources, self._columns)
+        untyped = untyped_in(table.properties)
+        own = self._columns if untyped is Untyped.INFER else self._layout.columns(self._owner.naming, untyped)
+        columns = owner.name_columns(self.name, table.properties, sources, own)
         if inherited:
             columns = inherit_types(columns, self._stream.json_schema, existing)
             self._plan = replace(self._plan, metadata=EPOCH_METADATA_COLUMNS)

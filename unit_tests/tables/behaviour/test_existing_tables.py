@@ -48,6 +48,18 @@ def test_a_value_that_a_column_cannot_hold_gets_a_column_of_its_own(shop: Shop) 
     assert row == {"id": None, "theirs": None}
 
 
+@pytest.mark.parametrize(("exists", "stored"), [(True, '"open"'), (False, "open")])
+def test_types_are_inferred_in_new_tables_only(shop: Shop, stored: str, *, exists: bool) -> None:
+    if exists:
+        other_engines.create(shop)
+    schema = {"id": {"type": "integer"}, "theirs": {"enum": ["open"]}}
+
+    for number in (1, 2):
+        shop.sync(schema=schema).commit({"id": number, "theirs": "open"})
+
+    assert shop.rows() == [{"id": 1, "theirs": stored}, {"id": 2, "theirs": stored}]
+
+
 def test_a_column_of_another_type_is_refused_if_schema_conflicts_is_fail(shop: Shop) -> None:
     other_engines.create(shop, id_type="string")
     before = shop.lake.glue_table(*shop.name)

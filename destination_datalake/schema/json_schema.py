@@ -1,0 +1,489 @@
+"""JSON schemas as column types.
+
+A schema is read into a `Shape`: what it admits, by JSON type. These rules join and intersect shapes:
+
+| keyword | rule |
+|---|---|
+| `type`, `format`, `airbyte_type` | the kinds of values, and their column types; `null` only makes a column nullable |
+| `enum`, `const` without `type` | the kinds of the values |
+| `$ref`, `$dynamicRef`, `$recursiveRef` | the schema there; what cannot be resolved, or recurs, admits anything |
+| `allOf` | intersection of kinds, union of properties |
+| `oneOf`, `anyOf` | union of kinds and of properties |
+| `then`, `else`, `dependentSchemas`, `dependencies` | like a union with a schema that admits anything |
+| beside a `type` or a `$ref` | properties and items are added, the kinds stay |
+
+A shape of one kind has that kind's column type. Everything else is JSON text: several kinds, objects without
+properties, unions of different objects without properties beside them, and schemas that expand beyond the limits below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from functools import partial, reduce
+from typing import TypeGuard, cast
+from urllib.parse import unquote
+
+from destination_datalake.schema.names import SNAKE_CASE, Naming
+from destination_datalake.schema.types import (
+    Boolean,
+    ColumnType,
+    Date,
+    Decimal,
+    Field,
+    Float32,
+    Float64,
+    Int32,
+    Int64,
+    Json,
+    List,
+    NumericTypes,
+    String,
+    Struct,
+    Timestamp,
+)
+
+INTEGER: Mapping[NumericTypes, ColumnType] = {
+    NumericTypes.INT_FLOAT: Int32(),
+    NumericTypes.BIGINT_DOUBLE: Int64(),
+    NumericTypes.DECIMAL: Int64(),
+}
+NUMBER: Mapping[NumericTypes, ColumnType] = {
+    NumericTypes.INT_FLOAT: Float32(),
+    NumericTypes.BIGINT_DOUBLE: Float64(),
+    NumericTypes.DECIMAL: Decimal(38, 18),
+}
+
+WELL_KNOWN: Mapping[str, Mapping[str, object]] = {
+    "String": {"type": "string"},
+    "BinaryData": {"type": "string"},
+    "Date": {"type": "string", "format": "date"},
+    "TimestampWithTimezone": {"type": "string", "format": "date-time"},
+    "TimestampWithoutTimezone": {
+        "type": "string",
+        "format": "date-time",
+        "airbyte_type": "timestamp_without_timezone",
+    },
+    "TimeWithTimezone": {"type": "string"},
+    "TimeWithoutTimezone": {"type": "string"},
+    "Number": {"type": "number"},
+    "Integer": {"type": "integer"},
+    "Boolean": {"type": "boolean"},
+}
+"""Protocol v1's `WellKnownTypes.json#/definitions/…` as schemas of protocol v0."""
+
+MAX_COLUMN_SCHEMAS = 50_000
+"""The most schemas that one column may expand to. A struct of so many members is longer than Glue's longest type."""
+
+MAX_STREAM_SCHEMAS = 100_000
+"""The most schemas that a stream may expand to, which takes some seconds."""
+
+# Deeper than sources nest, and below the limits of Parquet readers and of Python's stack.
+_MAX_DEPTH = 64
+_MAX_STEPS = 140
+
+_WELL_KNOWN_REFERENCE = "WellKnownTypes.json#/definitions/"
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_UNIONS = ("oneOf", "anyOf")
+_CONDITIONAL = ("dependentSchemas", "dependencies")
+_COMBINING = {"allOf", *_UNIONS, "if", *_CONDITIONAL, "enum", "const"}
+_ITEMS = ""
+"""The key of an array's items among the members."""
+
+
+class Untyped(Enum):
+    """What becomes of a schema whose column type has to be inferred from values, or from several schemas."""
+
+    INFER = auto()
+    JSON_TEXT = auto()
+    """JSON text, as in tables that were created before types were inferred."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Objects or arrays: the shapes of their members. There are none if anything may be in them.
+
+    `varies`: the branches of a union declare different ones.
+    """
+
+    members: Mapping[str, Shape]
+    varies: bool = False
+
+
+Shape = Mapping[str, ColumnType | Nest]
+"""What a schema admits beside null: by JSON type (integers are numbers), what a column of that type alone would be."""
+
+_ANY: Shape = {"boolean": Json(), "number": Json(), "string": Json(), "object": Nest({}), "array": Nest({})}
+_KINDS = {**{kind: kind for kind in _ANY}, "integer": "number", "int": "number"}
+
+
+def column_type(
+    json_schema: object,
+    numeric: NumericTypes,
+    root: object = None,
+    naming: Naming = SNAKE_CASE,
+    untyped: Untyped = Untyped.INFER,
+) -> ColumnType:
+    """Return the column type of one property's JSON schema; `Json` for a schema without a meaning here.
+
+    `root` is the document in which `$ref`s of the form `#/…` are resolved: the stream's schema, by default
+    `json_schema` itself. `naming` is the table's. A recursive schema is `Json` where it recurs.
+    """
+    reader = _Reader(json_schema if root is None else root, numeric, naming, untyped)
+    return reader.type_of(reader.read_column(json_schema, reader.scope))
+
+
+def property_types(
+    json_schema: Mapping[str, object],
+    numeric: NumericTypes,
+    naming: Naming = SNAKE_CASE,
+    untyped: Untyped = Untyped.INFER,
+) -> dict[str, ColumnType]:
+    """Return the column types of all properties that a stream's schema declares, wherever it does, by their keys.
+
+    Empty if it declares none, or more than can be read.
+    """
+    reader = _Reader(json_schema, numeric, naming, untyped)
+    try:
+        records = reader.read_root(json_schema)
+    except _TooManySchemas:
+        return {}
+    return {source: reader.type_of(member) for source, member in records.members.items()}
+
+
+class _TooManySchemas(Exception):
+    """A schema expands to more schemas than may be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Where a schema stands: the resource that its references are resolved in, the references that were followed to
+    it, how many structs and lists are around it, and how many schemas.
+    """
+
+    root: object
+    seen: frozenset[tuple[int, str]] = frozenset()
+    depth: int = 0
+    steps: int = 0
+
+
+class _Reader:
+    """Reads the schemas of one document."""
+
+    def __init__(self, document: object, numeric: NumericTypes, naming: Naming, untyped: Untyped) -> None:
+        self.scope = _Scope(document)
+        self._numeric = numeric
+        self._naming = naming
+        self._infers = untyped is Untyped.INFER
+        self._extended = partial(_extended, opens=self._infers)
+        self._left = MAX_STREAM_SCHEMAS
+        self._named: Mapping[str, object] | None = None
+
+    def type_of(self, shape: Shape) -> ColumnType:
+        """Return the column type of values of this shape."""
+        if len(shape) != 1:
+            return Json()
+        [(kind, type_)] = shape.items()
+        if not isinstance(type_, Nest):
+            return type_
+        if type_.varies or not type_.members:
+            return Json()
+        if kind == "array":
+            return List(self.type_of(type_.members[_ITEMS]))
+        names = self._naming.inside.identifiers(tuple(type_.members))
+        members = zip(names, type_.members.items(), strict=True)
+        return Struct(tuple(Field(name, source, self.type_of(member)) for name, (source, member) in members))
+
+    def read_root(self, schema: Mapping[str, object]) -> Nest:
+        """Return the shape of a stream's records: objects, whatever `type` says.
+
+        A property that stands at the root itself decides its column's kinds. Raises _TooManySchemas.
+        """
+        untyped = {key: value for key, value in schema.items() if key != "type"}
+        scope = replace(self.scope, depth=-1)  # The properties are columns, around which is nothing.
+        own, beside = self._own(untyped, scope), self._beside(untyped, scope)
+        if reference := _reference_of(schema):
+            beside = [self._referenced(reference, scope), *beside]
+        columns, others = own["object"], reduce(self._met, beside, _ANY).get("object")
+        assert isinstance(columns, Nest)
+        return _merged(columns, others, self._extended) if isinstance(others, Nest) else columns
+
+    def read_column(self, schema: object, scope: _Scope) -> Shape:
+        """Return the shape of a column's values: anything, if its schema expands to too many."""
+        before, self._left = self._left, min(self._left, MAX_COLUMN_SCHEMAS)
+        allowed = self._left
+        try:
+            return self._read(schema, scope)
+        except _TooManySchemas:
+            return _ANY
+        finally:
+            self._left = before - (allowed - max(self._left, 0))
+
+    def _read(self, schema: object, scope: _Scope) -> Shape:
+        self._left -= 1
+        if self._left < 0:
+            raise _TooManySchemas
+        if schema is False:
+            return {}
+        if not _is_object(schema) or scope.depth > _MAX_DEPTH or scope.steps > _MAX_STEPS:
+            return _ANY
+        root = schema if _is_resource(schema) else scope.root
+        scope = _Scope(root, scope.seen, scope.depth, scope.steps + 1)
+        reference = _reference_of(schema)
+        if reference and _WELL_KNOWN_REFERENCE in reference:  # Airbyte's types stand beside a type of protocol v0.
+            return self._read(WELL_KNOWN.get(reference.partition(_WELL_KNOWN_REFERENCE)[2]), scope)
+        if reference and len(schema) == 1:
+            return self._referenced(reference, scope)
+        own, beside = self._own(schema, scope), self._beside(schema, scope)
+        if reference:
+            return self._declared(self._referenced(reference, scope), [own, *beside])
+        if "type" in schema:
+            return self._declared(own, beside)
+        return self._untyped(schema, own, beside, scope)
+
+    def _declared(self, declared: Shape, beside: Sequence[Shape]) -> Shape:
+        return self._extended(declared, reduce(self._met, beside)) if beside else declared
+
+    def _untyped(self, schema: Mapping[str, object], own: Shape, beside: Sequence[Shape], scope: _Scope) -> Shape:
+        if not self._infers:
+            for key in ("oneOf", "anyOf", "allOf"):
+                if isinstance(branches := schema.get(key), list):
+                    return self._declared(self._union(branches, scope), [own])
+        shape = reduce(self._met, beside, own)
+        # By JSON schema's letter, properties say nothing of values that are no objects; nobody means that.
+        return {"object": shape["object"]} if _has_properties(schema) and shape.keys() == _ANY.keys() else shape
+
+    # --- Keywords
+
+    def _own(self, schema: Mapping[str, object], scope: _Scope) -> Shape:
+        """Return what the keywords say that hold for one kind of value each."""
+        if "type" not in schema:
+            nested: Shape = {"object": self._object(schema, scope), "array": self._array(schema, scope)}
+            text = _string(schema)
+            return {**_ANY, **nested, "string": Json() if text == String() else text}
+        declared = schema["type"]
+        names = [name for name in (declared if isinstance(declared, list) else [declared]) if name != "null"]
+        if declared == [] or not all(isinstance(name, str) and name in _KINDS for name in names):
+            return _ANY
+        return self._any_of({_KINDS[name]: self._of_kind(name, schema, scope)} for name in cast(list[str], names))
+
+    def _of_kind(self, name: str, schema: Mapping[str, object], scope: _Scope) -> ColumnType | Nest:
+        match name:
+            case "boolean":
+                return Boolean()
+            case "string":
+                return _string(schema)
+            case "object":
+                return self._object(schema, scope)
+            case "array":
+                return self._array(schema, scope)
+        return self._number(name, schema)
+
+    def _number(self, declared: str, schema: Mapping[str, object]) -> ColumnType:
+        match declared, schema.get("airbyte_type"):
+            case _, "big_number" | "big_integer":
+                return String()
+            case "number", airbyte_type if airbyte_type != "integer":
+                return NUMBER[self._numeric]
+        return INTEGER[self._numeric]
+
+    def _object(self, schema: Mapping[str, object], scope: _Scope) -> Nest:
+        properties = schema.get("properties")
+        inside = _Scope(scope.root, scope.seen, scope.depth + 1, scope.steps)
+        read = self.read_column if scope.depth < 0 else self._read
+        return Nest({key: read(each, inside) for key, each in properties.items()} if _is_object(properties) else {})
+
+    def _array(self, schema: Mapping[str, object], scope: _Scope) -> Nest:
+        items = schema.get("items")
+        if not items or not isinstance(items, list | dict):
+            return Nest({})
+        inside = _Scope(scope.root, scope.seen, scope.depth + 1, scope.steps)
+        others = [*_listed(schema.get("prefixItems")), *filter(_is_object, [schema.get("additionalItems")])]
+        declared = self._union(items if isinstance(items, list) else [items], inside)
+        first = self._union(others, inside)
+        is_same = first.keys() <= declared.keys()
+        return Nest({_ITEMS: self._extended(declared, first) if is_same else self._any_of([declared, first])})
+
+    def _beside(self, schema: Mapping[str, object], scope: _Scope) -> list[Shape]:
+        """Return the shapes of the schemas that hold beside a schema's own keywords."""
+        if _COMBINING.isdisjoint(schema):
+            return []
+        every = [self._read(each, scope) for each in _listed(schema.get("allOf"))]
+        unions = [self._union(branches, scope) for key in _UNIONS if (branches := _listed(schema.get(key)))]
+        sometimes = [self._union([True, each], scope) for each in _conditional(schema)]
+        values = [schema["const"]] if "const" in schema else _listed(schema.get("enum"))
+        if self._infers and values and "type" not in schema:
+            unions.append(self._any_of(map(self._of_value, values)))
+        return [*every, *unions, *sometimes]
+
+    def _of_value(self, value: object) -> Shape:
+        match value:
+            case bool():
+                return {"boolean": Boolean()}
+            case int():
+                return {"number": INTEGER[self._numeric]}
+            case float():
+                return {"number": NUMBER[self._numeric]}
+            case str():
+                return {"string": String()}
+            case list():
+                return {"array": Nest({})}
+            case None:
+                return {}
+        return {"object": Nest({})}
+
+    # --- References
+
+    def _referenced(self, reference: str, scope: _Scope) -> Shape:
+        key = (id(scope.root), reference)
+        if key in scope.seen:
+            return _ANY
+        found, root = self._resolved(reference, scope.root)
+        if found is None:  # Bundles leave addresses in their parts, and refer to the whole.
+            found, root = self._resolved(reference, self.scope.root)
+        return self._read(found, _Scope(root, scope.seen | {key}, scope.depth, scope.steps + 1))
+
+    def _resolved(self, reference: str, root: object) -> tuple[object, object]:
+        """Return what a reference leads to, None if to nothing, and the resource that it stands in."""
+        address, _, fragment = reference.partition("#")
+        if address or fragment[:1] not in ("", "/"):
+            if self._named is None:
+                self._named = _named_schemas(self.scope.root)
+            if fragment[:1] not in ("", "/"):
+                return None if address else self._named.get(f"#{fragment}"), root
+            root = self._named.get(address)
+        found = root
+        for step in unquote(fragment).split("/")[1:]:
+            key = step.replace("~1", "/").replace("~0", "~")
+            if _is_object(found):
+                found = found.get(key)
+            elif isinstance(found, list) and key.isdecimal() and len(key) < 9 and int(key) < len(found):
+                found = found[int(key)]
+            else:
+                return None, root
+            root = found if _is_object(found) and _is_resource(found) else root
+        return found, root
+
+    # --- Shapes
+
+    def _union(self, branches: Iterable[object], scope: _Scope) -> Shape:
+        return self._any_of(self._read(branch, scope) for branch in branches)
+
+    def _any_of(self, shapes: Iterable[Shape]) -> Shape:
+        """Return what any of the shapes admits."""
+        joined: dict[str, ColumnType | Nest] = {}
+        for shape in shapes:
+            for kind, type_ in shape.items():
+                joined[kind] = self._joined(kind, joined[kind], type_) if kind in joined else type_
+        return joined
+
+    def _joined(self, kind: str, one: ColumnType | Nest, other: ColumnType | Nest) -> ColumnType | Nest:
+        if isinstance(one, Nest) and isinstance(other, Nest):
+            varies = one.varies or other.varies or self.type_of({kind: one}) != self.type_of({kind: other})
+            both = one.members.keys() & other.members.keys()
+            shared = {key: self._any_of([one.members[key], other.members[key]]) for key in both}
+            return Nest({**one.members, **other.members, **shared}, varies)
+        if one == other:
+            return one
+        types = {cast(ColumnType, one), cast(ColumnType, other)}
+        if self._infers and kind == "string" and Json() not in types:
+            return String()
+        if self._infers and types == {INTEGER[self._numeric], NUMBER[self._numeric]}:
+            return NUMBER[self._numeric]
+        return Json()
+
+    def _met(self, one: Shape, other: Shape) -> Shape:
+        """Return what both shapes admit, with all members that either declares."""
+        return {kind: self._narrower(kind, one[kind], other[kind]) for kind in one if kind in other}
+
+    def _narrower(self, kind: str, one: ColumnType | Nest, other: ColumnType | Nest) -> ColumnType | Nest:
+        if isinstance(one, Nest) and isinstance(other, Nest):
+            return _merged(one, other, self._met)
+        if other == Json():
+            return one
+        is_wider = one == Json() or (kind == "string" and one == String())
+        return other if is_wider or (one, other) == (NUMBER[self._numeric], INTEGER[self._numeric]) else one
+
+
+def _extended(declared: Shape, beside: Shape, *, opens: bool) -> Shape:
+    """Return a shape with the members that another one has beside it.
+
+    Unless it `opens`, objects and arrays in which anything may be stay so.
+    """
+
+    def extended(one: ColumnType | Nest, other: ColumnType | Nest) -> ColumnType | Nest:
+        is_kept = not opens and isinstance(one, Nest) and (one.varies or not one.members)
+        if is_kept or not isinstance(one, Nest) or not isinstance(other, Nest):
+            return one
+        return _merged(one, other, partial(_extended, opens=opens))
+
+    return {kind: extended(type_, beside[kind]) if kind in beside else type_ for kind, type_ in declared.items()}
+
+
+def _merged(one: Nest, other: Nest, combine: Callable[[Shape, Shape], Shape]) -> Nest:
+    if not one.members or not other.members:
+        return other if not one.members else one
+    shared = {key: combine(one.members[key], other.members[key]) for key in one.members if key in other.members}
+    return Nest({**one.members, **other.members, **shared}, one.varies and other.varies)
+
+
+# --- Schemas as JSON ------------------------------------------------------------------------------------------------
+
+
+def _string(schema: Mapping[str, object]) -> ColumnType:
+    match schema.get("format"):
+        case "date":
+            return Date()
+        case "date-time":
+            return Timestamp(zoned=schema.get("airbyte_type") != "timestamp_without_timezone")
+    # Times, base64 and all other formats are text.
+    return String()
+
+
+def _is_object(schema: object) -> TypeGuard[Mapping[str, object]]:
+    return isinstance(schema, dict)
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _has_properties(schema: Mapping[str, object]) -> bool:
+    return _is_object(properties := schema.get("properties")) and bool(properties)
+
+
+def _reference_of(schema: Mapping[str, object]) -> str | None:
+    return next((found for key in _REFERENCES if isinstance(found := schema.get(key), str)), None)
+
+
+def _is_resource(schema: Mapping[str, object]) -> bool:
+    """Whether references inside a schema are resolved in it, as it has an address of its own."""
+    address = schema.get("$id")
+    return isinstance(address, str) and not address.startswith("#")
+
+
+def _conditional(schema: Mapping[str, object]) -> Iterator[object]:
+    """Yield the schemas that hold for some values only."""
+    if "if" in schema:
+        yield from (schema[key] for key in ("then", "else") if key in schema)
+    for key in _CONDITIONAL:
+        if _is_object(by_property := schema.get(key)):
+            yield from (each for each in by_property.values() if _is_object(each))
+
+
+def _named_schemas(document: object) -> Mapping[str, object]:
+    """Return the schemas of a document by address (`$id`) and by anchor (`#…`); None for a name that two have."""
+    named: dict[str, object] = {}
+    waiting = [document]
+    while waiting:
+        value = waiting.pop()
+        if _is_object(value):
+            waiting += value.values()
+            anchors = (f"#{value[key]}" for key in ("$anchor", "$dynamicAnchor") if isinstance(value.get(key), str))
+            address = value.get("$id")
+            for name in {*anchors, *([address] if isinstance(address, str) else [])}:
+                named[name] = None if name in named else value
+        elif isinstance(value, list):
+            waiting += value
+    return named
