@@ -73,7 +73,7 @@ test-catalogs: jdk setup $(JVM_ARCHIVE) ## sync into REST catalogs, and ask Iceb
 	$(PYTEST) $(addprefix integration_tests/conformance/,airbyte dedup failures records tables) integration_tests/archive \
 		--rest-catalog -k iceberg -n $(WORKERS) $(ARGS)
 
-chaos: jdk setup $(JVM_ARCHIVE) ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--round 17")
+chaos: jdk setup $(JVM_ARCHIVE) ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--histories 500")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 coverage: setup ## run the unit tests and require the branch coverage that pyproject.toml sets

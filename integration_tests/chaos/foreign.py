@@ -10,7 +10,7 @@ from pyiceberg.table import Table as IcebergTable
 
 from integration_tests.chaos.attempts.connection import Connection
 from integration_tests.chaos.attempts.source import STREAM, Sending
-from integration_tests.chaos.subjects import ICEBERG, Subject
+from integration_tests.chaos.subjects import Subject
 from integration_tests.chaos.verdicts.oracle import Oracle
 from integration_tests.chaos.verdicts.reader import Broken, Reader
 from integration_tests.chaos.verdicts.tally import Tally
@@ -39,7 +39,7 @@ class Foreigner:
     def act(self, random: Random) -> None:
         """Do something, or nothing, to the table if there is one."""
         share = random.random()
-        if self.subject.kind is not ICEBERG or share >= 0.4 or (self.lake.database, STREAM) not in self.lake.tables():
+        if not self.subject.has_others or share >= 0.4 or (self.lake.database, STREAM) not in self.lake.tables():
             return
         table = self.lake.iceberg_table(self.lake.database, STREAM)
         changes_rows = not (self.subject.overwrites or self.subject.deletes or self.subject.partitioned)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from integration_tests.aws.server import SECRET_ACCESS_KEY, AwsServer
 from integration_tests.catalogs.behaviour import SigV4, glue
 from integration_tests.catalogs.services import ServiceLake
+from integration_tests.chaos.attempts.attempt import Stage
 from integration_tests.chaos.aws.adversary import HostileAws
 from integration_tests.chaos.rounds import ATTEMPTS, Round
 from integration_tests.chaos.subjects import Subject, subject_of
@@ -45,8 +46,9 @@ def play(
     """
     started = time.monotonic()
     violation = ""
-    with _with_catalog(subject_of(number), aws, lake) as (aws_, lake_):
-        this = Round(aws_, lake_, launch, folder, seed, number, attempts)
+    subject = subject_of(number)
+    with _with_catalog(subject, aws, lake) as (aws_, lake_):
+        this = Round(Stage(lake_, subject.kind, aws_, launch, folder), subject, seed, number, attempts)
         try:
             this.play()
             if spark is not None:

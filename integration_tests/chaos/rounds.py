@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Literal
 
@@ -16,17 +15,15 @@ from integration_tests.archive import archived
 from integration_tests.chaos.attempts.attempt import Attempt, Order, Stage
 from integration_tests.chaos.attempts.connection import Connection
 from integration_tests.chaos.attempts.source import STREAM, Sending
-from integration_tests.chaos.aws.adversary import Adversary, Blow, HostileAws, kill_spark
+from integration_tests.chaos.aws.adversary import Adversary, Blow, kill_spark
 from integration_tests.chaos.aws.faults import draw
 from integration_tests.chaos.foreign import Foreigner
-from integration_tests.chaos.subjects import subject_of, swaps_in_steps
+from integration_tests.chaos.subjects import Subject, swaps_in_steps
 from integration_tests.chaos.verdicts.latest import LatestOracle
 from integration_tests.chaos.verdicts.oracle import Effect, Oracle
-from integration_tests.chaos.verdicts.reader import Broken, Reader
+from integration_tests.chaos.verdicts.reader import Broken
 from integration_tests.chaos.verdicts.spark import sendings_by_spark
 from integration_tests.chaos.verdicts.tally import Tally
-from integration_tests.harness.lake import Lake
-from integration_tests.harness.runs.launch import launch_command
 from integration_tests.harness.runs.warm import WarmLaunch
 
 if TYPE_CHECKING:
@@ -41,22 +38,19 @@ class Round:
 
     def __init__(
         self,
-        aws: HostileAws,
-        lake: Lake,
-        launch: WarmLaunch,
-        folder: Path,
+        stage: Stage,
+        subject: Subject,
         seed: int,
         number: int,
         attempts: int,
     ) -> None:
-        self.subject = subject_of(number)
+        self.subject = subject
         self.tally = Tally(rounds=1)
         self.log: list[str] = []
         self._seed = f"{seed}/{number}"
         self._last = attempts
-        self._launch = launch
-        self._stage = Stage(lake, self.subject.kind, aws, launch, folder)
-        self._reader = Reader(lake)
+        self._stage = stage
+        self._reader = subject.reader(stage.lake)
         self._archives = Random(f"{self._seed}/archive").random() < 0.5
         options = {**self.subject.options, "raw_archive": {"enabled": self._archives}}
         layouts = [{**options, **layout} for layout in self.subject.layouts(Random(f"{self._seed}/layouts"))]
@@ -67,7 +61,7 @@ class Round:
             else Oracle(swaps_in_steps=any(map(swaps_in_steps, layouts)))
         )
         self._foreign = Foreigner(
-            lake, self.subject, self._connection, self._oracle, self._reader, self.tally, self.log
+            stage.lake, self.subject, self._connection, self._oracle, self._reader, self.tally, self.log
         )
         self._to_be_rejected: set[Sending] = set()
         self._acknowledged = Counter[bytes]()
@@ -156,7 +150,9 @@ class Round:
 
     def _full_disk(self, random: Random) -> None:
         limit = random.randrange(200, 8000)
-        stage = replace(self._stage, launch=self._launch.with_files_of(limit))
+        launch = self._stage.launch
+        assert isinstance(launch, WarmLaunch)
+        stage = replace(self._stage, launch=launch.with_files_of(limit))
         attempt = self._one(self._connection.order(random), Adversary(), f"no file beyond {limit} bytes", stage)
         self.tally.faults["full disk"] += attempt.run.exit_code != 0
 
@@ -166,7 +162,7 @@ class Round:
         # There are workers once something is uploaded.
         blow = Blow("kill", random.randint(1, 6), "uploads", "before" if random.random() < 0.5 else "after")
         adversary = Adversary(blow, partial(kill_spark, victim=victim))
-        stage = replace(self._stage, launch=launch_command)
+        stage = replace(self._stage, launch=self._stage.cold)
         self._one(self._connection.order(random), adversary, f"{victim} {adversary.blow}", stage)
         self.tally.kills[victim] += adversary.killed
 
@@ -214,7 +210,7 @@ class Round:
         order = self._connection.order(random, waits=True, at_least=2)
         # It may write several files at a time, of merges or for a wider column: its tasks would take all there is of a
         # shared Spark, and the other sync would wait for them.
-        stage = replace(self._stage, launch=launch_command)
+        stage = replace(self._stage, launch=self._stage.cold)
         with self._begun(order, zombie, f"{zombie.blow}, to be overtaken", stage) as old:
             old.feed(1)
             old.wait_for_state()

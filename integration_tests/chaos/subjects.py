@@ -7,6 +7,8 @@ from typing import Literal
 
 from integration_tests.chaos.attempts.source import STREAM, Source
 from integration_tests.chaos.attempts.versions import VersionedSource
+from integration_tests.chaos.verdicts.reader import Reader
+from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import Json
 from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 
@@ -39,6 +41,15 @@ class Subject:
     def options(self) -> Json:
         """The options that all its attempts have, whatever the partitions."""
         return {"dedup": {"deletes": self.deletes}} if self.deletes else {}
+
+    @property
+    def has_others(self) -> bool:
+        """Whether another engine knows the table, too."""
+        return self.kind is ICEBERG
+
+    def reader(self, lake: Lake) -> Reader:
+        """Return what reads its table."""
+        return Reader(lake)
 
     def layouts(self, random: Random) -> Sequence[Json]:
         """Return the options of partitions that the user chooses one after the other.

@@ -8,7 +8,7 @@ def duckdb_type(glue_type: str) -> str:
     outer, _, inner = glue_type.strip().partition("<")
     if not inner:
         return _PRIMITIVES.get(outer, outer)
-    parts = _split(inner.removesuffix(">"))
+    parts = split(inner.removesuffix(">"))
     match outer:
         case "array":
             return f"{duckdb_type(parts[0])}[]"
@@ -25,7 +25,7 @@ _PRIMITIVES: Mapping[str, str] = {"string": "VARCHAR", "binary": "BLOB", "int": 
 """Only the names that DuckDB does not share with Hive."""
 
 
-def _split(types: str) -> Sequence[str]:
+def split(types: str) -> Sequence[str]:
     """Split at the commas that are in no bracket: `a:decimal(1,2),b:array<c>` has two parts."""
     parts, depth = [""], 0
     for character in types:

@@ -14,7 +14,7 @@ _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 Watch = Callable[[str, Sequence[Any], list[Any]], object]
-"""Is called after each job, with its name, its tasks and their results."""
+"""Is called after each job, with its name if it has one, its tasks and their results."""
 
 
 class InProcess:
@@ -25,7 +25,7 @@ class InProcess:
 
     def run(self, work: Callable[[Iterable[_Task]], Iterable[_Result]], tasks: Sequence[_Task]) -> list[_Result]:
         results = [_sent(result) for task in tasks for result in work([_sent(task)])]
-        self._watch(work.__name__, tasks, results)
+        self._watch(getattr(work, "__name__", ""), tasks, results)
         return results
 
     def exchange(

@@ -6,17 +6,17 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from integration_tests.aws.server import SECRET_ACCESS_KEY
 from integration_tests.chaos.attempts.source import CONFIDENTIAL, STREAM, Chunk, Sending
 from integration_tests.chaos.attempts.versions import CURSOR, KEY
-from integration_tests.chaos.aws.adversary import Adversary, HostileAws
+from integration_tests.chaos.aws.adversary import Adversary
 from integration_tests.chaos.verdicts.oracle import Effect
 from integration_tests.chaos.verdicts.reader import Broken
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import Json, configured_catalog, configured_stream, status
-from integration_tests.harness.runs.launch import Launch
+from integration_tests.harness.runs.launch import Launch, launch_command
 from integration_tests.harness.runs.output import Message, ProtocolError, Run, record_count
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.running import PATIENCE
@@ -73,15 +73,33 @@ class Order:
         return f"{who}{verb} generation {self.generation}: {first} to {last} {how}{layout}{end}"
 
 
+class Account(Protocol):
+    """An account with an adversary for each attempt, which is known by the access key that it was given."""
+
+    @property
+    def endpoint_url(self) -> str | None:
+        """Where it is; None if that is where AWS is."""
+
+    def new_key(self) -> str:
+        """Return an access key that no other attempt has."""
+
+    def watch(self, access_key_id: str, adversary: Adversary) -> None:
+        """Let the requests that are signed with this key meet the adversary."""
+
+
 @dataclass(frozen=True)
 class Stage:
-    """Where attempts are made: a lake, a kind of table in it, the account, and how the connector is started."""
+    """Where attempts are made: a lake, a kind of table in it, the account, and how the connector is started.
+
+    A connector of a `cold` start shares no Spark with others.
+    """
 
     lake: Lake
     kind: TableKind
-    aws: HostileAws
+    aws: Account
     launch: Launch
     folder: Path
+    cold: Launch = launch_command
 
 
 class Attempt:
@@ -91,18 +109,20 @@ class Attempt:
         self.order = order
         self.adversary = adversary
         self._folder = Path(tempfile.mkdtemp(dir=stage.folder))
-        key = f"AKIA{stage.lake.bucket[-10:].upper()}X{order.attempt}"
+        key = stage.aws.new_key()
         stage.aws.watch(key, adversary)
         credentials = {
             "credentials_title": "IAM User",
             "aws_access_key_id": key,
             "aws_secret_access_key": SECRET_ACCESS_KEY,
         }
-        options = {"endpoint_url": stage.aws.endpoint_url, "credentials": credentials, "flush_interval_seconds": 1}
+        options: dict[str, object] = {"credentials": credentials, "flush_interval_seconds": 1}
+        if stage.aws.endpoint_url is not None:
+            options["endpoint_url"] = stage.aws.endpoint_url
         config = stage.lake.config(**stage.kind.options, **order.layout, **options)
         platform = Platform(self._folder, stage.launch)
         self._running = platform.start(config, configured_catalog(order.stream()))
-        self.adversary.aim(self._running.process.pid)
+        self.adversary.aim(self._running.process)
         self._fed = 0
         self._completed = False
         self._run: Run | None = None

@@ -28,7 +28,7 @@ class Connection:
         self._layouts = layouts
         self._overwrites = overwrites
         # Deduplication has no overwrite without ids: the platform sends a plain one then.
-        self._has_ids = not overwrites or source is VersionedSource or Random(f"{seed}/ids").random() < 0.8
+        self._has_ids = not overwrites or issubclass(source, VersionedSource) or Random(f"{seed}/ids").random() < 0.8
         self._generation = 1 if overwrites else 0
         self._overwriting = overwrites
         self._cursor = 0

@@ -1,8 +1,6 @@
 """Who stands between the connector and AWS, counts requests, and at the chosen one kills, cuts off or refuses."""
 
-import os
 import re
-import signal
 import threading
 import time
 from collections import Counter
@@ -10,12 +8,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
+from uuid import uuid4
 
 import psutil
 
 from integration_tests.chaos.aws.faults import COUNTED, REFUSALS, Fault, operation
 from integration_tests.harness.aws_proxy import AwsProxy
 from integration_tests.harness.loopback import Answer, HungUp, Request
+from integration_tests.harness.runs.launch import Process
 
 PassOn = Callable[[Request], Answer]
 
@@ -40,20 +40,20 @@ class Blow:
         return f"{what} {self.moment} number {self.number} of its {self.of}"
 
 
-def kill_connector(pid: int) -> bool:
+def kill_connector(connector: Process) -> bool:
     """Kill the connector's own process. False if it has ended."""
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-        return True
-    return False
+    if connector.returncode is not None:
+        return False
+    connector.kill()
+    return True
 
 
-def kill_spark(pid: int, victim: Literal["JVM", "Python worker"]) -> bool:
+def kill_spark(connector: Process, victim: Literal["JVM", "Python worker"]) -> bool:
     """Kill the JVM of a connector that has one of its own, or the newest of its workers. False if there is none."""
     with suppress(psutil.NoSuchProcess):
-        children = psutil.Process(pid).children(recursive=True)
+        children = psutil.Process(connector.pid).children(recursive=True)
         java = [child for child in children if child.name() == "java"]
-        workers = [child for child in children if child.name() != "java" and child.ppid() != pid]
+        workers = [child for child in children if child.name() != "java" and child.ppid() != connector.pid]
         for process in (java if victim == "JVM" else workers)[-1:]:
             process.kill()
             return True
@@ -69,18 +69,18 @@ class Adversary:
     def __init__(
         self,
         blow: Blow | None = None,
-        kill: Callable[[int], bool] = kill_connector,
+        kill: Callable[[Process], bool] = kill_connector,
         faults: Sequence[Fault] = (),
         armed: bool = True,
     ) -> None:
-        """`kill` is given the connector's process id; what it kills may be another one."""
+        """`kill` is given the connector's process; what it kills may be another one."""
         self.blow = blow
         self._kill = kill
         self._faults = faults
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._concerned: Counter[Fault] = Counter()
-        self._pid = 0
+        self._connector: Process | None = None
         self._hit = False
         self._aimed = threading.Event()
         self.struck = threading.Event()
@@ -95,9 +95,9 @@ class Adversary:
         """Whether the blow has fallen and was deadly."""
         return self._hit
 
-    def aim(self, pid: int) -> None:
+    def aim(self, connector: Process) -> None:
         """Say which process is the attempt's; blows wait until that is known."""
-        self._pid = pid
+        self._connector = connector
         self._aimed.set()
 
     def answer(self, request: Request, pass_on: PassOn) -> Answer:
@@ -136,7 +136,8 @@ class Adversary:
             return
         self._aimed.wait()
         time.sleep(blow.pause)
-        self._hit = self._kill(self._pid)
+        assert self._connector is not None
+        self._hit = self._kill(self._connector)
         self.struck.set()
         raise HungUp
 
@@ -169,6 +170,10 @@ class HostileAws(AwsProxy):
     def __init__(self, endpoint_url: str) -> None:
         super().__init__(endpoint_url)
         self._adversaries: dict[str, Adversary] = {}
+
+    def new_key(self) -> str:
+        """Return an access key that no other attempt has."""
+        return f"AKIA{uuid4().hex[:16].upper()}"
 
     def watch(self, access_key_id: str, adversary: Adversary) -> None:
         """Let the requests that are signed with this key meet the adversary."""

@@ -5,7 +5,6 @@ import json
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from botocore.exceptions import ClientError
 
@@ -17,11 +16,11 @@ class Broken(AssertionError):
     """A promise that was not kept, in a sentence."""
 
 
-@dataclass(frozen=True)
 class Reader:
     """Reads one lake's only table."""
 
-    lake: Lake
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
 
     def sendings(self, sent: Mapping[Sending, Sent]) -> frozenset[Sending]:
         """Return which sendings are in the table; none if there is no table yet.

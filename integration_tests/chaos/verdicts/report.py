@@ -8,7 +8,7 @@ from integration_tests.chaos.verdicts.tally import Tally
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one round. `violation` is empty if every promise was kept."""
+    """What became of one round, or of one history. `violation` is empty if every promise was kept."""
 
     number: int
     subject: str
@@ -16,22 +16,27 @@ class Verdict:
     log: tuple[str, ...]
     violation: str
     seconds: float
+    is_history: bool = False
+
+    @property
+    def what(self) -> str:
+        return "history" if self.is_history else "round"
 
     def __str__(self) -> str:
         counts = self.tally
         said = (
-            f"round {self.number:>4}  {self.subject:<34} {self.seconds:>5.1f} s  {counts.syncs} syncs, "
+            f"{self.what} {self.number:>4}  {self.subject:<34} {self.seconds:>5.1f} s  {counts.syncs} syncs, "
             f"{counts.kills.total()} kills, {counts.faults.total()} faults, {counts.overlaps.total()} overlaps"
         )
         return f"{said}  BROKEN" if self.violation else said
 
     def details(self, seed: int) -> str:
         """Say what was broken, after what, and how to see it again."""
-        lines = [f"BROKEN in round {self.number} ({self.subject}): {self.violation}", *self.log]
-        return "\n".join([*lines, f'Play it again: make chaos SEED={seed} ARGS="--round {self.number}"'])
+        lines = [f"BROKEN in {self.what} {self.number} ({self.subject}): {self.violation}", *self.log]
+        return "\n".join([*lines, f'Play it again: make chaos SEED={seed} ARGS="--{self.what} {self.number}"'])
 
 
-_COLUMNS = ("rounds", "syncs", "exit 0", "kills", "faults", "overlaps", "acknowledged", "twice", "broken")
+_COLUMNS = ("played", "syncs", "exit 0", "kills", "faults", "overlaps", "acknowledged", "twice", "broken")
 
 
 def summary(verdicts: list[Verdict]) -> str:

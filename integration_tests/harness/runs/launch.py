@@ -14,7 +14,9 @@ class Process(Protocol):
     """A connector's process: what the platform needs of `subprocess.Popen`."""
 
     @property
-    def pid(self) -> int: ...
+    def pid(self) -> int:
+        """Its id; 0 if it is in this process."""
+
     @property
     def stdin(self) -> IO[bytes] | None: ...
     @property

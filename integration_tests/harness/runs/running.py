@@ -196,7 +196,9 @@ class Running:
 
         Children of children that were adopted by init are found too, which a walk down the process tree would miss.
         """
-        family = []
+        family: list[psutil.Process] = []
+        if not self.process.pid:
+            return family
         for process in psutil.process_iter():
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):
                 if process.environ().get("TMPDIR") == str(self._tmp) and process.status() != psutil.STATUS_ZOMBIE:

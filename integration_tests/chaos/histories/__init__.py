@@ -1,0 +1,1 @@
+"""Histories: rounds in one process, of streams with all kinds of fields, in tables of all layouts."""
