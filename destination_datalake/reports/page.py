@@ -46,13 +46,17 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     "bad": ("#bd2c3a", "#ff8a8f"),
     "calm": ("#2f62c4", "#86aef5"),
     "none": ("#737d8c", "#8892a0"),
-    "stage1": ("#2f62c4", "#86aef5"),
-    "stage2": ("#6a45b8", "#b79cf2"),
-    "stage3": ("#17776a", "#4cc2ae"),
-    "stage4": ("#946200", "#e6b450"),
-    "stage5": ("#a83a7c", "#ee93c6"),
+    "stage1": ("#230741", "#7060b6"),
+    "stage2": ("#40255f", "#a777ca"),
+    "stage3": ("#5f427e", "#de90d7"),
+    "stage4": ("#80609e", "#fdbbd9"),
+    "stage5": ("#a37fbf", "#fdf0f1"),
 }
-"""The colours, for light and for dark pages. Those of texts and of marks have a contrast of AA (WCAG 2.2) to `card`."""
+"""The colours, for light and for dark pages. Those of texts and of marks have a contrast of AA (WCAG 2.2) to `card`.
+
+Stages have colours of their own, as they are neither good nor bad; each is lighter than the one before, which readers
+with any colour vision can see.
+"""
 
 _CLASSES = {
     **{"finished": "good", "partial": "half", "terminated": "half", "unfinished": "none"},
@@ -82,6 +86,17 @@ class Chart:
     labels: Sequence[str]
     rectangles: Sequence[tuple[float, float, float, float, str, str]]
     rows: Sequence[tuple[str, str]]
+
+
+class Change(NamedTuple):
+    """A change of a table's columns, each with its type or where its values go, that so many syncs have reported."""
+
+    first: str
+    last: str
+    syncs: int
+    table: str
+    what: str
+    columns: Sequence[tuple[str, str]]
 
 
 def page(
@@ -120,7 +135,7 @@ def page(
             streams=_streams(lines)[:_MOST_ROWS],
             hidden_streams=max(0, len({line.table for line in lines}) - _MOST_ROWS),
             rejects=_rejects(lines)[:_MOST_ROWS],
-            changes=[*_changes(runs)][:_MOST_ROWS],
+            changes=_changes(runs)[:_MOST_ROWS],
             files=_files(lines)[:_MOST_ROWS],
             erasures=erasures,
             status_class=_class,
@@ -331,18 +346,22 @@ def _rejects(lines: Iterable[ReportLine]) -> list[tuple[str, str, str, int, floa
     return [(*key, number, number / most) for key, number in found.most_common()]
 
 
-def _changes(runs: Iterable[Run]) -> Iterator[tuple[str, str, str, str, str]]:
-    """Yield schema changes, the newest first: when, where, what, the column, and its type or where its values go."""
+def _changes(runs: Iterable[Run]) -> list[Change]:
+    """Return schema changes, the newest first; those that a table's syncs made together, or again, are one."""
+    times: dict[tuple[str, str, str, str], list[str]] = {}
     for run in runs:
         for line in run.streams:
-            when = run.sync.start_time[:16]
             for what, columns in (
                 ("new", line.new_columns),
                 ("promoted", line.promoted_columns),
                 ("redirected", line.redirected_columns),
             ):
                 for column in columns:
-                    yield when, line.table, what, column.name, column.type
+                    times.setdefault((line.table, what, column.name, column.type), []).append(run.sync.start_time[:16])
+    together: dict[tuple[str, str, int, str, str], list[tuple[str, str]]] = {}
+    for (table, what, name, type_), when in times.items():
+        together.setdefault((when[-1], when[0], len(when), table, what), []).append((name, type_))
+    return [Change(*key, columns) for key, columns in together.items()]
 
 
 def _files(lines: Iterable[ReportLine]) -> list[tuple[str, int, int, int, int, int]]:

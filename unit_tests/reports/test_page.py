@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from html.parser import HTMLParser
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -170,6 +171,33 @@ def test_colours_have_a_contrast_of_aa(colour: str, ground: str, scheme: int) ->
     least = 3.0 if colour.startswith("stage") or colour == "none" else 4.5  # Marks, and texts.
 
     assert contrast(PALETTE[colour][scheme], PALETTE[ground][scheme]) >= least
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_stages_differ_in_lightness_and_have_no_colour_of_a_status(scheme: int) -> None:
+    stages = [colours[scheme] for name, colours in sorted(PALETTE.items()) if name.startswith("stage")]
+
+    assert all(luminance(later) > luminance(earlier) for earlier, later in pairwise(stages))
+    assert min(contrast(*pair) for pair in pairwise(stages)) >= 1.25
+    assert {*stages}.isdisjoint(colours[scheme] for name, colours in PALETTE.items() if not name.startswith("stage"))
+
+
+def test_changes_of_one_kind_that_come_together_or_again_are_one_row() -> None:
+    together = tuple(Named(f"column_{number:02}", "string") for number in range(12))
+    again = (Named("price", "price__string"),)
+    lines = [
+        a_stream("orders", run, new_columns=new, redirected_columns=again) for run, new in (("b", together), ("a", ()))
+    ]
+    runs = [
+        Run(a_line("b", BEGAN), (lines[0],), "finished"),
+        Run(a_line("a", BEGAN - timedelta(1)), (lines[1],), "finished"),
+    ]
+
+    rows = a_page(runs).partition('id="changes"')[2].partition("</table>")[0].split("<tr>")[2:]
+
+    assert ["12 × new" in rows[0], "and 2 more" in rows[0], "syncs since" in rows[0]] == [True, True, False]
+    assert ["redirected" in rows[1], "2 syncs since" in rows[1], "price__string" in rows[1]] == [True, True, True]
+    assert len(rows) == 2
 
 
 @pytest.mark.parametrize(
