@@ -152,9 +152,15 @@ def _history_table(runs: Sequence[Run], stream: str | None) -> Table:
             f"{line.rows_rejected + line.values_rejected:,}",
             f"{line.bytes_written / 1e6:,.1f}",
             "" if run.sync.seconds is None else duration(run.sync.seconds),
-            terminal.text((line.error or "")[:_WIDE]),
+            terminal.text((line.error or "; ".join(_lost(run, stream)))[:_WIDE]),
         )
     return table
+
+
+def _lost(run: Run, stream: str | None) -> Iterator[str]:
+    for line in run.streams:
+        if line.total_loss and stream in (None, line.stream):
+            yield f"{line.stream}: {line.total_loss}"
 
 
 _RIGHT = ("received", "rows", "rejects", "MB", "took")

@@ -76,7 +76,7 @@ def _of_table(table: str, history: _History, now: datetime) -> TableHealth:
     findings = (
         *_failing(history, failures),
         *_stalled(starts[0], usual, now),
-        *_unusual(finished),
+        *(_lost(finished) or _unusual(finished)),
         *_state(finished[0][1] if finished else None),
     )
     last = finished[0] if finished else None
@@ -125,6 +125,13 @@ def _stalled(last: datetime, usual: float | None, now: datetime) -> Iterator[Fin
             f"no sync for {duration(waited)}; usually there is one every {duration(usual)}",
             "Look at the connection's schedule, and whether it is paused.",
         )
+
+
+def _lost(finished: _History) -> list[Finding]:
+    """Whether every record of the last good sync was rejected, however many syncs there were before."""
+    lost = finished[0][1].total_loss if finished else None
+    advice = "Query the table airbyte_rejects, correct the source or its schema, and refresh the stream."
+    return [] if lost is None else [Finding("rejects", f"no row was written: {lost}", advice)]
 
 
 def _unusual(finished: _History) -> Iterator[Finding]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from destination_datalake.files.suppression import RECORD_SUPPRESSED
+
 if TYPE_CHECKING:
     from destination_datalake.config.options import Config
     from destination_datalake.protocol.catalog import StreamId
@@ -138,6 +140,17 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def stream(self) -> str:
         """The stream's name for people."""
         return ".".join(part for part in (self.stream_namespace, self.stream_name) if part)
+
+    @property
+    def total_loss(self) -> str | None:
+        """What to say of a stream whose every record was rejected; None for others.
+
+        Not if all of them are of people whose records `delete-rows --suppress` has told to reject.
+        """
+        reason = next((each.reason for each in self.rejects if each.reason != RECORD_SUPPRESSED), None)
+        if not self.rows_received or self.rows_rejected < self.rows_received or reason is None:
+            return None
+        return f"all {self.rows_received:,} records were rejected, most for {reason}"
 
     @property
     def table(self) -> str:

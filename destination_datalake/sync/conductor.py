@@ -100,7 +100,7 @@ def run_sync(
     """
     raise_limit()
     termination.on_request(partial(out.give_up_after, TERMINATION_SECONDS))
-    reporting = Reporting(config, engine, uuid.uuid4().hex[:12], partial(out.log, "INFO"))
+    reporting = Reporting(config, engine, uuid.uuid4().hex[:12], out.log)
     try:
         return _run_sync(config, catalog, stdin, out, engine, termination, reporting)
     except BaseException as error:

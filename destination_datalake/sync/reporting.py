@@ -16,6 +16,7 @@ from destination_datalake.aws.usage import take_usage
 from destination_datalake.config.tables import REPORTS_FOLDER
 from destination_datalake.errors import ConnectorError, Failure, printable
 from destination_datalake.iam_policy.rules import HAS_LINES_TABLES
+from destination_datalake.protocol.stdout import LogLevel
 from destination_datalake.reports.lineage import emit
 from destination_datalake.reports.notice import notify
 from destination_datalake.reports.report import (
@@ -58,7 +59,7 @@ class Reporting:
     `run` is a name that no other sync has. `log` writes a line to Airbyte's log of the sync.
     """
 
-    def __init__(self, config: Config, engine: Engine, run: str, log: Callable[[str], None]) -> None:
+    def __init__(self, config: Config, engine: Engine, run: str, log: Callable[[LogLevel, str], None]) -> None:
         self._config = config
         self._engine = engine
         self.run = run
@@ -90,8 +91,8 @@ class Reporting:
     def finish(self, progress: Progress, outcome: SyncOutcome, exit_code: int, stages: ActiveStages) -> None:
         """Log and write the report of a sync that has ended with this exit code; tell those who want to know."""
         lines = [*self._lines(progress, outcome, exit_code, stages)]
-        for text in summary(lines, progress):
-            self._log(text)
+        for level, text in summary(lines, progress):
+            self._log(level, text)
         self._write(lines)
 
     def fail(self, error: BaseException) -> None:
@@ -104,7 +105,7 @@ class Reporting:
         number, said = len(self._streams), _error(failure)
         sync = self._line("failed", **said, **self._usage(), streams=number, streams_failed=number)
         lines = [sync, *(self._of(stream, "failed", **said) for stream in self._streams)]
-        self._log(f"Sync {_ended(sync)} after {sync.seconds:.1f} s.")
+        self._log("INFO", f"Sync {_ended(sync)} after {sync.seconds:.1f} s.")
         self._write(lines)
 
     def _write(self, lines: Sequence[ReportLine]) -> None:
@@ -261,19 +262,26 @@ class Reporting:
         }
 
 
-def summary(lines: Sequence[ReportLine], progress: Progress) -> Iterator[str]:
-    """Yield a text of one line for each stream, then one on the sync. `lines` are its report, the sync's first."""
+def summary(lines: Sequence[ReportLine], progress: Progress) -> Iterator[tuple[LogLevel, str]]:
+    """Yield a text of one line for each stream, then one on the sync. `lines` are its report, the sync's first.
+
+    Those about streams of which every record was rejected are warnings.
+    """
     sync, *streams = lines
     for line, of_stream in zip(streams, progress.streams, strict=True):
         states = f", {line.states_released} states released" if line.states_released else ""
         rest = f"{states}{_changes(line)}, {of_stream.seconds:.1f} s."
-        yield f"Stream {of_stream.stream} {_ended(line)}: {_numbers(line)}{rest}"
+        lost = f" No row was written: {line.total_loss}." if line.total_loss else ""
+        yield "WARN" if lost else "INFO", f"Stream {of_stream.stream} {_ended(line)}: {_numbers(line)}{rest}{lost}"
     seconds = progress.seconds or 1.0
     failed = f" ({sync.streams_failed} failed)" if sync.streams_failed else ""
     held = f" and {sync.states_held} not" if sync.states_held else ""
+    without = [line.stream for line in streams if line.total_loss]
+    rest = f" Every record was rejected of {_few(without)}." if without else ""
     yield (
+        "WARN" if without else "INFO",
         f"Sync {_ended(sync)}: {len(streams)} streams{failed}, {_numbers(sync)}, {sync.states_released} states "
-        f"released{held}, {progress.seconds:.1f} s ({sync.row_count / seconds:.0f} records/s)."
+        f"released{held}, {progress.seconds:.1f} s ({sync.row_count / seconds:.0f} records/s).{rest}",
     )
 
 

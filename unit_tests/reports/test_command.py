@@ -13,6 +13,7 @@ import pytest
 from destination_datalake.cli import _PLAIN
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.reports.command import run_health, run_history, run_report
+from destination_datalake.reports.report import Rejected
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.config.examples import options
 from unit_tests.reports.history import an_erasure
@@ -55,6 +56,17 @@ def test_history_as_json_has_the_lines(cloud: Cloud, config: str, capfdbinary: p
 
     [run] = json.loads(capfdbinary.readouterr().out)
     assert (run["run_id"], run["status"], run["of_streams"][0]["stream_name"]) == ("one", "finished", "orders")
+
+
+def test_history_says_of_which_streams_every_record_was_rejected(
+    cloud: Cloud, config: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    lost = a_stream("orders", "one", NOW, rows_received=7, rows_rejected=7, rejects=(Rejected("at", "R", 7),))
+    write(cloud, "report.jsonl", a_line("one", NOW), lost, a_stream("users", "one", NOW, rows_received=1, row_count=1))
+
+    assert run_history(["--config", config]) == 0
+
+    assert b"orders: all 7 records were rejected, most for R\n" in capfdbinary.readouterr().out
 
 
 @pytest.mark.parametrize(("asked", "named"), [("order", "orders"), ("shop.orders", "orders"), ("x", "orders or users")])

@@ -50,6 +50,7 @@ def kinds(*runs: Run, hours: float = 1) -> list[str]:
         (a_run(0, values_rejected=11), ["rejects"]),
         (a_run(0, rows_rejected=500, rejects=(Rejected(None, "R", 500),)), ["rejects"]),
         (a_run(0, rows_rejected=500, rejects=(Rejected(None, RECORD_SUPPRESSED, 500),)), []),
+        (a_run(0, row_count=0, rows_rejected=1000, rejects=(Rejected("at", "R", 1000),)), ["rejects"]),
         (a_run(0, {"seconds": 120.0}), []),
         (a_run(0, {"seconds": 121.0}), ["slow"]),
         (a_run(0, table_files=101, table_bytes=101 * 16 * 2**20), []),
@@ -75,6 +76,16 @@ def test_nothing_is_unusual_about_a_table_of_few_syncs() -> None:
     [table] = health([a_run(0, row_count=1, values_rejected=1000), a_run(1)], LAST + timedelta(days=300))
 
     assert (table.findings, table.usual_seconds) == ((), None)
+
+
+def test_a_first_sync_whose_every_record_was_rejected_is_unhealthy() -> None:
+    rejected: dict[str, Any] = {"row_count": 0, "rows_rejected": 1000}
+
+    [lost] = health([a_run(0, **rejected, rejects=(Rejected("at", "R", 1000),))], LAST)
+    [suppressed] = health([a_run(0, **rejected, rejects=(Rejected(None, RECORD_SUPPRESSED, 1000),))], LAST)
+
+    assert [each.seen for each in lost.findings] == ["no row was written: all 1,000 records were rejected, most for R"]
+    assert suppressed.findings == ()
 
 
 def test_the_last_failure_is_told_and_not_an_older_one() -> None:
