@@ -17,13 +17,14 @@ from destination_datalake.unforeseen import exhaustion, trace_of
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One failed call: the service's name, the operation, AWS's error code and text, and the HTTP status if known."""
+    """One failed call: service, operation, AWS's error code and text; HTTP status and bucket if they are known."""
 
     service: str
     operation: str
     code: str
     text: str
     status: int = 0
+    bucket: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ def _explain(error: BaseException, doing: str, resource: str) -> Failure | None:
         rule = _rule(call)
         where = f"{call.service}, {call.operation}"
         detail = mask_secrets(f"{call.code}: {call.text}")
+        if call.bucket:
+            where += f", bucket {call.bucket}"
     elif (found := _rule_without_response(error)) is not None:
         rule = found
         where = "AWS"
@@ -238,9 +241,8 @@ def _call(error: BaseException) -> _Call | None:
     response = error.response.get("Error", {})
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     operation = str(error.operation_name)
-    return _Call(
-        _service_of(operation), operation, response.get("Code", "Unknown"), response.get("Message", ""), status
-    )
+    code, text, bucket = response.get("Code", "Unknown"), response.get("Message", ""), response.get("BucketName")
+    return _Call(_service_of(operation), operation, code, text, status, str(bucket) if bucket else None)
 
 
 # --- No response ------------------------------------------------------------------------------------------------------

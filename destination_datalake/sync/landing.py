@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from destination_datalake.aws.objects import HeldObject, Pending
-from destination_datalake.errors import Failure
+from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.plan import (
     DataFile,
     Encoded,
@@ -40,7 +40,7 @@ from destination_datalake.sync.outcome import (
     failure_of,
 )
 from destination_datalake.sync.thread_pool import ThreadPool
-from destination_datalake.tables.table import Committed, Reencode, Table
+from destination_datalake.tables.table import Committed, Reencode, Table, TableConflict
 
 if TYPE_CHECKING:
     from destination_datalake.archive.ledger import ArchiveLedger
@@ -255,6 +255,8 @@ class Landing:
     def preparation_failure(self, stream: StreamId) -> Failure | None:
         """Return why the stream's table could not be prepared, or None. Waits until that is known."""
         error = self._tables[stream].exception()
+        if isinstance(error, TableConflict) and isinstance(bucket := self._left_out.exception(), ConnectorError):
+            error = bucket  # A table in another bucket than a misspelt one is not at fault.
         return None if error is None else failure_of(error, stream, "prepare the table of")
 
     def publish(self, streams: Sequence[StreamId]) -> dict[StreamId, Failure]:

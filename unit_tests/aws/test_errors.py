@@ -10,9 +10,9 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.errors import Failure, MissingPermission
 
 
-def answer(operation: str, code: str, text: str = "said AWS", status: int = 400) -> exceptions.ClientError:
+def answer(operation: str, code: str, text: str = "said AWS", status: int = 400, **more: str) -> exceptions.ClientError:
     return exceptions.ClientError(
-        {"Error": {"Code": code, "Message": text}, "ResponseMetadata": {"HTTPStatusCode": status}},  # type: ignore[typeddict-item]
+        {"Error": {"Code": code, "Message": text, **more}, "ResponseMetadata": {"HTTPStatusCode": status}},  # type: ignore[typeddict-item]
         operation,
     )
 
@@ -31,6 +31,7 @@ IN_BOUNDARY = "with an explicit deny in a permissions boundary"
         (answer("AssumeRole", "AccessDenied"), "config_error", "Allow sts:AssumeRole, also in the role's trust policy"),
         (answer("AssumeRole", "ValidationError", CHAINED), "config_error", "session_duration_seconds. Lower it to"),
         (answer("PutObject", "NoSuchBucket", status=404), "config_error", "does not exist. Create the bucket"),
+        (answer("PutObject", "NoSuchBucket", BucketName="lake"), "config_error", "bucket lake): the bucket does"),
         (answer("PutObject", "PermanentRedirect", status=301), "config_error", "Set region to the bucket's region"),
         (answer("GetCallerIdentity", "InvalidClientTokenId"), "config_error", "does not know the access key id"),
         (answer("PutObject", "InvalidAccessKeyId"), "config_error", "Check aws_access_key_id"),

@@ -14,8 +14,10 @@ from botocore.exceptions import ClientError
 from destination_datalake.aws.objects import HeldObject, PendingUpload
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.staging import LocalStaging, Segment, Staging
+from destination_datalake.errors import ConfigError
 from destination_datalake.files.plan import Encoded, EncodeTask, MalformedRecord, UnitResult
 from destination_datalake.files.segments import StagedSegment
+from destination_datalake.files.suppression import People
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import Partition, RejectFile, RejectLimit
 from destination_datalake.sync.landing import MAX_ENCODINGS, MAX_TASKS, Encoding, Landing, StreamTables
@@ -48,6 +50,7 @@ class Lake:
     can_acknowledge: Callable[[Batch], bool] = lambda _: True
     on_settle: Callable[[BatchOutcome], None] = lambda _: None
     outcomes: list[BatchOutcome] = field(default_factory=list)
+    left_out: Callable[[], People] = dict
 
     def __post_init__(self) -> None:
         self.a, self.b = (FakeTable(TableName("raw", name)) for name in ("a", "b"))
@@ -57,7 +60,7 @@ class Lake:
     def landing(self) -> Landing:
         landing = Landing(
             StreamTables({A: lambda: self.a, B: lambda: self.b}, ACCESS),
-            Encoding(self.executors, self.staging, ACCESS, "sync"),
+            Encoding(self.executors, self.staging, ACCESS, "sync", self.left_out),
             new_rejects(self.limit),
             self._settle,
             lambda batch: self.can_acknowledge(batch),
@@ -137,6 +140,16 @@ def test_a_batch_that_cannot_be_staged_fails_alone(lake: Lake, moment: str) -> N
     assert failure_of(outcomes[0]) == ("config_error", "The table is another stream's.")
     assert isinstance(outcomes[1], BatchCommitted)
     assert lake.b.rows == 1
+
+
+def test_a_bucket_that_cannot_be_read_is_blamed_before_a_table_that_is_in_another(lake: Lake) -> None:
+    lake.a.on_prepare = raising(TableConflict("Its location is s3://another/."))
+    lake.left_out = raising(ConfigError("The bucket does not exist."))
+    landing = lake.landing()
+
+    failures = [landing.preparation_failure(stream) for stream in (A, B)]
+
+    assert [failure and failure.message for failure in failures] == ["The bucket does not exist.", None]
 
 
 class BrokenStaging(LocalStaging):
