@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from destination_datalake import terminal
-from destination_datalake.aws.objects import delete_folder, put
+from destination_datalake.aws.objects import put
 from destination_datalake.config.catalog import NO_LIMITS
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.erasure import elsewhere
@@ -56,8 +54,6 @@ message, report or object in S3 has an id.
 The exit code is 0, 1 if the configuration is not valid, or rows are left or could not be erased, 2 for a wrong command
 line, and 143 after SIGTERM."""
 
-"""Objects that an attempt may forget to report if it is killed."""
-
 
 def run_delete_rows(arguments: Sequence[str], spark: Engine | None = None) -> int:
     """Run the command with these arguments (without its name); return the exit code: 0, 1 or 143.
@@ -85,7 +81,11 @@ def _delete_rows(config: Config, asked: argparse.Namespace, termination: Termina
     target = _target(asked)
     tables = _tables(asked, config, catalog)
     ledger = Ledger.open(asked.column, target, file, config, access)
-    with _request(asked, ledger, file, config, catalog, spark) as request:
+    with terminal.engine_on_demand(encrypting(config), spark) as engine:
+        history, id_ = asked.keep_history, ledger.record.id
+        request = Request(
+            id_, asked.column, file, config, access, catalog, engine(), history, drop_tags=asked.drop_tags
+        )
         iceberg = [name for name in tables if (entry := catalog.find(name)) is not None and is_iceberg(entry)]
         places: list[Place] = [IcebergPlace(name, request, ledger, may_lack_column=asked.all) for name in iceberg]
         places += elsewhere.places(request, tables)
@@ -98,6 +98,15 @@ def _delete_rows(config: Config, asked: argparse.Namespace, termination: Termina
             as_page = asked.report.lower().endswith((".html", ".htm"))
             Path(asked.report).write_bytes(report.page().encode() if as_page else report.encoded())
     return 0 if asked.dry_run or not report.is_left else 1
+
+
+def encrypting(config: Config) -> Config:
+    """Return the configuration with a Spark that encrypts what it writes to local disks, where ids would be in clear.
+
+    Spark broadcasts them by files, which stay if it is killed. The key is in the memory of its processes alone.
+    """
+    conf = {"spark.io.encryption.enabled": "true", **config.spark.conf}
+    return config.model_copy(update={"spark": config.spark.model_copy(update={"conf": conf})})
 
 
 def _target(asked: argparse.Namespace) -> tuple[str, ...]:
@@ -149,39 +158,6 @@ def _named(asked: argparse.Namespace, config: Config, catalog: TableCatalog) -> 
     yield from dict.fromkeys((*found, *archived))
     for note in finder.notes:
         terminal.note(f"Note: {note}")
-
-
-@contextmanager
-def _request(
-    asked: argparse.Namespace,
-    ledger: Ledger,
-    file: IdsFile,
-    config: Config,
-    catalog: TableCatalog,
-    spark: Engine | None,
-) -> Iterator[Request]:
-    """Lend the request, with Spark started. Indexes of ids are on this machine if executors are, else in S3."""
-    access = aws_access(config)
-    with ExitStack() as stack:
-        engine = stack.enter_context(terminal.engine_on_demand(config, spark))()
-        if engine.local:
-            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="delete-rows-"))).as_uri()
-        else:
-            scratch = config.uri("_staging", f"delete-{ledger.record.id}")
-            delete_folder(access.client("s3"), scratch)
-            stack.callback(delete_folder, access.client("s3"), scratch)
-        yield Request(
-            ledger.record.id,
-            asked.column,
-            file,
-            config,
-            access,
-            catalog,
-            engine,
-            asked.keep_history,
-            asked.drop_tags,
-            scratch,
-        )
 
 
 @dataclass(slots=True)

@@ -36,7 +36,6 @@ class Staging:
     def __init__(self, request: Request) -> None:
         self._access = request.access
         self._folder = request.config.uri(STAGING_FOLDER)
-        self._own = f"{request.scratch}/"
         self.figures = Figures()
 
     def require(self) -> None:
@@ -64,8 +63,6 @@ class Staging:
         found: dict[str, list[str]] = {}
         latest: dict[str, datetime] = {}
         for uri, entry in listed(self._access.client("s3"), self._folder):
-            if uri.startswith(self._own):
-                continue
             sync = uri.removeprefix(f"{self._folder}/").partition("/")[0]
             found.setdefault(sync, []).append(uri)
             latest[sync] = max(latest.get(sync, entry["LastModified"]), entry["LastModified"])

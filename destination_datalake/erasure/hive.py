@@ -7,28 +7,20 @@ have read them before: it is fenced, and the next one goes on.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from destination_datalake.config.tables import TAKEN_FOLDERS
 from destination_datalake.erasure.columns import TableColumns, saved_schema
 from destination_datalake.erasure.objects import Group, Objects, stored_in
-from destination_datalake.erasure.place import ErasedObject
 from destination_datalake.errors import ConfigError
-from destination_datalake.partitioning.paths import unescaped
-from destination_datalake.partitioning.spec import Identity
-from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.schema.arrow import arrow_type, widest
+from destination_datalake.partitioning.spec import Bucket
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.tables.fencing import TOKEN_PROPERTY, FencingToken
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, known_columns, table_location
 from destination_datalake.tables.hive.content import FolderState, PendingOverwrite, folders_in_use, other_folders
-from destination_datalake.tables.hive.folders import Folders
-from destination_datalake.tables.hive.partition_index import PartitionIndex, location_of, mark_behind
-from destination_datalake.tables.hive.registration import RegisteredPartitions, Values, values_of
+from destination_datalake.tables.hive.partition_index import location_of
+from destination_datalake.tables.hive.registration import RegisteredPartitions
 from destination_datalake.tables.hive.scheme import PartitionScheme, has_registered_partitions
 from destination_datalake.tables.location import GENERATIONS_SUFFIX, TableLocation
 from destination_datalake.tables.naming import TableNaming
@@ -37,8 +29,7 @@ from destination_datalake.tables.ownership import TableOwner
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.erasure.place import Request
-    from destination_datalake.files.erase import StoredObject
-    from destination_datalake.files.ids import Ids
+    from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.schema.types import Field
     from destination_datalake.tables.table import TableName
 
@@ -58,13 +49,14 @@ class HiveTablePlace(Objects):
         return self._request.catalog.access_of(self.table)
 
     def require(self) -> None:
-        """Raise ConfigError also for a column that is a partition key: no file has its values."""
-        table_input = self._glue_table.find()
-        keys = [] if table_input is None else table_input.get("PartitionKeys") or []
-        if any(key["Name"].lower() == self._request.column.lower() for key in keys):
+        """Raise ConfigError also for a column that the table is partitioned by: folders are named after its values."""
+        table_input, column = self._glue_table.find(), self._request.column
+        if table_input is not None and (key := _key_that_tells(table_input, column)) is not None:
             raise ConfigError(
-                f"--column {self._request.column}: it is a partition key of table {self.table}. Name the column that "
-                "it is made of."
+                f"--column {column}: table {self.table} is partitioned by it (key {key}), so that ids are in the names "
+                "of its folders, and rows cannot be erased. Write the stream to another table with another "
+                "partition_by, drop this one, and run the command again: it searches what is left of dropped tables. "
+                "Nothing was changed."
             )
         super().require()
 
@@ -79,37 +71,9 @@ class HiveTablePlace(Objects):
         return _outermost(self._folders(self._glue_table.find()))
 
     def groups(self) -> Iterator[Group]:
-        """Yield the files, each alone; those of partitions that have none of the ids are left out."""
-        table_input = self._glue_table.find()
-        partitions = self._partitions(table_input)
-        for folder in _outermost(self._folders(table_input)):
-            found = (each for each in stored_in(self.access, folder) if self.takes(each.uri))
-            if partitions is None:
-                yield from ((each,) for each in found)
-                continue
-            by_folder: dict[str, list[StoredObject]] = defaultdict(list)
-            for each in found:
-                by_folder[each.uri.rpartition("/")[0]].append(each)
-            chosen = partitions.that_may_have(by_folder, self._ids)
-            self.figures.objects += sum(map(len, by_folder.values())) - sum(len(by_folder[each]) for each in chosen)
-            for inside in chosen:
-                yield from ((each,) for each in by_folder[inside])
-
-    def find(self) -> Iterator[ErasedObject]:
-        """Yield the files that have rows of the ids, and partitions that are registered under one."""
-        yield from super().find()
-        for location, _ in self._registered_ids():
-            yield ErasedObject(location, -1, reason="the catalog has a partition of that value")
-
-    def erase(self) -> Iterator[ErasedObject]:
-        """Write files again, and take partitions of the ids out of the catalog."""
-        yield from super().erase()
-        if registered := self._registered_ids():
-            # A sync that has registered them already would not do so again.
-            self._glue_table.update(mark_behind)
-            RegisteredPartitions(self.table, self.access).delete([values for _, values in registered])
-            yield from (ErasedObject(location, -1, -1, "removed") for location, _ in registered)
-        self._project_others()
+        """Yield the files, each alone."""
+        for folder in self.folders:
+            yield from ((each,) for each in stored_in(self.access, folder) if self.takes(each.uri))
 
     def conclude(self) -> bool:
         """Fence a sync that copies files which it may have read before they were replaced; return False if there is."""
@@ -130,37 +94,6 @@ class HiveTablePlace(Objects):
             "sync goes on. If it still runs, let it end and run the command again."
         )
         return False
-
-    # Partitions in the catalog
-
-    def _partitions(self, table_input: TableInput | None) -> _Partitions | None:
-        return None if table_input is None or not self._columns else _Partitions.of(table_input, self._columns[0])
-
-    def _registered_ids(self) -> list[tuple[str, Values]]:
-        """Return the registered partitions whose value is an id: location and values."""
-        table_input = self._glue_table.find()
-        partitions = self._partitions(table_input)
-        if partitions is None or table_input is None or not has_registered_partitions(table_input):
-            return []
-        found = {
-            values_of(each): location_of(each)
-            for each in RegisteredPartitions(self.table, self.access).all(with_columns=False)
-        }
-        return [(found[values], values) for values in partitions.of_ids(found, self._ids)]
-
-    def _project_others(self) -> None:
-        """Let Athena look for the partitions that are left alone, if the table has a list of them."""
-
-        def project(table_input: TableInput) -> None:
-            partitions = self._partitions(table_input)
-            if partitions is None or partitions.scheme.catalog == "register":
-                return
-            stream = stream_of(self.table, table_input, self._request) or StreamId(None, self.table.table)
-            folders = Folders("", self.access)
-            PartitionIndex(self._glue_table, self.access, folders, stream, partitions.scheme).project_anew(table_input)
-
-        if self._partitions(self._glue_table.find()) is not None:
-            self._glue_table.update(project)
 
     # Folders
 
@@ -213,55 +146,11 @@ def _outermost(folders: Iterable[str]) -> list[str]:
     return outer
 
 
-class _Partitions:
-    """Leaves out folders whose values, as they are the column's own, are no ids."""
-
-    def __init__(self, scheme: PartitionScheme, position: int, column: Field, folders: Iterable[str]) -> None:
-        self.scheme = scheme
-        self._key = scheme.folders.keys[position]
-        self._position = position
-        self._type = arrow_type(widest(column.type))
-        self._contents = [f"{folder}/" for folder in folders]
-
-    @classmethod
-    def of(cls, table_input: TableInput, column: Field) -> _Partitions | None:
-        """Return those of a table; None if it has none by this column."""
-        scheme = PartitionScheme.recorded(table_input, (*METADATA_COLUMNS, *known_columns(table_input)))
-        for position, key in enumerate(scheme.folders.keys if scheme is not None else ()):
-            if isinstance(key.field.transform, Identity) and key.field.source == column.path:
-                assert scheme is not None
-                folders = {*folders_in_use(table_input), *other_folders(table_input)}
-                return cls(scheme, position, column, folders)
-        return None
-
-    def that_may_have(self, folders: Iterable[str], ids: Ids) -> list[str]:
-        """Return the folders, S3 URIs, that may have rows of ids."""
-        texts = {folder: self._of_folder(folder) for folder in folders}
-        are_ids = self._are_ids({text for text in texts.values() if text is not None}, ids)
-        return [folder for folder, text in texts.items() if text is None or are_ids is None or are_ids[text]]
-
-    def of_ids(self, partitions: Iterable[Values], ids: Ids) -> list[Values]:
-        """Return the partitions, given by their values in the catalog, whose value is an id."""
-        texts = {values: self._of_values(values) for values in partitions}
-        are_ids = self._are_ids({text for text in texts.values() if text is not None}, ids) or {}
-        return [values for values, text in texts.items() if text is not None and are_ids.get(text, False)]
-
-    def _are_ids(self, texts: Collection[str], ids: Ids) -> dict[str, bool] | None:
-        """Tell which of the texts are ids; None if one is no value of the column."""
-        try:
-            values: Any = pa.array([*texts], pa.string()).cast(self._type)
-        except pa.ArrowException:
-            return None
-        return dict(zip(texts, ids.contains(values).tolist(), strict=True))
-
-    def _of_folder(self, folder: str) -> str | None:
-        content = max((each for each in self._contents if folder.startswith(each)), key=len, default=None)
-        values = None if content is None else self.scheme.folders.texts_of(folder.removeprefix(content))
-        return None if values is None else self._of_values(values)
-
-    def _of_values(self, values: Values) -> str | None:
-        """Return the column's value in a partition; None if it has none, or stands for those without room in a key."""
-        text = values[self._position]
-        if text == self._key.null:
-            return None
-        return unescaped(text) if self._key.projected else text
+def _key_that_tells(table_input: TableInput, column: str) -> str | None:
+    """Return the partition key whose values tell those of a column; None if there is none, as hashes tell none."""
+    keys = {key["Name"].lower(): key["Name"] for key in table_input.get("PartitionKeys") or ()}
+    scheme = PartitionScheme.recorded(table_input, (*METADATA_COLUMNS, *known_columns(table_input)))
+    for key in scheme.folders.keys if scheme is not None else ():
+        if ".".join(key.field.source).lower() == column.lower() and not isinstance(key.field.transform, Bucket):
+            return key.field.name
+    return keys.get(column.lower())

@@ -129,7 +129,7 @@ class IcebergPlace:
             return None
         ids = request.ids(column.type, self.table)
         few: Sequence[Any] | None = None
-        if ids.count <= _FEW:
+        if len(ids) <= _FEW:
             few = request.file.values(column.type, request.column)
         asked = ErasureRequest(
             request.id,

@@ -1,41 +1,33 @@
-"""The file of ids whose rows are erased: one id a line, in UTF-8, any number of them, typed as a column is.
+"""The file of ids whose rows are erased: one id a line, in UTF-8, typed as a column is.
 
 An id of which the column's type would make another value is refused, with the number of its line: messages never have
-an id. Memory is bounded: ids are divided among the parts of an index by their hashes, on a disk.
+an id. Ids stay in memory, and Spark's jobs carry them: no file and no object has them. So their number is bounded.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from destination_datalake.errors import ConfigError
-from destination_datalake.files.dedup.index import bounds_of
-from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, one_array, part_numbers
-from destination_datalake.files.dedup.tasks import KeyBounds
-from destination_datalake.files.ids import Ids, digests_of, ranges_of, write_ids
-
-if TYPE_CHECKING:
-    from destination_datalake.aws.access import AwsAccess
+from destination_datalake.files.ids import Ids, digests_of
 
 _LINES = 65_536
 _LONGEST = 64 * 1024
 """Bytes of a line, at most: what is longer is no file of ids."""
 
-_PART_BYTES = 16 * 1024 * 1024
-"""About so many bytes of the file make one part of the index."""
+MAX_IDS = 1_000_000
+MAX_BYTES = 64 * 1024 * 1024
+"""Limits of a file."""
 
-_MOST_PARTS = 512
 _BOM = b"\xef\xbb\xbf"
 
 _NAMES = (
@@ -62,21 +54,12 @@ class IdsFile:
             raise ConfigError(f"--ids-file {self.path}: it has no ids. Nothing was done.")
         return count
 
-    def typed(self, type_: pa.DataType, column: str, folder: str, access: AwsAccess) -> Ids:
-        """Return the ids as values of a column's type; an index that is not small lies in `folder`.
+    def typed(self, type_: pa.DataType, column: str) -> Ids:
+        """Return the ids as values of a column's type.
 
-        `folder` is a URI, `file:` or `s3:`, without a slash at its end. Raises ConfigError for an id that the type
-        cannot hold as it is, and for a type that ids cannot be of; and errors of AWS.
+        Raises ConfigError for an id that the type cannot hold as it is, and for a type that ids cannot be of.
         """
-        parts = min(_MOST_PARTS, max(1, -(-self.path.stat().st_size // _PART_BYTES)))
-        if parts == 1:
-            blocks = [*self._typed(type_, column)]
-            values = _distinct(pa.concat_arrays(blocks) if blocks else pa.array([], type_))
-            if not len(values):
-                return Ids(type_, 0, (), (), access)
-            part = write_ids(canonical_keys([values]), 0, 1, folder, access)
-            return Ids(type_, len(values), (part,), ranges_of(values), access)
-        return self._divided(type_, column, parts, folder, access)
+        return Ids.of(pa.concat_arrays([pa.array([], type_), *self._typed(type_, column)]))
 
     def values(self, type_: pa.DataType, column: str) -> list[Any]:
         """Return the ids as Python values, which takes memory for each. Raises as `typed` does."""
@@ -86,29 +69,6 @@ class IdsFile:
         """Yield the salted hash of each id (`files.ids.digests_of`). Raises as `typed` does."""
         for values in self._typed(type_, column):
             yield from digests_of(values, salt)
-
-    def _divided(self, type_: pa.DataType, column: str, parts: int, folder: str, access: AwsAccess) -> Ids:
-        """Write one part of the index at a time, from files on the disk that have the ids of each."""
-        lowest_highest: list[KeyBounds] = []
-        with tempfile.TemporaryDirectory() as scratch, ExitStack() as files:
-            schema = pa.schema([pa.field("id", type_)])
-            paths = [Path(scratch) / str(number) for number in range(parts)]
-            writers = [files.enter_context(pa.ipc.new_file(str(path), schema)) for path in paths]
-            for values in self._typed(type_, column):
-                numbers = part_numbers(key_hashes(canonical_keys([values])), parts)
-                lowest_highest.append(bounds_of(values))
-                for number in np.unique(numbers).tolist():
-                    chosen = pa.array(np.flatnonzero(numbers == number), pa.int64())
-                    writers[number].write_batch(pa.RecordBatch.from_arrays([values.take(chosen)], schema=schema))
-            files.close()
-            index, count = [], 0
-            for number, path in enumerate(paths):
-                with pa.ipc.open_file(str(path)) as part:
-                    values = _distinct(one_array(part.read_all().column(0)))
-                if len(values):
-                    count += len(values)
-                    index.append(write_ids(canonical_keys([values]), number, parts, folder, access))
-        return Ids(type_, count, tuple(index), (_around(lowest_highest),), access)
 
     def _typed(self, type_: pa.DataType, column: str) -> Iterator[pa.Array[Any]]:
         """Yield blocks of ids as values, none of them null."""
@@ -130,6 +90,9 @@ class IdsFile:
     def _blocks(self) -> Iterator[tuple[np.ndarray[Any, Any], pa.Array[Any]]]:
         """Yield ids as they are in the file, and the numbers of their lines, from 1."""
         try:
+            if self.path.stat().st_size > MAX_BYTES:
+                raise self._too_many()
+            count = 0
             with self.path.open("rb") as file:
                 lines = enumerate(iter(lambda: file.readline(_LONGEST + 1), b""), 1)
                 while block := list(islice(lines, _LINES)):
@@ -142,10 +105,18 @@ class IdsFile:
                         if id_:
                             numbers.append(number)
                             ids.append(id_)
+                    if (count := count + len(ids)) > MAX_IDS:
+                        raise self._too_many()
                     if ids:
                         yield np.array(numbers), self._texts(ids, numbers)
         except OSError as error:
             raise ConfigError(f"--ids-file {self.path} cannot be read: {error.strerror or error}.") from error
+
+    def _too_many(self) -> ConfigError:
+        return ConfigError(
+            f"--ids-file {self.path}: it has more than {MAX_IDS:,} ids, or more than {MAX_BYTES // 1024**2} MiB. "
+            "Divide it, and run the command once for each part. Nothing was done."
+        )
 
     def _texts(self, ids: list[bytes], numbers: list[int]) -> pa.Array[Any]:
         array: Any = pa.array(ids, pa.binary())
@@ -213,18 +184,3 @@ def _first_refused(parse: _Parse, texts: pa.Array[Any], lines: np.ndarray[Any, A
 
 def _what(type_: pa.DataType) -> str:
     return next((text for is_, text in _NAMES if is_(type_)), f"values of type {type_}")
-
-
-def _distinct(values: pa.Array[Any]) -> pa.Array[Any]:
-    distinct: Any = pc.unique(values)
-    return one_array(distinct)
-
-
-def _around(bounds: list[KeyBounds]) -> KeyBounds:
-    """Return bounds around those of all blocks; unknown ones have no order, and stand for all."""
-    known = [each for each in bounds if isinstance(each.lowest, type(bounds[0].lowest))]
-    if len(known) < len(bounds) or bounds[0].lowest is ...:
-        return KeyBounds(..., ..., has_null=False, has_nan=False)
-    return KeyBounds(
-        min(each.lowest for each in known), max(each.highest for each in known), has_null=False, has_nan=False
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from destination_datalake.aws.objects import listed
 from destination_datalake.erasure.place import ErasedObject, Figures
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.erase import Content, Erased, EraseResult, EraseTask, NotErased, StoredObject, erase
+from destination_datalake.files.ids import with_ids
 from destination_datalake.files.jobs import dealt
 from destination_datalake.schema.arrow import arrow_type, widest
 
@@ -194,10 +195,10 @@ class Objects(ABC):
             return
         executors = self._request.executors
         tasks = [
-            EraseTask(some, self.content, self._columns, self._ids, self.access, write)
+            EraseTask(some, self.content, self._columns, self.access, write)
             for some in dealt(groups, _TASKS_EACH * executors.parallelism())
         ]
-        yield from executors.run(erase, tasks)
+        yield from executors.run(partial(with_ids, erase, self._ids), tasks)
 
 
 def _erased(result: Erased) -> ErasedObject:

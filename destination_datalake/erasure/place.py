@@ -62,16 +62,17 @@ class Request:
     executors: Executors
     keep_history: float | None = None
     drop_tags: bool = False
-    scratch: str = ""
-    """The URI of a folder for indexes of ids, `file:` or `s3:`, which the command deletes at its begin and end."""
-
     types: dict[TableName, pa.DataType] = field(default_factory=dict)
     """The type of the column in each table, as far as it was asked for."""
 
+    _ids: dict[pa.DataType, Ids] = field(default_factory=dict)
+
     def ids(self, type_: pa.DataType, table: TableName) -> Ids:
-        """Return the ids as values of a table's column, of this type. Raises ConfigError, and errors of AWS."""
+        """Return the ids as values of a table's column, of this type. Raises ConfigError."""
         self.types.setdefault(table, type_)
-        return self.file.typed(type_, self.column, self.scratch, self.access)
+        if type_ not in self._ids:
+            self._ids[type_] = self.file.typed(type_, self.column)
+        return self._ids[type_]
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ from msgspec import Raw
 from destination_datalake.archive.writer import MEMBER_BYTES
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import GzipUpload, Upload, get, inflated, is_changed, undone_on_failure
+from destination_datalake.files.ids import NO_IDS
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.plan import SourceFile
 from destination_datalake.files.projection import Unsuitable, readable
@@ -66,7 +67,7 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class EraseTask:
-    """Objects to be searched for rows, or lines, whose value of a column is one of the `chosen`.
+    """Objects to be searched for rows, or lines, whose value of a column is one of the `ids`.
 
     The value may be in any of the `columns`, which are one column of the table under the names and paths that it has or
     had there: `Field.path` leads to it in a record's data, or in a row. With `write`, objects that have such rows are
@@ -77,9 +78,9 @@ class EraseTask:
     groups: tuple[tuple[StoredObject, ...], ...]
     content: Content
     columns: tuple[Field, ...]
-    chosen: Chosen
     access: AwsAccess
     write: bool = False
+    ids: Chosen = NO_IDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ def _erased(group: Sequence[StoredObject], task: EraseTask) -> list[Erased]:
     try:
         match task.content:
             case "archive":
-                return [_lines_erased(group[0], task, s3, RecordSearch(task.columns, task.chosen).found)]
+                return [_lines_erased(group[0], task, s3, RecordSearch(task.columns, task.ids).found)]
             case "rejects":
                 return _rejects_erased(group, task, s3)
             case "rows":
@@ -311,7 +312,7 @@ class _DeadRecords:
     """The records of a group whose rejects are erased, by their sequence numbers."""
 
     def __init__(self, task: EraseTask) -> None:
-        self._search = RecordSearch(task.columns, task.chosen)
+        self._search = RecordSearch(task.columns, task.ids)
         self._paths = {".".join(map(path_step, column.path)): column.path for column in task.columns}
         self.sequences: set[str] = set()
         self.are_found = False
@@ -381,8 +382,8 @@ class _RowSearch:
 
     def __init__(self, task: EraseTask) -> None:
         self._columns = task.columns
-        self._chosen = task.chosen
-        self._search = RecordSearch(task.columns, task.chosen)
+        self._chosen = task.ids
+        self._search = RecordSearch(task.columns, task.ids)
         steps = {re.escape(step.encode()) for column in task.columns for step in column.path}
         self._steps = re.compile(b'"(' + b"|".join(steps) + b')"', re.IGNORECASE)
 
@@ -439,13 +440,13 @@ def _dead_rows(file: pq.ParquetFile, content: StoredFile, task: EraseTask) -> ND
         first = 0
         for index in range(file.num_row_groups):
             group = file.metadata.row_group(index)
-            if not _may_have(group, file.schema_arrow, path, column, task.chosen):
+            if not _may_have(group, file.schema_arrow, path, column, task.ids):
                 first += group.num_rows
                 continue
             content.hold(extents(group, [".".join(path)]))
             for batch in file.iter_batches(row_groups=[index], columns=[".".join(path)], use_threads=False):
                 values = _values(batch, path, column)
-                dead[first : first + len(values)] |= chosen_of(values, task.chosen)
+                dead[first : first + len(values)] |= chosen_of(values, task.ids)
                 first += len(values)
     return dead
 

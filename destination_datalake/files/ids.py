@@ -4,66 +4,71 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from destination_datalake.files.dedup.index import KeySet, bounds_of, key_table, open_keys, write_index
-from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, mask, one_array, part_numbers
+from destination_datalake.files.dedup.index import KeySet, bounds_of, key_table
+from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, mask, one_array
 from destination_datalake.files.dedup.probe import may_have_keys
-from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds
+from destination_datalake.files.dedup.tasks import KeyBounds
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+    from _typeshed import DataclassInstance
     from numpy.typing import NDArray
 
-    from destination_datalake.aws.access import AwsAccess
+_Task = TypeVar("_Task", bound="DataclassInstance")
+_Result = TypeVar("_Result")
 
 _RANGES = 64
 """By so many ranges of ids files are left out: few ids are a range each."""
 
-_OPEN_BYTES = 96 * 1024 * 1024
-"""Parts of the index up to this size in all stay open."""
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ids:
-    """Ids of the Arrow type `type`, in an index of one or more parts. Travels to executors; memory is bounded.
+    """Distinct ids of the Arrow type `type`, as canonical `keys` without nulls.
 
     `ranges` are ranges of values that have all ids between them, in ascending order; none is null or NaN.
     """
 
     type: pa.DataType
-    count: int
-    parts: tuple[IndexPart, ...]
-    ranges: tuple[KeyBounds, ...]
-    access: AwsAccess
+    keys: pa.Array[Any] = field(repr=False)
+    ranges: tuple[KeyBounds, ...] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __reduce__(self) -> tuple[Callable[..., Ids], tuple[Any, ...]]:
+        return Ids, (self.type, self.keys, self.ranges)
+
+    @classmethod
+    def of(cls, values: pa.Array[Any]) -> Self:
+        """Return the set of these values, none of which is null."""
+        distinct = one_array(cast("Any", pc.unique(values)))
+        return cls(values.type, canonical_keys([distinct]), ranges_of(distinct) if len(distinct) else ())
+
+    @cached_property
+    def _set(self) -> KeySet:
+        return KeySet(key_table(self.keys))
 
     def contains(self, values: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
         """Return a mask of the values that are ids. They may be of a type from which `type` was promoted.
 
-        Raises TypeError for nested values, OSError if the index is gone from the disk, and errors of AWS.
+        Raises TypeError for nested values.
         """
         column = one_array(values)
         found = np.zeros(len(column), np.bool_)
-        if not self.parts or column.null_count == len(column):
+        if not len(self) or column.null_count == len(column):
             return found
         rows = np.flatnonzero(mask(column.is_valid()))
         keys = canonical_keys([column if len(rows) == len(column) else column.take(pa.array(rows, pa.int64()))])
-        hashes = key_hashes(keys)
-        numbers = part_numbers(hashes, self.parts[0].parts)
-        for part in self.parts:
-            if len(self.parts) == 1:
-                found[rows[_open(part, self.access).lookup(keys, hashes) >= 0]] = True
-                continue
-            chosen = np.flatnonzero(numbers == part.number)
-            if len(chosen):
-                at = _open(part, self.access).lookup(keys.take(pa.array(chosen, pa.int64())), hashes[chosen])
-                found[rows[chosen[at >= 0]]] = True
+        found[rows] = self._set.lookup(keys, key_hashes(keys)) >= 0
         return found
 
     def may_be_in(self, group: pq.RowGroupMetaData, column: str | None) -> bool:
@@ -71,9 +76,14 @@ class Ids:
         return column is not None and may_have_keys(group, [column], [(each,) for each in self.ranges])
 
 
-def write_ids(keys: pa.Array[Any], number: int, parts: int, folder: str, access: AwsAccess) -> IndexPart:
-    """Write an index of distinct canonical keys, as `write_index` writes one of winners."""
-    return write_index(key_table(keys), number, parts, (), folder, access)
+def with_ids(
+    work: Callable[[Iterable[_Task]], Iterable[_Result]], ids: Ids, tasks: Iterable[_Task]
+) -> Iterable[_Result]:
+    """Run a job's function on tasks that were sent without ids, as `NO_IDS`: Spark sends these once, with the function.
+
+    Tasks are in the memory of Spark's driver, each several times.
+    """
+    return work(replace(task, ids=ids) for task in tasks)
 
 
 def ranges_of(values: pa.Array[Any]) -> tuple[KeyBounds, ...]:
@@ -87,19 +97,7 @@ def ranges_of(values: pa.Array[Any]) -> tuple[KeyBounds, ...]:
     return tuple(bounds_of(in_order.slice(begin, size)) for begin in range(0, len(in_order), max(size, 1)))
 
 
-_opened: dict[str, tuple[KeySet, int]] = {}
-"""The parts of the index that this process has open, the latest last."""
-
-
-def _open(part: IndexPart, access: AwsAccess) -> KeySet:
-    if part.content:
-        return open_keys(part, access)
-    if (found := _opened.pop(part.uri, None)) is None:
-        while _opened and sum(size for _, size in _opened.values()) + part.size > _OPEN_BYTES:
-            del _opened[next(iter(_opened))]
-        found = open_keys(part, access), part.size
-    _opened[part.uri] = found
-    return found[0]
+NO_IDS = Ids(pa.null(), pa.nulls(0), ())
 
 
 # --- ids that nobody can read back ------------------------------------------------------------------------------------

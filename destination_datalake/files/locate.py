@@ -20,7 +20,7 @@ from pyroaring import BitMap
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.files.dedup.keys import one_array
 from destination_datalake.files.dedup.tasks import RowSet
-from destination_datalake.files.ids import Ids
+from destination_datalake.files.ids import NO_IDS, Ids
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import field_id, has_field_ids
 from destination_datalake.files.plan import SourceFile
@@ -47,8 +47,8 @@ class LocateTask:
     sources: tuple[SourceFile, ...]
     column: pa.Field[Any]
     path: tuple[str, ...]
-    ids: Ids
     access: AwsAccess
+    ids: Ids = NO_IDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +88,17 @@ def locate_tasks(
     sources: Sequence[SourceFile],
     column: pa.Field[Any],
     path: tuple[str, ...],
-    ids: Ids,
     access: AwsAccess,
     tasks: int,
 ) -> list[LocateTask]:
-    """Return at most so many tasks that search all files, of about the same size each."""
+    """Return at most so many tasks that search all files, of about the same size each, without ids (`with_ids`)."""
     dealt: list[list[SourceFile]] = [[] for _ in range(max(1, tasks))]
     sizes = [0] * len(dealt)
     for source in sorted(sources, key=lambda each: each.size, reverse=True):
         least = sizes.index(min(sizes))
         dealt[least].append(source)
         sizes[least] += source.size
-    return [LocateTask(tuple(some), column, path, ids, access) for some in dealt if some]
+    return [LocateTask(tuple(some), column, path, access) for some in dealt if some]
 
 
 def united(results: Iterable[Located]) -> Located:
@@ -115,14 +114,13 @@ def united(results: Iterable[Located]) -> Located:
 
 def _located(task: LocateTask) -> Located:
     s3, rows, missing, unreadable, searched = task.access.client("s3"), dict[str, LocatedRows](), [], [], 0
-    ids = replace(task.ids, access=task.access)
     for source in task.sources:
         try:
             [stored] = opened([source], s3)
         except s3.exceptions.NoSuchKey:
             missing.append(source.uri)
             continue
-        search = _Search(stored, task, ids)
+        search = _Search(stored, task)
         try:
             found = search.run()
         except Unsuitable:
@@ -137,10 +135,10 @@ def _located(task: LocateTask) -> Located:
 class _Search:
     """The search in one file."""
 
-    def __init__(self, stored: StoredFile, task: LocateTask, ids: Ids) -> None:
+    def __init__(self, stored: StoredFile, task: LocateTask) -> None:
         self._stored = stored
         self._task = task
-        self._ids = ids
+        self._ids = task.ids
         self.has_read = False
 
     def run(self) -> LocatedRows | None:

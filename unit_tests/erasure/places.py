@@ -30,8 +30,7 @@ def request_of(
 ) -> Request:
     file = folder / "ids.txt"
     file.write_text("".join(f"{each}\n" for each in ids))
-    scratch = (folder / "scratch").as_uri()
-    return Request("r", column, IdsFile(file), config, access, catalog, in_process(folder).executors, scratch=scratch)
+    return Request("r", column, IdsFile(file), config, access, catalog, in_process(folder).executors)
 
 
 def erased(asked: Request, *tables: TableName) -> list[ErasedObject]:

@@ -173,7 +173,7 @@ def test_columns_of_objects_and_lists_are_refused(cloud: Cloud, tmp_path: Path, 
 def test_a_partition_key_is_refused_as_a_column(cloud: Cloud, tmp_path: Path) -> None:
     sync(cloud).commit("a", 1)
     update_glue_table(cloud, PartitionKeys=[{"Name": "region", "Type": "string"}])
-    with pytest.raises(ConfigError, match="is a partition key"):
+    with pytest.raises(ConfigError, match="is partitioned by it"):
         named(request(tmp_path, cloud.access, "Region", PERSON), TABLE, NAME).require()
 
 
@@ -185,39 +185,28 @@ def test_an_id_that_the_column_cannot_hold_is_refused_before_anything_changes(cl
 
 # --- Partitions -----------------------------------------------------------------------------------------------------
 
-BY_ID: Any = {
-    "partitioning": "NO PARTITIONING",
-    "streams": [{"stream": "Events", "partition_by": [{"source": "id", "name": "by_id"}]}],
-}
 
-
-@pytest.mark.parametrize("catalog", ["register", "projection"])
-def test_of_a_table_partitioned_by_the_column_only_folders_with_ids_are_read(
-    cloud: Cloud, tmp_path: Path, catalog: str
+@pytest.mark.parametrize(
+    ("field", "is_refused"),
+    [({"name": "by_id"}, True), ({"transform": "truncate[10]"}, True), ({"transform": "bucket[4]"}, False)],
+)
+def test_a_table_partitioned_by_the_column_is_refused_unless_its_keys_are_hashes(
+    cloud: Cloud, tmp_path: Path, field: dict[str, str], is_refused: bool
 ) -> None:
-    running = events.sync(cloud, **BY_ID, catalog_partitions=catalog)
+    streams = [{"stream": "Events", "partition_by": [{"source": "id", **field}]}]
+    options: Any = {"partitioning": "NO PARTITIONING", "streams": streams}
+    running = events.sync(cloud, **options)
     running.commit((1, None), (PERSON, None), (2, None), (3, None))
     running.publish()
-    asked = request(tmp_path, cloud.access, "id", PERSON, **BY_ID, catalog_partitions=catalog)
-    place = named(asked, "Hive table shop.events", events.NAME)
-    *_, found = place.find()
-    assert (place.figures.objects, place.figures.objects_read) == (4, 1)
+    asked = request(tmp_path, cloud.access, "id", PERSON, **options)
 
-    done = erased(asked, events.NAME)
+    if is_refused:
+        with pytest.raises(ConfigError, match="is partitioned by it"):
+            named(asked, "Hive table shop.events", events.NAME).require()
+        cloud.access.client("glue").delete_table(DatabaseName="shop", Name="events")
+    erased(asked, events.NAME)
 
-    assert [each.outcome for each in done if each.rows_found > 0] == ["removed"]
     assert traces(cloud, PERSON) == []
-    parameters = str(events.glue_table(cloud)["Parameters"])
-    assert str(PERSON) not in parameters
-    if catalog == "register":
-        assert f"by_id={PERSON}" in found.uri
-        assert sorted(events.ids(cloud)) == [1, 2, 3]
-        assert sorted(events.partitions(cloud)) == [("1",), ("2",), ("3",)]
-    following = events.sync(cloud, **BY_ID, catalog_partitions=catalog)
-    following.commit((4, None))
-    following.publish()
-    if catalog == "register":
-        assert sorted(events.ids(cloud)) == [1, 2, 3, 4]
 
 
 def test_partitions_of_other_columns_are_read_and_stay(cloud: Cloud, tmp_path: Path) -> None:

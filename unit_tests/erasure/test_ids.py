@@ -15,15 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from destination_datalake.aws.access import AwsAccess
+from destination_datalake.config.options import Config
 from destination_datalake.erasure import ids as ids_module
+from destination_datalake.erasure.command import encrypting
 from destination_datalake.erasure.ids import IdsFile
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.ids import HashedIds, digests_of, new_salt
-from unit_tests.cloud import BUCKET, cloud
+from destination_datalake.spark.classic.settings import ClassicSettings
+from unit_tests.config.examples import options
 from unit_tests.examples import examples
 
-ACCESS = AwsAccess("eu-west-1")
 SECONDS = pa.timestamp("us", "UTC")
 
 
@@ -32,9 +33,9 @@ def file(tmp_path: Path) -> IdsFile:
     return IdsFile(tmp_path / "ids.txt")
 
 
-def typed(file: IdsFile, content: bytes, type_: pa.DataType, access: AwsAccess = ACCESS) -> Any:
+def typed(file: IdsFile, content: bytes, type_: pa.DataType) -> Any:
     file.path.write_bytes(content)
-    return file.typed(type_, "user_id", (file.path.parent / "scratch").as_uri(), access)
+    return file.typed(type_, "user_id")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def typed(file: IdsFile, content: bytes, type_: pa.DataType, access: AwsAccess =
 def test_an_id_is_found_as_a_value_of_the_column(file: IdsFile, type_: Any, line: bytes, value: Any) -> None:
     ids = pickle.loads(pickle.dumps(typed(file, line + b"\n", type_)))
 
-    assert ids.count == 1
+    assert len(ids) == 1
     assert ids.contains(pa.array([None, value], type_)).tolist() == [False, True]
 
 
@@ -117,7 +118,7 @@ def test_a_file_that_is_not_there_is_refused(file: IdsFile) -> None:
 def test_lines_may_end_as_windows_writes_them_and_the_file_begin_with_a_mark(file: IdsFile) -> None:
     ids = typed(file, b"\xef\xbb\xbfa\r\nb\r\n\r\nc", pa.string())
 
-    assert ids.count == 3
+    assert len(ids) == 3
     assert ids.contains(pa.array(["a", "b", "c", "", "a\r"])).tolist() == [True, True, True, False, False]
 
 
@@ -128,7 +129,7 @@ def test_an_id_is_found_in_files_from_before_the_column_was_widened(file: IdsFil
 
 @given(st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), min_size=1)), st.data())
 @settings(max_examples=examples(100))
-def test_exactly_the_ids_are_found_in_one_part_of_an_index_and_in_many(
+def test_exactly_the_ids_are_found(
     tmp_path_factory: pytest.TempPathFactory, chosen: list[str], data: st.DataObject
 ) -> None:
     chosen = [each for each in chosen if not each.startswith("\ufeff")]
@@ -136,23 +137,34 @@ def test_exactly_the_ids_are_found_in_one_part_of_an_index_and_in_many(
     file = IdsFile(tmp_path_factory.mktemp("ids") / "ids.txt")
     file.path.write_text("\n".join(chosen), newline="")
     expected = [value in set(chosen) for value in others]
-    values = pa.array(others, pa.string())
 
-    for part_bytes in (2**20, 5):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ids_module, "_PART_BYTES", part_bytes)
-            ids = file.typed(pa.string(), "user_id", (file.path.parent / "scratch").as_uri(), ACCESS)
-        assert ids.count == len(set(chosen))
-        assert ids.contains(values).tolist() == expected
+    ids = file.typed(pa.string(), "user_id")
+
+    assert len(ids) == len(set(chosen))
+    assert ids.contains(pa.array(others, pa.string())).tolist() == expected
 
 
-def test_a_large_index_lies_in_the_folder_that_it_is_given(file: IdsFile) -> None:
-    with cloud() as lake:
-        file.path.write_text("\n".join(map(str, range(5000))))
-        ids = file.typed(pa.int64(), "user_id", f"s3://{BUCKET}/_staging/delete", lake.access)
+@pytest.mark.parametrize(("most", "limit"), [("MAX_IDS", 2), ("MAX_BYTES", 5)])
+def test_a_file_of_too_many_ids_is_refused(
+    file: IdsFile, monkeypatch: pytest.MonkeyPatch, most: str, limit: int
+) -> None:
+    monkeypatch.setattr(ids_module, most, limit)
+    file.path.write_bytes(b"1\n2\n3\n")
 
-        assert ids.contains(pa.array([4999, 5000])).tolist() == [True, False]
-        assert [part.uri.rpartition("/")[0] for part in ids.parts] == [f"s3://{BUCKET}/_staging/delete"]
+    with pytest.raises(ConfigError, match="Divide it, and run the command once for each part"):
+        file.require()
+
+
+@pytest.mark.parametrize(("given", "wanted"), [({}, "true"), ({"spark.io.encryption.enabled": "false"}, "false")])
+def test_spark_encrypts_files_that_have_ids_unless_the_options_say_otherwise(
+    given: dict[str, str], wanted: str
+) -> None:
+    config = Config.parse(options(spark={"mode": "local", "conf": given}))
+
+    settings = ClassicSettings.from_config(encrypting(config))
+
+    assert settings.properties(Path("/tmp/scratch"))["spark.io.encryption.enabled"] == wanted
+    assert not settings.needs_launcher
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_rows_of_lines_beside_erased_ones_have_the_ids_that_they_had(
     assert isinstance(before, ArchivedLines)
     gone = StoredObject(before.uri, before.etag, before.size)
     column = Field("id", "id", Int32())
-    task = EraseTask(((gone,),), "archive", (column,), Values.of(Int32(), *erased), cloud.access, write=True)
+    task = EraseTask(((gone,),), "archive", (column,), cloud.access, write=True, ids=Values.of(Int32(), *erased))
     [result] = erase([task])
     assert isinstance(result, Erased), result
     # The record that is refused for its time is found by its id as well.

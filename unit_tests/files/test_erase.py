@@ -43,7 +43,7 @@ def run(
     chosen: Any = SEVEN,
     write: bool = True,
 ) -> list[EraseResult]:
-    task = EraseTask(tuple(map(tuple, groups)), content, (column,), chosen, cloud.access, write)
+    task = EraseTask(tuple(map(tuple, groups)), content, (column,), cloud.access, write, chosen)
     return [*erase([task])]
 
 
@@ -126,7 +126,7 @@ def test_an_object_that_is_replaced_or_deleted_while_it_is_read_is_left_alone(cl
 
     executor = another_client()
     before(executor, "s3", "PutObject", interfere)
-    [result] = erase([EraseTask(((archived,),), "archive", (USER,), SEVEN, executor, write=True)])
+    [result] = erase([EraseTask(((archived,),), "archive", (USER,), executor, write=True, ids=SEVEN)])
 
     assert result == Erased(archived, 0, is_gone=True)
     assert cloud.objects() == ({} if deleted else {"a": b"other"})
@@ -214,7 +214,7 @@ def test_rejects_are_erased_by_whoever_finishes_what_was_interrupted(cloud: Clou
 
     before(dying, "s3", "PutObject", die)
     with pytest.raises(KeyboardInterrupt):
-        [*erase([EraseTask((tuple(group),), "rejects", (USER,), SEVEN, dying, write=True)])]
+        [*erase([EraseTask((tuple(group),), "rejects", (USER,), dying, write=True, ids=SEVEN)])]
 
     keys = [each.uri.removeprefix(f"s3://{BUCKET}/") for each in group]
     run(cloud, "rejects", [stored(cloud, key) for key in keys])
@@ -332,7 +332,7 @@ def test_a_file_that_was_replaced_while_it_was_read_is_not_deleted(cloud: Cloud)
     executor = another_client()
     other = another_client()
     before(executor, "s3", "DeleteObject", lambda _: other.client("s3").put_object(Bucket=BUCKET, Key="a", Body=b"x"))
-    [result] = erase([EraseTask(((whole,),), "rows", (USER,), SEVEN, executor, write=True)])
+    [result] = erase([EraseTask(((whole,),), "rows", (USER,), executor, write=True, ids=SEVEN)])
     assert (result, cloud.objects()) == (Erased(whole, 0, is_gone=True), {"a": b"x"})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,8 +25,8 @@ class InProcess:
         self._watch = watch
 
     def run(self, work: Callable[[Iterable[_Task]], Iterable[_Result]], tasks: Sequence[_Task]) -> list[_Result]:
-        results = [_sent(result) for task in tasks for result in work([_sent(task)])]
-        self._watch(getattr(work, "__name__", ""), tasks, results)
+        results = [_sent(result) for task in tasks for result in _sent(work)([_sent(task)])]
+        self._watch(_name(work), tasks, results)
         return results
 
     def exchange(
@@ -53,6 +54,11 @@ class InProcess:
 def in_process(folder: Path | None = None) -> Jobs:
     """Return jobs that keep what they write for one another in a folder, or in a new one."""
     return Jobs(InProcess(), (folder or Path(tempfile.mkdtemp(prefix="scratch-"))).as_uri)
+
+
+def _name(work: Any) -> str:
+    """Return the name of a function, or of what a partial of `with_ids` runs."""
+    return getattr(work.args[0] if isinstance(work, partial) else work, "__name__", "")
 
 
 def _sent(value: Any) -> Any:

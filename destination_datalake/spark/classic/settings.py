@@ -35,7 +35,10 @@ _JVM_OPTIONS = (
 
 _MEMORY = "spark.driver.memory"
 
-_OF_THE_CONTEXT = (_MEMORY, "spark.authenticate", "spark.executorEnv.", "spark.python.", "spark.task.")
+_OF_THE_CONTEXT = (
+    *(_MEMORY, "spark.authenticate", "spark.executorEnv.", "spark.io.encryption."),
+    *("spark.python.", "spark.task."),
+)
 """Beginnings of properties that mean nothing to Spark's launcher, or no more than we do ourselves."""
 
 _OF_THE_LAUNCHER = (

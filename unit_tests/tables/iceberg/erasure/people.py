@@ -78,7 +78,6 @@ class People:
             access,
             ungoverned(access),
             self.lake.jobs.executors,
-            scratch=(self.folder / "scratch").as_uri(),
         )
         asked = replace(asked, **changes)
         places = [IcebergPlace(self.lake.name, asked, ledger), *elsewhere.places(asked, [self.lake.name])]
