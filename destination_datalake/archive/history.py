@@ -1,50 +1,70 @@
-"""The archive of a table as it is found in S3: its syncs, their batches, and lines without an index entry."""
+"""The archive of a table as it is found in S3: its journal of syncs and batches, and lines without an entry.
+
+What cannot be read is named, and stops nothing else.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from destination_datalake.archive.objects import ArchivedBatch, ArchivedEnd, ArchivedObject, ArchivedSync
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import get, listed
+from destination_datalake.errors import ConnectorError
+from destination_datalake.protocol.catalog import parse_catalog
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 CONCURRENT_CALLS = 16
 
+SPACING = 1000
+"""The distance between two places in a history: so many batches without an entry have a place between them."""
+
 _ENTRY = re.compile(r"index/(\d+)-([0-9a-f]+)/(begin|end|\d+)\.json")
 _LINES = re.compile(r"(dt=[0-9-]+/([0-9a-f]+)-(\d+)-\d+-[0-9a-f]+\.jsonl\.gz)")
+
+_Entry = TypeVar("_Entry", ArchivedSync, ArchivedBatch, ArchivedEnd)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredLines:
-    """An object of lines as S3 lists it; `size` in bytes, `modified` in milliseconds since 1970-01-01 UTC."""
+    """An object of lines as S3 lists it; `size` in bytes."""
 
     archived: ArchivedObject
     uri: str
     etag: str
     size: int
-    modified: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch in the journal: its place in the history, its lines that are left, and the rows that were written."""
+
+    place: int
+    lines: tuple[StoredLines, ...]
+    rows: int = 0
 
 
 @dataclass(slots=True)
 class StoredSync:
-    """A sync of one stream. `batches` are those that the index has, `unindexed` are lines of batches that it lacks.
+    """A sync of one stream. `batches` are those in the journal, `unindexed` are lines of batches that it lacks.
 
-    `catalog` is the stream's configuration, without the ids of the sync.
+    `begun` and `published` are places in the history. `catalog` is the stream's configuration, without the ids of the
+    sync.
     """
 
     sync: ArchivedSync
     catalog: Mapping[str, Any]
-    batches: dict[int, tuple[int, tuple[StoredLines, ...]]] = field(default_factory=dict)
+    begun: int = 0
+    batches: dict[int, StoredBatch] = field(default_factory=dict)
     unindexed: dict[int, list[StoredLines]] = field(default_factory=dict)
     published: int | None = None
 
@@ -69,74 +89,159 @@ class StoredSync:
 
     def lines(self) -> Iterator[StoredLines]:
         """Yield the lines of all batches."""
-        for _, indexed in self.batches.values():
-            yield from indexed
+        for batch in self.batches.values():
+            yield from batch.lines
         for unindexed in self.unindexed.values():
             yield from unindexed
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All syncs in the order of their start.
+    """All syncs in the order in which they began.
 
-    `gone` are the names of lines that the index has and S3 has not, or of which S3 has not the catalog.
+    `gone` are the names of lines that the journal has and S3 has not, or of which S3 has not the catalog. `unreadable`
+    are entries that cannot be read, and `foreign` objects that are not of this archive, or copies of others; both are
+    texts that begin with the object's name.
     """
 
     syncs: Sequence[StoredSync]
     gone: Sequence[str]
+    unreadable: Sequence[str] = ()
+    foreign: Sequence[str] = ()
 
 
 class _Listed(msgspec.Struct, frozen=True):
     etag: str
     size: int
-    modified: int
 
 
 def read_history(folder: str, access: AwsAccess) -> History:
     """Read the archive of the table with this folder, an S3 URI. Raises what S3's client raises."""
     present = _list(folder, access)
-    entries = {name: found for name in present if (found := _ENTRY.fullmatch(name)) is not None}
+    reader = _Reader(folder, present)
+    entries = {name: match for name in present if (match := _ENTRY.fullmatch(name)) is not None}
     contents = dict(zip(entries, _read(folder, entries, access), strict=True))
-    syncs: dict[str, StoredSync] = {}
-    for name, found in entries.items():
-        if found[3] == "begin":
-            _begin(msgspec.json.decode(contents[name], type=ArchivedSync), syncs)
-    indexed: set[str] = set()
-    gone: list[str] = []
-    for name, found in entries.items():
-        sync = syncs.get(found[2])
-        if sync is None or found[3] == "begin":
-            continue
-        if found[3] == "end":
-            sync.published = msgspec.json.decode(contents[name], type=ArchivedEnd).published
-            continue
-        batch = msgspec.json.decode(contents[name], type=ArchivedBatch)
-        gone += [each.name for each in batch.objects if each.name not in present]
-        kept = tuple(_stored(folder, each, present[each.name]) for each in batch.objects if each.name in present)
-        indexed.update(each.archived.name for each in kept)
-        sync.batches[batch.batch] = (batch.committed, kept)
-    others = [found for name in present if name not in indexed and (found := _LINES.fullmatch(name)) is not None]
-    for found, metadata in zip(others, _heads(folder, [found[1] for found in others], access), strict=True):
-        name = found[1]
-        sync = syncs.get(found[2]) or _begin(ArchivedSync.of_metadata(metadata), syncs)
-        lines = _stored(folder, _archived(name, metadata), present[name])
-        sync.unindexed.setdefault(int(found[3]), []).append(lines)
-    hashes = sorted({each for sync in syncs.values() if f"catalog/{(each := sync.sync.catalog)}.json" in present})
-    catalogs = dict(zip(hashes, _read(folder, [f"catalog/{each}.json" for each in hashes], access), strict=True))
-    for name, sync in [*syncs.items()]:
-        if sync.sync.catalog in catalogs:
-            sync.configure(json.loads(catalogs[sync.sync.catalog]))
-        else:
-            gone += [each.archived.name for each in syncs.pop(name).lines()]
-    return History(sorted(syncs.values(), key=lambda each: (each.sync.started, each.sync.sync)), gone)
+    for name, match in entries.items():
+        if match[3] == "begin":
+            reader.begin(name, contents[name])
+    for name, match in entries.items():
+        if match[3] != "begin" and match[2] in reader.syncs:
+            reader.event(name, match, contents[name])
+    others = [match for name in present if name not in reader.indexed and (match := _LINES.fullmatch(name))]
+    for match, metadata in zip(others, _heads(folder, [match[1] for match in others], access), strict=True):
+        reader.unindexed(match, metadata)
+    reader.order()
+    hashes = sorted({hash_ for sync in reader.syncs.values() if _catalog_name(hash_ := sync.sync.catalog) in present})
+    catalogs = dict(zip(hashes, _read(folder, map(_catalog_name, hashes), access), strict=True))
+    for name, sync in [*reader.syncs.items()]:
+        if not reader.configure(sync, catalogs.get(sync.sync.catalog)):
+            reader.gone += [lines.archived.name for lines in reader.syncs.pop(name).lines()]
+    syncs = sorted(reader.syncs.values(), key=lambda sync: (sync.begun, sync.sync.sync))
+    return History(syncs, reader.gone, reader.unreadable, reader.foreign)
 
 
-def _begin(sync: ArchivedSync, syncs: dict[str, StoredSync]) -> StoredSync:
-    return syncs.setdefault(sync.sync, StoredSync(sync, {}))
+class _Reader:
+    """Puts a history together from the objects of a folder."""
+
+    def __init__(self, folder: str, present: Mapping[str, _Listed]) -> None:
+        self._folder = folder
+        self._present = present
+        self._events: list[tuple[StoredSync, int, int, Callable[[int], None]]] = []
+        self._units: dict[str, str] = {}
+        self.syncs: dict[str, StoredSync] = {}
+        self.indexed: set[str] = set()
+        self.gone: list[str] = []
+        self.unreadable: list[str] = []
+        self.foreign: list[str] = []
+
+    def begin(self, name: str, content: bytes) -> None:
+        """Take the first entry of a sync."""
+        entry = self._entry(name, content, ArchivedSync)
+        if entry is not None:
+            self._add(entry)
+
+    def event(self, name: str, match: re.Match[str], content: bytes) -> None:
+        """Take the entry of a batch, or of a publication."""
+        sync = self.syncs[match[2]]
+        if match[3] == "end":
+            if (end := self._entry(name, content, ArchivedEnd)) is not None:
+
+                def publish(place: int) -> None:
+                    sync.published = place
+
+                self._events.append((sync, end.position, end.published, publish))
+            return
+        if (batch := self._entry(name, content, ArchivedBatch)) is None:
+            return
+        self.gone += [each.name for each in batch.objects if each.name not in self._present]
+        lines = tuple(self._stored(each) for each in batch.objects if each.name in self._present)
+        self.indexed.update(each.archived.name for each in lines)
+        self._units |= {each.archived.first_id: each.archived.name for each in lines}
+
+        def commit(place: int) -> None:
+            sync.batches[batch.batch] = StoredBatch(place, lines, batch.rows)
+
+        self._events.append((sync, batch.position, batch.committed, commit))
+
+    def unindexed(self, match: re.Match[str], metadata: Mapping[str, str]) -> None:
+        """Take lines that no entry has, which their metadata describes."""
+        name = match[1]
+        try:
+            own, lines = ArchivedSync.of_metadata(metadata), self._stored(_archived(name, metadata))
+        except (KeyError, ValueError):  # Errors of msgspec and JSON are ValueErrors.
+            self.foreign.append(f"{name} has no metadata of an archive")
+            return
+        original = self._units.setdefault(lines.archived.first_id, name)
+        if own.sync != match[2] or original != name:
+            self.foreign.append(f"{name} is a copy of another object")
+            return
+        sync = self.syncs.get(own.sync) or self._add(own)
+        sync.unindexed.setdefault(int(match[3]), []).append(lines)
+
+    def order(self) -> None:
+        """Give each event its place: by table, by the position in the table, and then by time."""
+        first: dict[str, int] = {}
+        for sync, _, at, _ in self._events:
+            first[sync.sync.table] = min(at, first.get(sync.sync.table, at))
+        in_order = sorted(self._events, key=lambda event: (first[event[0].sync.table], *event[1:3]))
+        for number, (*_, take) in enumerate(in_order, start=1):
+            take(number * SPACING)
+
+    def configure(self, sync: StoredSync, catalog: bytes | None) -> bool:
+        """Give a sync its catalog; return False if it has none that can be read."""
+        if catalog is None:
+            return False
+        try:
+            sync.configure(json.loads(catalog))
+            parse_catalog({"streams": [sync.configured]})
+        except (KeyError, TypeError, ValueError, ConnectorError):
+            self.unreadable.append(f"{_catalog_name(sync.sync.catalog)} is not the catalog of a stream")
+            return False
+        return True
+
+    def _add(self, entry: ArchivedSync) -> StoredSync:
+        sync = self.syncs.setdefault(entry.sync, StoredSync(entry, {}))
+
+        def begin(place: int) -> None:
+            sync.begun = place
+
+        self._events.append((sync, entry.position, entry.started, begin))
+        return sync
+
+    def _entry(self, name: str, content: bytes, kind: type[_Entry]) -> _Entry | None:
+        try:
+            return msgspec.json.decode(content, type=kind)
+        except msgspec.MsgspecError:
+            self.unreadable.append(f"{name} is not an entry of the journal")
+            return None
+
+    def _stored(self, archived: ArchivedObject) -> StoredLines:
+        listing = self._present[archived.name]
+        return StoredLines(archived, f"{self._folder}/{archived.name}", listing.etag, listing.size)
 
 
-def _stored(folder: str, archived: ArchivedObject, found: _Listed) -> StoredLines:
-    return StoredLines(archived, f"{folder}/{archived.name}", found.etag, found.size, found.modified)
+def _catalog_name(hash_: str) -> str:
+    return f"catalog/{hash_}.json"
 
 
 def _archived(name: str, metadata: Mapping[str, str]) -> ArchivedObject:
@@ -146,9 +251,7 @@ def _archived(name: str, metadata: Mapping[str, str]) -> ArchivedObject:
 
 def _list(folder: str, access: AwsAccess) -> dict[str, _Listed]:
     return {
-        uri.removeprefix(f"{folder}/"): _Listed(
-            each["ETag"], each["Size"], int(each["LastModified"].timestamp() * 1000)
-        )
+        uri.removeprefix(f"{folder}/"): _Listed(each["ETag"], each["Size"])
         for uri, each in listed(access.client("s3"), folder)
     }
 

@@ -1,4 +1,4 @@
-"""The archive of one sync: what is published before each commit, and the index of what was committed."""
+"""The archive of one sync: the lines that are published before each commit, and the journal of what was committed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from destination_datalake.archive.objects import (
     ArchivedSync,
     ArchiveFile,
     ArchiveLocation,
+    Position,
     table_folder,
 )
 from destination_datalake.aws.address import S3Address
@@ -40,6 +42,7 @@ _REWRITTEN_AFTER_SECONDS = 12 * 3600
 
 _ATTEMPTS = 5
 
+
 _IDS = ("generation_id", "minimum_generation_id", "sync_id")
 
 
@@ -47,7 +50,8 @@ class ArchiveLedger:
     """Publishes and indexes the archived lines of a sync. Thread-safe: streams share nothing here.
 
     `root` is the S3 URI of the archive, without a slash at its end; `streams` has each stream with its entry in the
-    configured catalog.
+    configured catalog. Without `keeps_lines`, the sync archives no records: it only keeps the journals of tables that
+    have an archive, so that replays know what they lack.
     """
 
     def __init__(
@@ -57,7 +61,10 @@ class ArchiveLedger:
         streams: Iterable[tuple[Stream, Mapping[str, Any]]],
         access: AwsAccess,
         clock: Callable[[], float] = time.time,
+        *,
+        keeps_lines: bool = True,
     ) -> None:
+        self.keeps_lines = keeps_lines
         self._root = root
         self._sync = sync
         self._streams = {stream.id: (stream, configured) for stream, configured in streams}
@@ -66,8 +73,8 @@ class ArchiveLedger:
         self._day = datetime.fromtimestamp(clock(), UTC).date().isoformat()
         self._locations: dict[StreamId, ArchiveLocation] = {}
 
-    def begin(self, stream_id: StreamId, database: str, table: str, *, found_empty: bool) -> None:
-        """Note that the sync has prepared the stream's table, and whether that had no rows. Must be called first.
+    def begin(self, stream_id: StreamId, database: str, table: str, position: Position, *, found_empty: bool) -> None:
+        """Record that the sync has prepared the stream's table, and whether that had no rows. Must be called first.
 
         Raises ConnectorError, and what S3's client raises of another kind.
         """
@@ -86,39 +93,42 @@ class ArchiveLedger:
             minimum_generation=stream.minimum_generation,
             sync_id=stream.sync_id,
             found_empty=found_empty,
+            table=position[0],
+            position=position[1],
+            keeps_lines=self.keeps_lines,
         )
         location = ArchiveLocation(table_folder(self._root, database, table), self._day, sync)
-        try:
+        with _explained(f"{location.folder}/"):
             self._keep_catalog(f"{location.folder}/catalog/{sync.catalog}.json", catalog)
-            self._put(location, "begin", sync)
-        except Exception as error:
-            failure = explain(error, doing="begin the archive", resource=f"{location.folder}/")
-            if failure is None:
-                raise
-            raise ConnectorError(failure) from error
+        self._put(location, "begin", sync)
         self._locations[stream_id] = location
 
-    def location(self, stream: StreamId) -> ArchiveLocation:
-        """Return where the stream's lines are archived."""
-        return self._locations[stream]
+    def location(self, stream: StreamId) -> ArchiveLocation | None:
+        """Return where the stream's lines are archived; None if they are not."""
+        return self._locations[stream] if self.keeps_lines else None
 
     def publish(self, files: Sequence[ArchiveFile]) -> None:
         """Make the lines of a batch visible, before the batch is committed. Raises what S3's client raises."""
         publish_all([file.pending_upload for file in files], self._access.client("s3"))
 
-    def add(self, stream: StreamId, batch: int, files: Sequence[ArchiveFile]) -> None:
-        """Index a batch that was just committed, before its states are released.
+    def add(self, stream: StreamId, batch: int, files: Sequence[ArchiveFile], position: Position, rows: int) -> None:
+        """Record a batch of so many rows that was just committed, before its states are released.
 
-        That it could not be is no failure: `replay` finds out from the table whether it was.
+        Raises as `begin`. Nothing if the table of the stream has no journal.
         """
-        if files:
+        if (location := self._locations.get(stream)) is not None and (files or rows):
             objects = tuple(file.archived for file in files)
-            self._try_to_put(stream, f"{batch:06d}", ArchivedBatch(batch, int(self._clock() * 1000), objects))
+            entry = ArchivedBatch(batch, int(self._clock() * 1000), objects, position[1], rows)
+            self._put(location, f"{batch:06d}", entry)
 
-    def end(self, stream: StreamId, columns: Sequence[Field], folder: str) -> None:
-        """Note that the sync has published the stream's table, which has these columns and files in this folder."""
-        self._try_to_put(stream, "end", ArchivedEnd(int(self._clock() * 1000)))
-        location = self._locations[stream]
+    def end(self, stream: StreamId, columns: Sequence[Field], folder: str, position: Position) -> None:
+        """Record that the sync has published the stream's table, which has these columns and files in this folder.
+
+        Raises as `begin`. Nothing if the table of the stream has no journal.
+        """
+        if (location := self._locations.get(stream)) is None:
+            return
+        self._put(location, "end", ArchivedEnd(int(self._clock() * 1000), position[1]))
         described = [
             {"name": column.name, "type": glue_type(column.type), "origin": column.origin} for column in columns
         ]
@@ -171,15 +181,21 @@ class ArchiveLedger:
             etag = answer["ETag"]
 
     def _put(self, location: ArchiveLocation, name: str, entry: msgspec.Struct) -> None:
-        put(self._access.client("s3"), f"{location.index}/{name}.json", msgspec.json.encode(entry))
+        uri = f"{location.index}/{name}.json"
+        with _explained(uri):
+            put(self._access.client("s3"), uri, msgspec.json.encode(entry))
 
-    def _try_to_put(self, stream: StreamId, name: str, entry: msgspec.Struct) -> None:
-        location = self._locations[stream]
-        try:
-            self._put(location, name, entry)
-        except Exception:
-            uri = f"{location.index}/{name}.json"
-            _logger.warning("The archive's index has no entry %s, as S3 has refused it.", uri, exc_info=True)
+
+@contextmanager
+def _explained(uri: str) -> Iterator[None]:
+    """Raise ConnectorError for errors of AWS while the journal is written."""
+    try:
+        yield
+    except Exception as error:
+        failure = explain(error, doing="write the journal of the archive", resource=uri)
+        if failure is None:
+            raise
+        raise ConnectorError(failure) from error
 
 
 def _catalog_of(configured: Mapping[str, Any]) -> bytes:

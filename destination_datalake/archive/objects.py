@@ -7,8 +7,11 @@
                                                 /end.json                            it has published the table
     _schema/{database}/{table}.json                                                  the table's present columns
 
-The lines are published before their batch is committed, and the index entry is written after it: the archive holds
-every acknowledged row. Lines without an entry may be of a batch that was not committed.
+The entries under `index/` are the journal of the table. Lines are published before their batch is committed. The entry
+follows the commit, and precedes the states of the batch: no state goes out without it. So the journal has every
+acknowledged row, and lines without an entry are of a batch that was not acknowledged.
+
+Entries have the position of what they describe in the table's own history, which orders them whatever clocks say.
 """
 
 from __future__ import annotations
@@ -31,12 +34,18 @@ _TEXT_BYTES = 1600
 """Most bytes of names and keys among an object's metadata, of which S3 takes 2 KB together. The rest are numbers."""
 
 
+Position = tuple[str, int]
+"""A state of a table: what identifies the table, and a number that grows with each of its commits."""
+
+
 class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
     """A sync of a stream, as its first index entry describes it.
 
     `sync` is a name that no other sync has. `started` is when it had prepared the table, in milliseconds since
     1970-01-01 UTC. `catalog` is the SHA-256 hash of the stream's configuration without the three ids of the sync.
-    `found_empty`: the table had no rows then.
+    `found_empty`: the table had no rows then. `table` identifies the table among all that had its name, and `position`
+    is that of its state then: 0 if it is not known, as in entries of former versions. A sync that does not archive its
+    records, to a table that has an archive, has entries all the same, without `keeps_lines`.
     """
 
     sync: str
@@ -51,13 +60,18 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
     minimum_generation: int | None = None
     sync_id: int | None = None
     found_empty: bool = False
+    table: str = ""
+    position: int = 0
+    keeps_lines: bool = True
 
     def metadata(self) -> dict[str, str]:
         """Return what objects of the sync have as metadata: texts in ASCII, as S3 asks for.
 
         Names and keys that S3 has no room for are left out: the catalog has them.
         """
-        members = {name: _ascii(value) for name, value in msgspec.to_builtins(self).items() if name != "found_empty"}
+        members = {
+            name: _ascii(value) for name, value in msgspec.to_builtins(self).items() if name not in _IN_ENTRIES_ALONE
+        }
         room = _TEXT_BYTES
         for name in _LONG:
             if name in members and (size := len(name) + len(members[name])) <= room:
@@ -94,18 +108,24 @@ class ArchivedObject:
     first_id: str
 
 
-class ArchivedBatch(msgspec.Struct, frozen=True):
-    """The index entry of a batch that was committed, `committed` in milliseconds since 1970-01-01 UTC."""
+class ArchivedBatch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The entry of a batch that was committed, `committed` in milliseconds since 1970-01-01 UTC.
+
+    `position` is that of the table's state after it. The sync has written `rows` rows.
+    """
 
     batch: int
     committed: int
     objects: tuple[ArchivedObject, ...]
+    position: int = 0
+    rows: int = 0
 
 
-class ArchivedEnd(msgspec.Struct, frozen=True):
-    """The index entry of a sync that has published the table."""
+class ArchivedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The entry of a sync that has published the table, at this position."""
 
     published: int
+    position: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +174,7 @@ def _text(value: str) -> str:
     return str(json.loads(value)) if value.startswith('"') else value
 
 
+_IN_ENTRIES_ALONE = frozenset(("found_empty", "table", "position", "keeps_lines"))
 _NUMBERS = ("started", "generation", "minimum_generation", "sync_id")
 _TEXTS = ("sync", "stream", "catalog", "mode", "namespace")
 _LONG = ("stream", "namespace", "key", "cursor")

@@ -1,36 +1,44 @@
 """What is replayed of an archive, in which order. Pure: it decides by what was found, and reads nothing.
 
-The syncs of a table are lived through as they were: each prepares the table with its own catalog, commits its batches
-and publishes, in the order in which they did so, also where they overlapped. What the last refresh has replaced is left
-out but for the columns that it gave the table.
+The syncs of a table are replayed as they were: each prepares the table with its own catalog, commits its batches and
+publishes, in the order of the journal, also where they overlapped. What the last refresh has replaced is left out but
+for the columns that it gave the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from destination_datalake.archive.history import History, StoredLines, StoredSync
 from destination_datalake.archive.objects import unit_of
 from destination_datalake.protocol.catalog import Stream, parse_catalog
 
+if TYPE_CHECKING:
+    from pyroaring import BitMap
+
+_MAX_NAMES = 20
+"""Missing objects that are named one by one."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What a table says of the syncs that have written to it.
+    """What a table records of the syncs that have written to it.
 
-    `lowest_generation` is that of its rows, None if it is not known. `has_pending`: rows wait for their deduplication.
-    If `commits_whole`, a batch was committed as a whole or not at all.
+    `published_by` is the sync that has published the last overwrite, None if it is not known. `has_pending`: rows wait
+    for their deduplication. If `commits_whole`, a batch was committed as a whole or not at all.
     """
 
-    lowest_generation: int | None
+    published_by: str | None
     has_pending: bool
     commits_whole: bool
 
 
 class Kind(IntEnum):
-    """What a step does, in the order of steps at the same time."""
+    """What a step does, in the order of steps at the same place."""
 
     BEGIN = 0
     BATCH = 1
@@ -39,7 +47,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Step:
-    """A sync prepares the table, commits a batch (its number), or publishes. `at` is when it did so, in ms."""
+    """A sync prepares the table, commits a batch (its number), or publishes, `at` a place in the history."""
 
     at: int
     sync: str
@@ -57,47 +65,47 @@ class ReplayedLines:
 
 @dataclass(slots=True)
 class ReplayedSync:
-    """A sync that is lived through again. `times` are those at which it has committed its batches, in ms."""
+    """A sync that is replayed. `started` is the time, in ms, of which the others are places in the history.
+
+    `places` are those of its batches, by their numbers; `unarchived` counts the rows of those that it did not archive.
+    """
 
     name: str
     stream: Stream
     started: int
-    found_empty: bool
+    begun: int
     published: int | None
-    times: dict[int, int] = field(default_factory=dict)
+    places: dict[int, int] = field(default_factory=dict)
     batches: dict[int, tuple[ReplayedLines, ...]] = field(default_factory=dict)
+    unarchived: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, stored: StoredSync, state: TableFacts | None, found: Mapping[str, Sequence[int]], left_out: list[str]
-    ) -> ReplayedSync:
-        """Return a sync without lines of which the table has no rows; add these to `left_out`."""
+    def of(cls, stored: StoredSync) -> ReplayedSync:
+        """Return what the journal has of a sync."""
         [stream] = parse_catalog({"streams": [stored.configured]})
-        sync = cls(stored.sync.sync, stream, stored.sync.started, stored.sync.found_empty, stored.published)
-        for number, (committed, indexed) in stored.batches.items():
-            sync.times[number] = committed
-            sync.batches[number] = tuple(map(ReplayedLines, indexed))
-        for number, unindexed in stored.unindexed.items():
-            for lines in unindexed:
-                rows = found.get(unit_of(lines.archived.first_id), ())
-                if not rows:
-                    left_out.append(lines.uri)
-                    continue
-                only = None if state is not None and state.commits_whole else tuple(rows)
-                sync.times.setdefault(number, max(sync.started, lines.modified))
-                sync.batches[number] = (*sync.batches.get(number, ()), ReplayedLines(lines, only))
+        sync = cls(stored.sync.sync, stream, stored.sync.started, stored.begun, stored.published)
+        for number, batch in stored.batches.items():
+            sync.places[number] = batch.place
+            sync.batches[number] = tuple(map(ReplayedLines, batch.lines))
+            if not stored.sync.keeps_lines:
+                sync.unarchived[number] = batch.rows
         return sync
+
+    def add(self, number: int, lines: ReplayedLines, after: int) -> None:
+        """Add lines without an entry whose rows the table has: of a batch after all others, and after this place."""
+        self.places.setdefault(number, max(self.last, after) + 1)
+        self.batches[number] = (*self.batches.get(number, ()), lines)
 
     @property
     def last(self) -> int:
-        """When it did the last thing that is known of it."""
-        return max(self.started, *self.times.values(), self.published or 0)
+        """The place of the last thing that is known of it."""
+        return max(self.begun, *self.places.values(), self.published or 0)
 
     def steps(self) -> Iterator[Step]:
         """Yield what it did."""
-        yield Step(self.started, self.name, Kind.BEGIN)
-        for number, at in self.times.items():
-            yield Step(max(at, self.started), self.name, Kind.BATCH, number)
+        yield Step(self.begun, self.name, Kind.BEGIN)
+        for number, at in self.places.items():
+            yield Step(at, self.name, Kind.BATCH, number)
         if self.published is not None:
             yield Step(max(self.published, self.last), self.name, Kind.END)
 
@@ -107,19 +115,24 @@ class Plan:
     """The steps of a replay, in their order.
 
     `columns` are streams of former syncs as append modes without ids: to prepare the table for them gives it their
-    columns. `notes` say, in sentences, what is missing. `left_out` are the URIs of lines of batches that were not
-    committed: the next sync has sent their records again.
+    columns. `gaps` are sentences that name what the archive lacks of the table's rows; `notes` are other sentences for
+    the user. `left_out` are the URIs of lines of batches that were not committed: the next sync has sent their records
+    again.
     """
 
     steps: Sequence[Step]
     syncs: Mapping[str, ReplayedSync]
     columns: Sequence[Stream]
+    gaps: Sequence[str]
     notes: Sequence[str]
     left_out: Sequence[str]
-    is_complete: bool
-    """Whether the archive has the table's rows from the first one on, or from a refresh on."""
     replaced: Mapping[str, Sequence[int]]
-    """The batches whose rows a refresh has replaced, or were gone when a later sync began, by sync."""
+    """The batches whose rows a refresh has replaced, by sync."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the archive has all rows of the table, from the first one on or from a refresh on."""
+        return bool(self.syncs) and not self.gaps
 
     @property
     def records(self) -> int:
@@ -138,63 +151,111 @@ class Plan:
 
 
 def doubtful_units(history: History) -> frozenset[str]:
-    """Return the units of lines without an index entry: whether they were committed, the table's rows must tell."""
+    """Return the units of lines without an entry: the table's rows show whether they were committed."""
     batches = (lines for sync in history.syncs for lines in sync.unindexed.values())
     return frozenset(unit_of(each.archived.first_id) for lines in batches for each in lines)
 
 
-def plan_of(history: History, state: TableFacts | None, found: Mapping[str, Sequence[int]]) -> Plan:
+def plan_of(history: History, state: TableFacts | None, found: Mapping[str, BitMap]) -> Plan:
     """Return what is replayed. `state` is that of the table, None if there is none; `found` are rows of doubtful units.
 
     Raises ConfigError for a catalog that cannot be parsed.
     """
-    notes: list[str] = []
     left_out: list[str] = []
-    syncs = [ReplayedSync.of(each, state, found, left_out) for each in history.syncs]
+    syncs = [ReplayedSync.of(stored) for stored in history.syncs]
     for sync in syncs:
-        sync.published = sync.published or _published_unnoticed(sync, syncs, state)
+        sync.published = sync.published or _published_without_entry(sync, state)
     refresh, since = _last_refresh(syncs)
-    emptied = max((each.started for each in syncs if each.found_empty), default=0)
-    if emptied > since:
-        # What came before was dropped with the table, or deleted by somebody: its rows are none of this table.
-        refresh, since = [], emptied - 1
+    for sync, stored in zip(syncs, history.syncs, strict=True):
+        _add_unindexed(sync, stored, 0 if sync in refresh else since, state, found, left_out)
     kept = {sync.name: _since(sync, since) if sync not in refresh else sync for sync in syncs}
     kept = {name: sync for name, sync in kept.items() if sync in refresh or sync.last > since}
-    _order_beginnings([*kept.values()])
-    gone = [name for name in history.gone if _is_missing(name, kept, bool(refresh), {sync.name for sync in syncs})]
-    if gone:
-        notes.append(
-            f"{len(gone)} objects of lines are missing, such as {gone[0]}: a lifecycle rule, or somebody, has deleted "
-            "them, or the catalog of their sync."
-        )
-    is_complete = bool(syncs) and not gone and (bool(refresh) or emptied > 0)
-    steps = sorted(step for sync in kept.values() for step in sync.steps())
     replaced = {
-        sync.name: [number for number, at in sync.times.items() if at <= since] for sync in syncs if sync not in refresh
+        sync.name: [number for number, at in sync.places.items() if at <= since]
+        for sync in syncs
+        if sync not in refresh
     }
     return Plan(
-        steps,
+        sorted(step for sync in kept.values() for step in sync.steps()),
         kept,
         _columns(sync for sync in syncs if sync.name not in kept),
-        notes,
+        [*_gaps(history, kept, bool(refresh))],
+        [*_notes(history)],
         left_out,
-        is_complete,
         {name: numbers for name, numbers in replaced.items() if numbers},
     )
 
 
-def _published_unnoticed(sync: ReplayedSync, syncs: Collection[ReplayedSync], state: TableFacts | None) -> int | None:
-    """Return when a sync has published its table whose index does not say so, as it was killed then; None if not."""
+def _published_without_entry(sync: ReplayedSync, state: TableFacts | None) -> int | None:
+    """Return the place at which a sync has published the table before it was killed; None if it has not."""
     if state is None:
         return None
-    generation = sync.stream.overwrite_generation
-    if sync.stream.overwrites_table:
-        is_published = generation is not None and state.lowest_generation == generation
-        others = (each for each in syncs if each is not sync and each.published is not None)
-        if not is_published or any(each.stream.overwrite_generation == generation for each in others):
-            return None
-        return sync.last
-    return sync.last if sync.stream.dedup and not state.has_pending else None
+    is_published = state.published_by == sync.name if sync.stream.overwrites_table else not state.has_pending
+    return sync.last if is_published and (sync.stream.overwrites_table or sync.stream.dedup) else None
+
+
+def _add_unindexed(
+    sync: ReplayedSync,
+    stored: StoredSync,
+    since: int,
+    state: TableFacts | None,
+    found: Mapping[str, BitMap],
+    left_out: list[str],
+) -> None:
+    """Add the lines without an entry of which the table has rows. It has them after the last refresh: `since`."""
+    for number, unindexed in sorted(stored.unindexed.items()):
+        for lines in unindexed:
+            rows = found.get(unit_of(lines.archived.first_id))
+            if rows:
+                only = None if state is not None and state.commits_whole else tuple(rows)
+                sync.add(number, ReplayedLines(lines, only), since)
+            else:
+                left_out.append(lines.uri)
+
+
+def _gaps(history: History, kept: Mapping[str, ReplayedSync], has_refresh: bool) -> Iterator[str]:
+    """Yield what the archive lacks of the rows that its table has, in sentences."""
+    known = {stored.sync.sync for stored in history.syncs}
+    if not has_refresh:
+        for stored in _first_of_each_table(history):
+            if not stored.sync.found_empty:
+                yield (
+                    f"Sync {stored.sync.sync} of {time_text(stored.sync.started)} is the first with an archive, and "
+                    "has found rows in the table."
+                )
+    for sync in kept.values():
+        if rows := sum(sync.unarchived.values()):
+            yield f"Sync {sync.name} of {time_text(sync.started)} did not archive its records: {counted(rows, 'row')}."
+    gone = [name for name in history.gone if _is_missing(name, kept, has_refresh, known)]
+    for name in gone[:_MAX_NAMES]:
+        yield f"{name} is missing: a lifecycle rule, or another program, has deleted it or the catalog of its sync."
+    if len(gone) > _MAX_NAMES:
+        yield f"{len(gone) - _MAX_NAMES:,} more objects of lines are missing."
+    for text in history.unreadable:
+        yield f"{text}. Restore it from a copy."
+
+
+def _notes(history: History) -> Iterator[str]:
+    for text in history.foreign:
+        yield f"{text}. It is skipped."
+    for stored in _first_of_each_table(history)[1:]:
+        yield (
+            f"Another table had the name before sync {stored.sync.sync} of {time_text(stored.sync.started)}. Its rows "
+            "are replayed too."
+        )
+
+
+def _first_of_each_table(history: History) -> list[StoredSync]:
+    """Return the first sync of each table that had the name, in their order.
+
+    Entries of former versions do not name their table: it is taken to be that of the entries after them.
+    """
+    first: dict[str, StoredSync] = {}
+    for stored in history.syncs:
+        first.setdefault(stored.sync.table, stored)
+    unnamed = first.pop("", None)
+    named = [*first.values()]
+    return named if unnamed is None else [unnamed, *named[1:]]
 
 
 def _last_refresh(syncs: Sequence[ReplayedSync]) -> tuple[list[ReplayedSync], int]:
@@ -206,7 +267,7 @@ def _last_refresh(syncs: Sequence[ReplayedSync]) -> tuple[list[ReplayedSync], in
     generation = last.stream.overwrite_generation
     if generation is None:
         return [last], last.published or 0
-    same = [each for each in syncs if each.stream.overwrite_generation == generation and each.started <= last.started]
+    same = [each for each in syncs if each.stream.overwrite_generation == generation and each.begun <= last.begun]
     return same, min(each.published for each in same if each.published is not None)
 
 
@@ -216,31 +277,15 @@ def _is_missing(lines: str, kept: Mapping[str, ReplayedSync], has_refresh: bool,
     Those of a sync of which nothing else is known count unless there was one.
     """
     sync, batch, *_ = lines.rpartition("/")[2].split("-")
-    return int(batch) in kept[sync].times if sync in kept else not has_refresh and sync not in syncs
-
-
-def _order_beginnings(syncs: Sequence[ReplayedSync]) -> None:
-    """Let syncs that began at about the same time as a refresh begin before it, as one that is published shows.
-
-    The index has when a sync had prepared the table, and not the order in which two have done so. A sync that prepares
-    it while a refresh is pending takes its rows over, and then that one is not published.
-    """
-    for refresh in syncs:
-        if not refresh.stream.overwrites_table or refresh.published is None:
-            continue
-        for sync in syncs:
-            same = sync.stream.overwrite_generation is not None and (
-                sync.stream.overwrite_generation == refresh.stream.overwrite_generation
-            )
-            if sync is not refresh and not same and refresh.started <= sync.started < refresh.published:
-                sync.started = refresh.started - 1
+    return int(batch) in kept[sync].places if sync in kept else not has_refresh and sync not in syncs
 
 
 def _since(sync: ReplayedSync, since: int) -> ReplayedSync:
     """Return a sync without the batches whose rows a refresh has replaced."""
-    times = {number: at for number, at in sync.times.items() if at > since}
-    batches = {number: lines for number, lines in sync.batches.items() if number in times}
-    return replace(sync, times=times, batches=batches)
+    places = {number: at for number, at in sync.places.items() if at > since}
+    batches = {number: lines for number, lines in sync.batches.items() if number in places}
+    unarchived = {number: rows for number, rows in sync.unarchived.items() if number in places}
+    return replace(sync, places=places, batches=batches, unarchived=unarchived)
 
 
 def _columns(syncs: Iterable[ReplayedSync]) -> Sequence[Stream]:
@@ -264,3 +309,13 @@ def as_append(stream: Stream, *, dedup: bool = False) -> Stream:
         dedup=dedup,
         primary_key=stream.primary_key if dedup else (),
     )
+
+
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """Return a number with its noun."""
+    return f"{number:,} {singular if number == 1 else plural or f'{singular}s'}"
+
+
+def time_text(milliseconds: int) -> str:
+    """Return a time, in milliseconds since 1970-01-01 UTC, as text."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")

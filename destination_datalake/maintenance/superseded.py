@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyroaring import BitMap
+
 from destination_datalake.archive.history import History, StoredLines, read_history
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder, unit_of
 from destination_datalake.archive.plan import doubtful_units, plan_of
@@ -43,11 +45,11 @@ def remove_superseded(
     if state is None:
         return StepReport(table, "archive", "is left alone: there is no such table")
 
-    def rows_of(units: frozenset[str]) -> Mapping[str, Sequence[int]]:
+    def rows_of(units: frozenset[str]) -> Mapping[str, BitMap]:
         if not units or not state.written:
             return {}
         tasks = find_tasks(state.written, units, _SEARCHES, catalog.access_of(table))
-        return total(done(engine().run(find, tasks)))
+        return total(done(engine().run(find, tasks)), units).lines
 
     replaced = plan_of(history, state, rows_of(doubtful_units(history))).replaced
     doomed = _lines(history, replaced)
@@ -88,13 +90,13 @@ def archived_tables(config: Config, streams: Sequence[str]) -> list[TableName]:
     return [name for name in found if any(name in naming.candidates(stream) for stream in streams)]
 
 
-def _lines(history: History, batches: Any) -> list[StoredLines]:
-    return [
-        lines
-        for sync in history.syncs
-        for number in batches.get(sync.sync.sync, ())
-        for lines in (*sync.batches.get(number, (0, ()))[1], *sync.unindexed.get(number, ()))
-    ]
+def _lines(history: History, batches: Mapping[str, Sequence[int]]) -> list[StoredLines]:
+    found: list[StoredLines] = []
+    for sync in history.syncs:
+        for number in batches.get(sync.sync.sync, ()):
+            found += sync.batches[number].lines if number in sync.batches else ()
+            found += sync.unindexed.get(number, ())
+    return found
 
 
 def _unopened() -> Any:

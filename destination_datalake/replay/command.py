@@ -75,7 +75,7 @@ def _replay(config: Config, asked: argparse.Namespace, termination: Termination,
             replayer.describe(history)
             return 0
         started = time.monotonic()
-        finished = replayer.run(history, uuid.uuid4().hex[:12], replace=asked.replace, incomplete=asked.incomplete)
+        finished = replayer.run(history, uuid.uuid4().hex[:12], replace=asked.replace, accept_gaps=asked.accept_gaps)
         terminal.write(f"{replayer.summary} in {time.monotonic() - started:.1f} s.")
     return 0 if finished else EXIT_TERMINATED
 
@@ -106,10 +106,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     target.add_argument("--replace", action="store_true", help="put the rows in the place of the table's content")
     parser.add_argument(
-        "--accept-incomplete",
-        dest="incomplete",
+        "--accept-gaps",
         action="store_true",
-        help="with --replace: also if the table has rows that the archive has not",
+        help="with --replace: replace the rows even if the table then lacks some, or has deleted ones again",
     )
     parser.add_argument("--dry-run", action="store_true", help="change nothing; print what would be replayed")
     return parser

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,14 +26,16 @@ from destination_datalake.archive.plan import (
     ReplayedSync,
     Step,
     as_append,
+    counted,
     doubtful_units,
     plan_of,
+    time_text,
 )
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.disk import MiB, buffer_directory, raise_limit
 from destination_datalake.buffer.staging import Segment
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
-from destination_datalake.files.find import find, find_tasks, total
+from destination_datalake.files.find import TableRows, find, find_tasks, total
 from destination_datalake.files.jobs import done as results_of
 from destination_datalake.files.segments import ArchivedLines, StagedSegment
 from destination_datalake.files.suppression import DELETIONS_FOLDER, left_out, requests
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.buffer.staging import Staging
     from destination_datalake.config.options import Config
+    from destination_datalake.files.plan import SourceFile
     from destination_datalake.files.suppression import People
     from destination_datalake.protocol.catalog import Stream, StreamId
     from destination_datalake.spark.engine import Engine
@@ -64,9 +68,6 @@ each task that runs at the same time: a batch may be one object, which one task 
 
 _STALE_SECONDS = 24 * 3600
 """After so long a replacement is begun anew: maintenance takes files that no table has for orphans some days later."""
-
-_COUNTS = 8
-"""Tasks that count rows of files: small work, on as many executors as there are."""
 
 _DISPLACED = 3
 """How often steps are begun whose table another replay may have taken meanwhile."""
@@ -227,23 +228,25 @@ class Replayer:
 
     def describe(self, history: History) -> Plan:
         """Say what an archive has and what is replayed of it; return the plan."""
-        plan, _ = self._plan(history, self._rebuild().state(self._source.name))
+        plan = self._plan(history, self._rebuild().state(self._source.name))
         batches = sum(step.kind is Kind.BATCH for step in plan.steps)
-        since = _time(min((each.sync.started for each in history.syncs), default=0))
-        complete = "complete" if plan.is_complete else f"not complete: it has what came since {since}"
+        since = time_text(min((each.sync.started for each in history.syncs), default=0))
+        complete = "complete" if plan.is_complete else f"not complete: its first sync is of {since}"
         self._say(f"The archive of table {self._source.name} has {len(history.syncs)} syncs, and is {complete}.")
         self._left_out = len(plan.left_out)
+        for text in plan.gaps:
+            self._say(f"Gap: {text}")
         for text in plan.notes:
             self._say(f"Note: {text}")
         for uri in plan.left_out:
-            self._say(f"Left out: {uri} was not committed: the index lacks it, and the table has none of its rows.")
+            self._say(f"Left out: {uri} is not in the journal, and the table has none of its rows.")
         self._say(
             f"{len(plan.syncs)} syncs, {batches} batches and {plan.records:,} records ({plan.bytes / 1e6:,.1f} MB) are "
             f"replayed into {self._made}."
         )
         return plan
 
-    def run(self, history: History, run: str, *, replace: bool, incomplete: bool = False) -> bool:
+    def run(self, history: History, run: str, *, replace: bool, accept_gaps: bool = False) -> bool:
         """Replay; with `replace`, put the result in the place of the table's content.
 
         False if it was stopped before. Raises ConnectorError, and what the AWS libraries raise.
@@ -251,10 +254,10 @@ class Replayer:
         plan = self.describe(history)
         if replace and self._rebuild().state(self._source.name) is None:
             raise ConfigError(f"There is no table {self._source.name} to replace. Replay into another table.")
-        if replace and not plan.is_complete and not incomplete:
+        if replace and plan.gaps and not accept_gaps:
             raise ConfigError(
-                "Nothing was replaced: the archive does not have the table's rows from the first one on, and they "
-                "would be gone. Replay into another table, or repeat the command with --accept-incomplete."
+                f"Nothing was replaced: the archive does not have all rows of the table. {' '.join(plan.gaps)} Replay "
+                "into another table, or repeat the command with --accept-gaps: the missing rows are then gone."
             )
         raise_limit()
         config = self._source.config
@@ -282,24 +285,38 @@ class Replayer:
             if not self._live(plan, world, rebuild, progress, done):
                 return False
             if replace:
-                return self._take_over(world, rebuild, progress, done, incomplete=incomplete)
+                return self._take_over(world, rebuild, progress, done, accept_gaps=accept_gaps)
             done.state = "complete"
             progress.save(done)
+            self._say_differences(rebuild)
             return True
+
+    def _say_differences(self, rebuild: Rebuild) -> None:
+        """Say how the rows of the made table differ from those of the table, if there is one."""
+        state, made = rebuild.state(self._source.name), rebuild.state(self._made)
+        if state is None or made is None:
+            return
+        history = read_history(self._source.folder, self._source.access)
+        differences = self._compare(history, state, made)
+        for text in differences or [f"{self._made} has the rows of table {self._source.name}, by their ids."]:
+            self._say(f"Difference: {text}" if differences else text)
 
     # What is there
 
-    def _plan(self, history: History, state: TableState | None) -> tuple[Plan, TableState | None]:
-        found = self._found(state, doubtful_units(history), self._source.name)
-        return plan_of(history, state, found), state
+    def _plan(self, history: History, state: TableState | None) -> Plan:
+        return plan_of(history, state, self._found(state, doubtful_units(history), self._source.name))
 
-    def _found(self, state: TableState | None, units: frozenset[str], name: TableName) -> Mapping[str, Sequence[int]]:
-        """Return the rows of these units that a table has."""
-        if state is None or not state.written or not units:
-            return {}
+    def _found(self, state: TableState | None, units: Collection[str], name: TableName) -> Mapping[str, BitMap]:
+        """Return the rows of these units that a table has, or had until other rows took their place."""
+        return {} if state is None or not units else self._rows(state.written, units, name).lines
+
+    def _rows(self, files: Sequence[SourceFile], units: Collection[str], name: TableName) -> TableRows:
+        """Return the rows of some files of a table."""
+        if not files:
+            return TableRows({})
         engine = self._engine()
-        tasks = find_tasks(state.written, units, engine.parallelism(), self._source.catalog.access_of(name))
-        return total(results_of(engine.run(find, tasks)))
+        tasks = find_tasks(files, units, engine.parallelism(), self._source.catalog.access_of(name))
+        return total(results_of(engine.run(find, tasks)), units)
 
     def _rebuild(self, jobs: Jobs | None = None, plan: Plan | None = None) -> Rebuild:
         def opened() -> Table:
@@ -373,7 +390,7 @@ class Replayer:
     def _lived(self, plan: Plan, world: World, rebuild: Rebuild, progress: Progress, done: Done) -> bool:
         self._forget_unfinished(plan, done)
         left = [step for step in plan.steps if not done.has(step)]
-        present: Mapping[str, Sequence[int]] | None = None if done.syncs and not self._lives else {}
+        present: Mapping[str, BitMap] | None = None if done.syncs and not self._lives else {}
         for group in _groups(left, plan, lambda: _TASK_BYTES * min(world.engine.parallelism(), MAX_TASKS)):
             if self._is_stopped():
                 return False
@@ -394,12 +411,10 @@ class Replayer:
             progress.save(done)
         return True
 
-    def _land(
-        self, sync: ReplayedSync, group: Sequence[Step], plan: Plan, present: Mapping[str, Sequence[int]]
-    ) -> None:
+    def _land(self, sync: ReplayedSync, group: Sequence[Step], plan: Plan, present: Mapping[str, BitMap]) -> None:
         lines = plan.lines(group)
         wanted = [
-            left for each in lines if (left := _without(each, present.get(unit_of(each.lines.archived.first_id), ())))
+            left for each in lines if (left := _without(each, present.get(unit_of(each.lines.archived.first_id))))
         ]
         if wanted:
             self._rejected += self._lives[sync.name].land(wanted).refused
@@ -407,8 +422,8 @@ class Replayer:
         self._records += records
         self._bytes += sum(each.lines.archived.bytes for each in lines)
         self._replayed.add(sync.name)
-        batches = "1 batch" if len(group) == 1 else f"{len(group)} batches"
-        self._say(f"Sync {sync.name} of {_time(sync.started)}: {records:,} records of {batches}.")
+        batches = counted(len(group), "batch", "batches")
+        self._say(f"Sync {sync.name} of {time_text(sync.started)}: {records:,} records of {batches}.")
 
     def _forget_unfinished(self, plan: Plan, done: Done) -> None:
         """Forget what was done of overwrites that cannot be continued, as nothing identifies them."""
@@ -418,7 +433,7 @@ class Replayer:
             if known is not None and unidentified and not known.ended and name not in self._lives:
                 del done.syncs[name]
 
-    def _present(self, left: Sequence[Step], plan: Plan, rebuild: Rebuild) -> Mapping[str, Sequence[int]]:
+    def _present(self, left: Sequence[Step], plan: Plan, rebuild: Rebuild) -> Mapping[str, BitMap]:
         """Return the rows of steps that are left that the table has: a replay was killed before it could say so."""
         state = rebuild.state(self._made)
         units = frozenset(unit_of(each.lines.archived.first_id) for each in plan.lines(left))
@@ -426,7 +441,7 @@ class Replayer:
         if state is None or not state.commits_whole:
             return found
         archived = (each.lines.archived for each in plan.lines(left))
-        return {unit: range(each.lines) for each in archived if (unit := unit_of(each.first_id)) in found}
+        return {unit: BitMap(range(each.lines)) for each in archived if (unit := unit_of(each.first_id)) in found}
 
     def _life(self, stream: Stream, world: World) -> Life:
         self._started_lives += 1
@@ -439,20 +454,22 @@ class Replayer:
 
     # Replacing
 
-    def _take_over(self, world: World, rebuild: Rebuild, progress: Progress, done: Done, *, incomplete: bool) -> bool:
+    def _take_over(self, world: World, rebuild: Rebuild, progress: Progress, done: Done, *, accept_gaps: bool) -> bool:
         """Replay what has come meanwhile, and put the made table's content in the place of the table's."""
         rebuild.begin()
         for _ in range(_TAKEN_OVER_IN):
             state = rebuild.state(self._source.name)
             if state is None:
                 raise ConfigError(f"Table {self._source.name} does not exist any more. Replay into another table.")
-            plan, _ = self._plan(read_history(self._source.folder, self._source.access), state)
+            history = read_history(self._source.folder, self._source.access)
+            plan = self._plan(history, state)
             if any(not done.has(step) for step in plan.steps):
                 if not self._live(plan, world, rebuild, progress, done):
                     return False
                 continue
             self._settle(plan, world, rebuild)
-            self._require_all_rows(state, rebuild.state(self._made), incomplete=incomplete)
+            if not accept_gaps:
+                self._require_same_rows(history, state, rebuild.state(self._made))
             done.state = "taking over"
             progress.save(done)
             if rebuild.take_over(self._made, state):
@@ -474,23 +491,45 @@ class Replayer:
             with _closing(self._life(as_append(deduplicated[-1], dedup=True), world)) as life:
                 life.publish()
 
-    def _rows_of(self, state: TableState, name: TableName) -> int:
-        """Return the number of rows that readers see."""
-        if state.rows is not None:
-            return state.rows
-        tasks = find_tasks(state.sources, frozenset(), _COUNTS, self._source.catalog.access_of(name))
-        return sum(each.rows for each in results_of(self._engine().run(find, tasks))) if tasks else 0
+    def _compare(self, history: History, state: TableState, made: TableState) -> list[str]:
+        """Return in sentences which rows of the table the made one lacks, and which it has besides, by their ids.
 
-    def _require_all_rows(self, state: TableState, made: TableState | None, *, incomplete: bool) -> None:
-        if incomplete or made is None:
-            return
-        has, makes = self._rows_of(state, self._source.name), self._rows_of(made, self._made)
-        if makes >= has:
+        While rows of the table wait for their deduplication, those that they may replace are not missed.
+        """
+        syncs = {unit_of(each.archived.first_id): sync for sync in history.syncs for each in sync.lines()}
+        table, ours = self._rows(state.sources, syncs, self._source.name), self._rows(made.sources, syncs, self._made)
+        waiting = self._rows(state.unpublished if state.has_pending else (), syncs, self._source.name).lines
+        none, missing, besides = BitMap(), Counter[str](), Counter[str]()
+        for unit, sync in syncs.items():
+            has, makes = table.lines.get(unit, none), ours.lines.get(unit, none)
+            what = f"sync {sync.sync.sync} of {time_text(sync.sync.started)}"
+            missing[what] += 0 if state.has_pending else len(has - makes)
+            besides[what] += len(makes - has - waiting.get(unit, none))
+        unknown = max(0, table.unknown - ours.unknown)
+        others = f"The table has {counted(unknown, 'row')} of other writers, or of syncs without an archive."
+        lacking = ", ".join(sorted({*state.columns} - {*made.columns}))
+        return [
+            *([f"The table has columns of syncs that are not in the archive: {lacking}."] if lacking else ()),
+            *([others] if unknown else ()),
+            *(
+                f"The table has {counted(rows, 'row')} of {what} that the archive lacks."
+                for what, rows in missing.items()
+                if rows
+            ),
+            *(
+                f"The archive has {counted(rows, 'row')} of {what} that the table does not have any more."
+                for what, rows in besides.items()
+                if rows
+            ),
+        ]
+
+    def _require_same_rows(self, history: History, state: TableState, made: TableState | None) -> None:
+        if made is None or not (differences := self._compare(history, state, made)):
             return
         raise ConfigError(
-            f"Nothing was replaced: table {self._source.name} has {has:,} rows, and the archive makes {makes:,} of "
-            "them. Other writers, or syncs without an archive, have added the others. Replay into another table to "
-            f"compare them, or repeat the command with --accept-incomplete. {self._made} is kept until then."
+            f"Nothing was replaced: table {self._source.name} would not have the same rows. {' '.join(differences)} "
+            "Replay into another table to compare them, or repeat the command with --accept-gaps. "
+            f"{self._made} is kept until then."
         )
 
 
@@ -510,7 +549,7 @@ def _groups(steps: Sequence[Step], plan: Plan, most_bytes: Callable[[], int]) ->
         yield group
 
 
-def _without(lines: ReplayedLines, present: Sequence[int]) -> ReplayedLines | None:
+def _without(lines: ReplayedLines, present: BitMap | None) -> ReplayedLines | None:
     """Return the lines but for those whose rows the table has already; None if it has all."""
     if not present:
         return lines
@@ -524,7 +563,3 @@ def _closing(life: Life) -> Iterator[Life]:
         yield life
     finally:
         life.close()
-
-
-def _time(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")

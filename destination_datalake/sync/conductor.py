@@ -137,9 +137,10 @@ def _run_sync(
     if HAS_LINES_TABLES.holds(config):  # It is a table of JSON lines, which Glue alone has.
         glue = GlueTableCatalog(access, table_catalog.governance)
         rejects_table = RejectsTable(config.lakeformation_database_name, root, access, glue)
-    archive = None
-    if config.raw_archive.enabled:
-        archive = ArchiveLedger(config.uri(ARCHIVE_FOLDER), sync_name, configured(streams, catalog), access)
+    archives = config.raw_archive.enabled
+    archive = ArchiveLedger(
+        config.uri(ARCHIVE_FOLDER), sync_name, configured(streams, catalog), access, keeps_lines=archives
+    )
     limit = RejectLimit(config.rejects.max_ratio, config.rejects.max_count)
     rejects = RejectLedger(root, sync_name, day, limit, rejects_table, access)
     batch_bytes, buffer_bytes = config.batch_size_mb * MiB, config.buffer_size_mb * MiB
@@ -149,7 +150,7 @@ def _run_sync(
             staging_for(engine, directory, config.uri("_staging"), sync_name, access) as staging,
         ):
             jobs = Jobs(engine, staging.scratch)
-            context = TableContext(sync_name, access, table_catalog, jobs, reporting.journal)
+            context = TableContext(sync_name, access, table_catalog, jobs, reporting.journal, archives)
             factories = {each.id: partial(open_table, each, tables[each.id], config, context) for each in streams}
             buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic, staging)
             policy = batch_policy(config, buffer_bytes if staging.uses_files else staged_bytes(buffer_bytes))

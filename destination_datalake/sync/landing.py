@@ -94,8 +94,8 @@ class Executors(Protocol):
 class StreamTables:
     """How the tables of a sync's streams are opened.
 
-    `location` is the ARN that Lake Formation's refusals are mended on: see `naming_grants`. The records are archived if
-    there is an `archive`.
+    `location` is the ARN that Lake Formation's refusals are mended on: see `naming_grants`. The `archive` keeps the
+    journals of archived tables.
     """
 
     factories: Mapping[StreamId, Callable[[], Table]]
@@ -112,8 +112,8 @@ class StreamTables:
         table = self.factories[stream]()
         with self.naming_grants(table):
             table.prepare()
-        if self.archive is not None:
-            self.archive.begin(stream, *table.name, found_empty=table.is_empty())
+        if self.archive is not None and (self.archive.keeps_lines or table.is_archived()):
+            self.archive.begin(stream, *table.name, table.position(), found_empty=table.is_empty())
         return table
 
 
@@ -282,7 +282,7 @@ class Landing:
             table.publish(self._executors.rewrite)
         if self._archive is not None:
             plan = table.plan()
-            self._archive.end(stream, (*plan.metadata, *plan.columns), plan.folder)
+            self._archive.end(stream, (*plan.metadata, *plan.columns), plan.folder, table.position())
 
     def _staged(self, batch: Batch) -> EncodeUnit:
         people = self._left_out.result()  # Whose records must not become rows is known before any does.
@@ -347,10 +347,11 @@ class Landing:
                 answer = table.commit(encoded.files, self._executors.rewrite)
             match answer:
                 case Committed():
-                    if self._archive is not None:
-                        self._archive.add(batch.stream, batch.number, encoded.archived)
                     sizes = tuple(file.size for file in encoded.files)
                     rows = sum(file.rows for file in encoded.files)
+                    if self._archive is not None:
+                        # Before the states: what is acknowledged is in the journal.
+                        self._archive.add(batch.stream, batch.number, encoded.archived, table.position(), rows)
                     return BatchCommitted(batch, encoded.counts, rows, sizes, encoded.partitions)
                 case Reencode(reason=reason):
                     self._rejects.delete_uncommitted(encoded.rejects)

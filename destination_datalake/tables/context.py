@@ -45,10 +45,11 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class TableContext:
-    """What the tables of one sync share. `sync` is a name that no other sync has."""
+    """What the tables of one sync share. `sync` is a name that no other sync has. It `archives` records or does not."""
 
     sync: str
     access: AwsAccess
     catalog: TableCatalog
     jobs: Jobs
     journal: Journal = field(default_factory=Journal)
+    archives: bool = False

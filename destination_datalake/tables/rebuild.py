@@ -6,7 +6,7 @@ takes them over, in one step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from destination_datalake.archive.plan import TableFacts
@@ -20,20 +20,19 @@ if TYPE_CHECKING:
 class TableState(TableFacts):
     """A table as it was found.
 
-    `sources` are the files of its content, `unpublished` those of unfinished syncs. `version`
-    changes with each commit of rows that readers see, or will. `rows` is the number of rows that readers see, None if
-    it is not known.
+    `sources` are the files of its content with the position deletes that readers apply, `unpublished` those of
+    unfinished syncs. `version` changes with each commit of rows that readers see, or will. `columns` are their names.
     """
 
     sources: tuple[SourceFile, ...]
     version: str
-    rows: int | None
+    columns: tuple[str, ...]
     unpublished: tuple[SourceFile, ...] = ()
 
     @property
     def written(self) -> tuple[SourceFile, ...]:
-        """All files with rows that this connector may have written."""
-        return (*self.sources, *self.unpublished)
+        """All files with rows that this connector may have written, deleted rows too."""
+        return tuple(replace(source, position_deletes=()) for source in (*self.sources, *self.unpublished))
 
 
 class Rebuild(Protocol):

@@ -9,6 +9,12 @@ from typing import NamedTuple, Protocol
 from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten
 from destination_datalake.protocol.catalog import StreamId
 
+ARCHIVED_PROPERTY = "airbyte.archived"
+"""A table property: what syncs commit to the table is in a journal, also what they do not archive."""
+
+PUBLISHED_BY_PROPERTY = "airbyte.published-by"
+"""A table property: the name of the sync that has published the last overwrite."""
+
 LOWEST_GENERATION_PROPERTY = "airbyte.lowest-generation-id"
 """A table property: the lowest generation of the table's rows. Tables filled by other writers do not have it."""
 
@@ -21,6 +27,13 @@ class TableName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.database}.{self.table}"
+
+
+class TablePosition(NamedTuple):
+    """A state of a table. `table` identifies it among all tables that had its name; `number` grows with each commit."""
+
+    table: str
+    number: int
 
 
 class TableConflict(Exception):
@@ -80,6 +93,12 @@ class Table(Protocol):
 
     def is_empty(self) -> bool:
         """Whether it has no rows, nor any that will be in its content. Asked after `prepare`; may call AWS."""
+
+    def is_archived(self) -> bool:
+        """Whether a sync has archived what it has committed to the table. Asked after `prepare`."""
+
+    def position(self) -> TablePosition:
+        """Return the table's position after the last commit of this sync."""
 
     def plan(self) -> FilePlan:
         """Return how the files of the next batch are to be written, given all commits so far."""

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from integration_tests.harness.messages import Json, configured_stream, record, state, status
 from integration_tests.harness.runs.kill_points import KillPoint
@@ -53,36 +53,45 @@ _RETYPED: Mapping[str, Json] = {"n": STRING, "s": INTEGER, "x": BOOLEAN}
 
 @dataclass(frozen=True)
 class Sync:
-    """One sync: its stream in the configured catalog, the lines, and where it is killed, if it is."""
+    """One sync: its stream in the configured catalog, the lines, where it is killed, and whether it archives."""
 
     stream: Json
     lines: tuple[bytes, ...]
     killed_at: KillPoint | None = None
+    archives: bool = True
 
 
 @dataclass
 class Histories:
-    """Draws the syncs of one table. Deduplicated ones are drawn for Iceberg tables alone."""
+    """Draws the syncs of one table. Deduplicated ones are drawn for Iceberg tables alone.
+
+    `with_gaps`: some syncs do not archive. Platforms differ: some send no ids, and PyAirbyte always the same.
+    """
 
     random: random.Random
     is_iceberg: bool
+    with_gaps: bool = False
     _fields: list[str] = field(default_factory=lambda: ["n", "s"])
     _retyped: set[str] = field(default_factory=set)
     _generation: int = 0
     _sync: int = 0
     _clock: int = 1_700_000_000_000
+    _platform: str = "Airbyte"
 
     def syncs(self) -> Iterator[Sync]:
         """Yield a few syncs. One that is killed is run again, as the platform does, or the next one begins."""
         draw = self.random
         dedup = self.is_iceberg and draw.random() < 0.5
+        if self.with_gaps:
+            self._platform = draw.choice(("Airbyte", "without ids", "PyAirbyte"))
         for _ in range(draw.randint(2, 5)):
             self._evolve()
             dedup = dedup if draw.random() < 0.8 else self.is_iceberg and not dedup
             stream = self._stream(dedup=dedup)
             lines = self._lines(dedup=dedup)
             kill = self._kill() if draw.random() < 0.4 else None
-            yield Sync(stream, lines, kill)
+            archives = not (self.with_gaps and draw.random() < 0.25)
+            yield Sync(stream, lines, kill, archives)
             if kill is not None and draw.random() < 0.7:
                 # Nothing was acknowledged, or it sends more than it has to.
                 yield Sync(stream, lines)
@@ -108,6 +117,11 @@ class Histories:
         refreshes = draw.random() < 0.3
         self._sync += 1
         self._generation += refreshes
+        constant = {"without ids": None, "PyAirbyte": 1}.get(self._platform, 0)
+        if constant != 0 and not dedup:
+            mode: Literal["append", "overwrite"] = "overwrite" if refreshes else "append"
+            ids: Any = {"generation": constant, "minimum": constant, "sync_id": constant}
+            return configured_stream("orders", object_schema(**schema), mode=mode, **ids)
         return configured_stream(
             "orders",
             object_schema(**schema),

@@ -234,17 +234,27 @@ def random_text(size: int) -> str:
     return random.Random(size).randbytes(size).hex()[:size]
 
 
-@pytest.mark.slow
-def test_an_index_that_cannot_be_written_is_a_warning(iceberg: Warehouse) -> None:
-    fault = denied("/index/", "/0")
-    with FaultyAws(iceberg.lake.endpoint_url, fault) as aws:
-        run = iceberg.sync([ORDERS], [order(1), state("orders", 1), COMPLETE], endpoint_url=aws.endpoint_url, **ARCHIVE)
+def test_no_state_passes_a_batch_that_is_not_in_the_journal(warehouse: Warehouse) -> None:
+    with FaultyAws(warehouse.lake.endpoint_url, denied("/index/", "/0")) as aws:
+        lines = [order(1), state("orders", 1), COMPLETE]
+        run = warehouse.attempt([ORDERS], lines, endpoint_url=aws.endpoint_url, **ARCHIVE)
 
     assert aws.refused == 1
-    assert len(run.states) == 1
-    assert any(log.startswith("WARN") and "The archive's index has no entry" in log for log in run.logs)
-    assert archived.lines(iceberg.lake, "orders") == [order(1) + b"\n"]
-    assert [key.rpartition("/")[2] for key in archived.index(iceberg.lake, "orders")] == ["begin.json", "end.json"]
+    assert (run.exit_code, run.states) == (1, [])
+    (error,) = run.errors
+    assert error["failure_type"] == "config_error"
+    assert "Cannot write the journal of the archive" in error["message"]
+
+
+@pytest.mark.slow
+def test_publication_that_is_not_in_the_journal_is_a_failure(warehouse: Warehouse) -> None:
+    with FaultyAws(warehouse.lake.endpoint_url, denied("/index/", "/end")) as aws:
+        lines = [order(1), state("orders", 1), COMPLETE]
+        run = warehouse.attempt([ORDERS], lines, endpoint_url=aws.endpoint_url, **ARCHIVE)
+
+    assert aws.refused == 1
+    assert (run.exit_code, len(run.states)) == (1, 1)
+    assert "Cannot write the journal of the archive" in run.errors[0]["message"]
 
 
 # What was not committed

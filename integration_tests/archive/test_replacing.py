@@ -4,6 +4,7 @@ import random
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from integration_tests.archive.replays import ARCHIVE, Replays, difference, main
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_stream, record, state, status
 from integration_tests.harness.runs.kill_points import KillPoint
+from integration_tests.harness.runs.output import ProtocolError
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS
@@ -59,14 +61,22 @@ def test_readers_always_see_all_rows(warehouse: Warehouse, replays: Replays) -> 
     assert difference(before, whole(warehouse.lake)) == []
 
 
-def test_a_table_whose_rows_were_damaged_is_as_before(lake: Lake, platform: Platform, replays: Replays) -> None:
+def test_rows_that_another_engine_has_deleted_come_back_only_if_gaps_are_accepted(
+    lake: Lake, platform: Platform, replays: Replays
+) -> None:
     warehouse = Warehouse(lake, platform, TABLE_KINDS[0])
     before = synced(warehouse)
     lake.iceberg_table(lake.database, "orders").delete("id < 3")
+    damaged, config = whole(lake), warehouse.config(**ARCHIVE)
 
-    replaced = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--replace")
+    refused = replays.run(config, "--stream", "orders", "--replace")
 
-    assert replaced.exit_code == 0, replaced
+    assert refused.exit_code == 1
+    assert "2 rows of sync" in refused.stderr
+    assert "does not have any more" in refused.stderr
+    assert difference(damaged, whole(lake)) == []
+    accepted = replays.run(config, "--stream", "orders", "--replace", "--accept-gaps")
+    assert accepted.exit_code == 0, accepted
     assert difference(before, whole(lake)) == []
 
 
@@ -182,34 +192,86 @@ def test_a_table_with_rows_that_the_archive_lacks_is_not_replaced(warehouse: War
 
     refused = replays.run(config, "--stream", "orders", "--replace")
     assert refused.exit_code == 1
-    assert "does not have the table's rows from the first one on" in refused.stderr
+    assert "is the first with an archive, and has found rows in the table" in refused.stderr
     assert warehouse.ids("orders") == [1, 2, 3]
-    accepted = replays.run(config, "--stream", "orders", "--replace", "--accept-incomplete")
+    accepted = replays.run(config, "--stream", "orders", "--replace", "--accept-gaps")
 
     assert accepted.exit_code == 0, accepted
     assert warehouse.ids("orders") == [3]
 
 
-def test_a_sync_without_an_archive_in_between_is_noticed(warehouse: Warehouse, replays: Replays) -> None:
+def test_sync_without_an_archive_in_between_is_named(warehouse: Warehouse, replays: Replays) -> None:
     synced(warehouse, 1)
     warehouse.sync([ORDERS], [*orders(7), COMPLETE])
+    config = warehouse.config(**ARCHIVE)
+
+    refused = replays.run(config, "--stream", "orders", "--replace")
+    replayed = replays.run(config, "--stream", "orders")
+
+    assert refused.exit_code == 1
+    assert "did not archive its records: 1 row." in refused.stderr
+    assert warehouse.ids("orders") == [0, 1, 7]
+    assert replayed.exit_code == 0, replayed
+    assert "not complete" in replayed.lines[0]
+    assert "Difference: The table has 1 row of other writers, or of syncs without an archive." in (replayed.lines)
+
+
+def test_deletions_of_a_sync_without_an_archive_are_not_undone(
+    lake: Lake, platform: Platform, replays: Replays
+) -> None:
+    """None of its rows is in the table: one was a deletion, and an archived sync has replaced the other one."""
+    warehouse = Warehouse(lake, platform, TABLE_KINDS[0])
+    schema = object_schema(id=INTEGER, name=STRING, _ab_cdc_deleted_at=STRING)
+    stream = configured_stream("orders", schema, mode="append_dedup", primary_key=["id"])
+    warehouse.sync([stream], [*orders(1, 2, 3), COMPLETE], **ARCHIVE)
+    deleted = record("orders", {"id": 1, "_ab_cdc_deleted_at": "2024-01-02T00:00:00Z"})
+    warehouse.sync([stream], [deleted, *orders(2), COMPLETE])
+    warehouse.sync([stream], [*orders(2), COMPLETE], **ARCHIVE)
 
     refused = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--replace")
 
-    assert refused.exit_code == 1
-    assert "has 3 rows, and the archive makes 2 of them" in refused.stderr
-    assert warehouse.ids("orders") == [0, 1, 7]
+    assert refused.exit_code == 1, refused
+    assert "did not archive its records" in refused.stderr
+    assert warehouse.ids("orders") == [2, 3]
 
 
-def test_rows_from_before_a_table_was_dropped_do_not_come_back(warehouse: Warehouse, replays: Replays) -> None:
-    lake = warehouse.lake
+def test_rows_of_a_dropped_table_come_back_into_another_table_or_if_gaps_are_accepted(
+    warehouse: Warehouse, replays: Replays
+) -> None:
+    lake, config = warehouse.lake, warehouse.config(**ARCHIVE)
     synced(warehouse, 1)
     lake.drop_table(lake.database, "orders")
     warehouse.sync([ORDERS], [*orders(7), COMPLETE], **ARCHIVE)
 
-    assert replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--replace").exit_code == 0
+    replayed = replays.run(config, "--stream", "orders")
+    refused = replays.run(config, "--stream", "orders", "--replace")
 
+    assert replayed.exit_code == 0, replayed
+    assert any(line.startswith("Note: Another table had the name before sync") for line in replayed.lines)
+    assert warehouse.ids("orders__replay") == [0, 1, 7]
+    assert refused.exit_code == 1
+    assert "2 rows of sync" in refused.stderr
     assert warehouse.ids("orders") == [7]
+    assert replays.run(config, "--stream", "orders", "--replace", "--accept-gaps").exit_code == 0
+    assert warehouse.ids("orders") == [0, 1, 7]
+
+
+@pytest.mark.parametrize("ids", [None, 1], ids=["without ids", "as PyAirbyte sends them"])
+def test_overwrite_that_was_killed_after_its_publication_does_not_revive_older_rows(
+    warehouse: Warehouse, replays: Replays, ids: int | None
+) -> None:
+    stream = configured_stream("orders", SCHEMA, mode="overwrite", generation=ids, minimum=ids, sync_id=ids)
+    warehouse.sync([stream], [*orders(1, 2), COMPLETE], **ARCHIVE)
+    point = KillPoint("before", "destination_datalake.archive.ledger:ArchiveLedger.end")
+    platform = Platform(replays.folder, replays.launch.killed_at(point))
+    with suppress(ProtocolError):
+        Warehouse(warehouse.lake, platform, warehouse.kind).attempt([stream], [*orders(3), COMPLETE], **ARCHIVE)
+    assert warehouse.ids("orders") == [3]
+
+    replaced = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--replace")
+
+    assert replaced.exit_code == 0, replaced
+    assert warehouse.ids("orders") == [3]
 
 
 def test_a_table_whose_content_was_replaced_is_maintained_as_before(

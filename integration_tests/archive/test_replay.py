@@ -1,6 +1,7 @@
 """`replay`: a table made again from its archive has the same rows, in every column."""
 
 import random
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Literal
 import pyarrow as pa
 import pytest
 
+from integration_tests.archive import archived
 from integration_tests.archive.histories import Histories
 from integration_tests.archive.replays import ARCHIVE, Replays, difference
 from integration_tests.harness.lake import Lake
@@ -84,6 +86,57 @@ def test_whatever_has_happened_a_replayed_table_equals_the_table(
         "airbyte_rejects",
         "airbyte_sync_reports",
     }
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize("seed", range(300))
+def test_replay_equals_the_table_or_names_the_gap(lake: Lake, launch: WarmLaunch, tmp_path: Path, seed: int) -> None:
+    """Syncs without an archive, platforms without ids, rows that another engine deletes and adds, objects gone."""
+    draw = random.Random(seed)
+    kind = draw.choice((*TABLE_KINDS, *PARTITIONED_KINDS))
+    config = {**lake.config(**kind.options), "batch_size_mb": 1}
+    replays, said = Replays(launch, tmp_path), list[str]()
+
+    for sync in Histories(draw, "iceberg" in kind.name, with_gaps=True).syncs():
+        platform = Platform(tmp_path, launch if sync.killed_at is None else launch.killed_at(sync.killed_at))
+        options = {**config, **(ARCHIVE if sync.archives else {})}
+        with suppress(ProtocolError):
+            run = platform.write(options, configured_catalog(sync.stream), sync.lines)
+            said.append(f"{sync.stream} {sync.archives} {sync.killed_at} -> {run.exit_code} {run.errors}")
+        if draw.random() < 0.2:
+            said.append(interfered(draw, lake, takes_rows=kind.name == "iceberg"))
+    before = whole(lake, "orders") if "orders" in {name for _, name in lake.tables()} else None
+    if before is None or not archived.objects(lake, "orders"):
+        return
+    replayed = replays.run({**config, **ARCHIVE}, "--stream", "orders")
+
+    assert replayed.exit_code == 0, (said, replayed)
+    named = [line for line in replayed.lines if line.startswith(("Gap: ", "Difference: "))]
+    if not named:
+        assert difference(before, whole(lake, "orders__replay")) == [], (said, replayed)
+    replaced = replays.run({**config, **ARCHIVE}, "--stream", "orders", "--replace")
+    refusals = [line for line in named if "has columns" not in line]  # The table keeps its columns.
+    assert replaced.exit_code == (1 if refusals else 0), (said, replayed, replaced)
+    assert difference(before, whole(lake, "orders")) == [], (said, replayed, replaced)
+
+
+def interfered(draw: random.Random, lake: Lake, *, takes_rows: bool) -> str:
+    """Do what another program may: delete or add rows, drop the table, or delete an archived object."""
+    exists = "orders" in {name for _, name in lake.tables()}
+    what = draw.choice(("delete", "append", "drop", "expire"))
+    if what == "expire" and (keys := sorted(archived.objects(lake, "orders"))):
+        lake.s3.delete_object(Bucket=lake.bucket, Key=draw.choice(keys))
+    elif what == "drop" and exists:
+        lake.drop_table(lake.database, "orders")
+    elif what in ("delete", "append") and exists and takes_rows:
+        table = lake.iceberg_table(lake.database, "orders")
+        if what == "delete":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # There may be no such rows.
+                table.delete(f"id < {draw.randint(2, 4)}")
+        elif (rows := whole(lake, "orders")).num_rows:
+            table.append(rows.slice(0, 1).cast(table.schema().as_arrow()))
+    return what
 
 
 @pytest.mark.share(1)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from destination_datalake.archive.ledger import ArchiveLedger
-from destination_datalake.archive.objects import ArchivedObject, ArchiveFile, table_folder
+from destination_datalake.archive.objects import ArchivedObject, ArchiveFile, ArchiveLocation, Position, table_folder
 from destination_datalake.archive.writer import ArchiveWriter
 from destination_datalake.protocol.catalog import StreamId, configured, parse_catalog
 from integration_tests.harness.messages import configured_catalog, configured_stream
@@ -19,6 +20,8 @@ KEY = "lake/_raw/shop.orders"
 ORDERS = StreamId(None, "orders")
 NOW = 1_764_000_000.0
 """2025-11-24T16:00:00Z."""
+
+AT: Position = ("a table", 1)
 
 LINES = b'{"id":1}\n{"id":2}\n'
 
@@ -32,23 +35,33 @@ class Archiving:
         name: str,
         clock: Callable[[], float] = lambda: NOW,
         catalog: Mapping[str, Any] | None = None,
+        *,
+        keeps_lines: bool = True,
     ) -> None:
         self.cloud = cloud
         self.name = name
         entries = configured_catalog(catalog or configured_stream("orders", {}))
         self.streams = parse_catalog(entries)
         self.stream = self.streams[0].id
-        self.ledger = ArchiveLedger(ROOT, name, configured(self.streams, entries), cloud.access, clock)
+        self.ledger = ArchiveLedger(
+            ROOT, name, configured(self.streams, entries), cloud.access, clock, keeps_lines=keeps_lines
+        )
 
-    def begin(self, *, found_empty: bool = False) -> Archiving:
-        self.ledger.begin(self.stream, "shop", "orders", found_empty=found_empty)
+    def begin(self, *, found_empty: bool = False, position: Position = AT) -> Archiving:
+        self.ledger.begin(self.stream, "shop", "orders", position, found_empty=found_empty)
         return self
+
+    @property
+    def location(self) -> ArchiveLocation:
+        location = self.ledger.location(self.stream)
+        assert location is not None
+        return location
 
     def written(
         self, attempt: str, lines: bytes = LINES, first_id: str = "01" * 16, held_in: Path | None = None
     ) -> ArchiveFile:
         """Write a unit's lines, and do not publish them."""
-        location = self.ledger.location(self.stream)
+        location = self.location
         name = location.name(f"{self.name}-{attempt}")
         archived = ArchivedObject(name, lines.count(b"\n"), len(lines), 0, first_id)
         writer = ArchiveWriter(
@@ -63,8 +76,12 @@ class Archiving:
         self.ledger.publish([file])
         return file
 
-    def committed(self, batch: int, *attempts: str) -> list[ArchiveFile]:
-        """Publish the units of a batch and index it, as around a commit."""
-        files = [self.published(f"{batch:06d}-{attempt}") for attempt in attempts]
-        self.ledger.add(self.stream, batch, files)
+    def committed(self, batch: int, *attempts: str, position: Position = AT, rows: int = 0) -> list[ArchiveFile]:
+        """Publish the units of a batch and record it, as around a commit."""
+        files = []
+        for attempt in attempts:
+            unit = f"{self.name}-{batch:06d}-{attempt}"
+            first_id = hashlib.sha256(unit.encode()).hexdigest()[:24] + "0" * 8
+            files.append(self.published(f"{batch:06d}-{attempt}", first_id=first_id))
+        self.ledger.add(self.stream, batch, files, position, rows)
         return files

@@ -10,7 +10,7 @@ import pytest
 
 from destination_datalake.archive.history import History, StoredLines, read_history
 from integration_tests.harness.messages import configured_stream
-from unit_tests.archive.archive import FOLDER, KEY, LINES, NOW, Archiving
+from unit_tests.archive.archive import AT, FOLDER, KEY, LINES, NOW, Archiving
 from unit_tests.cloud import BUCKET, Cloud
 
 OTHER_ID = "02" * 16
@@ -32,7 +32,7 @@ def delete(cloud: Cloud, *parts: str) -> None:
 
 
 def test_without_an_archive_there_is_no_history(cloud: Cloud) -> None:
-    assert history(cloud) == History([], [])
+    assert history(cloud) == History([], [], [], [])
 
 
 def test_syncs_are_in_the_order_of_their_start_each_with_its_batches_and_catalog(cloud: Cloud) -> None:
@@ -49,11 +49,11 @@ def test_syncs_are_in_the_order_of_their_start_each_with_its_batches_and_catalog
     assert [each.sync.found_empty for each in found.syncs] == [True, False]
     assert [each.configured for each in found.syncs] == [configured_stream("orders", {}), later]
     assert [each.published for each in found.syncs] == [None, None]
-    assert {number: names(lines) for number, (_, lines) in found.syncs[0].batches.items()} == {
+    assert {number: names(batch.lines) for number, batch in found.syncs[0].batches.items()} == {
         1: ["ff-000001-0000-aa.jsonl.gz", "ff-000001-0001-aa.jsonl.gz"],
         3: ["ff-000003-0000-aa.jsonl.gz"],
     }
-    assert found.syncs[1].batches[1][0] == int((NOW + 2000.0) * 1000)
+    assert found.syncs[0].begun < found.syncs[1].begun < found.syncs[1].batches[1].place
     assert [each.unindexed for each in found.syncs] == [{}, {}]
     assert found.gone == []
 
@@ -61,19 +61,19 @@ def test_syncs_are_in_the_order_of_their_start_each_with_its_batches_and_catalog
 def test_lines_are_found_with_what_s3_says_of_them(cloud: Cloud) -> None:
     (file,) = Archiving(cloud, "0a").begin().committed(1, "0000-aa")
 
-    ((_, (lines,)),) = history(cloud).syncs[0].batches.values()
+    [batch] = history(cloud).syncs[0].batches.values()
+    (lines,) = batch.lines
 
     head = cloud.access.client("s3").head_object(Bucket=BUCKET, Key=file.uri.removeprefix(f"s3://{BUCKET}/"))
     assert lines.archived == file.archived
     assert (lines.uri, lines.etag, lines.size) == (file.uri, head["ETag"], head["ContentLength"])
-    assert lines.modified == int(head["LastModified"].timestamp() * 1000)
 
 
 def test_lines_without_an_entry_are_read_from_their_metadata(cloud: Cloud) -> None:
     """As a sync leaves them that is killed between the publication and the entry: two attempts at one batch."""
     sync = Archiving(cloud, "0a").begin()
     sync.committed(1, "0000-aa")
-    first = sync.published("000002-0000-aa")
+    first = sync.published("000002-0000-aa", first_id="03" * 16)
     again = sync.published("000002-0000-bb", LINES * 2, OTHER_ID)
 
     (found,) = history(cloud).syncs
@@ -125,7 +125,7 @@ def test_lines_that_the_index_has_and_s3_has_not_are_gone(cloud: Cloud) -> None:
         "dt=2025-11-24/0a-000001-0001-aa.jsonl.gz",
         "dt=2025-11-24/0a-000002-0000-aa.jsonl.gz",
     ]
-    assert {number: names(lines) for number, (_, lines) in found.syncs[0].batches.items()} == {
+    assert {number: names(batch.lines) for number, batch in found.syncs[0].batches.items()} == {
         1: ["0a-000001-0000-aa.jsonl.gz"],
         2: [],
     }
@@ -146,6 +146,78 @@ def test_a_sync_whose_catalog_is_gone_is_gone_and_no_other(cloud: Cloud) -> None
 
 
 DAY = 24 * 3600.0
+
+
+def test_positions_order_what_clocks_and_uploads_do_not(cloud: Cloud) -> None:
+    """The clock of the second sync is behind, and the objects of the first one are copied later."""
+    first = Archiving(cloud, "0a", lambda: NOW).begin(position=("t", 4))
+    second = Archiving(cloud, "0b", lambda: NOW - 3600).begin(position=("t", 6))
+    second.committed(1, "0000-aa", position=("t", 7))
+    first.committed(1, "0000-aa", position=("t", 5))
+    first.committed(2, "0000-aa", position=("t", 8))
+
+    one, two = history(cloud).syncs
+
+    assert [one.sync.sync, two.sync.sync] == ["0a", "0b"]
+    assert one.begun < one.batches[1].place < two.begun < two.batches[1].place < one.batches[2].place
+
+
+def test_entries_of_a_dropped_table_come_first_whatever_their_positions(cloud: Cloud) -> None:
+    Archiving(cloud, "0a", lambda: NOW).begin(position=("dropped", 40)).committed(
+        1, "0000-aa", position=("dropped", 41)
+    )
+    Archiving(cloud, "0b", lambda: NOW + 60).begin(position=("present", 1))
+
+    one, two = history(cloud).syncs
+
+    assert (one.sync.table, two.sync.table) == ("dropped", "present")
+    assert one.batches[1].place < two.begun
+
+
+@pytest.mark.parametrize(
+    ("damaged", "gone", "syncs"),
+    [
+        ("index/1764000000000-0a/begin.json", [], 2),
+        ("index/1764000000000-0a/000001.json", [], 2),
+        ("index/1764000000000-0a/end.json", [], 2),
+        ("catalog/", ["dt=2025-11-24/0a-000001-0000-aa.jsonl.gz"], 1),
+    ],
+)
+def test_damaged_object_is_named_and_stops_nothing_else(
+    cloud: Cloud, damaged: str, gone: Sequence[str], syncs: int
+) -> None:
+    for name, schema in (("0a", {}), ("0b", {"type": "object"})):
+        sync = Archiving(cloud, name, catalog=configured_stream("orders", schema)).begin()
+        sync.committed(1, "0000-aa")
+        sync.ledger.end(sync.stream, [], "s3://lake/shop/orders", AT)
+    catalog = f"catalog/{next(each.sync.catalog for each in history(cloud).syncs if each.sync.sync == '0a')}.json"
+    key = f"{KEY}/{catalog if damaged == 'catalog/' else damaged}"
+    assert key in cloud.objects()
+    cloud.access.client("s3").put_object(Bucket=BUCKET, Key=key, Body=b"{")
+
+    found = history(cloud)
+
+    assert [text.partition(" ")[0] for text in found.unreadable] == [key.removeprefix(f"{KEY}/")]
+    assert (found.gone, len(found.syncs)) == (gone, syncs)
+
+
+def test_copies_and_objects_without_metadata_are_named_and_not_replayed(cloud: Cloud) -> None:
+    (file,) = Archiving(cloud, "0a").begin().committed(1, "0000-aa")
+    s3, folder = cloud.access.client("s3"), f"{KEY}/dt=2025-11-24"
+    s3.copy_object(
+        Bucket=BUCKET,
+        Key=f"{folder}/0a-000001-0000-bb.jsonl.gz",
+        CopySource={"Bucket": BUCKET, "Key": file.uri.removeprefix(f"s3://{BUCKET}/")},
+    )
+    s3.put_object(Bucket=BUCKET, Key=f"{folder}/0a-000002-0000-cc.jsonl.gz", Body=b"")
+
+    found = history(cloud)
+
+    assert found.foreign == [
+        "dt=2025-11-24/0a-000001-0000-bb.jsonl.gz is a copy of another object",
+        "dt=2025-11-24/0a-000002-0000-cc.jsonl.gz has no metadata of an archive",
+    ]
+    assert found.syncs[0].unindexed == {}
 
 
 def test_objects_of_others_under_the_folder_are_left_alone(cloud: Cloud) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,11 +16,12 @@ from destination_datalake.archive.objects import ArchiveFile
 from destination_datalake.errors import ConnectorError
 from destination_datalake.schema.types import Field, Int64, List, String
 from integration_tests.harness.messages import configured_stream
-from unit_tests.archive.archive import FOLDER, KEY, NOW, Archiving
+from unit_tests.archive.archive import AT, FOLDER, KEY, NOW, Archiving
 from unit_tests.cloud import BUCKET, Cloud, another_client, during
 
 BEGIN = f"{KEY}/index/1764000000000-0a/begin.json"
 DAY = 24 * 3600
+COLUMNS = [Field("id", "Id", Int64()), Field("tags", "tags", List(String()))]
 
 
 def entry(cloud: Cloud, key: str) -> Any:
@@ -52,6 +53,8 @@ def test_a_sync_that_has_prepared_its_table_says_who_it_is_and_how_the_stream_wa
         "minimum_generation": 0,
         "sync_id": 3,
         "found_empty": True,
+        "table": "a table",
+        "position": 1,
     }
     content = cloud.objects()[kept]
     assert kept == f"{KEY}/catalog/{hashlib.sha256(content).hexdigest()}.json"
@@ -106,7 +109,7 @@ def test_a_committed_batch_is_indexed_with_its_objects_and_an_empty_one_is_not(c
 
     found = entry(cloud, f"{KEY}/index/1764000000000-0a/000012.json")
 
-    assert found == {"batch": 12, "committed": int(NOW * 1000), "objects": [said(first), said(second)]}
+    assert found == {"batch": 12, "committed": int(NOW * 1000), "objects": [said(first), said(second)], "position": 1}
     assert f"{KEY}/index/1764000000000-0a/000013.json" not in cloud.objects()
 
 
@@ -116,29 +119,42 @@ def said(file: ArchiveFile) -> dict[str, object]:
         "lines": 2,
         "bytes": 18,
         "first_record": 0,
-        "first_id": "01" * 16,
+        "first_id": file.archived.first_id,
     }
 
 
-def test_what_the_index_cannot_have_is_a_warning(cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(lambda sync: sync.begin(), id="begin"),
+        pytest.param(lambda sync: sync.ledger.add(sync.stream, 1, [], AT, 5), id="batch"),
+        pytest.param(lambda sync: sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders", AT), id="end"),
+    ],
+)
+def test_entry_that_s3_refuses_is_a_failure_of_the_stream(cloud: Cloud, record: Callable[[Archiving], object]) -> None:
     sync = Archiving(cloud, "0a").begin()
-    file = sync.published("000001-0000-aa")
 
-    with cloud.refusing("PutObject"), caplog.at_level(logging.WARNING):
-        sync.ledger.add(sync.stream, 1, [file])
-
-    assert [each.getMessage() for each in caplog.records] == [
-        f"The archive's index has no entry s3://{BUCKET}/{KEY}/index/1764000000000-0a/000001.json, "
-        "as S3 has refused it."
-    ]
-
-
-def test_a_table_that_cannot_be_archived_is_not_prepared_and_the_failure_names_the_archive(cloud: Cloud) -> None:
     with cloud.refusing("PutObject"), pytest.raises(ConnectorError) as raised:
-        Archiving(cloud, "0a").begin()
+        record(sync)
 
     assert raised.value.failure.type == "config_error"
-    assert raised.value.failure.message.startswith(f"Cannot begin the archive {FOLDER}/ (S3, PutObject): access denied")
+    assert raised.value.failure.message.startswith(f"Cannot write the journal of the archive {FOLDER}/")
+    assert "(S3, PutObject): access denied" in raised.value.failure.message
+
+
+def test_sync_without_an_archive_records_its_rows_in_the_journal_of_an_archived_table(cloud: Cloud) -> None:
+    sync = Archiving(cloud, "0a", keeps_lines=False)
+    sync.ledger.add(sync.stream, 1, [], AT, 5)
+    sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders", AT)
+    assert cloud.objects() == {}, "a table without an archive has no journal"
+
+    sync.begin(position=("a table", 7))
+    sync.ledger.add(sync.stream, 1, [], ("a table", 8), 5)
+
+    assert sync.ledger.location(sync.stream) is None
+    assert (entry(cloud, BEGIN)["keeps_lines"], entry(cloud, BEGIN)["position"]) == (False, 7)
+    batch = entry(cloud, f"{KEY}/index/1764000000000-0a/000001.json")
+    assert batch == {"batch": 1, "committed": int(NOW * 1000), "objects": [], "position": 8, "rows": 5}
 
 
 def test_lines_of_a_batch_that_was_not_committed_are_deleted_published_or_not(cloud: Cloud) -> None:
@@ -153,7 +169,6 @@ def test_lines_of_a_batch_that_was_not_committed_are_deleted_published_or_not(cl
     assert cloud.unfinished_uploads() == []
 
 
-COLUMNS = [Field("id", "Id", Int64()), Field("tags", "tags", List(String()))]
 SCHEMA = "lake/_schema/shop/orders.json"
 
 
@@ -161,9 +176,9 @@ def test_a_sync_that_has_published_its_table_says_so_and_what_columns_it_has(clo
     sync = Archiving(cloud, "0a").begin()
 
     for _ in range(2):
-        sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders")
+        sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders", AT)
 
-    assert entry(cloud, BEGIN.replace("begin", "end")) == {"published": int(NOW * 1000)}
+    assert entry(cloud, BEGIN.replace("begin", "end")) == {"published": int(NOW * 1000), "position": 1}
     assert entry(cloud, SCHEMA) == {
         "database": "shop",
         "table": "orders",
@@ -181,7 +196,7 @@ def test_columns_are_described_without_asking_whether_they_were_before(cloud: Cl
     sync = Archiving(cloud, "0a").begin()
 
     with cloud.refusing("GetObject"):
-        sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders")
+        sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders", AT)
 
     assert len(entry(cloud, SCHEMA)["columns"]) == 2
 
@@ -189,7 +204,7 @@ def test_columns_are_described_without_asking_whether_they_were_before(cloud: Cl
 def test_columns_that_have_changed_are_described_anew(cloud: Cloud) -> None:
     sync = Archiving(cloud, "0a").begin()
     for count in (1, 2):
-        sync.ledger.end(sync.stream, COLUMNS[:count], "s3://lake/shop/orders")
+        sync.ledger.end(sync.stream, COLUMNS[:count], "s3://lake/shop/orders", AT)
 
         assert len(entry(cloud, SCHEMA)["columns"]) == count
 
@@ -206,19 +221,21 @@ def test_of_two_syncs_that_describe_a_table_at_once_none_overwrites_what_it_has_
                 others.put_object(Bucket=BUCKET, Key=SCHEMA, Body=f"{len(asked)}".encode())
 
     with during(cloud.access, "before-call.s3.PutObject", interfere):
-        sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders")
+        sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders", AT)
 
     assert len(asked) == 3
     assert asked[0] == "*"
     assert len(entry(cloud, SCHEMA)["columns"]) == 2
 
 
-def test_that_the_end_and_the_columns_cannot_be_noted_is_a_warning(
-    cloud: Cloud, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_columns_that_cannot_be_described_are_a_warning(cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
     sync = Archiving(cloud, "0a").begin()
 
-    with cloud.refusing("PutObject"), caplog.at_level(logging.WARNING):
-        sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders")
+    def refuse(params: dict[str, Any], **_: object) -> None:
+        if "/_schema/" in params["url_path"]:
+            raise RuntimeError
 
-    assert ["end.json" in caplog.messages[0], SCHEMA in caplog.messages[1]] == [True, True]
+    with during(cloud.access, "before-call.s3.PutObject", refuse), caplog.at_level(logging.WARNING):
+        sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders", AT)
+
+    assert [SCHEMA in message for message in caplog.messages] == [True]

@@ -11,15 +11,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
+from pyroaring import BitMap
 
-from destination_datalake.archive.history import History, StoredLines, StoredSync
+from destination_datalake.archive.history import SPACING, History, StoredBatch, StoredLines, StoredSync
 from destination_datalake.archive.objects import ArchivedObject, ArchivedSync, unit_of
 from destination_datalake.archive.plan import Kind, Plan, TableFacts, as_append, doubtful_units, plan_of
 from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import Stream
 from integration_tests.harness.messages import configured_stream
 
-ICEBERG = TableFacts(lowest_generation=None, has_pending=False, commits_whole=True)
+ICEBERG = TableFacts(published_by=None, has_pending=False, commits_whole=True)
 HIVE = replace(ICEBERG, commits_whole=False)
 
 APPEND: dict[str, Any] = {"generation": 1}
@@ -33,6 +35,8 @@ WITHOUT_IDS: dict[str, Any] = {"mode": "overwrite", "generation": None, "minimum
 PYAIRBYTE: dict[str, Any] = {"mode": "overwrite", "generation": 1, "minimum": 1, "sync_id": 1}
 DEDUP: dict[str, Any] = {"mode": "append_dedup", "primary_key": ["id"], "generation": 1}
 
+ROWS = BitMap(range(4))
+
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}
 
 
@@ -45,30 +49,30 @@ class Archive:
     def __init__(self, happened: str, *, found_empty: bool = True, **streams: Mapping[str, Any]) -> None:
         self.syncs: dict[str, StoredSync] = {}
         self.gone: list[str] = []
-        for at, event in enumerate(happened.split(), start=1):
-            name, what = event[0], event[1:]
+        for number, event in enumerate(happened.split(), start=1):
+            at, name, what = number * SPACING, event[0], event[1:]
             if what == "+":
                 self.syncs[name] = stored_sync(name, at, streams.get(name, APPEND), found_empty and not self.syncs)
             elif what == "!":
                 self.syncs[name].published = at
             else:
-                self.syncs[name].batches[int(what)] = (at, (lines_of(name, int(what)),))
+                self.syncs[name].batches[int(what)] = StoredBatch(at, (lines_of(name, int(what)),), rows=4)
 
     @property
     def history(self) -> History:
         return History([*self.syncs.values()], self.gone)
 
-    def unindexed(self, name: str, batch: int, modified: int, attempt: int = 0) -> StoredLines:
-        """Add lines that the index does not have, of which S3 says when they were written."""
-        lines = lines_of(name, batch, attempt, modified)
+    def unindexed(self, name: str, batch: int, attempt: int = 0) -> StoredLines:
+        """Add lines that the journal does not have."""
+        lines = lines_of(name, batch, attempt)
         self.syncs[name].unindexed.setdefault(batch, []).append(lines)
         return lines
 
     def expire(self, name: str, batch: int) -> None:
-        """Lose the lines of a batch: the index has it, and S3 has not."""
-        at, lines = self.syncs[name].batches[batch]
-        self.syncs[name].batches[batch] = (at, ())
-        self.gone += [each.archived.name for each in lines]
+        """Lose the lines of a batch: the journal has it, and S3 has not."""
+        stored = self.syncs[name].batches[batch]
+        self.syncs[name].batches[batch] = replace(stored, lines=())
+        self.gone += [each.archived.name for each in stored.lines]
 
 
 def stored_sync(name: str, started: int, stream: Mapping[str, Any], found_empty: bool) -> StoredSync:
@@ -78,17 +82,17 @@ def stored_sync(name: str, started: int, stream: Mapping[str, Any], found_empty:
     ids: Any = [configured.pop(each, None) for each in ("generation_id", "minimum_generation_id", "sync_id")]
     generation, minimum, sync_id = ids
     sync = ArchivedSync(name, started, "orders", "hash", "", None, (), (), generation, minimum, sync_id, found_empty)
-    return StoredSync(sync, configured)
+    return StoredSync(sync, configured, started)
 
 
 def without_schema(stream: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in stream.items() if key != "schema"}
 
 
-def lines_of(name: str, batch: int, attempt: int = 0, modified: int = 0) -> StoredLines:
+def lines_of(name: str, batch: int, attempt: int = 0) -> StoredLines:
     first_id = f"{name.encode().hex()}{batch:08d}{attempt:014d}00000000"
     key = f"dt=2026-11-25/{name}-{batch:06d}-0000-{attempt:08x}.jsonl.gz"
-    return StoredLines(ArchivedObject(key, 4, 100, 0, first_id), f"s3://lake/{key}", "etag", 50, modified)
+    return StoredLines(ArchivedObject(key, 4, 100, 0, first_id), f"s3://lake/{key}", "etag", 50)
 
 
 def steps(plan: Plan) -> str:
@@ -194,10 +198,10 @@ def test_lines_that_the_index_lacks_are_replayed_if_the_table_has_rows_of_them(
     facts: TableFacts | None, rows: Sequence[int], only: tuple[int, ...] | None
 ) -> None:
     archive = Archive("a+ a1 b+ b1 b!")
-    lost = archive.unindexed("a", 2, modified=2)
+    lost = archive.unindexed("a", 2)
     assert doubtful_units(archive.history) == {unit_of(lost.archived.first_id)}
 
-    plan = plan_of(archive.history, facts, {unit_of(lost.archived.first_id): rows})
+    plan = plan_of(archive.history, facts, {unit_of(lost.archived.first_id): BitMap(rows)})
 
     assert steps(plan) == "a+ a1 a2 b+ b1 b!"
     assert [(each.lines, each.only) for each in plan.syncs["a"].batches[2]] == [(lost, only)]
@@ -206,7 +210,7 @@ def test_lines_that_the_index_lacks_are_replayed_if_the_table_has_rows_of_them(
 
 def test_lines_that_the_index_lacks_are_left_out_if_the_table_has_no_row_of_them() -> None:
     archive = Archive("a+ a1 b+ b1 b!")
-    lost = archive.unindexed("a", 2, modified=2)
+    lost = archive.unindexed("a", 2)
 
     plan = plan_of(archive.history, ICEBERG, {})
 
@@ -217,33 +221,24 @@ def test_lines_that_the_index_lacks_are_left_out_if_the_table_has_no_row_of_them
 
 def test_of_two_attempts_at_a_batch_the_one_is_replayed_of_which_there_are_rows() -> None:
     archive = Archive("a+")
-    archive.unindexed("a", 1, modified=2, attempt=1)
-    second = archive.unindexed("a", 1, modified=3, attempt=2)
+    archive.unindexed("a", 1, attempt=1)
+    second = archive.unindexed("a", 1, attempt=2)
 
-    plan = plan_of(archive.history, HIVE, {unit_of(second.archived.first_id): [0, 1, 2, 3]})
+    plan = plan_of(archive.history, HIVE, {unit_of(second.archived.first_id): ROWS})
 
     assert steps(plan) == "a+ a1"
     assert [each.lines for each in plan.lines(plan.steps)] == [second]
     assert len(plan.left_out) == 1
 
 
-def test_lines_that_the_index_lacks_are_before_the_refresh_that_has_replaced_them() -> None:
-    """Even if the table's files have their rows, as long as old snapshots or folders are kept."""
+def test_lines_without_an_entry_are_after_the_refresh_if_the_table_has_their_rows() -> None:
     archive = Archive("a+ a1 b+ b1 b!", b=refresh(2))
-    lost = archive.unindexed("a", 2, modified=2)
+    lost = archive.unindexed("a", 2)
 
-    plan = plan_of(archive.history, ICEBERG, {unit_of(lost.archived.first_id): [0]})
+    plan = plan_of(archive.history, ICEBERG, {unit_of(lost.archived.first_id): ROWS})
 
-    assert steps(plan) == "b+ b1 b!"
-    assert plan.replaced == {"a": [1, 2]}
-
-
-def test_a_batch_is_never_before_the_beginning_of_its_sync() -> None:
-    """S3's clock is another one."""
-    archive = Archive("a+ a! b+")
-    lost = archive.unindexed("b", 1, modified=1)
-
-    assert steps(plan_of(archive.history, ICEBERG, {unit_of(lost.archived.first_id): [0]})) == "a+ a! b+ b1"
+    assert steps(plan) == "a+ b+ b1 b! a2"
+    assert plan.replaced == {"a": [1]}
 
 
 # Syncs that were killed after they had published
@@ -252,26 +247,21 @@ def test_a_batch_is_never_before_the_beginning_of_its_sync() -> None:
 @pytest.mark.parametrize(
     ("stream", "facts", "expected"),
     [
-        pytest.param(refresh(2), {"lowest_generation": 2}, "b+ b1 b!", id="a refresh of which the table has the rows"),
-        pytest.param(refresh(2), {"lowest_generation": 1}, "a+ a1 a! b+ b1", id="a refresh of which it has not"),
-        pytest.param(refresh(2), {}, "a+ a1 a! b+ b1", id="a refresh of which it does not say"),
-        pytest.param(WITHOUT_IDS, {"lowest_generation": 1}, "a+ a1 a! b+ b1", id="an overwrite without an identity"),
+        pytest.param(refresh(2), {"published_by": "b"}, "b+ b1 b!", id="a refresh that the table names"),
+        pytest.param(refresh(2), {"published_by": "a"}, "a+ a1 a! b+ b1", id="a refresh of another sync"),
+        pytest.param(refresh(2), {}, "a+ a1 a! b+ b1", id="no refresh"),
+        pytest.param(WITHOUT_IDS, {"published_by": "b"}, "b+ b1 b!", id="an overwrite without ids"),
+        pytest.param(PYAIRBYTE, {"published_by": "b"}, "b+ b1 b!", id="an overwrite of PyAirbyte"),
         pytest.param(DEDUP, {}, "a+ a1 a! b+ b1 b!", id="a merge that was made"),
         pytest.param(DEDUP, {"has_pending": True}, "a+ a1 a! b+ b1", id="a merge that was not"),
     ],
 )
-def test_the_table_tells_whether_a_killed_sync_had_published_it(
+def test_table_shows_whether_a_killed_sync_had_published_it(
     stream: Mapping[str, Any], facts: Mapping[str, Any], expected: str
 ) -> None:
     archive = Archive("a+ a1 a! b+ b1", b=stream)
 
     assert steps(plan_of(archive.history, replace(ICEBERG, **facts), {})) == expected
-
-
-def test_a_refresh_that_another_sync_has_published_was_not_published_by_the_killed_one() -> None:
-    archive = Archive("a+ a1 a! b+ b1 c+ c1 c!", b=refresh(2), c=refresh(2))
-
-    assert steps(plan_of(archive.history, replace(ICEBERG, lowest_generation=2), {})) == "b+ b1 c+ c1 c!"
 
 
 # What is not there any more
@@ -313,7 +303,7 @@ def test_an_archive_is_not_complete_if_lines_have_expired_whose_rows_no_refresh_
     plan = plan_of(archive.history, ICEBERG, {})
 
     assert plan.is_complete == is_complete
-    assert len(plan.notes) == (0 if is_complete else 1)
+    assert len(plan.gaps) == (0 if is_complete else 1)
 
 
 @pytest.mark.parametrize(("streams", "is_complete"), [({}, False), ({"b": refresh(2)}, True)])
@@ -324,6 +314,33 @@ def test_lines_of_a_sync_of_which_nothing_else_is_known_are_missing_unless_there
     archive.gone.append(lines_of("c", 1).archived.name)
 
     assert plan_of(archive.history, ICEBERG, {}).is_complete == is_complete
+
+
+def test_gaps_name_the_syncs_without_an_archive_whose_rows_no_refresh_has_replaced() -> None:
+    archive = Archive("a+ a1 a! b+ b1 b! c+ c1 c2 c!", b=refresh(2))
+    for name in "ac":
+        stored = archive.syncs[name]
+        stored.sync = structs.replace(stored.sync, keeps_lines=False)
+        stored.batches = {number: replace(batch, lines=()) for number, batch in stored.batches.items()}
+
+    plan = plan_of(archive.history, ICEBERG, {})
+
+    assert steps(plan) == "b+ b1 b! c+ c1 c2 c!"
+    [gap] = plan.gaps
+    assert gap.startswith("Sync c of 1970-01-01")
+    assert gap.endswith("did not archive its records: 8 rows.")
+
+
+def test_rows_of_a_dropped_table_are_replayed_and_a_note_says_so() -> None:
+    archive = Archive("a+ a1 a! b+ b1 b!")
+    for name, table in (("a", "one"), ("b", "two")):
+        archive.syncs[name].sync = structs.replace(archive.syncs[name].sync, table=table, found_empty=True)
+
+    plan = plan_of(archive.history, ICEBERG, {})
+
+    assert steps(plan) == "a+ a1 a! b+ b1 b!"
+    assert plan.is_complete
+    assert [note.startswith("Another table had the name before sync b") for note in plan.notes] == [True]
 
 
 def test_a_catalog_that_is_none_is_an_error_of_the_user_s() -> None:

@@ -13,7 +13,7 @@ import pytest
 from destination_datalake.archive.history import read_history
 from destination_datalake.tables.table import TableName
 from integration_tests.harness.messages import configured_stream
-from unit_tests.archive.archive import FOLDER, Archiving
+from unit_tests.archive.archive import AT, FOLDER, Archiving
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.erasure.places import erased, named, outcomes, request, second_search, traces
 from unit_tests.tables.hive.orders import put
@@ -46,7 +46,7 @@ def archived(cloud: Cloud, json_schema: Any, *records: Any, name: str = "0a") ->
     """A sync's archive with one committed batch of records; the key of the object."""
     sync = Archiving(cloud, name, catalog=configured_stream("orders", json_schema)).begin()
     file = sync.published("000001-0000-aa", b"".join(map(line, records)))
-    sync.ledger.add(sync.stream, 1, [file])
+    sync.ledger.add(sync.stream, 1, [file], AT, len(records))
     return key(file.uri)
 
 

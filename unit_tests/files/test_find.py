@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap
 
 from destination_datalake.archive.objects import unit_of
 from destination_datalake.aws.objects import Upload
 from destination_datalake.files.block_tables import OrderedIds, first_id
-from destination_datalake.files.find import FindTask, Found, find, find_tasks, total
+from destination_datalake.files.dedup.tasks import RowSet
+from destination_datalake.files.find import Found, TableRows, find, find_tasks, total
 from destination_datalake.files.jobs import Failed
 from destination_datalake.files.plan import FIRST, FileFormat, SourceFile
 from destination_datalake.files.unit_files import extension, opener
@@ -49,14 +52,14 @@ def stored(cloud: Cloud, name: str, table: pa.Table, format: FileFormat = "parqu
 
 
 def search(cloud: Cloud, *sources: SourceFile) -> Found | Failed:
-    (result,) = find([FindTask(sources, frozenset(UNITS), cloud.access)])
+    (result,) = find(find_tasks(sources, UNITS, 1, cloud.access))
     return result
 
 
 def found(cloud: Cloud, *sources: SourceFile) -> Mapping[str, tuple[int, ...]]:
     result = search(cloud, *sources)
     assert isinstance(result, Found), result
-    return {UNITS[unit]: lines for unit, lines in result.lines.items()}
+    return {UNITS[unit]: tuple(lines) for unit, lines in total([result], UNITS).lines.items()}
 
 
 @pytest.mark.parametrize(("format", "codec"), KINDS)
@@ -112,12 +115,14 @@ def test_ids_may_be_as_other_engines_write_them(cloud: Cloud, written: Callable[
     assert found(cloud, put(cloud, "a.parquet", table)) == {"one": (1, 2)}
 
 
-def test_deleted_rows_are_found_too(cloud: Cloud) -> None:
-    """They tell of their batch's commit as well as others do."""
-    file = stored(cloud, "a", rows((ONE, [0, 1, 2])))
-    deletes = put_deletes(cloud, "deletes", dead(file, [0, 1, 2]))
+def test_rows_that_position_deletes_remove_are_not_found(cloud: Cloud) -> None:
+    file = stored(cloud, "a", rows((ONE, [0, 1, 2]), (OTHER, [7])))
+    deletes = put_deletes(cloud, "deletes", dead(file, [0, 3]))
 
-    assert found(cloud, with_deletes(file, deletes)) == {"one": (0, 1, 2)}
+    result = search(cloud, replace(with_deletes(file, deletes), rows=4))
+
+    assert isinstance(result, Found), result
+    assert total([result], UNITS) == TableRows({next(iter(UNITS)): BitMap((1, 2))}, 2)
 
 
 def test_a_file_that_is_gone_fails_the_task_with_its_name(cloud: Cloud) -> None:
@@ -131,16 +136,27 @@ def test_a_file_that_is_gone_fails_the_task_with_its_name(cloud: Cloud) -> None:
 def test_tasks_share_the_files(cloud: Cloud, files: int, tasks: int, sizes: Sequence[int]) -> None:
     sources = [SourceFile(f"{FOLDER}/{number}.parquet", 1, 1) for number in range(files)]
 
-    made = find_tasks(sources, frozenset(UNITS), tasks, cloud.access)
+    made = find_tasks(sources, UNITS, tasks, cloud.access)
 
     assert [len(task.sources) for task in made] == sizes
     assert sorted(source.uri for task in made for source in task.sources) == [source.uri for source in sources]
-    assert {task.units for task in made} <= {frozenset(UNITS)}
+    assert {task.units for task in made} <= {tuple(sorted(UNITS))}
 
 
 def test_what_all_tasks_have_found_is_one() -> None:
-    assert total([]) == {}
-    assert total([Found({"a": (1, 5)}), Found({"b": (2,), "a": (0, 5)})]) == {"a": [0, 1, 5], "b": [2]}
+    one, two = RowSet.of(BitMap((1, 5))), RowSet.of(BitMap((0, 5)))
+
+    assert total([], "ab") == TableRows({})
+    assert total([Found({0: one}, 3), Found({1: one, 0: two}, 4)], "ba") == TableRows(
+        {"a": BitMap((0, 1, 5)), "b": BitMap((1, 5))}, 7
+    )
+
+
+def test_rows_of_other_writers_and_second_copies_are_counted_as_unknown(cloud: Cloud) -> None:
+    result = search(cloud, stored(cloud, "a", rows((ONE, [0, 1, 1]), (OTHER, [3]))))
+
+    assert isinstance(result, Found), result
+    assert total([result], UNITS).unknown == 2
 
 
 def test_a_unit_is_the_beginning_of_its_ids() -> None:

@@ -60,11 +60,14 @@ class TableVersion:
 
 
 class GlueTable:
-    """One table. It need not exist yet. `created` is when the table was created that was read last."""
+    """One table. It need not exist yet. `created` is when the table was created that was read last, and `number` its
+    version: the one after it, if it was then changed.
+    """
 
     def __init__(self, name: TableName, access: AwsAccess) -> None:
         self.name = name
         self.created: datetime | None = None
+        self.number = 0
         self._access = access
 
     def read(self) -> TableInput:
@@ -106,10 +109,13 @@ class GlueTable:
         condition: Any = {"VersionId": version.version_id} if version.version_id is not None else {}
         glue = self._access.client("glue")
         glue.update_table(DatabaseName=self.name.database, TableInput=table_input, SkipArchive=True, **condition)
+        self.number += 1
 
     def _get(self) -> Mapping[str, Any]:
         answer = self._access.client("glue").get_table(DatabaseName=self.name.database, Name=self.name.table)
         self.created = answer["Table"].get("CreateTime")
+        version = answer["Table"].get("VersionId", "")
+        self.number = int(version) if version.isdecimal() else 0
         return answer["Table"]
 
 

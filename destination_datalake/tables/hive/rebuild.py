@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING
 from destination_datalake.files.plan import SourceFile
 from destination_datalake.partitioning.projection import LOCATION
 from destination_datalake.tables.fencing import OVERWRITES_PROPERTY, TOKEN_PROPERTY
-from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, table_location
+from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, column_types, table_location
 from destination_datalake.tables.hive.content import (
     OF_CONTENT,
     FolderState,
     folders_in_use,
     last_commit,
     list_folder,
-    lowest_generation,
     other_folders,
 )
 from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.rebuild import TableState
-from destination_datalake.tables.table import TableName
+from destination_datalake.tables.table import ARCHIVED_PROPERTY, PUBLISHED_BY_PROPERTY, TableName
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -49,13 +48,13 @@ class HiveRebuild:
         content = table_location(found)
         others = [size for folder in folders_in_use(found) - {content} for size in folders.sizes(folder).items()]
         return TableState(
-            lowest_generation=lowest_generation(found),
+            published_by=found["Parameters"].get(PUBLISHED_BY_PROPERTY),
             has_pending=False,
             commits_whole=False,
             sources=tuple(SourceFile(uri, size, 0) for uri, size in folders.sizes(content).items()),
             unpublished=tuple(SourceFile(uri, size, 0) for uri, size in others),
             version=f"{content} {last_commit(found)}",
-            rows=None,
+            columns=tuple(column_types(found)),
         )
 
     def clone(self, made: TableName, marks: dict[str, str]) -> None:
@@ -103,5 +102,5 @@ class HiveRebuild:
         self._access.client("glue").delete_table(DatabaseName=made.database, Name=made.table)
 
 
-_OF_ROWS = frozenset((TOKEN_PROPERTY, OVERWRITES_PROPERTY, *OF_CONTENT))
+_OF_ROWS = frozenset((TOKEN_PROPERTY, OVERWRITES_PROPERTY, ARCHIVED_PROPERTY, PUBLISHED_BY_PROPERTY, *OF_CONTENT))
 """The parameters that say something of a table's rows, folders or writers."""

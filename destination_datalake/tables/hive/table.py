@@ -63,7 +63,16 @@ from destination_datalake.tables.hive.write_modes import Append, Overwrite, Writ
 from destination_datalake.tables.migration import column_naming, inherited_types
 from destination_datalake.tables.ownership import untyped_in
 from destination_datalake.tables.reconcile import ColumnLimits, reconcile
-from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableBusy, TableName, table_conflict
+from destination_datalake.tables.table import (
+    ARCHIVED_PROPERTY,
+    Committed,
+    Reencode,
+    Rewrite,
+    TableBusy,
+    TableName,
+    TablePosition,
+    table_conflict,
+)
 
 if TYPE_CHECKING:
     from destination_datalake.tables.layout import TableLayout
@@ -95,6 +104,7 @@ class HiveTable:
         self._access = context.access
         self._owner = owner
         self._sync = context.sync
+        self._archives = context.archives
         self._catalog = context.catalog
         self._journal = context.journal
         self._glue_table = GlueTable(name, context.access)
@@ -140,6 +150,8 @@ class HiveTable:
         def begin(table_input: TableInput) -> tuple[Content, tuple[Field, ...]]:
             self._mode = overwrite if overwrite.is_wanted(table_input, self._stream) else append
             self._mode.begin(table_input, self._columns)
+            if self._archives:
+                table_input["Parameters"][ARCHIVED_PROPERTY] = "true"
             return self._reconciled_content(table_input)
 
         with self._successor_followed():
@@ -150,6 +162,14 @@ class HiveTable:
     def is_empty(self) -> bool:
         """Whether its folders, that of a pending overwrite too, have no objects."""
         return all(map(self._folders.is_empty, folders_in_use(self._current)))
+
+    def is_archived(self) -> bool:
+        """Whether it has the parameter that syncs with an archive set."""
+        return ARCHIVED_PROPERTY in self._current["Parameters"]
+
+    def position(self) -> TablePosition:
+        """Return the version of the Glue entry that this sync has written or read last."""
+        return TablePosition(str(self._glue_table.created), self._glue_table.number)
 
     def plan(self) -> FilePlan:
         """Return the plan for the next batch: the content's folder, and columns as wide as its types."""
@@ -240,6 +260,8 @@ class HiveTable:
         self._catalog.ensure(self.name.database)
         scheme, location = wanted_scheme(self._layout, self._columns), f"{self._first_folder()}/"
         parameters = self._owner.parameters()
+        if self._archives:
+            parameters[ARCHIVED_PROPERTY] = "true"
         entry: TableInput = {"Parameters": parameters, "StorageDescriptor": {"Location": location}}
         if not self._stream.overwrites_table:
             save_lowest_generation(entry, self._stream.generation)

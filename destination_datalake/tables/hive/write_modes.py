@@ -28,7 +28,7 @@ from destination_datalake.tables.hive.content import (
 )
 from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.partition_index import mark_behind
-from destination_datalake.tables.table import TableName
+from destination_datalake.tables.table import PUBLISHED_BY_PROPERTY, TableName
 
 
 class WriteMode(ABC):
@@ -168,6 +168,7 @@ class Overwrite(WriteMode):
         PendingOverwrite.clear(table_input)
         save_lowest_generation(table_input, pending.generation)
         save_overwrites(table_input, Overwrites.of(table_input["Parameters"]).published())
+        table_input["Parameters"][PUBLISHED_BY_PROPERTY] = self._sync
 
     def _continues(self, pending: PendingOverwrite | None) -> bool:
         if pending is None:

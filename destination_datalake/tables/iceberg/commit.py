@@ -7,6 +7,7 @@ LF-Tags and grants before rows in them become visible.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from destination_datalake.tables.iceberg.compatibility import UNREADABLE
 from destination_datalake.tables.iceberg.fence import fence
 from destination_datalake.tables.iceberg.pyiceberg_internals import OpenTransaction, with_updates
 from destination_datalake.tables.iceberg.schema import column_types
-from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
+from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict, TablePosition
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -73,6 +74,8 @@ class TableOperations:
         self._name = name
         self._catalog = catalog
         self._governed_fields: frozenset[int] = frozenset()
+        self.position = TablePosition("", 0)
+        """The table's position after the last commit."""
 
     @property
     def access(self) -> AwsAccess:
@@ -118,6 +121,7 @@ class TableOperations:
         """
         while True:
             table, result = self._commit(build, table)
+            self.position = position_of(table)
             if not isinstance(result, Ungoverned):
                 return table, result
             self._govern(table.metadata, result.new)
@@ -201,6 +205,16 @@ class TableOperations:
 
 
 # --- changes of metadata at a cost that does not grow with the table's snapshots --------------------------------------
+
+
+_METADATA_FILE = re.compile(r"/v?([0-9]+)[-.][^/]*$")
+"""Every commit writes a metadata file whose name begins with the next number (Iceberg: `LocationProvider`)."""
+
+
+def position_of(table: Table) -> TablePosition:
+    """Return a table's position: the number of its metadata file, 0 if the catalog names them otherwise."""
+    numbered = _METADATA_FILE.search(table.metadata_location)
+    return TablePosition(str(table.metadata.table_uuid), int(numbered[1]) if numbered is not None else 0)
 
 
 class SharingTransaction(OpenTransaction):

@@ -24,11 +24,9 @@ from destination_datalake.tables.fencing import OVERWRITES_PROPERTY, TOKEN_PROPE
 from destination_datalake.tables.iceberg.branches import (
     NEW,
     PENDING_BRANCH,
-    TOTAL_ROWS,
     remove_branches,
     rows_on,
     still_unique,
-    summary_number,
     unpublished_branches,
 )
 from destination_datalake.tables.iceberg.commit import TableOperations, set_property
@@ -42,7 +40,13 @@ from destination_datalake.tables.iceberg.write_modes import (
     set_lowest_generation,
 )
 from destination_datalake.tables.rebuild import TableState
-from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, TableBusy, TableName
+from destination_datalake.tables.table import (
+    ARCHIVED_PROPERTY,
+    LOWEST_GENERATION_PROPERTY,
+    PUBLISHED_BY_PROPERTY,
+    TableBusy,
+    TableName,
+)
 
 _OF_ROWS = frozenset(
     (
@@ -52,6 +56,8 @@ _OF_ROWS = frozenset(
         PENDING_BY,
         LOWEST_GENERATION_PROPERTY,
         FENCE_PROPERTY,
+        ARCHIVED_PROPERTY,
+        PUBLISHED_BY_PROPERTY,
     )
 )
 """The properties that say something of a table's rows or writers."""
@@ -131,15 +137,14 @@ def _state(table: Table) -> TableState:
     metadata, files = table.metadata, BranchFiles()
     content = [file.source(metadata) for file in files.of(table, MAIN_BRANCH)]
     others = [file.source(metadata) for branch in unpublished_branches(metadata) for file in files.of(table, branch)]
-    head = table.current_snapshot()
     return TableState(
-        lowest_generation=lowest_generation(metadata),
+        published_by=metadata.properties.get(PUBLISHED_BY_PROPERTY),
         has_pending=rows_on(PENDING_BRANCH, metadata) is not None,
         commits_whole=True,
         sources=tuple(content),
         unpublished=tuple(others),
         version=_version(metadata),
-        rows=summary_number(head, TOTAL_ROWS) if head is not None else 0,
+        columns=tuple(table.schema().column_names),
     )
 
 

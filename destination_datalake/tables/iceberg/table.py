@@ -33,7 +33,7 @@ from destination_datalake.schema.json_schema import Untyped
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.iceberg.branches import NEW, rows_on, state_of, still_unique, unpublished_branches
-from destination_datalake.tables.iceberg.commit import COMMENT, TableOperations, Ungoverned
+from destination_datalake.tables.iceberg.commit import COMMENT, TableOperations, Ungoverned, set_property
 from destination_datalake.tables.iceberg.compatibility import (
     incompatibility,
     no_iceberg_table,
@@ -74,12 +74,14 @@ from destination_datalake.tables.ownership import TableOwner, untyped_in
 from destination_datalake.tables.reconcile import ColumnLimits, Reconciliation, reconcile
 from destination_datalake.tables.s3_data_lake import EPOCH_METADATA_COLUMNS, column_naming, inherit_types
 from destination_datalake.tables.table import (
+    ARCHIVED_PROPERTY,
     Committed,
     Reencode,
     Rewrite,
     TableBusy,
     TableConflict,
     TableName,
+    TablePosition,
     cannot_write,
     table_conflict,
 )
@@ -117,6 +119,7 @@ class IcebergTable:
         self._owner = owner
         self._catalog = context.catalog
         self._sync = context.sync
+        self._archives = context.archives
         self._operations = TableOperations(name, context.catalog)
         self._journal = context.journal
         self._merges = Merges(name, self._operations, context.jobs, layout.config.dedup.deletes, context.journal)
@@ -148,6 +151,14 @@ class IcebergTable:
         """Whether no branch of it has rows, by the summaries of their snapshots."""
         branches = (MAIN_BRANCH, *unpublished_branches(self._metadata))
         return all(rows_on(branch, self._metadata) is None for branch in branches)
+
+    def is_archived(self) -> bool:
+        """Whether it has the property that syncs with an archive set."""
+        return ARCHIVED_PROPERTY in self._metadata.properties
+
+    def position(self) -> TablePosition:
+        """Return the number of the last metadata file that this sync has written or planned on."""
+        return self._operations.position
 
     def plan(self) -> FilePlan:
         """Return the plan with the column types and field ids of the last commit, and with what it may write."""
@@ -247,6 +258,7 @@ class IcebergTable:
             **properties_of_new_table(self._stream),
             **self._owner.parameters(),
             **wanted.properties(),
+            **({ARCHIVED_PROPERTY: "true"} if self._archives else {}),
         }
         spec, order = wanted.new_spec(schema), wanted.iceberg_sort_order(schema)
         self._catalog.ensure(self.name.database)
@@ -306,6 +318,8 @@ class IcebergTable:
             self._add_comment(reconciled, transaction)
         if self._is_ours(table):
             self._wanted_layout(reconciled.columns, known_columns(table.metadata)).apply(transaction)
+        if self._archives:
+            set_property(ARCHIVED_PROPERTY, "true", transaction)
         if (ungoverned := self._operations.ungoverned(transaction.table_metadata)) is not None:
             return ungoverned
         names = self._deduplication(reconciled.columns)

@@ -52,6 +52,7 @@ from destination_datalake.tables.iceberg.snapshots.branch_files import (
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.table import (
     LOWEST_GENERATION_PROPERTY,
+    PUBLISHED_BY_PROPERTY,
     TableConflict,
     TableName,
     cannot_write,
@@ -424,6 +425,8 @@ class Overwrite(WriteMode):
             self._definition.write_to(UNIQUE_BY, transaction)
         set_lowest_generation(self._stream.generation, transaction)
         set_overwrites(Overwrites.of(transaction.table_metadata.properties).published(), transaction)
+        assert self._token is not None
+        set_property(PUBLISHED_BY_PROPERTY, self._token.sync, transaction)
         if not self._exclusive:
             set_property(TOKEN_PROPERTY, None, transaction)
 

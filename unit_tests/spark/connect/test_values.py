@@ -115,7 +115,7 @@ RESULTS: list[tuple[Callable[..., Any], Any]] = [
     (remove, Removed("a", (0, 2), NEW, {1: NEW}, replaced=1, deleted=2, superseded=ROWS)),
     (winners, Winners(1, 2, ROWS, ROWS, INDEX)),
     (consume_versions, Failed(FAILED)),
-    (find, Found({"00000000-0000-7000-8000-0000": (0, 2**32 - 1), "0": ()})),
+    (find, Found({0: RowSet(b"\x00\xff"), 7: RowSet(b"")}, 3)),
     (find, Failed(FAILED)),
 ]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from destination_datalake.files.plan import DataFile, FilePlan
-from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableName
+from destination_datalake.tables.table import Committed, Reencode, Rewrite, TableName, TablePosition
 
 
 @dataclass
@@ -32,6 +32,12 @@ class FakeTable:
 
     def is_empty(self) -> bool:
         return not self.rows
+
+    def is_archived(self) -> bool:
+        return False
+
+    def position(self) -> TablePosition:
+        return TablePosition("a table", len(self.committed))
 
     def plan(self) -> FilePlan:
         self.on_plan()

@@ -47,6 +47,7 @@ def test_overwrite_of_another_writers_table_changes_only_its_location(cloud: Clo
     after = glue_table(cloud)
     assert after["StorageDescriptor"].pop("Location") != before["StorageDescriptor"].pop("Location")
     assert after["Parameters"].pop("airbyte.last-commit")
+    assert after["Parameters"].pop("airbyte.published-by")
     for each in (before, after):
         for changing in ("UpdateTime", "VersionId"):
             each.pop(changing, None)
