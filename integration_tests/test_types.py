@@ -205,13 +205,13 @@ def test_every_type_is_read_by_other_engines_as_it_was_sent(
 
 def test_with_decimals_numbers_keep_every_digit(lake: Lake, platform: Platform, table_kind: TableKind) -> None:
     numbers = {name: PROPERTIES[name] for name in ("id", "small", "exact", "points")}
-    lines = [record("things", {"id": 1, "small": 7, "exact": 0.1, "points": [0.5]})]
+    lines = [record("things", {"id": 1, "small": 2**70, "exact": 0.1, "points": [0.5]})]
 
     write(platform, lake, table_kind, {"properties": numbers}, lines, numeric_types="decimal")
 
-    types = ["bigint", "bigint", "decimal(38,18)", "array<decimal(38,18)>"]
+    types = ["decimal(38,0)", "decimal(38,0)", "decimal(38,18)", "array<decimal(38,18)>"]
     assert [lake.columns(lake.database, "things")[name] for name in numbers] == types
-    kept = {"small": 7, "exact": Decimal("0.1"), "points": [Decimal("0.5")]}
+    kept = {"small": Decimal(2**70), "exact": Decimal("0.1"), "points": [Decimal("0.5")]}
     assert rows(lake, table_kind, list(kept)) == {1: (kept, [])}
 
 

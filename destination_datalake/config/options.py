@@ -213,8 +213,9 @@ class Config(Options):
         Literal["int/float", "bigint/double", "decimal"],
         Form(
             "The column types of integers and numbers: int/float starts narrow and is widened before "
-            "a value would change, bigint/double is wide from the start, decimal keeps numbers exact."
-            " Default: int/float. Choose decimal for amounts of money.",
+            "a value would change, bigint/double is wide from the start, decimal keeps integers and "
+            "numbers exact. Default: int/float. Choose decimal for amounts of money, and for integers "
+            "beyond 64 bits.",
             group="columns",
         ),
     ]

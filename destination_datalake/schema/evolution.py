@@ -31,11 +31,19 @@ Path = tuple[str, ...]
 
 ELEMENT = "element"
 
+_INT64_DIGITS = 19
+
 WIDER: Mapping[ColumnType, ColumnType] = {Int32(): Int64(), Float32(): Float64()}
 """The widening of a type that changes no value. Decimals can be widened too, to more digits before the point."""
 
-# The suffix under which an earlier sync may have redirected the same values with other `numeric_types`.
-_RELATED: Mapping[str, str] = {"int": "bigint", "bigint": "int", "float": "double", "double": "float"}
+# The suffixes under which an earlier sync may have redirected the same values with other `numeric_types`.
+_RELATED: Mapping[str, Sequence[str]] = {
+    "int": ("bigint", "decimal"),
+    "bigint": ("int", "decimal"),
+    "decimal": ("bigint", "int"),
+    "float": ("double",),
+    "double": ("float",),
+}
 
 
 _REDIRECTED = re.compile(
@@ -81,7 +89,8 @@ def evolve(table: Mapping[str, ColumnType | None], stream: Sequence[Field]) -> E
     `table` has its columns' types by name; None is a type that this connector never writes.
 
     - A column that the table lacks is added at the end.
-    - A narrower column of the table is widened. For a wider one, the stream is written in the table's type.
+    - A narrower column of the table is widened. For a wider one, the stream is written in the table's type. Integers of
+      any size (`decimal(38,0)`) are written to an integer column as `bigint`: Iceberg cannot promote it to a decimal.
     - If there is no common supertype, the stream's values are redirected to a column `<name>__<type>`; the table's own
       column stays and is null in new rows. A conflict inside a struct or a list redirects the whole column.
     - A text column accepts text and JSON text, because no catalog distinguishes them. A timestamp column accepts both
@@ -156,7 +165,7 @@ def _redirected(table: Mapping[str, ColumnType | None], name: str, column_type: 
     """Return `<name>__<type>`, or the existing column that an earlier sync has redirected such values to."""
     suffix = redirect_suffix(column_type)
     own, *related = (
-        bounded(f"{name.lower()}__{each}", f"{name}__{each}") for each in (suffix, _RELATED.get(suffix)) if each
+        bounded(f"{name.lower()}__{each}", f"{name}__{each}") for each in (suffix, *_RELATED.get(suffix, ()))
     )
     for other in related:
         if own not in table and other not in claimed and _common_supertype(table.get(other), column_type, (other,)):
@@ -182,6 +191,10 @@ def _common_supertype(table: ColumnType | None, stream: ColumnType, path: Path) 
     match table, stream:
         case (String() | Json(), String() | Json()) | (Timestamp(zoned=None), Timestamp()):
             return _Supertype(stream)
+        case Int32() | Int64(), Decimal(scale=0):  # No type that holds both can take over a column.
+            return _common_supertype(table, Int64(), path)
+        case Decimal(scale=0), Int32() | Int64() if table.precision >= _INT64_DIGITS:
+            return _Supertype(table)
         case Decimal(), Decimal() if table.scale == stream.scale:
             wide = table.precision >= stream.precision
             return _Supertype(table) if wide else _Supertype(stream, (Widen(path, stream),))

@@ -47,7 +47,7 @@ from destination_datalake.schema.types import (
 INTEGER: Mapping[NumericTypes, ColumnType] = {
     NumericTypes.INT_FLOAT: Int32(),
     NumericTypes.BIGINT_DOUBLE: Int64(),
-    NumericTypes.DECIMAL: Int64(),
+    NumericTypes.DECIMAL: Decimal(38, 0),
 }
 NUMBER: Mapping[NumericTypes, ColumnType] = {
     NumericTypes.INT_FLOAT: Float32(),

@@ -134,6 +134,8 @@ def _inherited(own: ColumnType, existing: ColumnType | None, schema: object) -> 
             return Json()
         case List(element), List(existing_element):
             return List(_inherited(element, existing_element, None))
+        case Decimal(scale=0), Float64():
+            return own  # Integers, of which a double holds some only.
         case Float32() | Float64() | Decimal(), Float64() | Decimal():
             # Its primary keys are decimals: Iceberg allows no floats as identifier fields.
             return existing

@@ -57,6 +57,7 @@ ONE_OF_EACH: Sequence[ColumnType] = (
     Int64(),
     Float32(),
     Float64(),
+    Decimal(38, 0),
     Decimal(38, 18),
     String(),
     Json(),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from destination_datalake.schema.evolution import (
     AddColumn,
+    Evolution,
     SchemaChange,
     Widen,
     apply_changes,
@@ -82,6 +83,21 @@ def test_a_narrower_table_is_widened_and_a_wider_one_is_written_in_its_own_type(
 
 
 @pytest.mark.parametrize(
+    ("table", "stream", "written", "changes"),
+    [
+        (Int64(), Decimal(38, 0), Int64(), ()),
+        (Int32(), Decimal(38, 0), Int64(), (Widen(("x",), Int64()),)),
+        (Decimal(38, 0), Int32(), Decimal(38, 0), ()),
+        (Decimal(38, 0), Int64(), Decimal(38, 0), ()),
+    ],
+)
+def test_an_integer_column_goes_on_when_numeric_types_changes(
+    table: ColumnType, stream: ColumnType, written: ColumnType, changes: tuple[Widen, ...]
+) -> None:
+    assert evolve({"x": table}, [column("x", stream)]) == Evolution(changes, (column("x", written),))
+
+
+@pytest.mark.parametrize(
     ("table", "stream", "redirected"),
     [
         (String(), Int32(), "x__int"),
@@ -93,6 +109,8 @@ def test_a_narrower_table_is_widened_and_a_wider_one_is_written_in_its_own_type(
         (Int64(), Float64(), "x__double"),
         (Float64(), Decimal(38, 18), "x__decimal"),
         (Decimal(38, 9), Decimal(38, 18), "x__decimal"),
+        (Decimal(38, 18), Decimal(38, 0), "x__decimal"),
+        (Decimal(18, 0), Int64(), "x__bigint"),
         (String(), Boolean(), "x__boolean"),
         (String(), Date(), "x__date"),
         (Date(), Timestamp(zoned=True), "x__timestamp"),
@@ -127,6 +145,8 @@ def test_the_suffix_of_a_redirected_column_is_the_type_s_name_without_parameters
         ({"x__int": Int64()}, Int32(), Field("x__int", "X", Int64()), ()),
         ({"x__int": Int32()}, Int64(), Field("x__int", "X", Int64()), (Widen(("x__int",), Int64()),)),
         ({"x__bigint": Int64()}, Int32(), Field("x__bigint", "X", Int64()), ()),
+        ({"x__bigint": Int64()}, Decimal(38, 0), Field("x__bigint", "X", Int64()), ()),
+        ({"x__decimal": Decimal(38, 0)}, Int32(), Field("x__decimal", "X", Decimal(38, 0)), ()),
         (
             {"x__int": Boolean()},
             Int32(),

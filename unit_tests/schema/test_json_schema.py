@@ -88,7 +88,7 @@ def test_a_schema_that_no_catalog_type_holds_exactly_is_a_string(schema: object)
     [
         (NumericTypes.INT_FLOAT, Int32(), Float32()),
         (NumericTypes.BIGINT_DOUBLE, Int64(), Float64()),
-        (NumericTypes.DECIMAL, Int64(), Decimal(38, 18)),
+        (NumericTypes.DECIMAL, Decimal(38, 0), Decimal(38, 18)),
     ],
 )
 def test_numeric_types_chooses_the_initial_types_of_numbers(

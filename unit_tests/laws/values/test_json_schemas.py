@@ -56,7 +56,6 @@ def _of_objects(inner: st.SearchStrategy[Schema]) -> st.SearchStrategy[Schema]:
     parts = st.lists(objects | references, min_size=1, max_size=2)
     return st.one_of(
         objects,
-        members.map(lambda properties: {"properties": properties}),
         parts.map(lambda schemas: {"allOf": schemas}),
         parts.map(lambda schemas: {"anyOf": [*schemas, {"type": "null"}]}),
         st.builds(lambda own, branches: {**own, "oneOf": branches}, objects, parts),
@@ -89,9 +88,16 @@ def documents(draw: st.DrawFn) -> Mapping[str, Any]:
         "a/b": {"type": "object", "properties": {"b": draw(simple)}},
         "c": {"$anchor": "anchor", "type": "object", "properties": {"b": draw(scalars), "a": {"$ref": "#/$defs/A"}}},
         "alias": {"$ref": "#/$defs/A"},
-        "d": {"$id": "part.json", "properties": {"a": {"$ref": "#/$defs/own"}}, "$defs": {"own": draw(scalars)}},
+        "d": {
+            "$id": "part.json",
+            "type": "object",
+            "properties": {"a": {"$ref": "#/$defs/own"}},
+            "$defs": {"own": draw(scalars)},
+        },
     }
-    return {**draw(_of_objects(nested)), "$defs": named}
+    # Elsewhere, properties without a type admit by the letter what is no object.
+    plain = nested.map(lambda schema: {"properties": {"a": schema}})
+    return {**draw(_of_objects(nested) | plain), "$defs": named}
 
 
 ABSENT = object()
