@@ -93,10 +93,13 @@ def _delete_rows(config: Config, asked: argparse.Namespace, termination: Termina
         report = erasure.dry_run() if asked.dry_run else erasure.run(tables)
         if report is None:
             return EXIT_TERMINATED
-        _tell(report)
-        if asked.report is not None:
-            as_page = asked.report.lower().endswith((".html", ".htm"))
-            Path(asked.report).write_bytes(report.page().encode() if as_page else report.encoded())
+        try:
+            # First the file: a reader of what is printed may leave.
+            if asked.report is not None:
+                as_page = asked.report.lower().endswith((".html", ".htm"))
+                Path(asked.report).write_bytes(report.page().encode() if as_page else report.encoded())
+        finally:
+            _tell(report)
     return 0 if asked.dry_run or not report.is_left else 1
 
 

@@ -14,6 +14,7 @@ import yaml
 
 from destination_datalake.config.options import Config
 from destination_datalake.config.tables import PartitioningUnits
+from destination_datalake.iam_policy.command import run_iam_policy
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.glue import glue_type
@@ -134,10 +135,14 @@ def test_options_are_explained_each_and_no_other(connection_specification: dict[
     assert set(explained[:4]) == set(connection_specification["required"])
 
 
-def test_the_configuration_in_the_readme_is_one_the_platform_accepts(connection_specification: dict[str, Any]) -> None:
+def test_the_configuration_in_the_readme_is_one_that_the_platform_and_iam_policy_accept(
+    connection_specification: dict[str, Any], tmp_path: Path
+) -> None:
     [example] = re.findall(r"```json\n(.*?)```", text("README.md"), re.DOTALL)
+    (tmp_path / "config.json").write_text(example)
 
     jsonschema.validate(json.loads(example), connection_specification)
+    assert run_iam_policy(["--config", str(tmp_path / "config.json")]) == 0
 
 
 def test_the_readme_uses_the_image_of_this_version(project: dict[str, Any]) -> None:
