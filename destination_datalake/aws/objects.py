@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.backoff import retry_on
-from destination_datalake.errors import ConnectorError
+from destination_datalake.errors import ConfigError, ConnectorError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -44,8 +44,11 @@ def get(
     end: int | None = None,
     etag: str | None = None,
     version: str | None = None,
+    limit: int | None = None,
 ) -> bytes:
     """Return the bytes of an object from `begin` to before `end`, all of them by default; of a former `version`, by id.
+
+    Raises OversizedFile for more than `limit` bytes.
 
     With an `etag`, raises a ClientError of status 412 if the object is another one. botocore repeats requests that
     fail; those whose answer ends early, is reset or stalls are repeated here. Raises what the last one raised.
@@ -61,9 +64,26 @@ def get(
         answer = s3.get_object(Bucket=address.bucket, Key=address.key, **conditions)
         # As a context manager the body yields the stream below it, which does not detect that it ends early.
         with contextlib.closing(answer["Body"]) as body:
-            return body.read()
+            content = body.read(limit and limit + 1)
+            if limit is not None and len(content) > limit:
+                raise OversizedFile(uri, limit)
+            return content + body.read()  # Only a whole read raises for one that ends early.
 
     return retry_on(body_errors(), read)
+
+
+class OversizedFile(ConfigError):
+    """A file that other programs may have written is longer than what is read into memory, maybe once unpacked."""
+
+    def __init__(self, uri: str, limit: int) -> None:
+        super().__init__(
+            f"{uri} has more than {limit:,} bytes, unpacked, which is the limit for a file of its kind. It is damaged, "
+            "or another program has written it: restore a former state, or remove what refers to it."
+        )
+
+
+MAX_FILE_BYTES = 256 * 1024 * 1024
+"""Bytes that a metadata file, a manifest list, a manifest or a report may have, unpacked."""
 
 
 def body_errors() -> tuple[type[Exception], ...]:
@@ -492,6 +512,10 @@ _INFLATED_AT_ONCE = 256 * 1024
 """Bytes of a gzip file: what becomes of them stays in the processor's cache until it is copied."""
 
 
+_MAX_INFLATED = 16 * 1024 * 1024
+"""Bytes that are inflated at once. A gzip file may unpack to a thousand times its size."""
+
+
 def _gzip() -> Any:
     """Return the library that compresses: ISA-L takes a quarter of zlib's time. An executor may not have it."""
     try:
@@ -503,22 +527,42 @@ def _gzip() -> Any:
     return isal_zlib
 
 
-def gunzipped(pieces: Iterable[bytes]) -> Iterator[bytearray]:
-    """Yield each member of a gzip file, whole, of which `pieces` are the bytes. Raises as `inflated` does."""
+def gunzipped(pieces: Iterable[bytes], limit: int | None = None) -> Iterator[bytearray]:
+    """Yield each member of a gzip file, whole, of which `pieces` are the bytes. Raises as `inflated` does.
+
+    Raises BadGzipFile for a member of more than `limit` bytes.
+    """
     member = bytearray()
     for part, is_end in _inflated(pieces):
         member += part
+        if limit is not None and len(member) > limit:
+            raise BadGzipFile(f"a member has more than {limit:,} bytes")
         if is_end:
             yield member
             member = bytearray()
 
 
 def inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the content of a gzip file, a few MB at a time, of which `pieces` are the bytes.
+    """Yield the content of a gzip file, 16 MiB at a time at most, of which `pieces` are the bytes.
 
     Raises EOFError if it ends early, and BadGzipFile if it is damaged, or none.
     """
     return (part for part, _ in _inflated(pieces) if part)
+
+
+def unzipped(content: bytes, uri: str, limit: int) -> bytes:
+    """Return the content of a gzip file; other content as it is. Raises OversizedFile, and as `inflated` does."""
+    if content[:2] != _GZIP_MAGIC:
+        return content
+    whole = bytearray()
+    for part in inflated([content]):
+        whole += part
+        if len(whole) > limit:
+            raise OversizedFile(uri, limit)
+    return bytes(whole)
+
+
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 def _inflated(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
@@ -530,13 +574,16 @@ def _inflated(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
         rest = memoryview(piece)
         while rest:
             is_open = True
-            part = rest[:_INFLATED_AT_ONCE]
-            try:
-                content = inflate.decompress(part)
-            except library.error as error:
-                raise BadGzipFile(f"{error}") from error
-            rest = rest[len(part) - len(inflate.unused_data) :]
-            yield content, inflate.eof
+            part: bytes | memoryview = rest[:_INFLATED_AT_ONCE]
+            taken, is_full = len(part), True
+            while is_full and not inflate.eof:
+                try:
+                    content = inflate.decompress(part, _MAX_INFLATED)
+                except library.error as error:
+                    raise BadGzipFile(f"{error}") from error
+                part, is_full = inflate.unconsumed_tail, len(content) == _MAX_INFLATED
+                yield content, inflate.eof
+            rest = rest[taken - len(inflate.unused_data) :]
             if inflate.eof:
                 inflate = library.decompressobj(wbits=_GZIP_WBITS)
                 is_open = False

@@ -212,15 +212,19 @@ def _explained(uri: str, gone: type[SegmentGone | ArchiveGone]) -> Iterator[None
 _PIECE_BYTES = 8 * 1024 * 1024
 """Bytes of an archived object in one request."""
 
+MAX_MEMBER_BYTES = 512 * 1024 * 1024
+"""Bytes that a member of an archived object may have. It is written with a hundredth of that, and one record."""
+
 
 def _members(source: ArchivedLines, access: AwsAccess) -> Iterator[bytearray]:
     """Yield the members of an archived object, each of whole lines. Raises ArchiveDamaged, and as `_downloaded`."""
     s3 = access.client("s3")
     starts = range(0, source.size, _PIECE_BYTES)
     ranges = ((start, min(start + _PIECE_BYTES, source.size)) for start in starts)
+    pieces = (get(s3, source.uri, *each, etag=source.etag) for each in ranges)
     with _explained(source.uri, ArchiveGone):
         try:
-            for member in filter(None, gunzipped(get(s3, source.uri, *each, etag=source.etag) for each in ranges)):
+            for member in filter(None, gunzipped(pieces, MAX_MEMBER_BYTES)):
                 if not member.endswith(b"\n"):
                     raise ArchiveDamaged(source.uri, "its last line has no end")
                 yield member

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import itertools
 import logging
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import get, put
+from destination_datalake.aws.objects import MAX_FILE_BYTES, OversizedFile, get, put, unzipped
 from destination_datalake.files.suppression import REPORT as ERASURE_REPORT
 from destination_datalake.files.suppression import RequestRecord, requests
 from destination_datalake.reports.report import ReportLine, decode, encode
@@ -189,8 +188,9 @@ class Reports:
     def _together(self, day: str) -> Iterator[ReportLine]:
         """Yield the lines of a day that was put together; none of one that was not."""
         try:
-            yield from decode(gzip.decompress(self._content(f"{self._address.key}/day={day}/{_TOGETHER}")))
-        except (self._s3.exceptions.NoSuchKey, OSError, EOFError, zlib.error):  # Somebody's object, or half of one.
+            key = f"{self._address.key}/day={day}/{_TOGETHER}"
+            yield from decode(unzipped(self._content(key), key, MAX_FILE_BYTES))
+        except (self._s3.exceptions.NoSuchKey, OSError, EOFError, OversizedFile):  # Somebody's object, or half of one.
             return
 
     def _is_over(self, day: str, longest: timedelta) -> bool:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.avro.codecs.deflate import DeflateCodec
 from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.reader import DecimalReader
 from pyiceberg.catalog.glue import GlueCatalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
@@ -234,3 +238,33 @@ def test_the_files_of_an_append_go_into_manifests_of_the_default_spec(table: Tab
 
     with pytest.raises(IndexError), table.transaction().update_snapshot().fast_append() as append:
         append.append_data_file(file)
+
+
+CALLED: list[object] = []
+
+
+class Named:
+    """What a property names."""
+
+    def __init__(self, *arguments: object, **_: object) -> None:
+        CALLED.append(arguments)
+
+
+def test_a_table_s_property_names_a_class_that_is_called() -> None:
+    CALLED.clear()
+    load_location_provider("s3://lake/orders", {"write.py-location-provider.impl": f"{__name__}.Named"})
+
+    assert len(CALLED) == 1
+
+
+def test_a_server_s_configuration_names_a_class_that_is_called() -> None:
+    CALLED.clear()
+    catalog = RestCatalog.__new__(RestCatalog)
+    catalog.properties = {"auth": {"type": "custom", "impl": f"{__name__}.Named"}}
+    catalog._create_session()
+
+    assert len(CALLED) == 1
+
+
+def test_a_block_is_decompressed_to_any_size() -> None:
+    assert len(DeflateCodec.decompress(zlib.compress(bytes(10_000_000))[2:-4])) == 10_000_000

@@ -16,7 +16,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import delete, get, put
+from destination_datalake.aws.objects import MAX_FILE_BYTES, delete, get, put, unzipped
+from destination_datalake.errors import ConfigError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -24,11 +25,16 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 
+_ZIPPED = ".gz.metadata.json"
+"""How the names of files end that PyIceberg unpacks."""
+
 _NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 
 
 class S3FileIO(FileIO):
     """Reads and writes metadata in S3. Raises FileNotFoundError for missing objects, and botocore's exceptions.
+
+    Raises ConfigError for locations elsewhere, which are not read, and for files that are too long, unpacked.
 
     Manifests and manifest lists that this process has written lately are not read again.
     """
@@ -58,7 +64,13 @@ class _S3InputFile(InputFile):
     def __init__(self, location: str, s3: S3Client) -> None:
         super().__init__(location)
         self._s3 = s3
-        self._address = S3Address.parse(location)
+        try:
+            self._address = S3Address.parse(location)
+        except ValueError:
+            raise ConfigError(
+                f"{location!r} is not an address in S3. Metadata of an Iceberg table refers to it, and the connector "
+                "reads files in S3 alone. Correct the table's metadata_location, or restore its metadata."
+            ) from None
 
     def __len__(self) -> int:
         return self._s3.head_object(Bucket=self._address.bucket, Key=self._address.key)["ContentLength"]
@@ -76,11 +88,14 @@ class _S3InputFile(InputFile):
         if (kept := MANIFESTS.get(self.location)) is not None:
             return cast("InputStream", io.BytesIO(kept))
         try:
-            return cast("InputStream", io.BytesIO(get(self._s3, self.location)))
+            content = get(self._s3, self.location, limit=MAX_FILE_BYTES)
         except ClientError as error:
             if error.response["Error"]["Code"] in _NOT_FOUND:
                 raise FileNotFoundError(f"{self._address} does not exist") from error
             raise
+        if self.location.endswith(_ZIPPED):
+            unzipped(content, self.location, MAX_FILE_BYTES)  # PyIceberg unpacks it again, without a limit.
+        return cast("InputStream", io.BytesIO(content))
 
 
 class _S3OutputFile(OutputFile):

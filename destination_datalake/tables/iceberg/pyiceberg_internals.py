@@ -11,12 +11,15 @@ from __future__ import annotations
 import json
 import time
 from abc import abstractmethod
+from bz2 import BZ2Decompressor
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
 from struct import Struct
-from typing import Any, Self, TypeVar
+from typing import IO, Any, Self, TypeVar
+from zlib import MAX_WBITS, decompressobj
 
+import pyiceberg.manifest
 from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder, new_decoder
 from pyiceberg.avro.file import SYNC_SIZE, AvroFile, Block
 from pyiceberg.avro.reader import DecimalReader, DoubleReader, Reader
@@ -53,6 +56,9 @@ from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT, Record, TableVersion
 from pyiceberg.types import DecimalType, DoubleType, IcebergType, IntegerType, ListType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+from zstandard import ZstdDecompressor
+
+from destination_datalake.aws.objects import MAX_FILE_BYTES, OversizedFile
 
 _Entry = TypeVar("_Entry", bound=Record)
 _DOUBLE = Struct("<d")
@@ -226,9 +232,13 @@ def referenced_data_file(file: DataFile) -> str | None:
 
 
 class _WholeBlocks(AvroFile[_Entry]):
-    """An Avro file whose blocks must be consumed to their last byte: else some of what was read was something else."""
+    """An Avro file whose blocks must be consumed to their last byte: else some of what was read was something else.
+
+    Raises OversizedFile for one whose blocks unpack to too many bytes.
+    """
 
     _block_size = 0
+    _unpacked = 0
 
     def _read_block(self) -> int:
         # As PyIceberg's own, which forgets the block's size.
@@ -238,10 +248,41 @@ class _WholeBlocks(AvroFile[_Entry]):
             if self.decoder.read(SYNC_SIZE) != self.header.sync:
                 raise ValueError("a block does not end with the file's marker")
         records, content = self.decoder.read_int(), self.decoder.read_bytes()
-        codec = self.header.compression_codec()
-        content = codec.decompress(content) if codec is not None else content
+        content = self._decompressed(content)
         self.block, self._block_size = Block(self.reader, records, new_decoder(content)), len(content)
         return records
+
+    def _decompressed(self, content: bytes) -> bytes:
+        limit = MAX_FILE_BYTES - self._unpacked
+        match self.header.meta.get("avro.codec", "null"):
+            case "deflate" | "bzip2" as codec:
+                unpack = decompressobj(-MAX_WBITS) if codec == "deflate" else BZ2Decompressor()
+                content = unpack.decompress(content, limit + 1)
+                if not unpack.eof and len(content) <= limit:
+                    raise EOFError("a block ends too early")
+            case "zstandard":
+                content = b"".join(_chunks(ZstdDecompressor().stream_reader(content), limit))
+            case "null":
+                pass
+            case codec:
+                raise ValueError(f"its codec is {codec}, which is not supported")
+        self._unpacked += len(content)
+        if len(content) > limit:
+            raise OversizedFile(self.input_file.location, MAX_FILE_BYTES)
+        return content
+
+
+def _chunks(reader: IO[bytes], limit: int) -> Iterator[bytes]:
+    """Yield what a reader reads, a little more than `limit` bytes at most."""
+    while limit >= 0 and (chunk := reader.read(_CHUNK)):
+        limit -= len(chunk)
+        yield chunk
+
+
+_CHUNK = 64 * 1024
+
+# PyIceberg reads manifest lists with its own class, whose blocks may unpack to any size.
+vars(pyiceberg.manifest)["AvroFile"] = _WholeBlocks
 
 
 class _ManifestReader(_WholeBlocks[ManifestEntry]):

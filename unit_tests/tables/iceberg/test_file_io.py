@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import boto3
+import pyiceberg.manifest
 import pytest
 from botocore.response import StreamingBody
 from botocore.stub import Stubber
-from pyiceberg.types import StringType
+from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.schema import Schema
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField, StringType
 
+from destination_datalake.errors import ConnectorError
 from destination_datalake.schema.types import Field, Int64, String
 from destination_datalake.tables.glue.compare_and_set import METADATA
+from destination_datalake.tables.iceberg import file_io, pyiceberg_internals
 from destination_datalake.tables.iceberg.file_io import MANIFESTS, LruCache, S3FileIO
+from destination_datalake.tables.iceberg.maintenance import second_reader
 from unit_tests.cloud import during
 from unit_tests.tables.iceberg.lake import Lake
 
@@ -161,3 +170,45 @@ def reads(lake: Lake) -> Iterator[list[str]]:
 
     with during(lake.access, "provide-client-params.s3.GetObject", note):
         yield read
+
+
+# --- files that unpack to a thousand times their size -----------------------------------------------------------------
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch) -> int:
+    for module in (file_io, pyiceberg_internals):
+        monkeypatch.setattr(module, "MAX_FILE_BYTES", 100_000)
+    monkeypatch.setattr(second_reader, "_MAX_BYTES", 100_000)
+    return 100_000
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_metadata_file_beyond_the_limit_is_an_error_with_its_name(lake: Lake, limit: int, zipped: bool) -> None:
+    body = b" " * (limit + 1)
+    uri = f"s3://{lake.bucket}/orders/metadata/00001-x{'.gz' if zipped else ''}.metadata.json"
+    lake.write_object(uri, gzip.compress(body) if zipped else body)
+    s3 = lake.access.client("s3")
+
+    with pytest.raises(ConnectorError, match=f"{uri} has more than 100,000 bytes, unpacked"):
+        FromInputFile.table_metadata(S3FileIO(s3).new_input(uri))
+    with pytest.raises(second_reader.Disagreement, match="more than 100,000 bytes"):
+        second_reader.SecondReader(s3).metadata(uri)
+
+
+@pytest.mark.parametrize("codec", ["deflate", "bzip2", "zstandard", "null"])
+def test_an_avro_file_beyond_the_limit_is_an_error_with_its_name(lake: Lake, limit: int, codec: str) -> None:
+    fields = Schema(NestedField(500, "p", StringType(), required=True))
+    uri, io_ = f"s3://{lake.bucket}/orders/metadata/list", S3FileIO(lake.access.client("s3"))
+    with AvroOutputFile[Record](io_.new_output(uri), fields, "r", metadata={"avro.codec": codec}) as file:
+        for _ in range(3):
+            file.write_block([Record("x" * (limit * 2 // 5))])
+    reader: Any = vars(pyiceberg.manifest)["AvroFile"]
+
+    with pytest.raises(ConnectorError, match=f"{uri} has more than 100,000 bytes"):
+        list(pyiceberg_internals.complete_records(io_.new_input(uri), fields))
+    with (
+        pytest.raises(ConnectorError, match=f"{uri} has more than 100,000 bytes"),
+        reader(io_.new_input(uri)) as manifest_list,
+    ):
+        list(manifest_list)

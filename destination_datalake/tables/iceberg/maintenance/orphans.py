@@ -41,6 +41,7 @@ _METADATA = (".metadata.json", ".metadata.json.gz")
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
 _BEGINNING = "bytes=0-65535"
 """Metadata files may be large. Writers begin with the table's id."""
+_LONGEST = 65536
 _GZIP = b"\x1f\x8b"
 _OF_GZIP = 16 + zlib.MAX_WBITS
 
@@ -118,7 +119,9 @@ class OrphanRemover:
         except self._s3.exceptions.NoSuchKey:
             return None
         content = answer["Body"].read()
-        found = _UUID.search(zlib.decompressobj(_OF_GZIP).decompress(content) if content[:2] == _GZIP else content)
+        found = _UUID.search(
+            zlib.decompressobj(_OF_GZIP).decompress(content, _LONGEST) if content[:2] == _GZIP else content
+        )
         return found[1].decode() if found else "unknown"
 
     def _pages(self, folder: S3Address, should_continue: Callable[[], bool]) -> Iterator[list[ObjectTypeDef]]:

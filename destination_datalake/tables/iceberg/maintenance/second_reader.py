@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import fastavro
 import msgspec
@@ -54,11 +54,14 @@ _BLOCK = fastavro.parse_schema(
         ],
     }
 )
-_CODECS: Mapping[str, Callable[[bytes], bytes]] = {
-    "null": bytes,
-    "deflate": lambda content: zlib.decompress(content, -zlib.MAX_WBITS),
-    "zstandard": lambda content: zstandard.ZstdDecompressor().decompressobj().decompress(content),
-    "bzip2": bz2.decompress,
+_MAX_BYTES = 256 * 1024 * 1024
+"""Bytes that a metadata file, and a block of an Avro file, may have, unpacked."""
+
+_CODECS: Mapping[str, Callable[[bytes], IO[bytes]]] = {
+    "null": io.BytesIO,
+    "deflate": lambda content: _inflated(content),
+    "zstandard": lambda content: zstandard.ZstdDecompressor().stream_reader(content),
+    "bzip2": lambda content: bz2.BZ2File(io.BytesIO(content)),
 }
 
 # Iceberg spec: Manifest lists, Manifests. Field ids.
@@ -124,8 +127,10 @@ class SecondReader:
         """Return what a metadata file refers to. Its branches and tags are of snapshots that it has."""
         content = self._content(path)
         try:
-            found = msgspec.json.decode(gzip.decompress(content) if content[:2] == _GZIP else content, type=Metadata)
-        except (msgspec.MsgspecError, OSError, EOFError, zlib.error) as error:
+            if content[:2] == _GZIP:
+                content = _bounded(gzip.GzipFile(fileobj=io.BytesIO(content)))
+            found = msgspec.json.decode(content, type=Metadata)
+        except (msgspec.MsgspecError, OSError, EOFError, ValueError, zlib.error) as error:
             raise Disagreement(f"{path} cannot be read by the second reader: {error}") from error
         present = {each.snapshot_id for each in found.snapshots or ()}
         for name, ref in (found.refs or {}).items():
@@ -171,7 +176,10 @@ class SecondReader:
             except self._s3.exceptions.NoSuchKey as error:
                 raise FileNotFoundError(f"{address} does not exist") from error
             with closing(answer["Body"]) as body:
-                return body.read()
+                content = body.read(_MAX_BYTES + 1)
+                if len(content) > _MAX_BYTES:
+                    raise Disagreement(f"{path} has more than {_MAX_BYTES:,} bytes, which is the limit")
+                return content + body.read()
 
         return retry_on(BotoCoreError, read)
 
@@ -193,11 +201,29 @@ def _records(content: bytes, wanted: _Wanted) -> Iterator[Any]:
         block: Any = fastavro.schemaless_reader(file, _BLOCK, None)
         if block["marker"] != header["marker"] or block["entries"] < 0:
             raise ValueError("a block does not end with the file's marker")
-        entries = io.BytesIO(decompress(block["content"]))
+        entries = io.BytesIO(_bounded(decompress(block["content"])))
         for _ in range(block["entries"]):
             yield fastavro.schemaless_reader(entries, writer, reader)
         if rest := len(entries.getvalue()) - entries.tell():
             raise ValueError(f"{rest} bytes of a block belong to none of its entries")
+
+
+def _inflated(content: bytes) -> IO[bytes]:
+    inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+    whole = inflate.decompress(content, _MAX_BYTES + 1)
+    if not inflate.eof and len(whole) <= _MAX_BYTES:
+        raise EOFError("a block ends too early")
+    return io.BytesIO(whole)
+
+
+def _bounded(content: IO[bytes] | gzip.GzipFile) -> bytes:
+    """Return what is read of it. Raises ValueError for too much, and what reading raises."""
+    whole = bytearray()
+    while chunk := content.read(64 * 1024):
+        whole += chunk
+        if len(whole) > _MAX_BYTES:
+            raise ValueError(f"it unpacks to more than {_MAX_BYTES:,} bytes, which is the limit")
+    return bytes(whole)
 
 
 def _by_ids(schema: Any) -> Any:
