@@ -35,7 +35,7 @@ from destination_datalake.tables.hive.content import (
     unlist_folders,
 )
 from destination_datalake.tables.hive.folders import Folders
-from destination_datalake.tables.hive.partition_index import PartitionIndex
+from destination_datalake.tables.hive.partition_index import PartitionIndex, mark_behind
 from destination_datalake.tables.hive.write_modes import WriteMode
 from destination_datalake.tables.table import Rewrite, TableBusy, TableName
 
@@ -103,7 +103,7 @@ class Moves:
         transfer = self.folders.copy if is_copied else partial(self._rewrite, wider, rewrite, [])
         names = self._transfer(pending.location, content.folder, transfer)
         partitions = {name.rpartition("/")[0] for name in names}
-        self.index.register(table_input, partitions)
+        is_followed = self.index.register(table_input, partitions)
 
         def conclude(table_input: TableInput) -> None:
             now = self.target.content(table_input)
@@ -114,6 +114,8 @@ class Moves:
             ):
                 raise _changed_meanwhile(self.glue_table.name)
             self.index.project(table_input, partitions)
+            if not is_followed:
+                mark_behind(table_input)
             PendingOverwrite.clear(table_input)
             list_folder(table_input, pending.location, FolderState.DEAD)
             lowest = lowest_generation(table_input)

@@ -7,7 +7,8 @@ content's columns.
 Partitions are changed by calls of their own, unconditionally, after the compare-and-set that changes the table. So this
 change also says that the partitions are behind; a sync that reads it brings them up to date, whether or not the one
 that changed the table was killed. A sync that finds itself fenced says so, too, and brings them up to date: its last
-calls may have come after those of its successor, which may have ended.
+calls may have come after those of its successor, which may have ended. A table that does not say so only gets new
+partitions: a late call can move none back.
 """
 
 from __future__ import annotations
@@ -98,20 +99,34 @@ class PartitionIndex:
     scheme: PartitionScheme | None
     _known: set[Values] = field(default_factory=set)
 
-    def register(self, table_input: TableInput, partition_folders: Iterable[str]) -> None:
+    def register(self, table_input: TableInput, partition_folders: Iterable[str]) -> bool:
         """Register partitions of the published content by their folders in it, unless they are known to be.
 
-        Must be called before files become visible in them. Raises TableConflict if somebody has registered one of them
-        at another location.
+        Must be called before files become visible in them. False if present ones must follow the content first: only
+        `follow` changes those, when the table says that they are behind. Raises TableConflict if somebody has
+        registered one of them at another location.
         """
         if not has_registered_partitions(table_input):
-            return
-        content = table_location(table_input)
+            return True
+        content, is_followed = table_location(table_input), True
         desired = self._locations(content, partition_folders)
         unknown = {values: location for values, location in desired.items() if values not in self._known}
         for batch in in_batches(unknown.items(), _AT_ONCE):
-            self._bring(dict(batch), table_input, ContentFolders(content))
+            is_followed &= self._create(dict(batch), table_input, ContentFolders(content))
         self._known |= unknown.keys()
+        return is_followed
+
+    def register_all(self, table_input: TableInput) -> None:
+        """Register all partitions of the published content that have files, unless their values have one."""
+        for batch in in_batches(self._present(table_location(table_input)).items(), _AT_ONCE):
+            self._registered.create([_created(values, location, table_input) for values, location in batch])
+
+    def has_elsewhere(self, table_input: TableInput, content: str) -> bool:
+        """Whether a registered partition is not in the folder `content`; also if the table registers none."""
+        inside = ContentFolders(content).inside
+        return not has_registered_partitions(table_input) or any(
+            inside(location) is None for location in self.locations(table_input)
+        )
 
     def project(self, table_input: TableInput, partition_folders: Iterable[str]) -> None:
         """Let Athena look for more partitions of the published content, if the table has a projection."""
@@ -131,6 +146,8 @@ class PartitionIndex:
         The caller then calls `mark_up_to_date`.
         """
         folders = ContentFolders(table_location(table_input), behind.left)
+        # Listed first: readers see few or no rows from the first deletion to the last creation.
+        missing, changed = self._present(folders.folder) if behind.replaced else {}, 0
         if behind.replaced:
             elsewhere = [
                 values_of(each)
@@ -139,7 +156,6 @@ class PartitionIndex:
             ]
             # All of them before the first of the new content: readers never see rows of both.
             self._registered.delete(elsewhere)
-        missing, changed = self._present(folders.folder) if behind.replaced else {}, 0
         for page in in_batches(self._registered.all(with_columns=True), _AT_ONCE):
             updates = []
             for entry in page:
@@ -193,37 +209,31 @@ class PartitionIndex:
     def _registered(self) -> RegisteredPartitions:
         return RegisteredPartitions(self.glue_table.name, self.access)
 
-    def _bring(self, desired: Mapping[Values, str], table_input: TableInput, folders: ContentFolders) -> None:
-        """Create or change partitions until they are as desired.
+    def _create(self, desired: Mapping[Values, str], table_input: TableInput, folders: ContentFolders) -> bool:
+        """Create the partitions that are missing; return whether the present ones are as desired.
 
         A present partition keeps what others have set in it, and moves only from where the content was before.
         """
-        remaining = dict(desired)
+        is_followed = True
 
         def attempt() -> bool:
-            present = self._registered.get(remaining.keys())
-            creations, updates = [], []
-            for values, location in remaining.items():
-                entry = present.get(values)
-                if entry is None:
-                    creations.append(_created(values, location, table_input))
-                    continue
-                found = location_of(entry)
+            nonlocal is_followed
+            present = self._registered.get(desired.keys())
+            for values, entry in present.items():
+                location, found = desired[values], location_of(entry)
                 if found != location and folders.formerly_inside(found) is None:
                     raise self._registered_elsewhere(values, found)
-                if (updated := _updated(entry, location, table_input)) != entry:
-                    updates.append(updated)
-            # Another engine may create or drop one at the same time: then it is read again.
-            raced = [*self._registered.update(updates), *self._registered.create(creations)]
-            for values in remaining.keys() - set(raced):
-                del remaining[values]
-            return not remaining
+                is_followed &= _updated(entry, location, table_input) == entry
+            missing = [_created(each, desired[each], table_input) for each in desired.keys() - present.keys()]
+            # Another engine may create one at the same time: then it is read again.
+            return not self._registered.create(missing)
 
         if not retry_until_done(attempt):
             raise TableBusy(
                 f"Partitions of table {self.glue_table.name} could not be registered, because another writer created "
                 "and dropped them during each attempt. Run the sync again when no other writer changes them."
             )
+        return is_followed
 
     def _present(self, content: str) -> dict[Values, str]:
         """Return the locations of the partitions that have files, by their values."""

@@ -14,6 +14,7 @@ Other engines may add files, partitions and columns at any time, and set paramet
 
 from __future__ import annotations
 
+import copy
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,12 +42,14 @@ from destination_datalake.tables.glue.glue_table import (
     column_types,
     create_hive_table,
     known_columns,
+    set_column_types,
     table_location,
 )
 from destination_datalake.tables.hive.compatibility import WIDENED_IN_PLACE, incompatibility
 from destination_datalake.tables.hive.content import (
     Content,
     FolderState,
+    PendingOverwrite,
     folders_in_use,
     list_folder,
     lowest_generation,
@@ -109,7 +112,7 @@ class HiveTable:
         self._journal = context.journal
         self._glue_table = GlueTable(name, context.access)
         self._in_place = plan.format in WIDENED_IN_PLACE
-        self._published = self._released = False
+        self._began = self._published = self._released = False
         self._replaces_partitions = False
         """Whether this sync has taken partitions away: others, too, if another sync has overwritten the table since."""
         self._planned = set[str]()
@@ -189,7 +192,7 @@ class HiveTable:
                 return Reencode(mismatch)
             partitions = {self._relative(file.uri).rpartition("/")[0] for file in files}
             if self._is_visible:
-                self._index.register(self._current, partitions)
+                self._register(partitions)
             publish_all(_uploads(files), self._access.client("s3"))
             if self._glue_table.update(partial(self._record_commit, commit=self._new_commit(), partitions=partitions)):
                 return Committed()
@@ -210,6 +213,7 @@ class HiveTable:
             return
         with self._successor_followed():
             self._adopt_pending(rewrite)
+            self._register_ahead()
             dead = self._glue_table.update(self._publish)
             if self._mode.holds(self._current):
                 self._bring_up_to_date()
@@ -345,6 +349,7 @@ class HiveTable:
             return content, columns, present, after.keys() - before.keys()
 
         content, columns, present, added = self._glue_table.update(reconciled, version)
+        self._began = True
         self._catalog.governance.govern_table(*self.name, present, added, self._glue_table.created)
         self._bring_up_to_date()
         scheme, max_open = self._scheme, self._layout.config.max_open_partitions
@@ -453,33 +458,88 @@ class HiveTable:
 
     # Partitions
 
+    def _register(self, partitions: Collection[str]) -> None:
+        """Register partitions of the published content before files become visible in them. Raises Fenced."""
+
+        def mark(table_input: TableInput) -> None:
+            self._mode.require(table_input)
+            mark_behind(table_input)
+            self._current = table_input
+
+        if not self._index.register(self._current, partitions):
+            self._glue_table.update(mark)
+            self._bring_up_to_date()
+
+    def _register_ahead(self) -> None:
+        """Register the partitions of an overwrite before it is published, if readers see no rows now. Raises Fenced.
+
+        Then no moment comes at which it is published and its rows are in no partition.
+        """
+        pending, before = PendingOverwrite.load(self._current), table_location(self._current)
+        if pending is None or self._index.has_elsewhere(self._current, pending.location):
+            return
+        if not self._folders.is_empty(before):
+            return  # Rows that no partition shows yet: their types must stay.
+
+        def widen(table_input: TableInput) -> TableInput:
+            set_column_types(table_input, self._mode.content(table_input).types)
+            self._current = table_input
+            ahead = copy.deepcopy(table_input)
+            ahead["StorageDescriptor"]["Location"] = f"{pending.location}/"
+            return ahead
+
+        ahead = self._glue_table.update(widen)
+        self._replaces_partitions = True
+        self._index.register_all(ahead)
+
     def _bring_up_to_date(self) -> None:
         """Let the registered partitions follow the content. Raises Fenced."""
-        while (behind := Behind.of(self._current)) is not None:
-            self._replaces_partitions |= behind.replaced
-            try:
-                self._index.follow(self._current, behind)
-            except Exception:
-                self._mode.require(self._glue_table.read())  # Who is fenced follows its successor, whatever failed.
-                raise
-            self._glue_table.update(partial(self._conclude, followed=behind))
+        while not self._follow(self._mode.require):
+            pass
 
-    def _conclude(self, table_input: TableInput, followed: Behind) -> None:
-        self._mode.require(table_input)
-        mark_up_to_date(table_input, followed)
-        self._current = table_input
+    def _follow(self, require: Callable[[TableInput], None]) -> bool:
+        """Let the registered partitions follow the content; False if another change has left them behind meanwhile."""
+        if (behind := Behind.of(self._current)) is None:
+            return True
+        self._replaces_partitions |= behind.replaced
+        self._index.follow(self._current, behind)
+
+        def conclude(table_input: TableInput) -> bool:
+            require(table_input)
+            self._current, is_followed = table_input, Behind.of(table_input) == behind
+            mark_up_to_date(table_input, behind)
+            return is_followed
+
+        return self._glue_table.update(conclude)
 
     @contextmanager
     def _successor_followed(self) -> Iterator[None]:
-        """Bring the registered partitions up to date once more if this sync finds itself fenced."""
+        """Bring the registered partitions up to date once more if this sync is fenced, whatever it fails by."""
         try:
             yield
-        except Fenced as fenced:
+        except Exception as error:
+            if (fenced := self._fenced(error)) is None:
+                raise
             try:
                 self._follow_successor()
             except Exception as another:
                 fenced.add_note(f"Its partitions may be behind: {type(another).__name__}")
-            raise
+            if fenced is error:
+                raise
+            raise fenced from error
+
+    def _fenced(self, error: Exception) -> Fenced | None:
+        """Return what a failed sync raises if another one has taken its token; None if it holds it, or never has."""
+        if isinstance(error, Fenced):
+            return error
+        try:
+            if self._began and not self._released:
+                self._mode.require(self._glue_table.read())
+        except Fenced as fenced:
+            return fenced
+        except Exception as another:
+            error.add_note(f"The table could not be read: {type(another).__name__}")
+        return None
 
     def _follow_successor(self) -> None:
         """Let the registered partitions follow what other syncs have made of the table.
@@ -490,21 +550,13 @@ class HiveTable:
         """
         left = table_location(self._current)
 
-        def tell(table_input: TableInput) -> TableInput:
+        def mark(table_input: TableInput) -> None:
             mark_behind(table_input, left=left, replaced=self._replaces_partitions)
-            return table_input
-
-        def conclude(table_input: TableInput, followed: Behind) -> bool:
-            is_followed = Behind.of(table_input) == followed
-            mark_up_to_date(table_input, followed)
-            return is_followed
+            self._current = table_input
 
         def attempt() -> bool:
-            table_input = self._glue_table.update(tell)
-            if (behind := Behind.of(table_input)) is None:
-                return True
-            self._index.follow(table_input, behind)
-            return self._glue_table.update(partial(conclude, followed=behind))
+            self._glue_table.update(mark)
+            return self._follow(lambda _: None)
 
         retry_until_done(attempt)  # Else the next sync follows.
 

@@ -28,6 +28,7 @@ from unit_tests.tables.hive.partitions.events import (
     NOTE,
     WIDE,
     Killed,
+    Row,
     Sync,
     between_calls,
     glue_table,
@@ -66,14 +67,15 @@ def killed_before(
     return True
 
 
-def begin_anew(cloud: Cloud, format: FileFormat = "parquet") -> None:
+def begin_anew(cloud: Cloud, format: FileFormat = "parquet", *rows: Row) -> None:
     """Fill a new table, without anything of the one before."""
     glue, s3 = cloud.access.client("glue"), cloud.access.client("s3")
     with suppress(glue.exceptions.EntityNotFoundException):
         glue.delete_table(DatabaseName="shop", Name="events")
     for key in cloud.objects():
         s3.delete_object(Bucket=BUCKET, Key=key)
-    sync(cloud, format=format, generation=1).commit((1, JAN), (2, FEB))
+    if rows:
+        sync(cloud, format=format, generation=1).commit(*rows)
 
 
 def is_settled(cloud: Cloud) -> bool:
@@ -128,7 +130,7 @@ def test_widening_killed_between_any_two_calls_is_finished_by_the_next_sync(
 ) -> None:
     access, since = another_client(), lambda: not is_settled(cloud)
     for number in range(30):
-        begin_anew(cloud, format)
+        begin_anew(cloud, format, (1, JAN), (2, FEB))
         killed = sync(cloud, format=format, generation=1, access=access)
         finished = killed_before(number, access, lambda: killed.commit((WIDE, JAN), (3, MAR)), since)  # noqa: B023
         assert set(ids(cloud)) >= {1, 2}, number
@@ -179,24 +181,29 @@ def test_reader_between_any_two_calls_of_an_overwrite_sees_rows_of_one_generatio
 
 @pytest.mark.slow
 @pytest.mark.share(1)
+@pytest.mark.parametrize("old", [((1, JAN), (2, FEB)), ()], ids=["rows", "no rows"])
 @pytest.mark.parametrize("next_mode", ["append", "overwrite", "the same overwrite"])
 def test_publication_killed_between_any_two_calls_is_rolled_forward_by_the_next_sync(
-    cloud: Cloud, next_mode: str
+    cloud: Cloud, next_mode: str, old: tuple[Row, ...]
 ) -> None:
-    access = another_client()
+    access, before = another_client(), [id for id, _ in old]
     for number in range(60):
-        begin_anew(cloud)
+        begin_anew(cloud, "parquet", *old)
         killed = sync(cloud, generation=2, overwrite=True, access=access)
         killed.commit((11, FEB), (12, MAR))
         finished = killed_before(number, access, killed.publish)
         assert set(ids(cloud)) <= {1, 2} or set(ids(cloud)) <= {11, 12}, number
         published = "unpublished-location" not in str(glue_table(cloud)["Parameters"])
+        assert old or not published or ids(cloud) == [11, 12], number
         if next_mode == "append":
             sync(cloud, generation=2).publish()
-            expected = [11, 12] if published else [1, 2, 11, 12]
+            expected = [11, 12] if published else [*before, 11, 12]
         elif next_mode == "overwrite":
-            sync(cloud, generation=3, overwrite=True)
-            expected = [11, 12] if published else [1, 2]
+            newer = sync(cloud, generation=3, overwrite=True)
+            assert not old or ids(cloud) == ([11, 12] if published else before), number
+            newer.commit((21, FEB))
+            newer.publish()
+            expected = [21]
         else:
             sync(cloud, generation=2, overwrite=True).publish()
             expected = [11, 12]
@@ -205,6 +212,51 @@ def test_publication_killed_between_any_two_calls_is_rolled_forward_by_the_next_
         if finished:
             return
     raise AssertionError("publishing has fewer calls")
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl"])
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_rows_of_a_new_table_are_in_registered_partitions_between_any_two_calls(
+    cloud: Cloud, mode: str, format: FileFormat
+) -> None:
+    access = another_client()
+    first = sync(cloud, generation=1, overwrite=mode == "overwrite", format=format, access=access)
+    acknowledged = set[int]()
+
+    def look(*_: object) -> None:
+        if "unpublished-location" not in str(glue_table(cloud)["Parameters"]):
+            assert acknowledged <= set(ids(cloud))
+
+    with between_calls(access, look):
+        first.commit((1, JAN), (2, FEB))
+        acknowledged |= {1, 2}
+        first.commit((WIDE, JAN), (3, MAR))
+        acknowledged |= {3, WIDE}
+        first.publish()
+
+    assert ids(cloud) == [1, 2, 3, WIDE]
+    assert is_settled(cloud)
+
+
+def test_fenced_sync_that_is_killed_moves_no_partition_back(cloud: Cloud) -> None:
+    """Its late calls come after its successor has ended, and no sync follows."""
+    sync(cloud).commit((1, JAN), (2, FEB))
+    access, newer = another_client(), list[Sync]()
+    older = sync(cloud, access=access)
+
+    def overtake(_number: int, call: str) -> None:
+        if newer and not call.endswith("Partition"):
+            raise Killed
+        if call == "BatchGetPartition":
+            newer.append(sync(cloud))
+            newer[0].commit((WIDE, JAN))
+            newer[0].publish()
+
+    with between_calls(access, overtake), pytest.raises(Killed):
+        older.commit((3, JAN))
+
+    assert ids(cloud) == [1, 2, WIDE]
+    assert is_settled(cloud)
 
 
 def test_partitions_of_others_leave_the_catalog_with_an_overwrite_and_their_files_stay(cloud: Cloud) -> None:
