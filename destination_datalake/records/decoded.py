@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
@@ -20,6 +21,9 @@ SERIALIZATION_ERROR = "DESTINATION_SERIALIZATION_ERROR"
 FIELD_SIZE_LIMITATION = "DESTINATION_FIELD_SIZE_LIMITATION"
 
 
+_EMPTY = re.compile(rb'"(?: |\\[trn])*"')
+
+
 # --- What changed ---------------------------------------------------------------------------------------------------
 
 
@@ -35,6 +39,11 @@ class ValueChange:
     change: str | None
     reason: str | None
     original: bytes | None = dataclass_field(default=None, compare=False, repr=False)
+
+    @property
+    def had_no_value(self) -> bool:
+        """Whether a text without any character but blanks became null: nothing is lost that a reject would keep."""
+        return self.change == NULLED and self.original is not None and _EMPTY.fullmatch(self.original) is not None
 
 
 _CHANGE_TYPE: Any = arrow_type(CHANGE)

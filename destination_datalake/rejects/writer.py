@@ -45,14 +45,18 @@ class RejectWriter:
         """Append the rejects of decoded records; `row_ids` has a string per row. Raises ObjectFailed."""
         self._rows += decoded.rows
         self._refused += len(decoded.rejected)
-        self._affected += len(decoded.rejected) + len(decoded.changed)
+        self._affected += len(decoded.rejected)
         for refused in decoded.rejected:
             self._reasons[None, refused.reason] += 1
             self._append(self._formatter.record_line(refused.line, refused.reason, refused.message))
         for changed in decoded.changed:
-            self._reasons.update((self._formatter.column_of(each), each.reason or "") for each in changed.changes)
+            changes = [each for each in changed.changes if not each.had_no_value]
+            if not changes:
+                continue
+            self._affected += 1
+            self._reasons.update((self._formatter.column_of(each), each.reason or "") for each in changes)
             row = RowKey(row_ids[changed.row].as_py(), decoded.extracted_at[changed.row].value)
-            for line in self._formatter.value_lines(changed.line, changed.changes, row):
+            for line in self._formatter.value_lines(changed.line, changes, row):
                 self._append(line)
 
     def close(self) -> list[RejectFile]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -71,6 +72,19 @@ def test_each_reason_has_an_object_with_a_line_for_each_reject(cloud: Cloud) -> 
     assert {file.uri for file in files} == {f"s3://{BUCKET}/{each}" for each in found}
     assert {file.folder for file in files} == {f"s3://{BUCKET}/{each.rpartition('/')[0]}/" for each in found}
     assert rejects.counts() == RejectCounts(7, 2, 5, {("id", WRONG): 2, ("id", LARGE): 2, (None, "R"): 2})
+
+
+@pytest.mark.parametrize("empty", [b'""', b'" "', b'"\\t \\r\\n"'])
+def test_text_without_a_value_that_became_null_is_no_reject(cloud: Cloud, empty: bytes) -> None:
+    rejects, (records, row_ids) = rejects_of(cloud), decoded(2)
+    nothing, wrong = (ValueChange("id", "NULLED", WRONG, each) for each in (empty, b'"x"'))
+    changed = [ChangedRow(0, b"line", [nothing]), ChangedRow(1, b"line", [nothing, wrong])]
+
+    rejects.write(replace(records, changed=changed), row_ids)
+
+    publish(cloud, rejects.close())
+    assert [line["column_value"] for lines in written(cloud).values() for line in lines] == ['"x"']
+    assert rejects.counts() == RejectCounts(2, 0, 1, {("id", WRONG): 1})
 
 
 def test_values_without_a_line_are_counted_too(cloud: Cloud) -> None:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from destination_datalake.protocol.json_text import NULL, string_or_none
 from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZATION_ERROR, TRUNCATED, ValueChange
-from destination_datalake.records.values.rules import Floats, ScalarRules, Value, nulled, require
+from destination_datalake.records.values.rules import BLANKS, Floats, ScalarRules, Value, nulled, require
 from destination_datalake.schema.types import Decimal, Float64
 
 # No two repeats stand side by side that take the same characters: a text of any length is judged in linear time.
@@ -172,8 +172,11 @@ def exact_number(text: str | None) -> decimal.Decimal | None:
 
 
 def _number_text(raw: bytes) -> str | None:
-    """Return the text of a number, or of a string that may hold one; None for everything else."""
-    return string_or_none(raw) if raw[:1] == b'"' else raw.decode("ascii", "replace")
+    """Return the text of a number, or of a string that may hold one, without blanks around; None otherwise."""
+    if raw[:1] != b'"':
+        return raw.decode("ascii", "replace")
+    text = string_or_none(raw)
+    return None if text is None else text.strip(BLANKS)
 
 
 # --- Far exponents --------------------------------------------------------------------------------------------------

@@ -31,6 +31,9 @@ Days since 1970-01-01 for `Date`, microseconds since 1970-01-01T00:00 (UTC when 
 `Field.name` for `Struct`, a list for `List`.
 """
 
+BLANKS = " \t\r\n"
+"""Characters around a number, a date or a time in a string that do not count."""
+
 MOST_CHANGES = 10_000
 """The most changed values of one record that are noted one by one; more would say the same and cost memory."""
 

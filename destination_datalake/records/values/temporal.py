@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from destination_datalake.protocol.json_text import NULL, string_or_none
 from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZATION_ERROR, TRUNCATED, ValueChange
-from destination_datalake.records.values.rules import Floats, ScalarRules, Value, nulled
+from destination_datalake.records.values.rules import BLANKS, Floats, ScalarRules, Value, nulled
 from destination_datalake.schema.types import Timestamp
 
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -79,6 +79,8 @@ class DateRules(_TemporalRules):
     _casts = (pa.date32(),)
 
     def _value_of(self, moment: _Moment) -> tuple[int, bool]:
+        if moment.day > _LAST_DAY:
+            raise OverflowError("a year after 9999")
         return moment.day, bool(moment.time or moment.is_finer)
 
 
@@ -122,10 +124,14 @@ def _within_calendar(array: Any) -> bool:
 _MOMENT = re.compile(
     r"(?P<year>[+-]?\d{4,})(?P<sep>[-/. ])(?P<month>\d\d?|[A-Za-z]{3})(?P=sep)(?P<day>\d\d?)"
     r"(?:[Tt ](?P<hour>\d\d?)(?::(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?"
-    r" ?(?P<zone>[Zz]|UTC|GMT|(?P<sign>[+-])(?P<hours>\d\d?)(?::?(?P<minutes>\d\d))?)?)?"
+    r"(?: ?(?:[Zz]|UTC|GMT|(?P<sign>[+-])(?P<hours>\d\d?)(?::?(?P<minutes>\d\d)(?::(?P<seconds>\d\d))?)?)"
+    # The zone's name after its offset, and a process's clock: Java's ZonedDateTime, and Go's Time.
+    r"(?:\[[\w/+:-]+\]| (?:[A-Z]{3,5}|[+-]\d\d(?:\d\d)?)(?: m=[+-]\d+\.\d+)?)?)?)?"
     r"(?: (?P<era>BC|AD))?",
     re.ASCII,
 )
+_BASIC = re.compile(r"(\d{4})(\d\d)(\d\d)[Tt](\d\d)(\d\d)(?:(\d\d)|(?![.,\d]))", re.ASCII)
+"""The basic format of ISO 8601. A day alone is a number as well, and not read."""
 _MONTHS = {
     name: number
     for number, name in enumerate(
@@ -142,7 +148,7 @@ class _Moment(NamedTuple):
     day: int  # since 1970-01-01, in the Gregorian calendar, also before it was introduced
     time: int  # microseconds since midnight
     ahead: int  # microseconds that this clock is ahead of UTC; 0 where the text does not say
-    is_finer: bool  # the text says more than microseconds
+    is_finer: bool  # the text says more than microseconds, or has a leap second
 
 
 def _moment(raw: bytes) -> _Moment:
@@ -150,19 +156,29 @@ def _moment(raw: bytes) -> _Moment:
 
     Raises ValueError if it names none, OverflowError if that is before the year 1 or after 9999.
     """
-    text = string_or_none(raw) if raw[:1] == b'"' else None
-    found = _MOMENT.fullmatch(text) if text is not None else None
+    text = (string_or_none(raw) or "" if raw[:1] == b'"' else "").strip(BLANKS)
+    if (basic := _BASIC.match(text)) is not None:
+        text = "{}-{}-{}T{}:{}:{}".format(*basic.groups("00")) + text[basic.end() :]
+    found = _MOMENT.fullmatch(text)
     if found is None:
         raise ValueError("not a date or time")
-    year, _, month, day, hour, minute, second, fraction, _, sign, hours, minutes, era = found.groups()
+    year, _, month, day, hour, minute, second, fraction, sign, hours, minutes, seconds, era = found.groups()
     days = _day(_astronomical(year, era), int(month) if month.isdigit() else _MONTHS.get(month.lower(), 0), int(day))
     if hour is None:
         return _Moment(days, 0, 0, False)
+    ahead = 0 if sign is None else _clock(int(hours), int(minutes or 0), int(seconds or 0))
+    ahead = -ahead if sign == "-" else ahead
+    micros, is_finer = int((fraction or "")[:6].ljust(6, "0")), bool(fraction and fraction[6:].strip("0"))
+    if (int(hour), int(minute or 0), int(second or 0)) == (24, 0, 0) and not (fraction or "").strip("0"):
+        return _Moment(days + 1, 0, ahead, False)
+    if second == "60":
+        # No column has leap seconds: as POSIX, the second after. It ends a day of UTC.
+        time = _clock(int(hour), int(minute), 59) + _SECOND
+        if (time - ahead) % _DAY:
+            raise ValueError("no such time")
+        return _Moment(days + time // _DAY, time % _DAY, ahead, True)
     time = _clock(int(hour), int(minute or 0), int(second or 0))
-    ahead = 0 if sign is None else _clock(int(hours), int(minutes or 0), 0)
-    if fraction:
-        time += int(fraction[:6].ljust(6, "0"))
-    return _Moment(days, time, -ahead if sign == "-" else ahead, bool(fraction and fraction[6:].strip("0")))
+    return _Moment(days, time + micros, ahead, is_finer)
 
 
 def _astronomical(year: str, era: str | None) -> int:

@@ -111,7 +111,7 @@ def test_an_integer_beyond_64_bits_is_nulled_as_out_of_range(raw: str) -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        "1.5", '"1.5"', "1e-400", "1e-99999999999999999999", '"two"', '""', '" 42"', '"4 2"', '"1_000"', '"٤٢"',
+        "1.5", '"1.5"', "1e-400", "1e-99999999999999999999", '"two"', '""', '" "', '"4 2"', '"1_000"', '"٤٢"',
         '"NaN"', '"Infinity"', '"0x10"', "true", "[1]", '{"a":1}', '"\\ud800"',
     ],
 )  # fmt: skip
@@ -131,6 +131,7 @@ def test_a_text_that_is_not_an_integer_is_nulled_as_a_wrong_type(raw: str) -> No
         ("5e-324", 5e-324),
         ("1e-400", 0.0),
         ('"56.78"', 56.78),
+        ('" 56.78\\n"', 56.78),
         ('"1e3"', 1000.0),
         ('".5"', 0.5),
         ('"Infinity"', math.inf),
@@ -173,7 +174,9 @@ def test_a_number_beyond_64_bit_floats_is_nulled_as_out_of_range(raw: str) -> No
     assert coerce_value(raw.encode(), Float64()) == (None, OUT_OF_RANGE)
 
 
-@pytest.mark.parametrize("raw", ['"two"', '""', '" 1"', '"1_0"', '"inf"', '"nan"', "true", "[]", "{}", '"\\udc00"'])
+@pytest.mark.parametrize(
+    "raw", ['"two"', '""', '" "', '"1 0"', '"1_0"', '"inf"', '"nan"', "true", "[]", "{}", '"\\udc00"']
+)
 def test_a_text_that_is_not_a_number_is_nulled_as_a_wrong_type(raw: str) -> None:
     assert coerce_value(raw.encode(), Float64()) == (None, WRONG_TYPE)
 
