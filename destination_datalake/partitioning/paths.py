@@ -326,7 +326,7 @@ def date_text(days: int) -> str:
 def _moment_text(microseconds: int) -> str:
     """Return the ISO text of a moment, with microseconds if it has some; its calendar is that of `date_text`."""
     seconds, rest = divmod(microseconds, 1_000_000)
-    return str(np.datetime64(microseconds, "us") if rest else np.datetime64(seconds, "s"))
+    return str(np.datetime64(seconds, "s")) + (f".{rest:06}" if rest else "")
 
 
 def escaped(text: str) -> str:

@@ -255,16 +255,26 @@ def _is_shifted(array: pa.Array[Any], zone: str) -> bool:
 
 
 def _counted(moments: NDArray[np.datetime64], unit: TimeUnit) -> NDArray[np.int64]:
+    if moments.dtype == "datetime64[us]":
+        # As integers: the earliest moment is numpy's "not a time".
+        microseconds = moments.view(np.int64)
+        if unit == "hour":
+            return microseconds // (3600 * _MICROSECONDS)
+        moments = (microseconds // (_DAY * _MICROSECONDS)).view("datetime64[D]")
     return moments.astype(f"datetime64[{_NUMPY_UNITS[unit]}]").view(np.int64)
 
 
 _CALENDAR: Mapping[str, Callable[[NDArray[np.datetime64]], NDArray[np.int64]]] = {
     "year": lambda moments: _counted(moments, "year") + 1970,
     "month": lambda moments: _counted(moments, "month") % 12 + 1,
-    "day": lambda moments: (moments.astype("datetime64[D]") - moments.astype("datetime64[M]")).view(np.int64) + 1,
+    "day": lambda moments: _counted(moments, "day") - _first_days(_counted(moments, "month")) + 1,
     "hour": lambda moments: _counted(moments, "hour") % 24,
     "date": lambda moments: _counted(moments, "day"),
 }
+
+
+def _first_days(months: NDArray[np.int64]) -> NDArray[np.int64]:
+    return months.view("datetime64[M]").astype("datetime64[D]").view(np.int64)
 
 
 def _numpy(array: pa.Array[Any]) -> NDArray[Any]:

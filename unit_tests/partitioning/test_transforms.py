@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from decimal import Decimal
+from datetime import date, timedelta
+from decimal import Context, Decimal
 from typing import Any
 from uuid import UUID
 
@@ -15,11 +16,12 @@ from pyiceberg.transforms import parse_transform as pyiceberg_transform
 from pyiceberg.types import IntegerType, LongType
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
-from destination_datalake.partitioning.spec import Bucket, Identity, Since1970, Transform, Truncate, Void
+from destination_datalake.partitioning.paths import iceberg_text
+from destination_datalake.partitioning.spec import Bucket, CalendarPart, Identity, Since1970, Transform, Truncate, Void
 from destination_datalake.partitioning.transforms import permits, transformed
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.iceberg import iceberg_type
-from destination_datalake.schema.types import ColumnType
+from destination_datalake.schema.types import ColumnType, Date, Timestamp
 from unit_tests.partitioning.values import KINDS, Kind, transforms
 from unit_tests.strategies import ONE_OF_EACH
 
@@ -108,6 +110,52 @@ def test_hashes_are_those_of_the_specification(value: Any, type_: pa.DataType, h
 )
 def test_truncation_rounds_towards_the_smaller(value: Any, type_: pa.DataType, width: int, truncated: Any) -> None:
     assert transformed(pa.array([value], type_), Truncate(width)).to_pylist() == [truncated]
+
+
+_ENDS = [(pa.int32(), 2**31), (pa.int64(), 2**63), (pa.date32(), 2**31), (pa.timestamp("us"), 2**63)]
+
+
+@pytest.mark.parametrize("width", [1, 10, 999_999_999, 2**31 - 1])
+@pytest.mark.parametrize(("type_", "end"), _ENDS[:2])
+def test_truncation_at_the_ends_wraps_around_as_java_does(type_: pa.DataType, end: int, width: int) -> None:
+    values = [-end, -end + 1, -1, 0, 1, end - 2, end - 1]
+
+    expected = [(value - value % width + end) % (2 * end) - end for value in values]
+
+    assert transformed(pa.array(values, type_), Truncate(width)).to_pylist() == expected
+
+
+@pytest.mark.parametrize(("precision", "scale"), [(1, 0), (9, 9), (18, 2), (38, 0), (38, 38)])
+def test_truncation_at_the_ends_of_decimals_takes_a_digit_more(precision: int, scale: int) -> None:
+    largest = 10**precision - 1
+    values, exact = [-largest, -1, 0, 1, largest], Context(prec=76)
+    array = pa.array([Decimal(value).scaleb(-scale, exact) for value in values], pa.decimal128(precision, scale))
+
+    for width in (1, 10, 2**31 - 1):
+        expected = [Decimal(value - value % width).scaleb(-scale, exact) for value in values]
+        assert transformed(array, Truncate(width)).to_pylist() == expected
+
+
+@pytest.mark.parametrize(("type_", "end"), _ENDS[2:])
+def test_periods_at_the_ends_are_counted_from_1970(type_: pa.DataType, end: int) -> None:
+    """Far beyond the years that the connector writes; files of other writers may have them."""
+    values = [-end, -end + 1, -1, 0, 1, end - 1]
+    array = pa.array(values, pa.int64() if end == 2**63 else pa.int32()).view(type_)
+    days = [value // 86_400_000_000 if end == 2**63 else value for value in values]
+    # The calendar repeats itself after 400 years, which have 146,097 days.
+    cycles = [divmod(day - 10_957, 146_097) for day in days]
+    dates = [(cycle * 400, date(2000, 1, 1) + timedelta(day)) for cycle, day in cycles]
+    months = [(day.year + shift - 1970) * 12 + day.month - 1 for shift, day in dates]
+
+    assert transformed(array, Since1970("day")).to_pylist() == days
+    assert transformed(array, Since1970("month")).to_pylist() == months
+    assert transformed(array, Since1970("year")).to_pylist() == [month // 12 for month in months]
+    assert transformed(array, CalendarPart("day")).to_pylist() == [day.day for _, day in dates]
+    if end == 2**63:
+        assert transformed(array, Since1970("hour")).to_pylist() == [value // 3_600_000_000 for value in values]
+    texts = [iceberg_text(value, Identity(), Date() if end == 2**31 else Timestamp(zoned=True)) for value in values]
+    assert len(set(texts)) == len(texts)
+    assert "NaT" not in "".join(texts)
 
 
 @pytest.mark.parametrize(
