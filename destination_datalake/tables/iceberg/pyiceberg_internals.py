@@ -24,6 +24,7 @@ from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder, new_de
 from pyiceberg.avro.file import SYNC_SIZE, AvroFile, Block
 from pyiceberg.avro.reader import DecimalReader, DoubleReader, Reader
 from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor
+from pyiceberg.conversions import to_bytes
 from pyiceberg.io import FileIO, InputFile
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
@@ -37,6 +38,7 @@ from pyiceberg.manifest import (
     ManifestFile,
     ManifestWriter,
     ManifestWriterV2,
+    PartitionFieldSummary,
     _inherit_from_manifest,
     data_file_with_partition,
     manifest_entry_schema_with_data_file,
@@ -54,7 +56,16 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT, Record, TableVersion
-from pyiceberg.types import DecimalType, DoubleType, IcebergType, IntegerType, ListType, NestedField, StructType
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    NestedField,
+    StructType,
+)
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from zstandard import ZstdDecompressor
 
@@ -133,7 +144,11 @@ class SnapshotProducer(_SnapshotProducer[Any]):
         with writer:
             for entry in entries:
                 writer.add_entry(entry)
-        return writer.to_manifest_file()
+        manifest = writer.to_manifest_file()
+        if manifest.partitions:
+            types = (field.field_type for field in spec.partition_type(self.schema()).fields)
+            manifest.partitions[:] = map(_with_both_zeros, manifest.partitions, types)
+        return manifest
 
     def previous(self) -> Snapshot | None:
         """Return the head of the branch as it is."""
@@ -155,6 +170,20 @@ class SnapshotProducer(_SnapshotProducer[Any]):
 
     def _deleted_entries(self) -> list[ManifestEntry]:
         raise NotImplementedError
+
+
+def _with_both_zeros(summary: PartitionFieldSummary, type_: IcebergType) -> PartitionFieldSummary:
+    """Return the summary with -0.0 as its lower bound if that is zero, and with 0.0 as its upper bound.
+
+    Engines order -0.0 before 0.0 (Iceberg spec: Data File Fields, note 3), and PyIceberg takes the one that comes first
+    for both bounds. Bounds need not be tight.
+    """
+    if not isinstance(type_, FloatType | DoubleType):
+        return summary
+    lower, upper = summary.lower_bound, summary.upper_bound
+    zero, negative = to_bytes(type_, 0.0), to_bytes(type_, -0.0)
+    bounds = negative if lower == zero else lower, zero if upper == negative else upper
+    return PartitionFieldSummary(summary.contains_null, summary.contains_nan, *bounds)
 
 
 def summary_of(

@@ -163,6 +163,22 @@ def test_values_of_partitions_stay_exact(lake: Lake, type_: ColumnType, values: 
     assert len(lake.ids()) == FAN_IN * len(values) + 1
 
 
+@pytest.mark.parametrize("type_", [Float32(), Float64()], ids=str)
+@pytest.mark.parametrize("zeros", [(0.0, -0.0), (-0.0, 0.0)])
+def test_bounds_of_partitions_order_negative_zero_before_zero(
+    lake: Lake, type_: ColumnType, zeros: tuple[float, float]
+) -> None:
+    by: dict[str, Any] = {"columns": (Field("id", "id", Int64()), Field("v", "v", type_))}
+    syncing = opened(lake, partition_by=[{"source": "v"}], **by)
+
+    lake.commit_rows(syncing, *({"id": id_, "v": value} for id_, value in enumerate((*zeros, float("nan")))))
+
+    (summary,) = [field for each in lake.manifests() for field in each.partitions or ()]
+    width = 4 if type_ == Float32() else 8
+    assert (summary.lower_bound, summary.upper_bound) == (bytes(width - 1) + b"\x80", bytes(width))
+    assert summary.contains_nan
+
+
 def test_manifests_of_an_unpublished_overwrite_are_merged_beside_those_of_the_table(lake: Lake) -> None:
     appending = opened(lake)
     for id_ in range(2):
