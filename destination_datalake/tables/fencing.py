@@ -42,6 +42,19 @@ class Fenced(TableConflict):
         )
 
 
+class Recreated(Fenced):
+    """Another writer has dropped the table and created it again: nothing that this sync committed is in it."""
+
+    def __init__(self, table: TableName) -> None:
+        TableConflict.__init__(
+            self,
+            f"Table {table} was dropped and created again while this sync wrote to it. What the sync had "
+            "committed went with the dropped table, and nothing was written to the new one. The states of those rows "
+            "may have been released, so the next sync does not send them again: refresh the stream to have them in the "
+            "new table. Let nothing else drop the table while a sync runs.",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class FencingToken:
     """A sync's exclusive right to a table. `epoch` grows with every new holder; `sync` identifies one sync uniquely."""

@@ -77,6 +77,9 @@ class Reencode:
     reason: str
 
 
+RECREATED = "it was dropped and created again before this sync had committed anything"
+
+
 class Table(Protocol):
     """One stream's table during one sync. Not thread-safe.
 

@@ -121,7 +121,7 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         Raises CommitFailedException if another writer has committed since: this commit was not made and never will be.
         Raises CommitStateUnknownException, or botocore's exceptions, if it may have been made.
         """
-        self._planned_on = table.metadata_location
+        self._planned_on, self._table_uuid = table.metadata_location, table.metadata.table_uuid
         self._added_snapshots = frozenset(
             update.snapshot.snapshot_id for update in updates if isinstance(update, AddSnapshotUpdate)
         )
@@ -176,9 +176,12 @@ class CompareAndSetGlueCatalog(GlueCatalog):
     def _commit_status(self, database_name: str, table_name: str, metadata_location: str) -> CommitStatus:
         """Look for our metadata file or snapshots in the table's history, however many commits have followed.
 
-        UNKNOWN if the history no longer reaches back to the metadata that ours was planned on.
+        UNKNOWN if the history no longer reaches back to the metadata that ours was planned on. Raises
+        CommitFailedException if the table was dropped and created again: whatever became of the commit went with it.
         """
         current = self._convert_glue_to_iceberg(self._get_glue_table(database_name, table_name))
+        if current.metadata.table_uuid != self._table_uuid:
+            raise CommitFailedException("The table was dropped and created again since this commit was planned")
         history = {current.metadata_location, *(entry.metadata_file for entry in current.metadata.metadata_log)}
         if metadata_location in history or any(map(current.metadata.snapshot_by_id, self._added_snapshots)):
             return CommitStatus.SUCCESS

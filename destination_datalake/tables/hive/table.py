@@ -30,7 +30,7 @@ from destination_datalake.schema.evolution import AddColumn, apply_changes, evol
 from destination_datalake.schema.json_schema import Untyped
 from destination_datalake.schema.types import Field
 from destination_datalake.tables.context import TableContext
-from destination_datalake.tables.fencing import Fenced, FencingToken
+from destination_datalake.tables.fencing import Fenced, FencingToken, Recreated
 from destination_datalake.tables.glue.glue_table import (
     GlueTable,
     TableInput,
@@ -68,6 +68,7 @@ from destination_datalake.tables.ownership import untyped_in
 from destination_datalake.tables.reconcile import ColumnLimits, reconcile
 from destination_datalake.tables.table import (
     ARCHIVED_PROPERTY,
+    RECREATED,
     Committed,
     Reencode,
     Rewrite,
@@ -78,6 +79,8 @@ from destination_datalake.tables.table import (
 )
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from destination_datalake.tables.layout import TableLayout
     from destination_datalake.tables.ownership import TableOwner
 
@@ -100,7 +103,7 @@ class HiveTable:
     ) -> None:
         self.name = name
         self._stream = layout.stream
-        self._columns = plan.columns
+        self._columns = self._stream_columns = plan.columns
         self._layout = layout
         self._location = layout.location
         self._plan = replace(plan, deferred=True)
@@ -112,7 +115,8 @@ class HiveTable:
         self._journal = context.journal
         self._glue_table = GlueTable(name, context.access)
         self._in_place = plan.format in WIDENED_IN_PLACE
-        self._began = self._published = self._released = False
+        self._began = self._published = self._released = self._has_committed = False
+        self._created: datetime | None = None
         self._replaces_partitions = False
         """Whether this sync has taken partitions away: others, too, if another sync has overwritten the table since."""
         self._planned = set[str]()
@@ -134,7 +138,7 @@ class HiveTable:
         naming = column_naming(self._owner.naming, table_input)
         untyped = untyped_in(table_input["Parameters"])
         is_as_new = naming == self._owner.naming and untyped is Untyped.INFER
-        columns = self._columns if is_as_new else self._layout.columns(naming, untyped)
+        columns = self._stream_columns if is_as_new else self._layout.columns(naming, untyped)
         columns = replace(self._owner, naming=naming).name_columns(
             self.name, table_input["Parameters"], sources, columns
         )
@@ -146,6 +150,7 @@ class HiveTable:
         self._folders = Folders(self._location.content_root(location), self._access)
         self._index = PartitionIndex(self._glue_table, self._access, self._folders, self._stream.id, self._scheme)
         self._cleanup = Cleanup(self._glue_table, self._folders, table_input, self._index)
+        self._has_committed = PendingOverwrite.load(table_input) is not None
         append = Append(self.name, self._folders, generation, self._sync)
         new_folder = self._folders.for_table_at(location, generation)
         overwrite = Overwrite(self.name, generation, self._stream.overwrite_generation, self._sync, new_folder)
@@ -159,6 +164,7 @@ class HiveTable:
 
         with self._successor_followed():
             self._replan(begin, version)
+        self._created = self._glue_table.created
         self._moves = Moves(self._glue_table, self._folders, self._index, self._mode, self._in_place, generation)
         self._index.warn_of_retyped(self._current, self._columns, self._plan.columns)
 
@@ -184,6 +190,15 @@ class HiveTable:
         The files become visible one after the other. Reencode if the content has another folder or other types than
         the files were planned for.
         """
+        try:
+            return self._commit(files, rewrite)
+        except Recreated:
+            if self._has_committed or FencingToken.held(self._glue_table.read()["Parameters"]) is not None:
+                raise
+        self.prepare()
+        return Reencode(RECREATED)
+
+    def _commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
         with self._successor_followed(), undone_on_failure(partial(self._roll_back, files)):
             self._adopt_pending(rewrite)
             self._widen_for(files, rewrite)
@@ -195,6 +210,7 @@ class HiveTable:
                 self._register(partitions)
             publish_all(_uploads(files), self._access.client("s3"))
             if self._glue_table.update(partial(self._record_commit, commit=self._new_commit(), partitions=partitions)):
+                self._has_committed = True
                 return Committed()
         self._roll_back(files)
         self._replan()
@@ -521,7 +537,8 @@ class HiveTable:
             if (fenced := self._fenced(error)) is None:
                 raise
             try:
-                self._follow_successor()
+                if not isinstance(fenced, Recreated):
+                    self._follow_successor()
             except Exception as another:
                 fenced.add_note(f"Its partitions may be behind: {type(another).__name__}")
             if fenced is error:
@@ -530,16 +547,16 @@ class HiveTable:
 
     def _fenced(self, error: Exception) -> Fenced | None:
         """Return what a failed sync raises if another one has taken its token; None if it holds it, or never has."""
-        if isinstance(error, Fenced):
-            return error
         try:
-            if self._began and not self._released:
+            if isinstance(error, Fenced) or (self._began and not self._released):
                 self._mode.require(self._glue_table.read())
         except Fenced as fenced:
-            return fenced
+            if self._created not in (None, self._glue_table.created):
+                return Recreated(self.name)
+            return error if isinstance(error, Fenced) else fenced
         except Exception as another:
             error.add_note(f"The table could not be read: {type(another).__name__}")
-        return None
+        return error if isinstance(error, Fenced) else None
 
     def _follow_successor(self) -> None:
         """Let the registered partitions follow what other syncs have made of the table.

@@ -32,6 +32,7 @@ from destination_datalake.schema.iceberg import iceberg_field
 from destination_datalake.schema.json_schema import Untyped
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.context import TableContext
+from destination_datalake.tables.fencing import Fenced, FencingToken, Recreated
 from destination_datalake.tables.iceberg.branches import NEW, rows_on, state_of, still_unique, unpublished_branches
 from destination_datalake.tables.iceberg.commit import COMMENT, TableOperations, Ungoverned, set_property
 from destination_datalake.tables.iceberg.compatibility import (
@@ -75,6 +76,7 @@ from destination_datalake.tables.reconcile import ColumnLimits, Reconciliation, 
 from destination_datalake.tables.s3_data_lake import EPOCH_METADATA_COLUMNS, column_naming, inherit_types
 from destination_datalake.tables.table import (
     ARCHIVED_PROPERTY,
+    RECREATED,
     Committed,
     Reencode,
     Rewrite,
@@ -124,7 +126,7 @@ class IcebergTable:
         self._journal = context.journal
         self._merges = Merges(name, self._operations, context.jobs, layout.config.dedup.deletes, context.journal)
         self._mode: WriteMode = Append(name, layout.stream)
-        self._has_merged = False
+        self._has_merged = self._has_committed = False
         self._no_merge_before: datetime | None = None
         self._metadata: TableMetadata
         self._wanted: tuple[tuple[Field, ...], WantedLayout] | None = None
@@ -140,6 +142,8 @@ class IcebergTable:
             table, created = self._create(), True
         self._location.accept(self._stream.id, self.name, "Iceberg", table.location(), created=created)
         self._catalog.govern(self.name.database)
+        pending = unpublished_branches(table.metadata)
+        self._has_committed = any(rows_on(branch, table.metadata) is not None for branch in pending)
         table, columns = self._begin(table)
         if not self._is_ours(table):
             self._wanted_layout(columns, known_columns(table.metadata)).warn_of_difference(table.metadata, self.name)
@@ -178,6 +182,8 @@ class IcebergTable:
         written = dict.fromkeys({id(file.columns): file.columns for file in files}.values())
 
         def build(table: PyIcebergTable, transaction: Transaction) -> str | Ungoverned | None:
+            if table.metadata.table_uuid != self._metadata.table_uuid:
+                raise Recreated(self.name)
             self._mode.require(table.metadata)
             self._require_compatible(table.metadata)
             for columns in written:
@@ -203,6 +209,12 @@ class IcebergTable:
 
         try:
             table, reason = self._operations.commit(build)
+        except Recreated:
+            self._operations.delete_uncommitted([*files, *promotion.written()])
+            if self._has_committed or FencingToken.held(self._operations.load().properties) is not None:
+                raise
+            self.prepare()
+            return Reencode(RECREATED)
         except (TableConflict, TableBusy, RewriteFailed, ConnectorError):
             self._operations.delete_uncommitted([*files, *promotion.written()])
             raise
@@ -212,6 +224,7 @@ class IcebergTable:
             self._operations.delete_uncommitted([*promotion.orphans(), *files])
             return Reencode(reason)
         self._operations.delete_uncommitted(promotion.orphans())
+        self._has_committed = True
         return Committed()
 
     def merge_is_due(self) -> bool:
@@ -236,12 +249,18 @@ class IcebergTable:
 
         What is to be deduplicated is merged first.
         """
-        if not self._has_merged:
-            self.merge()
-        scope = self._mode.to_merge
-        is_published = scope is not None and scope.pending is None and self._merges.run(scope, self._plan, self._mode)
-        if not is_published and (table := self._mode.publish(self._operations)) is not None:
-            self._journal.state(self.name, state_of(table.metadata))
+        try:
+            if not self._has_merged:
+                self.merge()
+            scope = self._mode.to_merge
+            whole = scope if scope is not None and scope.pending is None else None
+            is_published = whole is not None and self._merges.run(whole, self._plan, self._mode)
+            if not is_published and (table := self._mode.publish(self._operations)) is not None:
+                self._journal.state(self.name, state_of(table.metadata))
+        except Fenced as fenced:
+            if self._operations.load().metadata.table_uuid == self._metadata.table_uuid:
+                raise
+            raise Recreated(self.name) from fenced
         self._mode = self._mode.published()
 
     def discard(self, files: Sequence[DataFile]) -> None:
