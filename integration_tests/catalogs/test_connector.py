@@ -105,6 +105,25 @@ def test_a_commit_is_made_once_whatever_becomes_of_its_request(
     assert warehouse.ids("orders") == [1, 2, 3]
 
 
+def test_commit_starts_over_where_its_answer_is_lost_and_its_table_made_again(
+    warehouse: Warehouse, rest_lake: RestLake
+) -> None:
+    warehouse.sync([stream()], orders(1))
+
+    def make_again(request: Request, catalog: Catalog) -> Answer:
+        catalog(request)
+        table = rest_lake.iceberg_table(rest_lake.database, "orders")
+        rest_lake.drop_table(rest_lake.database, "orders")
+        table.catalog.create_table((rest_lake.database, "orders"), table.schema(), table.location())
+        raise HungUp
+
+    rest_lake.server.interfere("updateTable", make_again)
+
+    warehouse.sync([stream()], orders(2, 3))
+
+    assert warehouse.ids("orders") == [2, 3]
+
+
 def test_a_commit_that_comes_after_it_was_given_up_is_refused(warehouse: Warehouse, rest_lake: RestLake) -> None:
     warehouse.sync([stream()], orders(1))
     late = Late()
