@@ -14,6 +14,7 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.maintenance.report import StepName, StepReport, counted, megabytes
 from destination_datalake.tables.iceberg.commit import TableOperations
+from destination_datalake.tables.iceberg.compatibility import newer_format
 from destination_datalake.tables.iceberg.maintenance.compaction import CompactFiles, TableCompaction, plan_compaction
 from destination_datalake.tables.iceberg.maintenance.deletion import DeadlineExceeded, MaintenanceSkipped
 from destination_datalake.tables.iceberg.maintenance.expiry import Expirer, claim_daily_run
@@ -94,6 +95,7 @@ class Maintainer:
         return StepReport(table, "compaction", done, figures, plan.notes)
 
     def _compact(self, table: TableName) -> StepReport:
+        self._operations(table)
         compaction = TableCompaction(table, self.catalog, self.compact_files, self.target_bytes)
         report = compaction.run(self.should_continue)
         figures = {"files": report.files_before, "bytes": report.bytes_before, "new_files": report.files_after}
@@ -146,7 +148,11 @@ class Maintainer:
         return StepReport(table, "orphans", done, figures, (), paths)
 
     def _operations(self, table: TableName) -> TableOperations:
-        return TableOperations(table, self.catalog)
+        """Return what changes a table. Raises MaintenanceSkipped for a format that may refer to unknown objects."""
+        operations = TableOperations(table, self.catalog)
+        if (problem := newer_format(operations.load().metadata)) is not None:
+            raise MaintenanceSkipped(problem)
+        return operations
 
     def _did(self, verb: str) -> str:
         """Return a verb that ends in e as what was done, or as what would be."""

@@ -168,14 +168,24 @@ _RIGHT = ("received", "rows", "rejects", "MB", "took")
 
 def _health(config: Config, asked: argparse.Namespace) -> int:
     now = datetime.now(UTC)
-    found = health([*_reports(config, now).each(asked.days)], now)
-    unhealthy = any(each.findings for each in found)
+    reports = _reports(config, now)
+    found = health([*reports.each(asked.days)], now)
+    if not found:  # No sync has run, or the command looks in the wrong place: cron must not take that for health.
+        newest = reports.newest_day()
+        last = (
+            f"The newest report is of {newest}: see whether the syncs still run, or set --days."
+            if newest is not None
+            else "See whether bucket_name and bucket_prefix are those of the syncs, and sync_reports is true."
+        )
+        terminal.note(
+            f"Unhealthy: there are no reports of the last {asked.days} days under {config.uri(REPORTS_FOLDER)}/. {last}"
+        )
+    unhealthy = not found or any(each.findings for each in found)
     if asked.json:
         terminal.write(json.dumps(msgspec.to_builtins(found), ensure_ascii=False))
         return 1 if unhealthy else 0
     if not found:
-        terminal.note(f"There are no reports of the last {asked.days} days under {config.uri(REPORTS_FOLDER)}/.")
-        return 0
+        return 1
     table = terminal.table("table", "health", "last good sync (UTC)", "what is seen", "what to do")
     for each in found:
         last = "never" if each.last_finished is None else f"{each.last_finished:%Y-%m-%d %H:%M:%S}"

@@ -134,6 +134,10 @@ class Reports:
                         yield self._judged(run, later)
                         later.add(run.sync.connection_id)
 
+    def newest_day(self) -> str | None:
+        """Return the last day that has reports, as ISO 8601; None if there are none. Raises what S3's client raises."""
+        return max(self._days(), default=None)
+
     def _judged(self, run: Run, later: set[str]) -> Run:
         """Return the run with its status. `later` are the connections that have had another one since."""
         status = run.sync.status

@@ -26,7 +26,9 @@ VERSION = 1
 Status = Literal["started", "finished", "partial", "failed", "terminated"]
 """`started`: the report of a sync that had just begun. `partial`: some streams failed, others did not."""
 
-_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""As Glue's bigint holds them: a line with other numbers is no line of a report."""
 
 
 class Named(msgspec.Struct, frozen=True, gc=False):
@@ -60,7 +62,7 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     run_id: str
     connection_id: str
     """The same for all syncs of the same streams to the same place; of nothing else."""
-    sync_id: int | None = None
+    sync_id: _Number | None = None
     """Airbyte's number of the job, as in `_airbyte_meta.sync_id`."""
     status: Status
     start_time: str
@@ -77,7 +79,7 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     table_type: str
     file_format: str
     sync_mode: str | None = None
-    generation_id: int | None = None
+    generation_id: _Number | None = None
     streams: _Count | None = None
     streams_failed: _Count | None = None
     rows_received: _Count = 0
@@ -120,7 +122,7 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     merge_written_bytes: _Count = 0
     write_amplification: float | None = None
     """How many bytes merges have written for each byte that they merged."""
-    snapshot_id: int | None = None
+    snapshot_id: _Number | None = None
     table_snapshots: _Count | None = None
     table_files: _Count | None = None
     table_bytes: _Count | None = None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from destination_datalake.maintenance.report import StepReport
+from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.file_io import MANIFESTS
 from destination_datalake.tables.iceberg.maintenance.expiry import MAINTAINED_AT
@@ -51,6 +52,26 @@ def test_a_dry_run_changes_nothing_and_names_each_object(shop: Shop) -> None:
     named = {line.strip().removeprefix("s3://lake/") for line in lines if line.startswith("  ")}
     list(shop.maintainer().remove(shop.name()))
     assert before - shop.objects() == named > {"lake/shop/orders/data/lost.parquet"}
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_table_of_format_version_3_is_left_alone(shop: Shop, dry_run: bool) -> None:
+    worn(shop)
+    location = TableOperations(shop.name(), ungoverned(shop.access)).load().metadata_location
+    key = location.removeprefix(f"s3://{BUCKET}/")
+    newer = {**json.loads(shop.cloud.objects()[key]), "format-version": 3, "next-row-id": 0}
+    shop.put(key, json.dumps(newer).encode())
+    METADATA.forget(location)
+    before = shop.objects()
+
+    reports = [*run(shop.maintainer(dry_run=dry_run), shop.name()), *shop.maintainer().due(shop.name())]
+
+    assert {report.step for report in reports} == {"compaction", "expiry", "orphans"}
+    assert {report.done.partition(". ")[0] for report in reports} == {
+        "is left alone: its format-version is 3, and this connector writes versions 1 and 2"
+    }
+    assert [report.failure for report in reports] == [None] * len(reports)
+    assert shop.objects() == before
 
 
 def test_a_step_that_fails_does_not_stop_the_others(shop: Shop, cloud: Cloud) -> None:

@@ -98,14 +98,44 @@ def test_health_fails_if_a_table_is_unhealthy(
     assert (table["table"], bool(table["findings"])) == ("landing.orders", bool(code))
 
 
-@pytest.mark.parametrize("command", [run_history, run_health])
-def test_a_lake_without_reports_is_said_to_have_none(
-    config: str, capfdbinary: pytest.CaptureFixture[bytes], command: object
-) -> None:
-    assert callable(command)
-    assert command(["--config", config]) == 0
+def test_history_without_reports_says_so(config: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run_history(["--config", config]) == 0
 
     assert b"There are no reports" in capfdbinary.readouterr().err
+
+
+@pytest.mark.parametrize("days", [None, 45])
+def test_health_without_recent_reports_fails(
+    cloud: Cloud, config: str, capfdbinary: pytest.CaptureFixture[bytes], days: int | None
+) -> None:
+    if days is not None:
+        report(cloud, "old", NOW - timedelta(days=days))
+
+    assert run_health(["--config", config]) == 1
+
+    last = "See whether bucket_name" if days is None else f"The newest report is of {NOW - timedelta(days=45):%Y-%m-%d}"
+    said = f"Unhealthy: there are no reports of the last 30 days under s3://{BUCKET}/lake/_reports/. {last}"
+    assert capfdbinary.readouterr().err.decode().startswith(said)
+    assert run_health(["--config", config, "--json"]) == 1
+    assert json.loads(capfdbinary.readouterr().out) == []
+    assert run_health(["--config", config, "--days", "60"]) == (1 if days is None else 0)
+
+
+@pytest.mark.parametrize("member", ["rows_received", "generation_id", "snapshot_id", "seconds"])
+def test_a_line_with_a_huge_number_hides_no_other_line(
+    cloud: Cloud, config: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], member: str
+) -> None:
+    report(cloud, "good", NOW)
+    report(cloud, "broken", NOW)
+    [key] = [key for key in cloud.objects() if key.endswith("run_id=broken/report.jsonl")]
+    lines = [{**json.loads(line), member: 7} for line in cloud.objects()[key].splitlines()]
+    body = "\n".join(map(json.dumps, lines)).replace(f'"{member}": 7', f'"{member}": 1{"0" * 400}')
+    cloud.access.client("s3").put_object(Bucket=BUCKET, Key=key, Body=body.encode())
+
+    assert run_report(["--config", config, "--html", str(tmp_path / "page.html")]) == 0
+    assert run_history(["--config", config, "--json"]) == 0
+
+    assert [run["run_id"] for run in json.loads(capfdbinary.readouterr().out)] == ["good"]
 
 
 def test_the_page_has_what_the_ledger_of_erasures_says(cloud: Cloud, config: str, tmp_path: Path) -> None:

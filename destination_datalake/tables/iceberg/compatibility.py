@@ -52,13 +52,20 @@ def no_iceberg_table(glue_table: Mapping[str, Any], stream: Stream) -> str:
     return f"it exists and is not an Iceberg table. Set {remedy}, or {others}."
 
 
+def newer_format(metadata: TableMetadata) -> str | None:
+    """Return why nothing of the table can be changed, not even its snapshots, as `incompatibility` does."""
+    if metadata.format_version <= _NEWEST_FORMAT:
+        return None
+    return (
+        f"its format-version is {metadata.format_version}, and this connector writes versions 1 and 2. "
+        f"Copy it to a table with the property format-version 2{how_to_copy(metadata)}"
+    )
+
+
 def incompatibility(metadata: TableMetadata) -> str | None:
     """Return why the table cannot be written to, as a clause about it followed by the remedy; None if it can."""
-    if metadata.format_version > _NEWEST_FORMAT:
-        return (
-            f"its format-version is {metadata.format_version}, and this connector writes versions 1 and 2. "
-            f"Copy it to a table with the property format-version 2{how_to_copy(metadata)}"
-        )
+    if (problem := newer_format(metadata)) is not None:
+        return problem
     for field in metadata.spec().fields:
         if (problem := _unknown(field, metadata.schema())) is not None:
             return f"{problem}. Remove that partition field (ALTER TABLE ... DROP PARTITION FIELD {field.name})"
