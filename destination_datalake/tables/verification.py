@@ -5,12 +5,15 @@ Files are yielded one by one, so that memory does not grow with their number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
+from destination_datalake.aws.errors import explain
 from destination_datalake.files.plan import Claim
+from destination_datalake.tables.table import TableConflict
+from destination_datalake.unforeseen import exhaustion
 
 if TYPE_CHECKING:
     from destination_datalake.files.plan import FileVerified
@@ -24,21 +27,43 @@ class Finding:
     what: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """What the report of the table's last sync says, as far as it can be compared. None is what it does not say.
+    """What the report of a sync says of the table, as far as it can be compared. None is what it does not say.
 
-    `is_last` is False if another sync has begun since that has no report (yet): it may have changed the table.
+    `has_successor`: another sync has begun since that has no report (yet), and may have changed the table.
+    `may_be_replaced`: this sync or a later one may have replaced the content; `is_rewritten`: or has widened columns.
+    `rows_erased` is how many of its rows `delete-rows` has removed since at most, None if that is not known.
     """
 
     run: str
     finished: datetime
-    snapshot: int | None
-    table_rows: int | None
-    table_files: int | None
-    rows: int
-    files: int
-    is_last: bool
+    snapshot: int | None = None
+    table_rows: int | None = None
+    table_files: int | None = None
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    has_successor: bool = False
+    may_be_replaced: bool = False
+    is_rewritten: bool = False
+    rows_erased: int | None = 0
+
+
+def unreadable(error: Exception, where: str, clauses: tuple[type[Exception], ...] = (TableConflict,)) -> str:
+    """Return why an object or a table cannot be read, as a clause about it. `clauses` are errors whose text is one.
+
+    Other errors of libraries may quote the content, so only their type is named. Raises the error if this machine lacks
+    memory, disk or the like.
+    """
+    if exhaustion(error) is not None:
+        raise error
+    if isinstance(error, FileNotFoundError):
+        return "does not exist"
+    if isinstance(error, clauses):
+        return str(error)
+    failure = explain(error, doing="read", resource=where)
+    return f"cannot be read ({type(error).__name__})" if failure is None else f"cannot be read: {failure.advice}"
 
 
 class VerifiedTable(Protocol):
@@ -53,8 +78,8 @@ class VerifiedTable(Protocol):
     def claims(self) -> Iterator[Claim]:
         """Yield what the table says of each of its files."""
 
-    def conclude(self, read: Mapping[str, Total] | None, reported: Reported | None) -> None:
-        """Compare what was read, by the group of the claims, with what the table and its last report say.
+    def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
+        """Compare what was read, by the group of the claims, with what the table and its reports say, the newest first.
 
         To be called after all claims; `read` is None if not all files were read.
         """

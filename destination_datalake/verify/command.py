@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from destination_datalake import terminal
+from destination_datalake.aws.objects import get
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.config.tables import REPORTS_FOLDER
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.jobs import dealt, done
+from destination_datalake.files.suppression import DELETIONS_FOLDER, requests
+from destination_datalake.files.suppression import REPORT as ERASURE_REPORT
 from destination_datalake.files.verify import VerifyTask, verify
 from destination_datalake.reports.reading import Reports
 from destination_datalake.tables.catalog import is_iceberg
@@ -23,18 +29,22 @@ from destination_datalake.tables.finder import TableFinder
 from destination_datalake.tables.hive.verification import VerifiedHive
 from destination_datalake.tables.iceberg.verification import VerifiedIceberg
 from destination_datalake.tables.table import TableConflict, TableName
-from destination_datalake.tables.verification import Finding, Reported, Total, VerifiedTable, total
+from destination_datalake.tables.verification import Finding, Reported, Total, VerifiedTable, total, unreadable
 from destination_datalake.termination import EXIT_TERMINATED, Termination
 
 if TYPE_CHECKING:
+    from mypy_boto3_glue.type_defs import TableTypeDef
+    from mypy_boto3_s3 import S3Client
+
     from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.reports.report import ReportLine
     from destination_datalake.spark.engine import Engine
     from destination_datalake.tables.catalog import TableCatalog
 
 _DESCRIPTION = """\
 Read tables to their last value, on Spark, by two readers that share no code (the connector's own, and DuckDB's), and
 compare them with what is said of them: sizes, rows, nulls and bounds in Iceberg's manifests, snapshots' summaries, the
-columns of the catalog, registered partitions, the report of the last sync; and look for files that are not the table's.
+columns of the catalog, registered partitions, the reports of syncs; and look for files that are not the table's.
 Nothing is changed. Syncs and maintenance may run."""
 
 _EPILOG = """\
@@ -47,6 +57,9 @@ SIGTERM."""
 
 _FILES_AT_ONCE = 2_000
 """Files of one Spark job, which bounds the driver's memory."""
+
+_SECOND = timedelta(seconds=1)
+"""The resolution of times in the ledger of erasures."""
 
 _TASKS_PER_SLOT = 4
 _ATTEMPTS = 5
@@ -97,16 +110,20 @@ def _verify(config: Config, asked: argparse.Namespace, termination: Termination,
     access = aws_access(config)
     catalog = catalog_of(config, access)
     names = _tables(config, catalog, asked)
-    reported = _reported(Reports(access.client("s3"), config.uri(REPORTS_FOLDER)), asked.days, names)
+    s3 = access.client("s3")
+    erasures = [*_erasures(s3, config.uri(DELETIONS_FOLDER))]
+    reported = _reported(Reports(s3, config.uri(REPORTS_FOLDER)), asked.days, names, erasures)
     found: list[Verified] = []
     with terminal.engine_on_demand(config, spark) as engine:
         for name in names:
             if termination.requested:
                 return EXIT_TERMINATED
             lists_folder = not config.catalog.limits.assigns_locations
-            found.append(verified(name, catalog, reported.get(name), engine, lists_folder=lists_folder))
+            found.append(verified(name, catalog, reported.get(name, ()), engine, lists_folder=lists_folder))
             for note in () if asked.json else found[-1].notes:
                 terminal.note(f"{name}: {note}")
+    if termination.requested:  # It may be why the last table could not be read.
+        return EXIT_TERMINATED
     if asked.json:
         terminal.write(json.dumps({"tables": [asdict(each) for each in found]}, ensure_ascii=False))
     elif found:
@@ -130,41 +147,106 @@ def _tables(config: Config, catalog: TableCatalog, asked: argparse.Namespace) ->
     return [name]
 
 
-def _reported(reports: Reports, days: int, names: Iterable[TableName]) -> dict[TableName, Reported]:
-    """Return what the last report of each table says."""
-    missing = {str(name): name for name in names}
-    found: dict[TableName, Reported] = {}
-    is_last = True
+def _reported(
+    reports: Reports, days: int, names: Iterable[TableName], erasures: Sequence[_Erasure]
+) -> dict[TableName, list[Reported]]:
+    """Return what the reports of each table say, the newest first."""
+    wanted, now = {str(name): name for name in names}, datetime.now(UTC)
+    later: dict[TableName, _Later] = {}
+    found: dict[TableName, list[Reported]] = {}
+    has_successor = False
     for run in reports.each(days):
-        if not run.has_report:
-            is_last = False
-            continue
-        for line in run.streams:
-            if (name := missing.pop(line.table, None)) is not None:
-                found[name] = Reported(
-                    line.run_id,
-                    datetime.fromisoformat(line.finish_time or line.start_time).replace(tzinfo=UTC),
-                    line.snapshot_id,
-                    line.table_rows,
-                    line.table_files,
-                    line.row_count,
-                    line.files,
-                    is_last,
+        has_successor |= not run.has_report
+        for line in run.streams if run.has_report else ():
+            if (name := wanted.get(line.table)) is None:
+                continue
+            since = later.setdefault(name, _Later())
+            since.add(line)
+            finished = datetime.fromisoformat(line.finish_time or line.start_time).replace(tzinfo=UTC)
+            erased = [each for each in erasures if line.table in each.tables and (each.finished or now) >= finished]
+            rows = [each.rows.get(line.run_id, 0) for each in erased if each.rows is not None]
+            found.setdefault(name, []).append(
+                Reported(
+                    run=line.run_id,
+                    finished=finished,
+                    snapshot=line.snapshot_id,
+                    table_rows=line.table_rows,
+                    table_files=line.table_files,
+                    rows=line.row_count,
+                    files=line.files,
+                    bytes=line.bytes_written,
+                    has_successor=has_successor,
+                    may_be_replaced=since.overwrites or len(since.generations) > 1,
+                    is_rewritten=since.widens,
+                    rows_erased=sum(rows) if len(rows) == len(erased) else None,
                 )
-        if not missing:
-            break
+            )
     return found
+
+
+@dataclass(slots=True)
+class _Later:
+    """What a sync and those after it have done to a table."""
+
+    overwrites: bool = False
+    widens: bool = False
+    generations: set[int | None] = field(default_factory=set)
+
+    def add(self, line: ReportLine) -> None:
+        self.overwrites |= line.sync_mode == "overwrite"
+        self.widens |= bool(line.promoted_columns)
+        self.generations.add(line.generation_id)
+
+
+class _Object(msgspec.Struct):
+    uri: str
+    rows_removed: int
+
+
+class _Place(msgspec.Struct):
+    objects: tuple[_Object, ...]
+
+
+class _Report(msgspec.Struct):
+    places: tuple[_Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Erasure:
+    """A request of `delete-rows`: its tables, when it was finished, and the rows that it has removed of each run.
+
+    `rows` is None without a report.
+    """
+
+    tables: Collection[str]
+    finished: datetime | None
+    rows: Mapping[str, int] | None
+
+
+def _erasures(s3: S3Client, folder: str) -> Iterator[_Erasure]:
+    """Yield the requests of the ledger in this folder, an S3 URI. Raises errors of AWS, and ValueError."""
+    for request in requests(folder, s3):
+        finished = None if request.finished is None else datetime.fromisoformat(request.finished) + _SECOND
+        try:
+            report = msgspec.json.decode(get(s3, f"{folder}/{request.id}/{ERASURE_REPORT}"), type=_Report)
+        except s3.exceptions.NoSuchKey:
+            yield _Erasure(request.tables.keys(), finished, None)
+            continue
+        rows: Counter[str] = Counter()
+        for each in (each for place in report.places for each in place.objects):
+            rows[each.uri.rpartition("/")[2].partition("-")[0]] += max(0, each.rows_removed)
+        yield _Erasure(request.tables.keys(), finished, rows)
 
 
 def verified(
     name: TableName,
     catalog: TableCatalog,
-    reported: Reported | None,
+    reported: Sequence[Reported],
     engine: Callable[[], Engine],
     *,
     lists_folder: bool,
 ) -> Verified:
-    """Return what was found of a table. Raises ConnectorError, and what AWS libraries raise.
+    """Return what was found of a table; why it cannot be read is a problem of it. Raises errors of exhaustion.
 
     What another writer has changed meanwhile is looked at again, and is no problem.
     """
@@ -172,6 +254,7 @@ def verified(
     suspects: set[str] | None = None
     for _ in range(_ATTEMPTS):
         found = Verified(str(name))
+        entry: TableTypeDef | None = None
         try:
             entry = catalog.find(name)
             table: VerifiedTable
@@ -183,8 +266,11 @@ def verified(
             table.conclude(read if suspects is None else None, reported)
             first = found if suspects is None else first
             changed = bool(found.problems) and table.has_changed()
-        except (FileNotFoundError, TableConflict) as error:
-            found.problems.append(Finding(str(name), f"cannot be loaded: {error}"))
+        except Exception as error:  # Whatever it is, other tables are verified.
+            is_missing = isinstance(error, FileNotFoundError | TableConflict)
+            what = f"cannot be loaded: {error}" if is_missing else unreadable(error, str(name))
+            metadata = "" if entry is None else entry.get("Parameters", {}).get("metadata_location")
+            found.problems.append(Finding(metadata or str(name), what))
             changed = False
         first.problems = found.problems
         if not changed:

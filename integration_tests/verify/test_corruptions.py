@@ -100,6 +100,42 @@ def of_metadata(pattern: str) -> Corrupt:
     return corrupt
 
 
+def of_no_format(pattern: str) -> Corrupt:
+    """Metadata objects that no reader understands: all of these."""
+
+    def corrupt(lake: Lake, key: str) -> str:
+        folder = key.partition("/data/")[0] + "/metadata/"
+        for each in lake.objects(folder):
+            if re.search(pattern, each):
+                put(lake, each, b"secret")
+        return folder
+
+    return corrupt
+
+
+def of_first_sync(corrupt: Corrupt) -> Corrupt:
+    """The same of the file of the first sync, which is not in the last report."""
+
+    def of_first(lake: Lake, key: str) -> str:
+        [first] = {*lake.data_files(lake.database, "orders")} - {key}
+        return corrupt(lake, first)
+
+    return of_first
+
+
+def same_rows_without_a_column(lake: Lake, key: str) -> str:
+    out = io.BytesIO()
+    pq.write_table(pq.read_table(io.BytesIO(read(lake, key))).drop_columns(["name"]), out)
+    return put(lake, key, out.getvalue())
+
+
+def rolled_back(lake: Lake, _: str) -> str:
+    table = lake.iceberg_table(lake.database, "orders")
+    first = next(each for each in table.metadata.snapshots if each.summary and each.summary["total-records"] == "3")
+    table.manage_snapshots().set_current_snapshot(first.snapshot_id).commit()
+    return "snapshot"
+
+
 def foreign(name: str) -> Corrupt:
     return lambda lake, key: put(lake, f"{key.rpartition('/')[0]}/{name}", b"theirs")
 
@@ -137,12 +173,23 @@ ICEBERG_CORRUPTIONS: Sequence[tuple[str, Corrupt, str]] = [
     ("no Parquet", lambda lake, key: put(lake, key, bytes(len(read(lake, key)))), "cannot be read as Parquet"),
     ("no manifest", of_metadata(r"-m\d+\.avro$"), "does not exist"),
     ("no manifest list", of_metadata(r"/snap-"), "does not exist|refers to what is not there"),
+    ("a manifest that is none", of_no_format(r"-m\d+\.avro$"), "cannot be read|Cannot read"),
+    ("a manifest list that is none", of_no_format(r"/snap-"), "cannot be read|Cannot read"),
+    ("rolled back", rolled_back, "was rolled back by another writer: from it of run .* to the older snapshot"),
     ("a foreign file", foreign("readme.txt"), "is no file of the table"),
     ("a report of more rows", in_report("table_rows"), "has 6 rows, and 7 by the report of run"),
     ("a report of more files", in_report("table_files"), "has 2 data files, and 3 by the report of run"),
 ]
 HIVE_CORRUPTIONS: Sequence[tuple[str, TableKind, Corrupt, str]] = [
     ("deleted", HIVE_PARQUET, delete, "has 0 files with 0 rows of run .*, and 1 with 3 rows by its report"),
+    ("deleted long ago", HIVE_PARQUET, of_first_sync(delete), "has 0 files with 0 rows of run .*, and 1 with 3 rows"),
+    (
+        "emptied long ago",
+        HIVE_JSONL,
+        of_first_sync(lambda lake, key: put(lake, key, b"")),
+        "has 0 files with 0 rows of run .*, and 1 with 3 rows",
+    ),
+    ("without a column", HIVE_PARQUET, of_first_sync(same_rows_without_a_column), "by its report: a file was replaced"),
     ("truncated", HIVE_PARQUET, truncate, "cannot be read as Parquet"),
     (
         "another schema",

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from integration_tests.archive.histories import Histories
+from integration_tests.erasure.deletions import Deletions
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
 from integration_tests.harness.runs.output import ProtocolError
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
-from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS
+from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS, TableKind
 from integration_tests.harness.warehouse import INTEGER, Warehouse, object_schema
 from integration_tests.verify.verifying import Verifying
 
@@ -53,6 +54,26 @@ def test_a_table_that_another_engine_writes_to_is_right(
 
     assert Verifying(launch, tmp_path).problems(warehouse.config()) == []
     assert len(warehouse.ids("orders")) == 8
+
+
+@pytest.mark.parametrize("kind", TABLE_KINDS, ids=lambda kind: kind.name)
+def test_erased_rows_are_no_alarm_and_other_missing_rows_are(
+    lake: Lake, platform: Platform, launch: WarmLaunch, tmp_path: Path, kind: TableKind
+) -> None:
+    """Of the first sync an erasure leaves two rows, of the second one no file."""
+    warehouse, orders = Warehouse(lake, platform, kind), configured_stream("orders", ORDERS)
+    verifying = Verifying(launch, tmp_path)
+    for ids in ((1, 2, 3), (7,)):
+        sent = [record("orders", {"id": id_}) for id_ in ids]
+        warehouse.sync([orders], [*sent, state("orders", 1), status("orders", "COMPLETE")])
+
+    assert Deletions(launch, tmp_path).run(warehouse.config(), [2, 7], column="id").exit_code == 0
+
+    assert verifying.problems(warehouse.config()) == []
+    [left] = lake.data_files(lake.database, "orders")
+    lake.s3.delete_object(Bucket=lake.bucket, Key=left)
+    [problem] = verifying.problems(warehouse.config())
+    assert "does not exist" in problem["what"] or "3 rows by its report, of which 1 were erased" in problem["what"]
 
 
 @pytest.mark.slow

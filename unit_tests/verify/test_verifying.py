@@ -9,6 +9,7 @@ import pytest
 
 from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.commit import TableOperations
+from destination_datalake.tables.iceberg.file_io import MANIFESTS
 from destination_datalake.verify.command import Verified
 from destination_datalake.verify.command import verified as verified_table
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
@@ -38,7 +39,7 @@ def shop(cloud: Cloud) -> Shop:
 
 def verified(shop: Shop, engine: Executors | None = None) -> Verified:
     engine = engine or Executors()
-    return verified_table(shop.name(), ungoverned(shop.access), None, lambda: cast("Any", engine), lists_folder=True)
+    return verified_table(shop.name(), ungoverned(shop.access), (), lambda: cast("Any", engine), lists_folder=True)
 
 
 def data_files(shop: Shop) -> set[str]:
@@ -119,3 +120,36 @@ def test_a_table_whose_metadata_is_gone_is_a_problem_and_no_crash(shop: Shop) ->
 
     assert problem.what.startswith("cannot be loaded: ")
     assert location in problem.what
+
+
+DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [
+    ("garbage", lambda _: b"garbage"),
+    ("empty", lambda _: b""),
+    ("half", lambda content: content[: len(content) // 2]),
+]
+
+
+@pytest.mark.parametrize("damage", [damage for _, damage in DAMAGES], ids=[name for name, _ in DAMAGES])
+@pytest.mark.parametrize("kind", ["manifest list", "manifest", "metadata"])
+def test_metadata_that_cannot_be_read_is_a_problem_that_names_the_object(
+    shop: Shop, kind: str, damage: Callable[[bytes], bytes]
+) -> None:
+    shop.commit(shop.open(), 1)
+    table = TableOperations(shop.name(), ungoverned(shop.access)).load()
+    current = table.current_snapshot()
+    assert current is not None
+    [manifest] = current.manifests(table.io)
+    broken = {
+        "manifest list": current.manifest_list,
+        "manifest": manifest.manifest_path,
+        "metadata": table.metadata_location,
+    }[kind]
+    key = broken.removeprefix(f"s3://{BUCKET}/")
+    shop.put(key, damage(shop.cloud.objects()[key]))
+    METADATA.forget(table.metadata_location)
+    MANIFESTS.forget(broken)
+
+    problems = verified(shop).problems
+
+    assert problems
+    assert all(broken in each.where + each.what for each in problems), problems

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -26,20 +27,26 @@ _OTHERS = "others"
 
 
 class VerifiedHive(VerifiedTable):
-    """One table. `reported` is needed beforehand: by the name of its run, the run's files are known."""
+    """One table. `reported` is needed beforehand: by the names of the runs, their files are known."""
 
     def __init__(
-        self, name: TableName, access: AwsAccess, reported: Reported | None, problems: list[Finding], notes: list[str]
+        self,
+        name: TableName,
+        access: AwsAccess,
+        reported: Sequence[Reported],
+        problems: list[Finding],
+        notes: list[str],
     ) -> None:
         self.problems = problems
         self.notes = notes
         self._name = name
         self._access = access
         self._folders = Folders("", access)
-        self._reported = reported
+        self._last = reported[0] if reported else None
+        self._runs = frozenset(each.run for each in reported)
         self._input = GlueTable(name, access).read()
-        self._is_replaced = False
-        """Somebody has written files since the last report, as `replay --replace` does."""
+        self._newest_of_others = datetime.min.replace(tzinfo=UTC)
+        """When the newest file was written that is of no run with a report, as those of `replay --replace` are."""
 
     def has_changed(self) -> bool:
         """Whether there was a commit."""
@@ -51,7 +58,6 @@ class VerifiedHive(VerifiedTable):
         kind = "jsonl" if "json" in library.lower() else "parquet"
         content = table_location(self._input)
         pending = PendingOverwrite.load(self._input)
-        of_run = f"{self._reported.run}-" if self._reported is not None else None
         with_files: set[str] = set()
         for folder in sorted(folders_in_use(self._input)):
             types = column_types(self._input)
@@ -68,9 +74,10 @@ class VerifiedHive(VerifiedTable):
                 if self._folders.is_ours(folder) and not name.endswith(_ENDINGS[kind]):
                     self.problems.append(Finding(uri, "is no file of the table, and readers take it for one"))
                     continue
-                if self._reported is not None and listed["LastModified"] > self._reported.finished:
-                    self._is_replaced = True
-                group = "run" if of_run is not None and name.startswith(of_run) else _OTHERS
+                run = name.partition("-")[0]
+                group = run if run in self._runs else _OTHERS
+                if group == _OTHERS:
+                    self._newest_of_others = max(self._newest_of_others, listed["LastModified"])
                 source = SourceFile(uri, listed["Size"], UNKNOWN)
                 yield Claim(source, kind, schema if kind == "parquet" else None, group=group, listed=True)
         if has_registered_partitions(self._input):
@@ -91,7 +98,7 @@ class VerifiedHive(VerifiedTable):
                 continue
             if next(self._folders.visible(location), None) is not None:
                 continue
-            if self._reported is not None and not self._reported.is_last:
+            if self._last is not None and self._last.has_successor:
                 self.notes.append(f"A partition has no objects at {location}, as a killed or running sync leaves it.")
             else:
                 self.problems.append(Finding(location, "is registered as a partition and has no objects"))
@@ -101,28 +108,41 @@ class VerifiedHive(VerifiedTable):
                     Finding(folder, "has files and is no registered partition, so readers do not see them")
                 )
 
-    def conclude(self, read: Mapping[str, Total] | None, reported: Reported | None) -> None:
-        """Compare the files of the last sync with its report."""
-        if reported is None:
+    def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
+        """Compare the files of each sync with its report."""
+        if not reported:
             self.notes.append("There is no report of a sync to compare it with.")
-            return
-        if read is None:
-            return
-        of_run = read.get("run", Total())
-        if not reported.is_last:
+        for each in reported if read is not None else ():
+            self._compare_run(each, (read or {}).get(each.run, Total()), is_last=each is reported[0])
+
+    def _compare_run(self, reported: Reported, found: Total, *, is_last: bool) -> None:
+        run, missing = reported.run, reported.rows - found.rows
+        has_others = self._newest_of_others > reported.finished
+        if reported.rows_erased is None:
+            self.notes.append(f"An erasure has begun since run {run} and has not ended: they are not compared.")
+        elif is_last and reported.has_successor:
             self.notes.append("A sync has begun since the last report: they are not compared.")
-        elif self._is_replaced and not of_run.files:
+        elif not found.files and is_last and has_others:
             self.notes.append(
-                f"It has no files of run {reported.run}, the last one with a report: its content was replaced since."
+                f"It has no files of run {run}, the last one with a report: its content was replaced since."
             )
-        elif (of_run.files, of_run.rows) != (reported.files, reported.rows):
-            self.problems.append(
-                Finding(
-                    table_location(self._input),
-                    f"has {of_run.files} files with {of_run.rows} rows of run {reported.run}, and {reported.files} "
-                    f"with {reported.rows} rows by its report",
-                )
-            )
+        elif not found.files and not is_last and (reported.may_be_replaced or reported.has_successor or has_others):
+            pass  # A refresh has replaced its files.
+        elif (found.files, missing) != (reported.files, 0) and not self._is_explained(reported, found):
+            by = ", and other writers have added files since" if has_others else ""
+            what = f"{found.files} files with {found.rows} rows of run {run}, and {reported.files} with {reported.rows}"
+            erased = f", of which {reported.rows_erased} were erased at most" if reported.rows_erased else ""
+            self.problems.append(Finding(table_location(self._input), f"has {what} rows by its report{erased}{by}"))
+        elif found.bytes != reported.bytes and not (reported.is_rewritten or reported.has_successor or missing):
+            what = f"files of run {run} with {found.bytes} bytes, and {reported.bytes} by its report"
+            self.problems.append(Finding(table_location(self._input), f"has {what}: a file was replaced"))
+
+    def _is_explained(self, reported: Reported, found: Total) -> bool:
+        """Whether rows are missing that were erased, or a killed sync has copied files of a pending overwrite."""
+        missing = reported.rows - found.rows
+        if reported.rows_erased and 0 < missing <= reported.rows_erased and found.files <= reported.files:
+            return True
+        return reported.has_successor and missing <= 0 and found.files >= reported.files
 
 
 _ENDINGS: Mapping[str, tuple[str, ...]] = {"parquet": (".parquet",), "jsonl": (".jsonl", ".jsonl.gz")}

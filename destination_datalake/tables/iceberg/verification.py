@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestFile
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.types import (
+    BooleanType,
     DateType,
     DecimalType,
     DoubleType,
@@ -33,7 +36,7 @@ from destination_datalake.tables.iceberg.maintenance.second_reader import Disagr
 from destination_datalake.tables.iceberg.schema import arrow_schema
 from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries, live_manifests
 from destination_datalake.tables.table import TableConflict
-from destination_datalake.tables.verification import Finding, Reported, Total, VerifiedTable
+from destination_datalake.tables.verification import Finding, Reported, Total, VerifiedTable, unreadable
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
@@ -41,8 +44,9 @@ if TYPE_CHECKING:
     from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.table import TableName
 
-_UNREADABLE = (FileNotFoundError, Incomplete, Disagreement, TableConflict)
+_CLAUSES = (Incomplete, Disagreement, TableConflict)
 _BOUNDED = (
+    BooleanType,
     IntegerType,
     LongType,
     FloatType,
@@ -92,21 +96,37 @@ class VerifiedIceberg(VerifiedTable):
         if self._lists_folder:
             self._look_for_others()
 
-    def conclude(self, read: Mapping[str, Total] | None, reported: Reported | None) -> None:
-        """Compare the manifests of the current snapshot, and of that in the report, with the counts that those say."""
+    def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
+        """Compare the manifests of the current snapshot, and of those in reports, with the counts that those say."""
         del read  # Each file has its own claim.
         current = self._table.metadata.current_snapshot()
         if current is not None:
             rows, files = summary_number(current, TOTAL_ROWS), summary_number(current, "total-data-files")
             self._compare(current, rows, files, "its summary")
-        if reported is None or reported.snapshot is None:
+        self._look_for_rollbacks({each.snapshot: each.run for each in reported})
+        if not any(each.snapshot is not None for each in reported):
             self.notes.append("There is no report of a sync to compare it with.")
-            return
-        snapshot = self._table.metadata.snapshot_by_id(reported.snapshot)
-        if snapshot is None:
-            self.notes.append(f"The snapshot in the report of run {reported.run} has expired.")
-        else:
-            self._compare(snapshot, reported.table_rows, reported.table_files, f"the report of run {reported.run}")
+        expired = 0
+        for each in reported:
+            if each.snapshot is None:
+                continue
+            if (snapshot := self._table.metadata.snapshot_by_id(each.snapshot)) is None:
+                expired += 1
+            else:
+                self._compare(snapshot, each.table_rows, each.table_files, f"the report of run {each.run}")
+        if expired:
+            self.notes.append(f"The snapshots in the reports of {expired} runs have expired.")
+
+    def _look_for_rollbacks(self, runs: Mapping[int | None, str]) -> None:
+        """Tell of snapshots that were current until an older one was again: their rows are gone."""
+        metadata = self._table.metadata
+        for later, earlier in pairwise(each.snapshot_id for each in metadata.snapshot_log):
+            snapshot = metadata.snapshot_by_id(later)
+            ancestors = ancestors_of(snapshot, metadata) if snapshot is not None and later != earlier else ()
+            if any(each.snapshot_id == earlier for each in ancestors):
+                run = f" of run {runs[later]}" if later in runs else ""
+                what = f"was rolled back by another writer: from it{run} to the older snapshot {earlier}"
+                self.problems.append(Finding(f"snapshot {later}", what))
 
     def _compare(self, snapshot: Snapshot, rows: int | None, files: int | None, by: str) -> None:
         for _ in self._of_snapshot(snapshot):
@@ -133,7 +153,7 @@ class VerifiedIceberg(VerifiedTable):
             counted = self._counted[manifest.manifest_path] = Total()
             try:
                 entries = live_entries(manifest, self._table.io)
-            except _UNREADABLE as error:
+            except Exception as error:
                 self._break(manifest.manifest_path, error)
                 continue
             for entry in entries:
@@ -145,20 +165,25 @@ class VerifiedIceberg(VerifiedTable):
     def _manifests(self, snapshot: Snapshot | None) -> list[ManifestFile]:
         try:
             return live_manifests(snapshot, self._table.io)
-        except _UNREADABLE as error:
+        except Exception as error:
             assert snapshot is not None
             self._break(snapshot.manifest_list, error)
             return []
 
     def _break(self, path: str, error: Exception) -> None:
         self._broken = True
-        self.problems.append(Finding(path, "does not exist" if isinstance(error, FileNotFoundError) else str(error)))
+        self.problems.append(Finding(path, unreadable(error, path, _CLAUSES)))
 
     def _claim(self, file: IcebergFile) -> Claim:
         kind = "parquet" if file.file_format == FileFormat.PARQUET else "other"
         source = SourceFile(file.file_path, file.file_size_in_bytes, file.record_count)
         if file.content != DataFileContent.DATA:
             return Claim(source, kind, None, group="deletes")
+        for field in self._bounded:
+            values = (file.value_counts or {}).get(field.field_id, file.record_count)
+            if values != file.record_count:
+                what = f"has {file.record_count} rows and {values} values in column {field.name} by its manifest"
+                self.problems.append(Finding(file.file_path, what))
         columns = tuple(claim for field in self._bounded if (claim := _column_claim(field, file)) is not None)
         return Claim(source, kind, self._schema, columns)
 
@@ -173,10 +198,12 @@ class VerifiedIceberg(VerifiedTable):
         except MaintenanceSkipped as reason:
             self.notes.append(f"Foreign files were not looked for: {reason}.")
             return
-        except _UNREADABLE as error:
+        except Exception as error:
             if not self._broken:
-                gone = "refers to what is not there: " if isinstance(error, FileNotFoundError) else ""
-                self.problems.append(Finding(self._table.metadata_location, f"{gone}{error}"))
+                where = self._table.metadata_location
+                gone = isinstance(error, FileNotFoundError)
+                what = f"refers to what is not there: {error}" if gone else unreadable(error, where, _CLAUSES)
+                self.problems.append(Finding(where, what))
             return
         orphans = 0
         for page in s3.get_paginator("list_objects_v2").paginate(Bucket=folder.bucket, Prefix=f"{folder.key}/"):
