@@ -19,6 +19,7 @@ from destination_datalake.config.options import Config, aws_access
 from destination_datalake.files.find import find, find_tasks, total
 from destination_datalake.files.jobs import done
 from destination_datalake.maintenance.report import StepReport, counted, megabytes
+from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.factory import rebuild_of
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import TableName
@@ -38,6 +39,9 @@ def remove_superseded(
 
     Raises what AWS raises, and the errors of catalogs.
     """
+    entry = catalog.find(table)
+    if entry is not None and is_iceberg(entry) != (config.table_type == "ICEBERG"):
+        return StepReport(table, "archive", f"is left alone: it is no {config.table_type} table, as table_type says")
     access = aws_access(config)
     folder = table_folder(config.uri(ARCHIVE_FOLDER), *table)
     history = read_history(folder, access)

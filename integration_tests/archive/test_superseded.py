@@ -8,8 +8,11 @@ import pytest
 
 from integration_tests.archive import archived
 from integration_tests.archive.replays import Replays, difference, maintain
+from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_stream, record, status
+from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
+from integration_tests.harness.table_kinds import TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 
 pytestmark = pytest.mark.share(1)
@@ -44,6 +47,21 @@ def test_the_archive_of_a_replaced_generation_is_deleted_and_the_table_can_still
     assert "nothing is superseded" in archive_lines(launch, tmp_path, config)[0]
     assert Replays(launch, tmp_path).run(config, "--stream", "orders").exit_code == 0
     assert difference(before, lake.read(lake.database, "orders__replay")) == []
+
+
+def test_tables_of_another_kind_under_the_same_prefix_are_left_alone(
+    lake: Lake, platform: Platform, launch: WarmLaunch, tmp_path: Path
+) -> None:
+    for kind, name in zip(TABLE_KINDS[:2], ("iceberg", "hive"), strict=True):
+        rows = [record(name, {"id": 1}), status(name, "COMPLETE")]
+        Warehouse(lake, platform, kind).sync([configured_stream(name, object_schema(id=INTEGER))], rows, **ARCHIVE)
+
+    for kind, own, other in ((TABLE_KINDS[0], "iceberg", "hive"), (TABLE_KINDS[1], "hive", "iceberg")):
+        lines = archive_lines(launch, tmp_path, Warehouse(lake, platform, kind).config(**ARCHIVE))
+
+        said = {line.partition(" ")[0].rpartition(".")[2]: line for line in lines}
+        assert "nothing is superseded" in said[own]
+        assert f"is left alone: it is no {kind.options['table_type']} table" in said[other]
 
 
 def test_what_the_table_has_rows_of_stays_whatever_the_index_says(
