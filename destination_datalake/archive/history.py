@@ -245,8 +245,8 @@ def _catalog_name(hash_: str) -> str:
 
 
 def _archived(name: str, metadata: Mapping[str, str]) -> ArchivedObject:
-    numbers = {key: int(metadata[key.replace("_", "-")]) for key in ("lines", "bytes", "first_record")}
-    return ArchivedObject(name, first_id=metadata["first-id"], **numbers)
+    lines, bytes_, first_record = (int(metadata[key]) for key in ("lines", "bytes", "first-record"))
+    return ArchivedObject(name, lines, bytes_, first_record, metadata["first-id"])
 
 
 def _list(folder: str, access: AwsAccess) -> dict[str, _Listed]:

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from destination_datalake.archive.objects import (
 )
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.objects import delete_uncommitted, is_changed, publish_all, put
+from destination_datalake.aws.objects import delete_uncommitted, get, is_changed, listed, publish_all, put
 from destination_datalake.errors import ConnectorError
 from destination_datalake.schema.glue import glue_type
 
@@ -196,6 +197,23 @@ def _explained(uri: str) -> Iterator[None]:
         if failure is None:
             raise
         raise ConnectorError(failure) from error
+
+
+def forget_hashes(folder: str, objects: Iterable[str], access: AwsAccess) -> None:
+    """Remove the hashes of objects of lines from the journal, before an erasure changes the objects.
+
+    `folder` is the S3 URI of the table's archive, `objects` are S3 URIs. Raises what S3's client raises.
+    """
+    s3, names = access.client("s3"), {uri.removeprefix(f"{folder}/") for uri in objects}
+    batches = {tuple(name.rpartition("/")[2].split("-")[:2]) for name in names}
+    for uri, _ in listed(s3, f"{folder}/index") if names else ():
+        *_, begun, batch = uri.removesuffix(".json").split("/")
+        if (begun.partition("-")[2], batch) not in batches:
+            continue
+        entry = msgspec.json.decode(get(s3, uri), type=ArchivedBatch)
+        without = tuple(replace(each, sha256="") if each.name in names else each for each in entry.objects)
+        if without != entry.objects:
+            put(s3, uri, msgspec.json.encode(msgspec.structs.replace(entry, objects=without)))
 
 
 def _catalog_of(configured: Mapping[str, Any]) -> bytes:

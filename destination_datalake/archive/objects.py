@@ -98,7 +98,8 @@ class ArchivedObject:
     """The lines of one unit, in order. `name` is its key below the table's folder in the archive.
 
     `bytes` are those of the lines before compression. `first_record` is the number (from 0) of the first in the
-    stream's input. `first_id` is the id of line 0: see `OrderedIds`; 32 hexadecimal digits.
+    stream's input. `first_id` is the id of line 0: see `OrderedIds`; 32 hexadecimal digits. `sha256` is the hash of the
+    object's bytes, empty if it is not known: an erasure has changed them, or a former version has written them.
     """
 
     name: str
@@ -106,6 +107,7 @@ class ArchivedObject:
     bytes: int
     first_record: int
     first_id: str
+    sha256: str = ""
 
 
 class ArchivedBatch(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -150,7 +152,7 @@ class ArchiveLocation:
     def metadata(self, archived: ArchivedObject) -> Mapping[str, str]:
         """Return the metadata of an object: whose it is, and what the index says of it."""
         own = {name.replace("_", "-"): str(value) for name, value in msgspec.to_builtins(archived).items()}
-        del own["name"]
+        del own["name"], own["sha256"]  # The hash is known only when the object is written.
         return {**self.sync.metadata(), **own}
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from destination_datalake.archive.objects import ArchivedObject, ArchiveFile, ArchiveLocation
 from destination_datalake.aws.objects import GzipUpload, Upload, naming_object
@@ -15,6 +17,19 @@ MEMBER_BYTES = 16 * 1024 * 1024
 """Bytes of lines in a member of a gzip file. Each begins with a line, so that a reader can split the file there."""
 
 
+class _HashedUpload(Upload):
+    """An upload that hashes what is written."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        """Hash and send bytes, as `Upload.write`."""
+        self.sha256.update(data)
+        return super().write(data)
+
+
 class ArchiveWriter:
     """Writes an object of gzipped lines, which is published or deleted with the unit's batch."""
 
@@ -23,7 +38,7 @@ class ArchiveWriter:
     ) -> None:
         """Write nothing yet. `archived` says what the unit's lines are; a small object is held in this folder."""
         self._archived = archived
-        self._upload = Upload(
+        self._upload = _HashedUpload(
             s3,
             f"{location.folder}/{archived.name}",
             deferred=True,
@@ -42,7 +57,8 @@ class ArchiveWriter:
         with self._named():
             self._gzip.close()
         assert self._upload.pending_upload is not None
-        return ArchiveFile(self._upload.uri, self._archived, self._upload.pending_upload)
+        archived = replace(self._archived, sha256=self._upload.sha256.hexdigest())
+        return ArchiveFile(self._upload.uri, archived, self._upload.pending_upload)
 
     def abort(self) -> None:
         """Delete what was written, also after `close`."""

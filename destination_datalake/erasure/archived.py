@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from destination_datalake.archive.ledger import forget_hashes
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
 from destination_datalake.aws.objects import delete, folders_in, listed
 from destination_datalake.erasure.columns import TableColumns
@@ -24,7 +25,7 @@ from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
     from destination_datalake.erasure.place import Request
-    from destination_datalake.files.erase import StoredObject
+    from destination_datalake.files.erase import EraseResult, StoredObject
     from destination_datalake.schema.types import Field
 
 
@@ -91,6 +92,12 @@ class Archive(_Records):
         for uri in self._left_metadata():
             delete(s3, uri)
             yield ErasedObject(uri, -1, -1, "removed")
+
+    def _run(self, groups: Sequence[Group], *, write: bool) -> Iterator[EraseResult]:
+        """Run the job; the journal forgets the hashes of objects before they are written again."""
+        if write:
+            forget_hashes(self._folder, [each.uri for group in groups for each in group], self.access)
+        yield from super()._run(groups, write=write)
 
     def _left_metadata(self) -> list[str]:
         """Return the metadata that no table has any more (`replay --replace`)."""

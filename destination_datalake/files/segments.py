@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import threading
 from collections.abc import Iterator, Sequence
@@ -62,7 +63,8 @@ class LeftOut:
 class ArchivedLines:
     """An object of the archive, of `size` bytes, which is encoded again.
 
-    `first_id` is the id that its line 0 had: 16 octets. Rows are made of `only` these lines, by their numbers.
+    `first_id` is the id that its line 0 had: 16 octets. Rows are made of `only` these lines, by their numbers. `sha256`
+    is the hash that the object's bytes must have; empty if it is not known.
     """
 
     uri: str
@@ -70,6 +72,7 @@ class ArchivedLines:
     size: int
     first_id: bytes
     only: BitMap | None = None
+    sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +118,8 @@ class ArchiveDamaged(ConnectorError):
 
     def __init__(self, uri: str, reason: str) -> None:
         message = (
-            f"{uri} cannot be replayed: it is no gzip file of whole lines any more, as somebody has changed it. "
-            "Restore it from a copy, or delete it to replay the others without it."
+            f"{uri} cannot be replayed: another program has changed it ({reason}). Restore it from a copy, or delete "
+            "it to replay the other objects without it."
         )
         super().__init__(Failure(message, f"{uri}: {reason}", "config_error"))
 
@@ -221,15 +224,24 @@ def _members(source: ArchivedLines, access: AwsAccess) -> Iterator[bytearray]:
     s3 = access.client("s3")
     starts = range(0, source.size, _PIECE_BYTES)
     ranges = ((start, min(start + _PIECE_BYTES, source.size)) for start in starts)
-    pieces = (get(s3, source.uri, *each, etag=source.etag) for each in ranges)
+    hashed = hashlib.sha256()
+
+    def pieces() -> Iterator[bytes]:
+        for each in ranges:
+            piece = get(s3, source.uri, *each, etag=source.etag)
+            hashed.update(piece)
+            yield piece
+
     with _explained(source.uri, ArchiveGone):
         try:
-            for member in filter(None, gunzipped(pieces, MAX_MEMBER_BYTES)):
+            for member in filter(None, gunzipped(pieces(), MAX_MEMBER_BYTES)):
                 if not member.endswith(b"\n"):
                     raise ArchiveDamaged(source.uri, "its last line has no end")
                 yield member
         except (EOFError, BadGzipFile) as error:
             raise ArchiveDamaged(source.uri, str(error)) from error
+    if source.sha256 and hashed.hexdigest() != source.sha256:
+        raise ArchiveDamaged(source.uri, "its hash is not that of the journal")
 
 
 def _archived(source: ArchivedLines, access: AwsAccess) -> Iterator[Content]:

@@ -114,7 +114,7 @@ class ArchivedSegment(Segment):
         lines, archived = replayed.lines, replayed.lines.archived
         only = None if replayed.only is None else BitMap(replayed.only)
         first_id = bytes.fromhex(archived.first_id)
-        location = ArchivedLines(lines.uri, lines.etag, lines.size, first_id, only)
+        location = ArchivedLines(lines.uri, lines.etag, lines.size, first_id, only, archived.sha256)
         counts = (archived.first_record, archived.lines, archived.bytes)
         return cls(stream, Path(archived.name), *counts, since=0.0, location=location)
 

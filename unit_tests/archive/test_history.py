@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,7 +81,7 @@ def test_lines_without_an_entry_are_read_from_their_metadata(cloud: Cloud) -> No
 
     assert [*found.batches] == [1]
     assert {number: [each.archived for each in lines] for number, lines in found.unindexed.items()} == {
-        2: [first.archived, again.archived]
+        2: [replace(file.archived, sha256="") for file in (first, again)]
     }
 
 

@@ -109,17 +109,24 @@ def test_a_committed_batch_is_indexed_with_its_objects_and_an_empty_one_is_not(c
 
     found = entry(cloud, f"{KEY}/index/1764000000000-0a/000012.json")
 
-    assert found == {"batch": 12, "committed": int(NOW * 1000), "objects": [said(first), said(second)], "position": 1}
+    assert found == {
+        "batch": 12,
+        "committed": int(NOW * 1000),
+        "objects": [said(cloud, first), said(cloud, second)],
+        "position": 1,
+    }
     assert f"{KEY}/index/1764000000000-0a/000013.json" not in cloud.objects()
 
 
-def said(file: ArchiveFile) -> dict[str, object]:
+def said(cloud: Cloud, file: ArchiveFile) -> dict[str, object]:
+    content = cloud.objects()[file.uri.removeprefix(f"s3://{BUCKET}/")]
     return {
         "name": file.uri.removeprefix(f"s3://{BUCKET}/{KEY}/"),
         "lines": 2,
         "bytes": 18,
         "first_record": 0,
         "first_id": file.archived.first_id,
+        "sha256": hashlib.sha256(content).hexdigest(),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -388,6 +389,18 @@ def test_an_archived_object_that_is_damaged_is_named(
 
     assert failed.value.failure.type == "config_error"
     assert failed.value.failure.message.startswith(f"s3://{BUCKET}/_raw/damaged cannot be replayed")
+
+
+def test_archived_object_that_is_not_the_one_of_the_journal_is_refused(cloud: Cloud) -> None:
+    """It is a gzip file of whole lines, of another content."""
+    segment = put(cloud, "swapped", gzip.compress(record(2)))
+    assert isinstance(segment.location, ArchivedLines)
+    expected = hashlib.sha256(gzip.compress(record(1))).hexdigest()
+
+    with pytest.raises(ArchiveDamaged) as failed:
+        [*contents([replace(segment, location=replace(segment.location, sha256=expected))], cloud.access)]
+
+    assert "its hash is not that of the journal" in failed.value.failure.message
 
 
 def test_nothing_is_archived_of_a_unit_that_has_a_malformed_line(cloud: Cloud, segments: Segments) -> None:
