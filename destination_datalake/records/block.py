@@ -55,6 +55,7 @@ from destination_datalake.records.values.rules import (
     TypeRules,
     require,
 )
+from destination_datalake.schema.columns import has_whole_record
 from destination_datalake.schema.types import Field, Struct
 
 BLOCK_CHANGES = 50_000
@@ -92,11 +93,13 @@ class BlockReader:
         self._is_envelope_native = envelope is ReadStrategy.NATIVE
         self._data = [each for column in columns if (each := column.arrow_field) is not None]
         self._raw_keys = [column.field.source for column in columns if column.is_raw]
+        self.is_whole = has_whole_record([column.field for column in columns])
         self._decodes_lines = bool(self._raw_keys) or not self._is_envelope_native
 
     @cached_property
     def _raw_values(self) -> _JsonTexts:
-        return _JsonTexts(self._raw_keys, _data_of if self.frame is not None else _line_of)
+        shape = _data_of if self.frame is not None else _line_of
+        return _WholeData(shape) if self.is_whole else _JsonTexts(self._raw_keys, shape)
 
     def read(self, block: bytes | memoryview) -> Decoded:
         """Read whole lines, each ended by a newline, UTF-8 throughout.
@@ -496,6 +499,17 @@ class _JsonTexts:
     def texts(self, data: Sequence[Any], source: str) -> list[Raw]:
         """Return the JSON texts of one key of these data, empty where it is absent."""
         return [*map(self._getters[source], data)]
+
+
+class _WholeData(_JsonTexts):
+    """Decodes lines to the JSON texts of their data."""
+
+    def __init__(self, shape: Callable[[Any], Any]) -> None:
+        self._decoder = msgspec.json.Decoder(shape(Raw))
+
+    def texts(self, data: Sequence[Any], source: str) -> list[Raw]:  # noqa: ARG002
+        """Return the JSON texts of these data."""
+        return [*data]
 
 
 def _line_of(data: Any) -> Any:

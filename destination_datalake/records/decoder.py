@@ -111,7 +111,7 @@ class BlockDecoder:
 
     def _decoded_flat(self, lines: bytes | memoryview, frame: Frame) -> Decoded | None:
         """Return what flat lines are decoded to; None if something in them needs the lines as received."""
-        if self._filters or self._refused_in_turn >= _HOPELESS or not _is_utf8(lines):
+        if self._reader.is_whole or self._filters or self._refused_in_turn >= _HOPELESS or not _is_utf8(lines):
             return None
         reader = self._flat_reader
         if reader is None or reader.frame != frame or reader.columns is not self._reader.columns:

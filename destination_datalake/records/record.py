@@ -18,7 +18,7 @@ from destination_datalake.records.decoded import ValueChange
 from destination_datalake.records.values.numbers import exact_number
 from destination_datalake.records.values.registry import rules_for
 from destination_datalake.records.values.rules import Floats, Value, bounded
-from destination_datalake.schema.columns import CHANGE
+from destination_datalake.schema.columns import CHANGE, has_whole_record
 from destination_datalake.schema.types import Field, List, Struct
 
 RECORD_UNREADABLE = "DESTINATION_RECORD_UNREADABLE"
@@ -135,11 +135,14 @@ def record_coercer(columns: Sequence[Field], floats: Floats = Floats.ANY) -> Cal
     raises RejectedRecord if the line has no data object or no usable emitted_at.
     """
     by_source = [(column.source, rules_for(column.type, floats).coercer(column.source)) for column in columns]
+    is_whole = has_whole_record(columns)
 
     def coerce(line: bytes) -> CoercedRecord:
         record = _record(line)
         data, reported = record.data, source_changes(bytes(record.meta))
         own: list[ValueChange] = []
+        if is_whole:
+            data = {source: Raw(_data_text(line)) for source, _ in by_source}
         values = [coercer(bytes(data.get(source, NULL)), own) for source, coercer in by_source]
         return CoercedRecord(emitted_at(bytes(record.emitted_at)), values, [*reported, *own], len(reported))
 
@@ -185,6 +188,12 @@ def _record_with_surrogates(line: bytes) -> _Members | None:
 def _as_received(text: Raw) -> Raw:
     sent = bytes(text)
     return Raw(sent.replace(b"\\ue", b"\\ud").replace(b"\\uE", b"\\uD")) if b"\\u" in sent else text
+
+
+def _data_text(line: bytes) -> bytes:
+    """Return the text of a record's data, as received."""
+    envelope = members_or_none(line.removeprefix(BOM_UTF8)) or {}
+    return (members_or_none(envelope.get("record", NULL)) or {}).get("data", NULL)
 
 
 _PRIVATE = re.compile("[\ue000-\uefff]")

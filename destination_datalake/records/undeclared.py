@@ -18,7 +18,7 @@ from msgspec import Raw
 from destination_datalake.errors import quoted
 from destination_datalake.records.record import RawRecord, RecordLine
 from destination_datalake.records.values.rules import path_step
-from destination_datalake.schema.columns import METADATA_COLUMNS, RecordFields
+from destination_datalake.schema.columns import METADATA_COLUMNS, RecordFields, has_whole_record
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
 
 SAMPLE_LINES = 100
@@ -71,6 +71,8 @@ def undeclared_fields(block: bytes | memoryview, columns: Sequence[Field]) -> tu
     Keys are joined by `.`, a list is `[]`, and a key that is data is `*`. Lines that msgspec refuses are skipped, and
     so are the names of metadata columns: other destinations write them.
     """
+    if has_whole_record(columns):
+        return ()
     found: Found = {}
     shape = Struct(RecordFields.of(columns).fields)
     for line in _first_lines(block):

@@ -42,6 +42,9 @@ METADATA_COLUMNS = (
 )
 """The first columns of every table."""
 
+WHOLE_RECORD = Field("_airbyte_data", "_airbyte_data", Json(whole=True))
+"""The only column of a stream that declares no properties, named as in Airbyte's raw tables."""
+
 HIGHEST_DEPTH = 100
 """The highest value of the option `flatten_max_depth`."""
 
@@ -56,7 +59,7 @@ def stream_columns(
 ) -> tuple[Field, ...]:
     """Return the stream's own columns in a new table, in the order of its JSON schema.
 
-    Properties with the name of a metadata column are left out. A schema without properties has no columns.
+    Properties with the name of a metadata column are left out. A schema without properties has the column WHOLE_RECORD.
     `flatten_max_depth` is how many levels of objects `Nested.FLATTEN` flattens, 1 or more.
     """
     columns = [
@@ -64,6 +67,8 @@ def stream_columns(
         for source, type_ in property_types(json_schema, numeric, naming, untyped).items()
         if source not in METADATA_NAMES
     ]
+    if not columns:
+        return (WHOLE_RECORD,)
     match nested:
         case Nested.JSON:
             columns = [replace(each, type=Json()) if isinstance(each.type, Struct | List) else each for each in columns]
@@ -90,6 +95,11 @@ def assign_names(columns: Sequence[Field], naming: Naming, existing: Mapping[str
     """
     names = naming.identifiers_of_paths([column.path for column in columns], existing)
     return tuple(replace(column, name=name) for column, name in zip(columns, names, strict=True))
+
+
+def has_whole_record(columns: Sequence[Field]) -> bool:
+    """Whether records are kept whole."""
+    return any(column.type == WHOLE_RECORD.type for column in columns)
 
 
 def as_column(name: str, origin: str, type_: ColumnType) -> Field:

@@ -52,7 +52,12 @@ class String:
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A value with an open schema, kept as JSON text exactly as received. A string in every catalog."""
+    """A value with an open schema, kept as JSON text exactly as received. A string in every catalog.
+
+    `whole`: the value is the whole record, of a stream whose schema declares no properties.
+    """
+
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from destination_datalake.archive.objects import ARCHIVE_FOLDER
 from destination_datalake.files.plan import FilePlan
+from destination_datalake.schema.columns import WHOLE_RECORD, has_whole_record
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.migration import refuse_second_table
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from destination_datalake.tables.context import TableContext
     from destination_datalake.tables.rebuild import Rebuild
     from destination_datalake.tables.table import Table
+
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,13 @@ def open_table(
     at = replay.of if replay is not None and replay.in_place else name
     layout = TableLayout(stream, config, TableLocation.of(config, stream.id, at, naming))
     columns = layout.columns(naming)
+    if has_whole_record(columns):
+        _logger.warning(
+            "The schema of stream %s declares no properties. Each record is kept whole, as JSON text in the column %s. "
+            "Refresh the source's schema for a column for each field.",
+            stream.id,
+            WHOLE_RECORD.name,
+        )
     own = {column.name: column.type for column in columns}
     ColumnLimits.of(config, stream.id).require(stream.id, name, {}, own)
     plan = FilePlan(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from destination_datalake.schema.columns import (
     METADATA_COLUMNS,
+    WHOLE_RECORD,
     RecordFields,
     assign_names,
     find_collisions,
@@ -62,9 +63,26 @@ def test_colliding_columns_are_all_kept() -> None:
     assert len({column.name for column in columns}) == 3
 
 
-def test_a_stream_without_properties_has_no_columns() -> None:
-    assert stream_columns({}, NumericTypes.INT_FLOAT) == ()
-    assert stream_columns({"type": "object", "properties": None}, NumericTypes.INT_FLOAT) == ()
+@pytest.mark.parametrize("nested", Nested)
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "object", "properties": None},
+        {"additionalProperties": {"type": "string"}},
+        {"$ref": "#/$defs/gone"},
+        {"properties": {"_airbyte_meta": {"type": "object"}}},
+    ],
+)
+def test_records_of_a_stream_without_properties_are_kept_whole(schema: Mapping[str, object], nested: Nested) -> None:
+    [column] = stream_columns(schema, NumericTypes.INT_FLOAT, nested=nested)
+
+    assert (column, column.origin) == (WHOLE_RECORD, "_airbyte_data")
+
+
+def test_a_field_named_like_the_column_of_whole_records_is_a_field() -> None:
+    [column] = stream_columns({"properties": {"_airbyte_data": {}}}, NumericTypes.INT_FLOAT)
+    assert column == Field("_airbyte_data", "_airbyte_data", Json())
 
 
 def test_the_metadata_columns_have_the_metadata_names_in_order() -> None:

@@ -42,6 +42,22 @@ def test_a_column_is_promoted_before_a_value_would_change(
     assert shop.types() == {"id": "int", "value": promoted_to}
 
 
+def test_records_without_declared_fields_are_kept_whole_until_fields_are_declared(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.sync(schema={}).commit({"id": 1, "more": [1.50]})
+    [warning] = [each for each in caplog.messages if "declares no properties" in each]
+    assert "as JSON text in the column _airbyte_data" in warning
+
+    shop.sync().commit({"id": 2})
+    shop.sync(schema={}).commit({"id": 3})
+
+    rows = [(row["id"], row["_airbyte_data"]) for row in shop.lake.rows(*shop.name)]
+    whole = [(None, '{"id": 1, "more": [1.5]}'), (None, '{"id": 3}')]
+    assert sorted(rows, key=str) == sorted([*whole, (2, None)], key=str)
+    assert sum("declares no properties" in each for each in caplog.messages) == 2
+
+
 @side_by_side
 @promotions
 def test_files_encoded_before_another_sync_promoted_a_column_are_committed_or_encoded_again(
