@@ -20,6 +20,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.exceptions import ConnectionClosedError
 from botocore.retries import standard as retries
+from moto import mock_aws
 from moto.core.botocore_stubber import MockRawResponse
 from moto.core.models import botocore_stubber
 
@@ -190,7 +191,10 @@ def _key(number: int) -> str:
 
 
 def make_clients() -> None:
-    """Make the clients of attempts, for the processes that are forked from this one. They repeat requests at once."""
+    """Make the clients of attempts, for the processes that are forked from this one. They repeat requests at once.
+
+    Some requests are made, so that the account and they have loaded what they need.
+    """
     retries.ExponentialBackoff.delay_amount = lambda *_: 0.01  # type: ignore[method-assign]
     made: Any = (access._sessions, access._clients)
     for number in range(_MADE):
@@ -202,6 +206,25 @@ def make_clients() -> None:
     def keep() -> None:
         for each, before in zip(made, kept, strict=True):
             each.update(before)
+
+    with mock_aws():
+        s3, glue = user.client("s3"), user.client("glue")
+        s3.create_bucket(Bucket="bucket")
+        upload = s3.create_multipart_upload(Bucket="bucket", Key="k")["UploadId"]
+        part = s3.upload_part(Bucket="bucket", Key="k", UploadId=upload, PartNumber=1, Body=b"-")
+        parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+        s3.complete_multipart_upload(Bucket="bucket", Key="k", UploadId=upload, MultipartUpload=parts)
+        s3.put_object(Bucket="bucket", Key="k", Body=b"-")
+        s3.get_object(Bucket="bucket", Key="k")["Body"].read()
+        s3.list_objects_v2(Bucket="bucket")
+        glue.create_database(DatabaseInput={"Name": "d"})
+        table = {
+            "Name": "t",
+            "StorageDescriptor": {"Columns": [{"Name": "c", "Type": "int"}], "Location": "s3://bucket/"},
+        }
+        glue.create_table(DatabaseName="d", TableInput=table)
+        glue.update_table(DatabaseName="d", TableInput=table)
+        glue.get_table(DatabaseName="d", Name="t")
 
     # No connection is ever opened, so that they can be shared.
     os.register_at_fork(after_in_child=keep)

@@ -43,13 +43,11 @@ class Columns:
             if held is not sent[name] and not same(sent[name], held):
                 raise Broken(f"{name} is {sent[name]!r}, and {row.get(name)!r} in its column")
         wanted = {name: value for name, value in sent.items() if value is not None and name not in PLAIN}
-        places: list[_Place] = []
-        for name, value in wanted.items():
-            place = self._place((name,), value, left, lenient=name in changed)
-            parts = [*_parts((name,), value)] if isinstance(value, dict) and not place.candidates else []
-            places += [self._place(path, part, left, lenient=name in changed) for path, part in parts]
-            if place.candidates or not isinstance(value, dict):
-                places.append(place)
+        places = [
+            place
+            for name, value in wanted.items()
+            for place in self._places((name,), value, left, lenient=name in changed)
+        ]
         found = _assigned(places)
         if found is None:
             lost = [place for place in places if not place.candidates and not place.optional] or places
@@ -68,6 +66,16 @@ class Columns:
         """Whether a column may be of one of these fields."""
         owner = self._owners.get((column,))
         return owner[0] in fields if owner else bool(fields)
+
+    def _places(self, field: Path, value: object, left: Mapping[str, Any], *, lenient: bool) -> Iterator["_Place"]:
+        """Yield where a field may be found: in columns or, if it is an object and in none, those of its members."""
+        place = self._place(field, value, left, lenient=lenient)
+        if place.candidates or not isinstance(value, dict):
+            yield place
+            return
+        for name, part in value.items():
+            if part is not None:
+                yield from self._places((*field, name), part, left, lenient=lenient)
 
     def _place(self, field: Path, value: object, left: Mapping[str, Any], *, lenient: bool) -> "_Place":
         """Return which columns may hold a field."""
@@ -103,15 +111,6 @@ def _assigned(places: Sequence[_Place], taken: frozenset[str] = frozenset()) -> 
         if column not in taken and (found := _assigned(others, taken | {column})) is not None:
             return {column: claims, **found}
     return _assigned(others, taken) if first.optional else None
-
-
-def _parts(path: Path, value: Mapping[str, object]) -> Iterator[tuple[Path, object]]:
-    """Yield the members of an object, those of its members' in place of these."""
-    for name, part in value.items():
-        if isinstance(part, dict):
-            yield from _parts((*path, name), part)
-        elif part is not None:
-            yield (*path, name), part
 
 
 def _holds(value: object, found: Any, place: Path, field: Path, claims: Claims, *, lenient: bool) -> bool:

@@ -128,7 +128,7 @@ class Shape:
         return plain
 
 
-FORMS = ("plain", "nullable")
+FORMS = ("plain", "nullable", "$ref", "allOf", "oneOf", "anyOf")
 
 
 def _spelled(form: str, properties: Mapping[str, object], named: dict[str, object]) -> dict[str, object]:
