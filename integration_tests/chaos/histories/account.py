@@ -212,13 +212,13 @@ def make_clients() -> None:
         s3.create_bucket(Bucket="bucket")
         upload = s3.create_multipart_upload(Bucket="bucket", Key="k")["UploadId"]
         part = s3.upload_part(Bucket="bucket", Key="k", UploadId=upload, PartNumber=1, Body=b"-")
-        parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+        parts: Any = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
         s3.complete_multipart_upload(Bucket="bucket", Key="k", UploadId=upload, MultipartUpload=parts)
         s3.put_object(Bucket="bucket", Key="k", Body=b"-")
         s3.get_object(Bucket="bucket", Key="k")["Body"].read()
         s3.list_objects_v2(Bucket="bucket")
         glue.create_database(DatabaseInput={"Name": "d"})
-        table = {
+        table: Any = {
             "Name": "t",
             "StorageDescriptor": {"Columns": [{"Name": "c", "Type": "int"}], "Location": "s3://bucket/"},
         }

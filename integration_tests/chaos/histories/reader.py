@@ -3,15 +3,19 @@
 import gzip
 import io
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from botocore.exceptions import ClientError
+from pyiceberg.expressions import EqualTo, IsNull
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import StaticTable
@@ -24,8 +28,10 @@ from pyiceberg.types import (
 
 from integration_tests.chaos.attempts.source import STREAM, Sending, Sent
 from integration_tests.chaos.histories.judge import Columns
-from integration_tests.chaos.histories.typed import TypedSent
+from integration_tests.chaos.histories.typed import FIXED, TypedSent
 from integration_tests.chaos.verdicts.reader import Broken, Reader
+from integration_tests.harness.engines.catalog import NULL
+from integration_tests.harness.engines.projection import Projection, is_projected
 from integration_tests.harness.glue_types import split
 from integration_tests.harness.lake import Lake
 
@@ -112,15 +118,67 @@ class TypedReader(Reader):
                 if row["file_path"] == path
             }
             known = self._known((path, str(struct)), partial(_rows_by_id, files, path, struct), sent)
-            yield from (sending for number, sending in known.items() if number not in dead)
+            here = [sending for number, sending in known.items() if number not in dead]
+            for sending in here[:1]:
+                _require_found(table, path, sent[sending].row or {})
+            yield from here
 
     def _hive(self, entry: "TableTypeDef", sent: Mapping[Sending, Sent]) -> Iterator[Sending]:
         types = {column["Name"]: column["Type"] for column in entry["StorageDescriptor"]["Columns"]}
+        keys = [each["Name"] for each in entry.get("PartitionKeys", ())]
+        projection = Projection.of(entry) if is_projected(entry) else None
+        partitions = {
+            each["StorageDescriptor"]["Location"].rstrip("/"): dict(zip(keys, each["Values"], strict=True))
+            for page in self.lake.glue.get_paginator("get_partitions").paginate(
+                DatabaseName=self.lake.database, TableName=STREAM
+            )
+            for each in page["Partitions"]
+        }
         for key in self.lake.data_files(self.lake.database, STREAM):
             read = _rows_by_name if "parquet" in key else _rows_of_lines
             uri = f"s3://{self.lake.bucket}/{key}"
             known = self._known((key, str(types)), partial(read, self._objects, uri, types), sent)
+            folder = "/".join(uri.split("/")[:-1])
+            values = partitions.get(folder) if projection is None else projection.values(uri)
+            for sending in known.values():
+                _require_partition(values or {}, sent[sending].row or {}, uri)
             yield from known.values()
+
+
+def _require_found(table: StaticTable, path: str, sent: Mapping[str, object]) -> None:
+    """Fail if a query for a row does not look into the file that it is in, by partitions and statistics."""
+    for name in ("code", "label", "day"):
+        value = sent.get(name)
+        kind: Any = IsNull if value is None else EqualTo
+        asked = kind(name) if value is None else kind(name, value)
+        if path not in {task.file.file_path for task in table.scan(row_filter=asked).plan_files()}:
+            raise Broken(f"a query for {name} = {value!r} does not read {path}, where it is")
+
+
+_KEY = re.compile(f"({'|'.join(FIXED)})_(date|year|month|day|hour|key)")
+"""The names of partition keys that say what they are of."""
+
+
+def _require_partition(values: Mapping[str, str], sent: Mapping[str, object], uri: str) -> None:
+    """Fail if a row is in a partition that is not its own."""
+    for key, text in values.items():
+        named = _KEY.fullmatch(key)
+        if named and unquote(text) not in _texts(sent.get(named[1]), named[2]):
+            raise Broken(f"a row with {named[1]} {sent.get(named[1])!r} is in the partition {key}={text}: {uri}")
+
+
+def _texts(value: object, part: str) -> Collection[str]:
+    """Return how a partition may spell a value, or a part of it."""
+    if value is None:
+        return {NULL}
+    if part == "key":
+        return {str(value), unquote(str(value))}
+    moment = datetime.fromisoformat(str(value))
+    moment = moment.astimezone(UTC) if moment.tzinfo else moment
+    number = {"date": 0, "year": moment.year, "month": moment.month, "day": moment.day, "hour": moment.hour}[part]
+    whole = {"date": 10, "year": 4, "month": 7, "day": 10, "hour": 13}[part]
+    spelled = moment.strftime("%Y-%m-%d-%H").rjust(13, "0")[:whole]
+    return {spelled, spelled[:10] + " " + spelled[11:], str(number), f"{number:02d}", f"{number:04d}"}
 
 
 def _rows_by_id(files: "_Objects", uri: str, struct: StructType) -> Iterator[Row]:
