@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -111,7 +112,8 @@ class _ProcessTree:
 
     def kill(self) -> None:
         for process in self._members():
-            os.kill(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # It has ended meanwhile.
+                os.kill(process.pid, signal.SIGKILL)
 
     def _members(self) -> list[_Process]:
         running = {process.pid: process for process in _processes()}

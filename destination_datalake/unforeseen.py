@@ -71,6 +71,8 @@ def exhaustion(error: BaseException | None, text: str = "") -> str | None:
     found = [kind for kind in _RESOURCES if any(map(kind.ran_out, causes)) or kind.texts.search(text)]
     if not found:
         return None
+    if found == [_THREADS] and any(_process_limit(resource.RLIMIT_AS, "", 1, "")):
+        found = [_THREADS, _MEMORY]  # A thread's stack needs address space.
     names = " or ".join(kind.name for kind in found)
     limits = ", ".join(limit for kind in found for limit in kind.limits()) or "no limit is known"
     return f"This machine or container gives no more {names} ({limits}). {' '.join(kind.remedy for kind in found)}"
@@ -146,37 +148,37 @@ def _number(v2: str, v1: str) -> int | None:
     return None
 
 
-_RESOURCES = (
-    _Resource(
-        "file descriptors",
-        frozenset({errno.EMFILE, errno.ENFILE}),
-        re.compile(r"Too many open files|shared object file: Error 24"),
-        _descriptor_limits,
-        "Raise the limit of open files to 1,024 or more, better 65,536, and run the sync again.",
-    ),
-    _Resource(
-        "threads",
-        frozenset({errno.EAGAIN}),
-        re.compile(
-            r"can't start new thread|unable to create (?:new )?native thread|pthread_create failed|"
-            r"Cannot create (?:worker )?(?:GC|VM) thread|Failed to start thread|Resource temporarily unavailable",
-            re.IGNORECASE,
-        ),
-        _thread_limits,
-        "Raise the limit of processes and threads (pids) to 1,024 or more, and run the sync again.",
-    ),
-    _Resource(
-        "memory",
-        frozenset({errno.ENOMEM}),
-        re.compile(
-            r"MemoryError|OutOfMemory|Out of Memory Error|insufficient memory|Could not reserve enough space|"
-            r"Could not allocate (?:compressed class space|metaspace)|"
-            r"Cannot allocate memory|Not enough space|Failed to (?:mmap|reserve|commit)|failed to map segment|"
-            r"os::commit_memory|std::bad_alloc",
-            re.IGNORECASE,
-        ),
-        _memory_limits,
-        "Give it more memory (4 GiB suffice for most syncs), or lower batch_size_mb, or spark.driver.memory in "
-        "spark.conf, and run the sync again.",
-    ),
+_DESCRIPTORS = _Resource(
+    "file descriptors",
+    frozenset({errno.EMFILE, errno.ENFILE}),
+    # Spark's JVM does not say why it cannot open a jar: the configuration of its logs is the first that it misses.
+    re.compile(r"Too many open files|shared object file: Error 24|Config file not found on classpath"),
+    _descriptor_limits,
+    "Raise the limit of open files to 1,024 or more, better 65,536, and run the sync again.",
 )
+_THREADS = _Resource(
+    "threads",
+    frozenset({errno.EAGAIN}),
+    re.compile(
+        r"can't start new thread|unable to create (?:new )?native thread|pthread_create failed|"
+        r"Cannot create (?:worker )?(?:GC|VM) thread|Failed to start thread|Resource temporarily unavailable",
+        re.IGNORECASE,
+    ),
+    _thread_limits,
+    "Raise the limit of processes and threads (pids) to 1,024 or more, and run the sync again.",
+)
+_MEMORY = _Resource(
+    "memory",
+    frozenset({errno.ENOMEM}),
+    re.compile(
+        r"MemoryError|OutOfMemory|Out of Memory Error|insufficient memory|Could not reserve enough space|"
+        r"Could not allocate (?:compressed class space|metaspace)|"
+        r"Cannot allocate memory|Not enough space|Failed to (?:mmap|reserve|commit)|failed to map segment|"
+        r"os::commit_memory|std::bad_alloc",
+        re.IGNORECASE,
+    ),
+    _memory_limits,
+    "Give it more memory (4 GiB suffice for most syncs), or lower batch_size_mb, or spark.driver.memory in "
+    "spark.conf, and run the sync again.",
+)
+_RESOURCES = (_DESCRIPTORS, _THREADS, _MEMORY)

@@ -40,6 +40,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (None, "java.lang.OutOfMemoryError: Java heap space", "memory"),
         (None, "java.lang.OutOfMemoryError: unable to create native thread", "threads or memory"),
         (None, "libjava.so: cannot open shared object file: Too many open files", "file descriptors"),
+        (None, "Caused by: java.io.IOException: Config file not found on classpath", "file descriptors"),
         (ValueError("a value"), "a text", None),
         (FileNotFoundError(errno.ENOENT, "No such file"), "", None),
         (None, "", None),
@@ -52,6 +53,18 @@ def test_a_resource_that_has_run_out_is_named_with_its_limits(
 
     assert (said is None) == (resource is None)
     assert said is None or re.search(rf"gives no more {resource} \(.*\d.*\)\. .*run the sync again", said)
+
+
+def test_threads_that_address_space_is_limited_for_may_lack_memory() -> None:
+    code = (
+        "import resource; from destination_datalake.unforeseen import exhaustion; "
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40)); "
+        'print(exhaustion(RuntimeError("can\'t start new thread")))'
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert "gives no more threads or memory (" in said
+    assert "ulimit -v is 1,073,741,824 KiB" in said
 
 
 def test_what_has_run_out_is_a_transient_error_wherever_it_is_noticed() -> None:

@@ -195,7 +195,8 @@ def decode(content: bytes) -> Iterator[ReportLine]:
         try:
             decoded = _decoder.decode(line)
             _ = decoded.started
-        except (msgspec.DecodeError, RecursionError, ValueError):
+            msgspec.msgpack.encode(decoded)  # It takes integers of 64 bits alone, as this connector writes them.
+        except (msgspec.DecodeError, OverflowError, RecursionError, ValueError):
             continue
         yield decoded
 

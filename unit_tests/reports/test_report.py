@@ -69,6 +69,7 @@ def test_a_hostile_name_is_one_line_of_json(name: str) -> None:
         b"\xff\xfe\n",
         b"[" * 5000,
         encode([a_line()]).replace(b"2026-11", b"2026-13"),
+        json.dumps({**json.loads(encode([a_line()])), "sync_id": 10**400}).encode(),
     ],
 )
 def test_what_is_no_report_is_left_out(text: bytes) -> None:

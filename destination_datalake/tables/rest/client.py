@@ -547,7 +547,7 @@ _RULES: Sequence[tuple[tuple[type[Exception], ...], str, str, FailureType]] = (
     (
         (requests.ConnectionError, requests.Timeout),
         "it does not answer",
-        "Check catalog.uri. " + _SERVER,
+        "Check catalog.uri, that the server is up, and that this machine reaches it; then try again.",
         "transient_error",
     ),
     ((*_NOT_YET, ServerError), "it is out of order", _SERVER, "transient_error"),
@@ -573,7 +573,9 @@ def _explained(uri: str) -> Iterator[None]:
         for kinds, reason, remedy, type_ in _RULES:
             if isinstance(error, kinds):
                 text = printable(mask_secrets(str(error)))
-                message = f"The Iceberg catalog at {uri}: {reason}. {remedy} It said: {text[:_SHOWN]}"
+                # Of a server that does not answer, the text is Python's.
+                said = "" if isinstance(error, requests.ConnectionError | requests.Timeout) else text[:_SHOWN]
+                message = f"The Iceberg catalog at {uri}: {reason}. {remedy}{said and f' It said: {said}'}"
                 detail = f"{type(error).__name__}: {text}"
                 raise ConnectorError(Failure(message, detail, type_)) from error
         raise

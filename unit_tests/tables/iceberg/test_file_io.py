@@ -172,6 +172,23 @@ def reads(lake: Lake) -> Iterator[list[str]]:
         yield read
 
 
+@pytest.mark.parametrize("location", ["file:///etc/passwd", "http://169.254.169.254/latest", "/etc/passwd", ""])
+def test_a_file_that_is_not_in_s3_is_not_read(lake: Lake, location: str) -> None:
+    lake.commit(lake.open(), 1)
+    glue = lake.access.client("glue")
+    found = glue.get_table(DatabaseName=lake.name.database, Name=lake.name.table)["Table"]
+    parameters = {**found["Parameters"], "metadata_location": location}
+    glue.update_table(
+        DatabaseName=lake.name.database,
+        TableInput={"Name": lake.name.table, "Parameters": parameters},
+        SkipArchive=True,
+    )
+
+    with pytest.raises(ConnectorError, match="is not an address in S3") as refused:
+        lake.open()
+    assert refused.value.failure.type == "config_error"
+
+
 # --- files that unpack to a thousand times their size -----------------------------------------------------------------
 
 

@@ -95,6 +95,21 @@ def test_what_a_server_answers_is_explained(body: str, status: int, type_: str, 
     assert words in refused.value.failure.message
 
 
+def test_a_server_that_is_down_is_explained_without_python_s_text() -> None:
+    with server(CONFIG) as uri:
+        pass
+    with pytest.raises(ConnectorError, match="does not answer") as refused:
+        connect(uri)
+
+    failure = refused.value.failure
+    assert failure.type == "transient_error"
+    assert failure.message == (
+        f"The Iceberg catalog at {uri}: it does not answer. Check catalog.uri, that the server is up, and that this "
+        "machine reaches it; then try again."
+    )
+    assert "Connection refused" in failure.detail
+
+
 # --- a server that means harm -----------------------------------------------------------------------------------------
 
 
