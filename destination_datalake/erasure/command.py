@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from destination_datalake import terminal
+from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
+from destination_datalake.archive.progress import Progress
 from destination_datalake.aws.objects import put
 from destination_datalake.config.catalog import NO_LIMITS
 from destination_datalake.config.options import Config, aws_access
@@ -27,6 +30,7 @@ from destination_datalake.files.suppression import REPORT
 from destination_datalake.maintenance.superseded import archived_tables
 from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.catalogs import catalog_of
+from destination_datalake.tables.factory import rebuild_of
 from destination_datalake.tables.finder import TableFinder
 from destination_datalake.tables.naming import REBUILD_SUFFIX
 from destination_datalake.tables.ownership import REPLAY_OF
@@ -121,17 +125,10 @@ def _target(asked: argparse.Namespace) -> tuple[str, ...]:
 def _tables(asked: argparse.Namespace, config: Config, catalog: TableCatalog) -> list[TableName]:
     """Return the tables, those that replays have made of them, and those of which the archive alone is left.
 
-    Raises ConfigError if there are none, or if the content of one is about to be replaced.
+    Raises ConfigError if there are none.
     """
     if not (found := [*_named(asked, config, catalog)]):
         raise ConfigError("There are no tables of this configuration. Nothing was changed.")
-    for name in found:
-        rebuilt = TableName(name.database, f"{name.table}{REBUILD_SUFFIX}")
-        if catalog.find(rebuilt) is not None:
-            raise ConfigError(
-                f"The content of table {name} is about to be replaced by that of {rebuilt}, which `replay --replace` "
-                "has begun to make. Let it end, or drop that table, and run the command again. Nothing was changed."
-            )
     names = {str(name) for name in found}
     made = [
         TableName(listed.database, listed.glue_table["Name"])
@@ -188,6 +185,8 @@ class Erasure:
         self._require()
         types = {str(name): self.request.types[name] for name in tables if name in self.request.types}
         self.ledger.begin(types, self.request.file, suppress=self.suppress)
+        for name in tables:
+            self._displace_replay(name)
         for place in self.places:
             self.ledger.note("found", [(place.name, self._mask(each.uri), each.rows_found) for each in place.find()])
         erased: dict[str, list[ErasedObject]] = {}
@@ -210,6 +209,21 @@ class Erasure:
         if not report.is_left:
             self.ledger.finish()
         return report
+
+    def _displace_replay(self, name: TableName) -> None:
+        """Drop what a `replay --replace` has made so far, which may have the rows; one that still runs stops.
+
+        The next replay begins anew, and leaves these people out.
+        """
+        config, catalog, access = self.request.config, self.request.catalog, self.request.access
+        made = TableName(name.database, f"{name.table}{REBUILD_SUFFIX}")
+        rebuild = rebuild_of(config, name, catalog, _unopened)
+        if catalog.find(name) is None or catalog.find(made) is None or (state := rebuild.state(made)) is None:
+            return
+        uri = f"{table_folder(config.uri(ARCHIVE_FOLDER), *name)}/replay/{made.table}.json"
+        Progress(uri, access).claim(self.request.id, time.time())
+        self.ledger.doom([file.uri for file in state.written])
+        rebuild.drop(made)
 
     def _require(self) -> None:
         for place in self.places:
@@ -251,6 +265,10 @@ class Erasure:
             places=tuple(self._lines),
             suppress=record.suppress,
         )
+
+
+def _unopened() -> Any:
+    raise AssertionError("a table is not written to")
 
 
 def _tell(report: Report) -> None:

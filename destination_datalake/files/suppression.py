@@ -101,6 +101,11 @@ def left_out(folder: str, requests: Iterable[RequestRecord]) -> People:
     return people
 
 
+def unfinished(folder: str, table: str, s3: S3Client) -> list[str]:
+    """Return the requests of a ledger that erase rows of a table, "database.table", and have not ended."""
+    return [each.id for each in requests(folder, s3) if each.finished is None and table in each.tables]
+
+
 def read_suppressed(folder: str, access: AwsAccess) -> People:
     """Return whose records syncs reject. `folder` is the ledger's S3 URI, without a slash at the end.
 

@@ -14,6 +14,7 @@ from destination_datalake.archive.history import History, read_history
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.errors import ConfigError
+from destination_datalake.files.suppression import DELETIONS_FOLDER, unfinished
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.replay.replayer import Replayer, Source
 from destination_datalake.tables.catalogs import catalog_of
@@ -67,6 +68,8 @@ def _replay(config: Config, asked: argparse.Namespace, termination: Termination,
     made = TableName(name.database, asked.into or f"{name.table}{suffix}")
     if made == name or not _TABLE.fullmatch(made.table):
         raise ConfigError(f"--into {asked.into}: it must be another table's name, of a to z, 0 to 9 and _.")
+    if asked.replace and not asked.dry_run:
+        _require_no_erasure(name, config)
     folder = table_folder(config.uri(ARCHIVE_FOLDER), *name)
     with terminal.engine_on_demand(config, spark) as engine:
         source = Source(config, access, catalog_of(config, access), name, folder)
@@ -78,6 +81,17 @@ def _replay(config: Config, asked: argparse.Namespace, termination: Termination,
         finished = replayer.run(history, uuid.uuid4().hex[:12], replace=asked.replace, accept_gaps=asked.accept_gaps)
         terminal.write(f"{replayer.summary} in {time.monotonic() - started:.1f} s.")
     return 0 if finished else EXIT_TERMINATED
+
+
+def _require_no_erasure(name: TableName, config: Config) -> None:
+    """Raise ConfigError if an erasure has not ended: the table may have rows that the replay makes no more."""
+    ledger = config.uri(DELETIONS_FOLDER)
+    if begun := unfinished(ledger, str(name), aws_access(config).client("s3")):
+        raise ConfigError(
+            f"Rows are being erased from table {name}: `delete-rows` has not ended its request {begun[0]}. "
+            "Run the same `delete-rows` command again, then this one. If its file of ids is lost, make a new one, or "
+            f"delete {ledger}/{begun[0]}/. Nothing was replaced."
+        )
 
 
 def _archive_of(stream: str, config: Config) -> tuple[TableName, History]:

@@ -31,6 +31,7 @@ from destination_datalake.archive.plan import (
     plan_of,
     time_text,
 )
+from destination_datalake.archive.progress import Done, Progress
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.disk import MiB, buffer_directory, raise_limit
 from destination_datalake.buffer.staging import Segment
@@ -40,7 +41,6 @@ from destination_datalake.files.jobs import done as results_of
 from destination_datalake.files.segments import ArchivedLines, StagedSegment
 from destination_datalake.files.suppression import DELETIONS_FOLDER, left_out, requests
 from destination_datalake.rejects.ledger import REJECTS_FOLDER, RejectCounts, RejectFile, RejectLedger, RejectLimit
-from destination_datalake.replay.progress import Done, Progress
 from destination_datalake.sync.conductor import staging_for
 from destination_datalake.sync.landing import MAX_TASKS, Encoding, Landing, StreamTables
 from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchMalformed, BatchOutcome

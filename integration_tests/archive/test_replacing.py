@@ -98,7 +98,7 @@ def test_what_a_sync_commits_meanwhile_is_kept(warehouse: Warehouse, replays: Re
 
 
 REPLAYER = "destination_datalake.replay.replayer:Replayer"
-PROGRESS = "destination_datalake.replay.progress:Progress"
+PROGRESS = "destination_datalake.archive.progress:Progress"
 POINTS: Sequence[str] = (
     f"{REPLAYER}._begin",
     f"{REPLAYER}._land",

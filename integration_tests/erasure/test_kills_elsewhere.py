@@ -1,11 +1,12 @@
 """`delete-rows` of a Hive table with its archive and rejects, killed at any step: repeated, it leaves nothing."""
 
+import random
 from pathlib import Path
 
 import pytest
 
 from integration_tests.archive.replays import ARCHIVE, Replays, difference
-from integration_tests.erasure.deletions import Deletions
+from integration_tests.erasure.deletions import Deleted, Deletions
 from integration_tests.erasure.oracle import traces
 from integration_tests.erasure.test_elsewhere import (
     HIVE,
@@ -20,11 +21,70 @@ from integration_tests.erasure.test_elsewhere import (
 )
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import configured_stream
+from integration_tests.harness.runs.commands import Ran
 from integration_tests.harness.runs.kill_points import KillPoint
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
-from integration_tests.harness.table_kinds import TableKind
+from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 from integration_tests.harness.warehouse import Warehouse
+
+REPLACING = [
+    KillPoint(moment, step)
+    for step in (
+        "destination_datalake.archive.progress:Progress.save",
+        "destination_datalake.tables.iceberg.rebuild:IcebergRebuild.clone",
+        "destination_datalake.tables.iceberg.rebuild:IcebergRebuild.take_over",
+        "destination_datalake.tables.hive.rebuild:HiveRebuild.clone",
+        "destination_datalake.tables.hive.rebuild:HiveRebuild.take_over",
+        "destination_datalake.sync.landing:Landing.publish",
+    )
+    for moment in ("before", "after")
+]
+ERASING = [
+    KillPoint(moment, step)
+    for step in (
+        "destination_datalake.erasure.ledger:Ledger.begin",
+        "destination_datalake.erasure.command:Erasure._displace_replay",
+        "destination_datalake.tables.iceberg.erasure.erase:TableErasure.run",
+        "destination_datalake.erasure.objects:Objects.erase",
+        "destination_datalake.erasure.ledger:Ledger.finish",
+    )
+    for moment in ("before", "after")
+]
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize("seed", range(40))
+def test_a_replay_and_an_erasure_end_after_any_kill_of_each_other(
+    lake: Lake, platform: Platform, launch: WarmLaunch, tmp_path: Path, seed: int
+) -> None:
+    """Whichever of them was killed first and second, each ends once it is run again, and nobody is left or missing."""
+    draw = random.Random(seed)
+    kind = draw.choice([TABLE_KINDS[0], *HIVE[:2]])
+    warehouse, orders = Warehouse(lake, platform, kind), configured_stream("orders", SCHEMA)
+    warehouse.sync([orders], [*ODD, *OTHERS, complete()], **ARCHIVE)
+    config, deletions, replays = warehouse.config(**ARCHIVE), Deletions(launch, tmp_path), Replays(launch, tmp_path)
+    before = of_others(whole(lake))
+
+    def erase(killed_at: KillPoint | None = None) -> Deleted:
+        return deletions.run(config, [PERSON], killed_at=killed_at)
+
+    def replace(killed_at: KillPoint | None = None) -> Ran:
+        return replays.run(config, "--stream", "orders", "--replace", killed_at=killed_at)
+
+    for act in draw.sample(["erase", "replace"], 2):
+        killed = erase(draw.choice(ERASING)) if act == "erase" else replace(draw.choice(REPLACING))
+        assert killed.exit_code in (-9, 0, 1), killed
+        assert killed.exit_code != 1 or "Run the same `delete-rows` command again" in killed.stderr, killed
+    erased = erase()
+    replaced = replace()
+
+    assert (erased.exit_code, erased.report["found_afterwards"]) == (0, 0), erased
+    assert replaced.exit_code == 0, replaced
+    assert traces(lake.s3, lake.bucket, SECRET) == []
+    assert difference(before, whole(lake)) == []
+    assert {name for _, name in lake.tables() if name.startswith("orders")} == {"orders"}
+
 
 OBJECTS = "destination_datalake.erasure.objects:Objects"
 PLACES = "destination_datalake.erasure"

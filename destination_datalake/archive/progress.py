@@ -109,5 +109,8 @@ class Progress:
 
 
 def _taken_over() -> ConnectorError:
-    message = "Another replay into the same table has begun since this one did, and goes on in its place."
+    message = (
+        "Another replay into the same table has begun since this one did, or `delete-rows` has, and has taken its "
+        "place. After `delete-rows`, run the replay again."
+    )
     return ConnectorError(Failure(message, message, "config_error"))

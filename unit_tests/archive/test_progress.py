@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from destination_datalake.archive.plan import Kind, Step
+from destination_datalake.archive.progress import Done, DoneSync, Progress
 from destination_datalake.errors import ConnectorError
-from destination_datalake.replay.progress import Done, DoneSync, Progress
 from unit_tests.cloud import BUCKET, Cloud
 
 URI = f"s3://{BUCKET}/lake/_raw/shop.orders/replay/orders__replay.json"
