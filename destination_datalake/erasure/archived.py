@@ -47,8 +47,8 @@ class _Records(Objects):
 
     def columns(self) -> tuple[Field, ...]:
         """Return the places in records that the column's values come from."""
-        found = TableColumns.of(self.table, self._request).in_records(self._request.column)
-        known: Any = self._request.types.get(self.table)
+        found = TableColumns.of(self.table, self.request).in_records(self.request.column)
+        known: Any = self.request.types.get(self.table)
         if known is None or not pa.types.is_timestamp(known):
             return tuple(found)
         # Glue does not tell whether a timestamp has a zone, and an Iceberg table does.
@@ -102,7 +102,7 @@ class Archive(_Records):
     def _left_metadata(self) -> list[str]:
         """Return the metadata that no table has any more (`replay --replace`)."""
         rebuilt = TableName(self.table.database, f"{self.table.table}{REBUILD_SUFFIX}")
-        if not self._columns or self._request.catalog.find(rebuilt) is not None:
+        if not self._columns or self.request.catalog.find(rebuilt) is not None:
             return []
         return [uri for uri, _ in listed(self.access.client("s3"), f"{self._folder}/replay/metadata")]
 
@@ -122,7 +122,7 @@ class Rejects(_Records):
     @property
     def folders(self) -> tuple[str, ...]:
         """The folders that its objects are, or were, in: one of each reason and table."""
-        root = self._request.config.uri(REJECTS_FOLDER)
+        root = self.request.config.uri(REJECTS_FOLDER)
         tables = [f"{self.table}{suffix}" for suffix in ("", REPLAY_SUFFIX, REBUILD_SUFFIX)]
         # Of a reason without present objects there may be former versions.
         reasons = dict.fromkeys((*_REASONS, *folders_in(self.access.client("s3"), root)))

@@ -12,6 +12,7 @@ from destination_datalake.aws.objects import get, listed
 from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import parse_catalog
 from destination_datalake.schema.columns import METADATA_COLUMNS, as_column, assign_names, field_at
+from destination_datalake.schema.evolution import redirected_from
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
 from destination_datalake.tables.layout import TableLayout
@@ -76,6 +77,19 @@ class TableColumns:
         type_ = known.type if known is not None else columns[0].type if columns else None
         distinct = {each.path: replace(each, type=_scalar(type_, column)) for each in columns if type_ is not None}
         return list(distinct.values())
+
+
+def redirected_columns(table: TableName, request: Request) -> list[str]:
+    """Return the columns of a table to which values of the request's column were redirected, as by another type."""
+    first, *rest = request.column.split(".")
+    found = TableColumns.of(table, request).present
+    return [
+        ".".join((each.name, *rest))
+        for each in found
+        if (redirected_from(each.name) or "").lower() == first.lower()
+        and not isinstance(each.type, List)
+        and isinstance(each.type, Struct) == bool(rest)
+    ]
 
 
 def _scalar(type_: ColumnType, column: str) -> ColumnType:

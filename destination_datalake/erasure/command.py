@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from msgspec.structs import replace
 
 from destination_datalake import terminal
@@ -22,10 +25,10 @@ from destination_datalake.config.options import Config, aws_access
 from destination_datalake.erasure import elsewhere
 from destination_datalake.erasure.iceberg import IcebergPlace
 from destination_datalake.erasure.ids import IdsFile
-from destination_datalake.erasure.ledger import Ledger, masked
+from destination_datalake.erasure.ledger import Ledger, Mask
 from destination_datalake.erasure.place import ErasedObject, Place, Request
 from destination_datalake.erasure.report import PlaceLine, Report, now, place_line
-from destination_datalake.errors import ConfigError
+from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.files.suppression import REPORT
 from destination_datalake.maintenance.superseded import archived_tables
 from destination_datalake.tables.catalog import is_iceberg
@@ -87,14 +90,24 @@ def _delete_rows(config: Config, asked: argparse.Namespace, termination: Termina
     ledger = Ledger.open(asked.column, target, file, config, access)
     with terminal.engine_on_demand(encrypting(config), spark) as engine:
         history, id_ = asked.keep_history, ledger.record.id
+        mask = Mask(asked.column, file.typed(pa.string(), asked.column))
         request = Request(
-            id_, asked.column, file, config, access, catalog, engine(), history, drop_tags=asked.drop_tags
+            id_, asked.column, file, config, access, catalog, engine(), history, drop_tags=asked.drop_tags, mask=mask
         )
         iceberg = [name for name in tables if (entry := catalog.find(name)) is not None and is_iceberg(entry)]
-        places: list[Place] = [IcebergPlace(name, request, ledger, may_lack_column=asked.all) for name in iceberg]
+        places: list[Place] = [
+            IcebergPlace(name, own, ledger, may_lack_column=asked.all)
+            for name in iceberg
+            for own in elsewhere.by_column(request, name)
+        ]
         places += elsewhere.places(request, tables)
-        erasure = Erasure(places, request, ledger, lambda: termination.requested, asked.suppress)
-        report = erasure.dry_run() if asked.dry_run else erasure.run(tables)
+        erasure = Erasure(places, tables, request, ledger, lambda: termination.requested, asked.suppress)
+        try:
+            report = erasure.dry_run() if asked.dry_run else erasure.run()
+        except ConnectorError as error:
+            failure = error.failure
+            hidden = dataclasses.replace(failure, message=mask(failure.message), detail=mask(failure.detail))
+            raise ConnectorError(hidden) from None
         if report is None:
             return EXIT_TERMINATED
         try:
@@ -165,6 +178,7 @@ class Erasure:
     """The steps of the command. Nothing is changed before each place has said that rows can be erased there."""
 
     places: Sequence[Place]
+    tables: Sequence[TableName]
     request: Request
     ledger: Ledger
     is_stopped: Callable[[], bool]
@@ -180,12 +194,12 @@ class Erasure:
             self._lines.append(self._line(place, found, None, {}))
         return self._report(dry_run=True)
 
-    def run(self, tables: Sequence[TableName]) -> Report | None:
+    def run(self) -> Report | None:
         """Erase, and search again; None if it was stopped. Raises ConnectorError, and what the AWS libraries raise."""
         self._require()
-        types = {str(name): self.request.types[name] for name in tables if name in self.request.types}
+        types = {str(name): self.request.types[name] for name in self.tables if name in self.request.types}
         self.ledger.begin(types, self.request.file, suppress=self.suppress)
-        for name in tables:
+        for name in self.tables:
             self._displace_replay(name)
         for place in self.places:
             self.ledger.note("found", [(place.name, self._mask(each.uri), each.rows_found) for each in place.find()])
@@ -228,6 +242,20 @@ class Erasure:
     def _require(self) -> None:
         for place in self.places:
             place.require()
+        if not self.request.searched:
+            raise self._no_column()
+
+    def _no_column(self) -> ConfigError:
+        column, names = self.request.column, set[str]()
+        for name in self.tables:
+            storage = (self.request.catalog.find(name) or {}).get("StorageDescriptor", {})
+            names |= {each["Name"] for each in storage.get("Columns", ())}
+        close = " or ".join(get_close_matches(column, sorted(names), n=3))
+        return ConfigError(
+            f"--column {column}: no table, no archive and no rejects have such a column, so nothing was searched. "
+            f"{f'Did you mean {close}? ' if close else ''}Name a field within a column by its path, as user.id. "
+            "Nothing was changed."
+        )
 
     def _line(
         self,
@@ -236,14 +264,15 @@ class Erasure:
         afterwards: Sequence[ErasedObject] | None,
         earlier: Mapping[str, int],
     ) -> PlaceLine:
-        line = place_line(place.name, objects, afterwards, earlier, self._mask)
+        mask = self.request.mask
+        line = place_line(place.name, objects, afterwards, earlier, self._mask, mask or str)
         figures = place.figures
         line.objects_searched, line.objects_read = figures.objects, figures.objects_read
-        line.snapshots_expired, line.notes = figures.snapshots_expired, tuple(figures.notes)
+        line.snapshots_expired, line.notes = figures.snapshots_expired, tuple(map(mask or str, figures.notes))
         return line
 
     def _mask(self, uri: str) -> str:
-        return masked(uri, self.request.column)
+        return uri if self.request.mask is None else self.request.mask.uri(uri)
 
     def _report(self, *, dry_run: bool) -> Report:
         record, config = self.ledger.record, self.request.config
@@ -256,6 +285,7 @@ class Erasure:
             column=record.column,
             target=record.target,
             ids=record.ids,
+            ids_with_rows=len(set[str]().union(*(ids.matched_texts() for ids in self.request.searched))),
             started=record.started,
             ended=now(),
             dry_run=dry_run,
@@ -283,6 +313,8 @@ def _tell(report: Report) -> None:
         for each in line.objects if report.dry_run else line.left:
             rows_of_it = f"{each.rows_found} rows" if each.rows_found >= 0 else "ids"
             terminal.write(f"  {each.uri}: {rows_of_it}{f': {each.reason}' if each.reason else ''}")
+    had = "have" if report.dry_run else "had"
+    terminal.write(f"{report.ids_with_rows} of {report.ids} ids {had} rows, as this run has found them.")
     terminal.write(f"Request {report.request}: {report.verdict}.")
     if report.suppress:
         terminal.write("Syncs that begin from now on reject records with these ids.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.aws.objects import delete, listed
 from destination_datalake.erasure.archived import Archive, Rejects
+from destination_datalake.erasure.columns import redirected_columns
 from destination_datalake.erasure.hive import HiveTablePlace
 from destination_datalake.erasure.place import ErasedObject, Figures
 from destination_datalake.erasure.versions import AllVersions, VersionsOf
@@ -71,17 +72,24 @@ class Staging:
             yield from ((uri, now - latest[sync] > _LONGEST) for uri in uris)
 
 
+def by_column(request: Request, table: TableName) -> list[Request]:
+    """Return the request, and one for each column that values of its column were redirected to. Raises errors of AWS."""
+    return [request, *map(request.redirected_to, redirected_columns(table, request))]
+
+
 def places(request: Request, tables: Sequence[TableName]) -> Sequence[Place]:
     """Return the places of the tables, noncurrent versions last. Raises errors of AWS."""
     origins: list[Objects] = []
     locations: list[str] = []
-    for table in tables:
+    for table, own in ((table, each) for table in tables for each in by_column(request, table)):
         found = request.catalog.find(table)
         if not (request.config.table_type == "ICEBERG" if found is None else is_iceberg(found)):
-            origins.append(HiveTablePlace(request, table))
+            origins.append(HiveTablePlace(own, table))
         elif found is not None:
             locations.append(found.get("StorageDescriptor", {}).get("Location", "").rstrip("/"))
-        origins += [Archive(request, table), Rejects(request, table)]
+        origins += [Archive(own, table), Rejects(own, table)]
     staging = request.config.uri(STAGING_FOLDER)
-    removed = AllVersions(request.access, [staging, *filter(None, locations)], "Noncurrent versions of removed files")
-    return [*origins, Staging(request), *(VersionsOf(request, each) for each in origins), removed]
+    removed = AllVersions(
+        request.access, [staging, *dict.fromkeys(filter(None, locations))], "Noncurrent versions of removed files"
+    )
+    return [*origins, Staging(request), *(VersionsOf(each.request, each) for each in origins), removed]

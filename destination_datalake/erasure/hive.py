@@ -46,11 +46,11 @@ class HiveTablePlace(Objects):
     @property
     def access(self) -> AwsAccess:
         """What the table's files are read and written with."""
-        return self._request.catalog.access_of(self.table)
+        return self.request.catalog.access_of(self.table)
 
     def require(self) -> None:
         """Raise ConfigError also for a column that the table is partitioned by: folders are named after its values."""
-        table_input, column = self._glue_table.find(), self._request.column
+        table_input, column = self._glue_table.find(), self.request.column
         if table_input is not None and (key := _key_that_tells(table_input, column)) is not None:
             raise ConfigError(
                 f"--column {column}: table {self.table} is partitioned by it (key {key}), so that ids are in the names "
@@ -62,7 +62,7 @@ class HiveTablePlace(Objects):
 
     def columns(self) -> tuple[Field, ...]:
         """Return the column as rows have it."""
-        found = TableColumns.of(self.table, self._request).in_table(self._request.column)
+        found = TableColumns.of(self.table, self.request).in_table(self.request.column)
         return () if found is None else (found,)
 
     @property
@@ -99,8 +99,8 @@ class HiveTablePlace(Objects):
 
     def _folders(self, table_input: TableInput | None) -> Iterator[str]:
         """Yield the folders, S3 URIs, in which files of the table are, or may have been left."""
-        config = self._request.config
-        stream = stream_of(self.table, table_input, self._request)
+        config = self.request.config
+        stream = stream_of(self.table, table_input, self.request)
         if stream is not None:
             own = TableLocation.of(config, stream, self.table, TableNaming.of(config).naming).folder
             yield from (own, f"{own}{GENERATIONS_SUFFIX}")
@@ -115,7 +115,7 @@ class HiveTablePlace(Objects):
                 yield from self._of_partition(location_of(entry), location)
 
     def _of_partition(self, folder: str, location: str) -> Iterator[str]:
-        if folder.startswith((f"{location}/", self._request.config.uri(""))):
+        if folder.startswith((f"{location}/", self.request.config.uri(""))):
             yield folder
         else:
             self.figures.note(
@@ -125,7 +125,7 @@ class HiveTablePlace(Objects):
     def takes(self, uri: str) -> bool:
         """Whether an object is in no folder of another kind, as where a table's location is that of all tables."""
         taken = (*TAKEN_FOLDERS, "_deletions")
-        return not uri.startswith(tuple(f"{self._request.config.uri(folder)}/" for folder in taken))
+        return not uri.startswith(tuple(f"{self.request.config.uri(folder)}/" for folder in taken))
 
 
 def stream_of(table: TableName, table_input: TableInput | None, request: Request) -> StreamId | None:

@@ -14,7 +14,7 @@ from destination_datalake.config.tables import Retention
 from destination_datalake.erasure.place import ErasedObject, Figures, Outcome, Request
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
 from destination_datalake.tables.iceberg.commit import TableOperations
-from destination_datalake.tables.iceberg.erasure.column import IdColumn, NoSuchColumn
+from destination_datalake.tables.iceberg.erasure.column import IdColumn, NoSuchColumn, partition_fields
 from destination_datalake.tables.iceberg.erasure.erase import ErasureRequest, TableErasure
 from destination_datalake.tables.iceberg.erasure.strays import Strays
 from destination_datalake.tables.iceberg.maintenance.deletion import MaintenanceSkipped
@@ -44,7 +44,7 @@ class IcebergPlace:
     @property
     def name(self) -> str:
         """What it is called in the report."""
-        return f"Iceberg table {self.table}"
+        return self.request.of(f"Iceberg table {self.table}")
 
     def require(self) -> None:
         """Raise ConnectorError if rows cannot be erased from the table."""
@@ -127,9 +127,11 @@ class IcebergPlace:
                 raise
             self.figures.note(f"{self.name} has no column {request.column}.")
             return None
+        if request.mask is not None:
+            request.mask.fields |= partition_fields(column, table.metadata)
         ids = request.ids(column.type, self.table)
         few: Sequence[Any] | None = None
-        if len(ids) <= _FEW:
+        if len(ids) <= _FEW and request.redirected_from is None:
             few = request.file.values(column.type, request.column)
         asked = ErasureRequest(
             request.id,

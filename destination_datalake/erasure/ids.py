@@ -61,6 +61,14 @@ class IdsFile:
         """
         return Ids.of(pa.concat_arrays([pa.array([], type_), *self._typed(type_, column)]))
 
+    def possible(self, type_: pa.DataType, column: str) -> Ids:
+        """Return those of the ids that a column's type can hold as they are. Raises ConfigError as `typed` does."""
+        parse, values = self._require_parser(type_, column), [pa.array([], type_)]
+        for _, texts in self._blocks():
+            blocks = [texts] if _all_exact(parse, texts) else [texts.slice(place, 1) for place in range(len(texts))]
+            values += [parse(block)[0] for block in blocks if _all_exact(parse, block)]
+        return Ids.of(pa.concat_arrays(values))
+
     def values(self, type_: pa.DataType, column: str) -> list[Any]:
         """Return the ids as Python values, which takes memory for each. Raises as `typed` does."""
         return [value for values in self._typed(type_, column) for value in values.to_pylist()]
@@ -70,11 +78,14 @@ class IdsFile:
         for values in self._typed(type_, column):
             yield from digests_of(values, salt)
 
+    def _require_parser(self, type_: pa.DataType, column: str) -> _Parse:
+        if (parse := _parser(type_)) is None:
+            raise ConfigError(f"--column {column}: a column of type {type_} has no values that could be ids.")
+        return parse
+
     def _typed(self, type_: pa.DataType, column: str) -> Iterator[pa.Array[Any]]:
         """Yield blocks of ids as values, none of them null."""
-        parse = _parser(type_)
-        if parse is None:
-            raise ConfigError(f"--column {column}: a column of type {type_} has no values that could be ids.")
+        parse = self._require_parser(type_, column)
         for lines, texts in self._blocks():
             try:
                 values, exact = parse(texts)
@@ -172,14 +183,15 @@ def _same(written: str, text: str) -> bool:
 
 
 def _first_refused(parse: _Parse, texts: pa.Array[Any], lines: np.ndarray[Any, Any]) -> int:
-    for place in range(len(texts)):
-        try:
-            if parse(texts.slice(place, 1))[1].all():
-                continue
-        except pa.ArrowException:
-            pass
-        return int(lines[place])
-    return int(lines[0])
+    wrong = (place for place in range(len(texts)) if not _all_exact(parse, texts.slice(place, 1)))
+    return int(lines[next(wrong, 0)])
+
+
+def _all_exact(parse: _Parse, texts: pa.Array[Any]) -> bool:
+    try:
+        return bool(parse(texts)[1].all())
+    except pa.ArrowException:
+        return False
 
 
 def _what(type_: pa.DataType) -> str:

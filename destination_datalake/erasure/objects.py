@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from destination_datalake.aws.objects import listed
 from destination_datalake.erasure.place import ErasedObject, Figures
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.erase import Content, Erased, EraseResult, EraseTask, NotErased, StoredObject, erase
-from destination_datalake.files.ids import with_ids
+from destination_datalake.files.ids import search
 from destination_datalake.files.jobs import dealt
 from destination_datalake.schema.arrow import arrow_type, widest
 
@@ -65,9 +65,10 @@ class Objects(ABC):
     """The table whose rows they are, or that rows of them came into."""
 
     def __init__(self, request: Request, table: TableName, name: str) -> None:
-        self._request = request
+        self.request = request
         self.table = table
-        self.name = name
+        self.title = name
+        self.name = request.of(name)
         self.figures = Figures()
         self.has_written = False
         self._search: _Search | None = None
@@ -92,7 +93,7 @@ class Objects(ABC):
     @property
     def access(self) -> AwsAccess:
         """The access to the objects."""
-        return self._request.access
+        return self.request.access
 
     def require(self) -> None:
         """Raise ConnectorError if the ids are none of the column's type."""
@@ -154,12 +155,12 @@ class Objects(ABC):
     def _columns(self) -> tuple[Field, ...]:
         columns = self.columns()
         if not columns:
-            self.figures.note(f"{self.name} has no column {self._request.column}.")
+            self.figures.note(f"{self.name} has no column {self.request.column}.")
         return columns
 
     @cached_property
     def _ids(self) -> Ids:
-        return self._request.ids(arrow_type(widest(self._columns[0].type)), self.table)
+        return self.request.ids(arrow_type(widest(self._columns[0].type)), self.table)
 
     def _searched(self) -> Iterator[EraseResult]:
         """Yield what is found of each object; of one that is replaced meanwhile, what is found of the other one."""
@@ -193,12 +194,12 @@ class Objects(ABC):
             self.figures.objects_read += sum(map(len, groups))
         if not groups:
             return
-        executors = self._request.executors
+        executors = self.request.executors
         tasks = [
             EraseTask(some, self.content, self._columns, self.access, write)
             for some in dealt(groups, _TASKS_EACH * executors.parallelism())
         ]
-        yield from executors.run(partial(with_ids, erase, self._ids), tasks)
+        yield from search(executors.run, erase, self._ids, tasks)
 
 
 def _erased(result: Erased) -> ErasedObject:

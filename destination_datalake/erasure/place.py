@@ -7,7 +7,7 @@ anything is changed; then has each `erase`, and each `find` again: that second s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.options import Config
     from destination_datalake.erasure.ids import IdsFile
+    from destination_datalake.erasure.ledger import Mask
     from destination_datalake.files.ids import Ids
     from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.context import Executors
@@ -65,14 +66,34 @@ class Request:
     types: dict[TableName, pa.DataType] = field(default_factory=dict)
     """The type of the column in each table, as far as it was asked for."""
 
+    mask: Mask | None = None
+    """Hides ids in what people read; places tell it of their partitions."""
+
+    redirected_from: str | None = None
+    """The column whose values came to this one, as its type does not hold them: ids that this one cannot hold are none
+    of its values."""
+
+    searched: list[Ids] = field(default_factory=list)
+    """The ids as values of each type that they were looked up as."""
+
     _ids: dict[pa.DataType, Ids] = field(default_factory=dict)
 
     def ids(self, type_: pa.DataType, table: TableName) -> Ids:
         """Return the ids as values of a table's column, of this type. Raises ConfigError."""
         self.types.setdefault(table, type_)
         if type_ not in self._ids:
-            self._ids[type_] = self.file.typed(type_, self.column)
+            typed = self.file.typed if self.redirected_from is None else self.file.possible
+            self._ids[type_] = typed(type_, self.column)
+            self.searched.append(self._ids[type_])
         return self._ids[type_]
+
+    def of(self, name: str) -> str:
+        """Return what a place is called: by the column too if that is not the one of the command line."""
+        return name if self.redirected_from is None else f"{name}, column {self.column}"
+
+    def redirected_to(self, column: str) -> Request:
+        """Return the request for a column that has values of this one which this one's type does not hold."""
+        return replace(self, column=column, redirected_from=self.column, types={}, _ids={})
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ NEVER = (
 """What the command never touches, as the report says."""
 
 
+_AGAIN = "it came while the command ran: run it again"
 _GONE = "by an attempt that did not end, or by another writer"
 
 
@@ -49,6 +50,8 @@ class Report(msgspec.Struct, kw_only=True):
     column: str
     target: tuple[str, ...]
     ids: int
+    ids_with_rows: int
+    """Of how many ids this run has found rows, or other values: an attempt that was killed may have erased others."""
     started: str
     ended: str
     dry_run: bool
@@ -73,7 +76,10 @@ class Report(msgspec.Struct, kw_only=True):
         if self.complete:
             return "A second search has found no object with these rows"
         if self.is_left:
-            return "Not done: objects still have rows. Run the command again"
+            left = sum(each.outcome == "left" for place in self.places for each in place.left)
+            return (
+                f"Not done: {left} object{'' if left == 1 else 's'} may still have rows. Each is listed with what to do"
+            )
         return "Done but for the history that --keep-history keeps, in which the rows can be read"
 
     def page(self) -> str:
@@ -101,18 +107,31 @@ def place_line(
     afterwards: Sequence[ErasedObject] | None,
     earlier: Mapping[str, int],
     mask: Callable[[str], str],
+    hidden: Callable[[str], str],
 ) -> PlaceLine:
     """Return what there is to say of a place but for its figures.
 
     `objects` are those that were erased, or, if there was no second search (`afterwards`), those that were found.
-    `earlier` are objects with their rows that attempts have found: what neither this one has erased nor the second
+    `mask` hides ids in a URI, `hidden` in a text. `earlier` are objects with their rows that attempts have found: what neither this one has erased nor the second
     search has found, an attempt has erased that did not end.
     """
     by_uri = {each.uri: each for each in objects}
     for each in afterwards or ():
         if each.uri not in by_uri or by_uri[each.uri].outcome != "left":
-            by_uri[each.uri] = replace(each, outcome="kept" if each.outcome == "kept" else "left")
-    lines = [replace(each, uri=mask(each.uri), new=(*map(mask, each.new),)) for each in by_uri.values()]
+            is_kept = each.outcome == "kept"
+            reason = (
+                each.reason if is_kept or each.uri not in by_uri else f"{each.reason or 'it has rows again'}; {_AGAIN}"
+            )
+            by_uri[each.uri] = replace(each, outcome="kept" if is_kept else "left", reason=reason or _AGAIN)
+    lines = [
+        replace(
+            each,
+            uri=mask(each.uri),
+            new=(*map(mask, each.new),),
+            reason=hidden(each.reason.replace(each.uri, mask(each.uri))),
+        )
+        for each in by_uri.values()
+    ]
     known = {each.uri for each in lines}
     lines += [
         ErasedObject(uri, rows, rows, "removed", reason=_GONE) for uri, rows in earlier.items() if uri not in known

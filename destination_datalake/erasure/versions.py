@@ -40,7 +40,7 @@ class VersionsOf(Objects):
     """The noncurrent versions of a place's objects, searched as these are."""
 
     def __init__(self, request: Request, origin: Objects) -> None:
-        super().__init__(request, origin.table, f"Noncurrent versions: {origin.name}")
+        super().__init__(request, origin.table, f"Noncurrent versions: {origin.title}")
         self._origin = origin
         self._bucket = _Bucket(origin.access)
         self.content = origin.content

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyroaring import BitMap
 
 from destination_datalake.files.dedup.index import KeySet, bounds_of, key_table
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, mask, one_array
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _Task = TypeVar("_Task", bound="DataclassInstance")
-_Result = TypeVar("_Result")
 
 _RANGES = 64
 """By so many ranges of ids files are left out: few ids are a range each."""
@@ -40,6 +40,8 @@ class Ids:
     type: pa.DataType
     keys: pa.Array[Any] = field(repr=False)
     ranges: tuple[KeyBounds, ...] = field(repr=False)
+    matched: BitMap = field(default_factory=BitMap, repr=False, compare=False)
+    """Which ids were values so far, in this process and in the jobs of `search`: rows of the set."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -68,22 +70,45 @@ class Ids:
             return found
         rows = np.flatnonzero(mask(column.is_valid()))
         keys = canonical_keys([column if len(rows) == len(column) else column.take(pa.array(rows, pa.int64()))])
-        found[rows] = self._set.lookup(keys, key_hashes(keys)) >= 0
+        at = self._set.lookup(keys, key_hashes(keys))
+        found[rows] = at >= 0
+        self.matched.update(at[at >= 0].astype(np.uint32))
         return found
+
+    def matched_texts(self) -> set[str]:
+        """Return the ids that were values so far."""
+        keys: Any = self._set.keys.take(pa.array(self.matched, pa.int64()))
+        return {key.decode(errors="replace") if isinstance(key, bytes) else str(key) for key in keys.to_pylist()}
 
     def may_be_in(self, group: pq.RowGroupMetaData, column: str | None) -> bool:
         """Whether a row group may have an id in a column, by its statistics. None: the file lacks it."""
         return column is not None and may_have_keys(group, [column], [(each,) for each in self.ranges])
 
 
-def with_ids(
-    work: Callable[[Iterable[_Task]], Iterable[_Result]], ids: Ids, tasks: Iterable[_Task]
-) -> Iterable[_Result]:
-    """Run a job's function on tasks that were sent without ids, as `NO_IDS`: Spark sends these once, with the function.
+def search(
+    run: Callable[[Callable[[Iterable[_Task]], Iterable[Any]], Sequence[_Task]], list[Any]],
+    work: Callable[[Iterable[_Task]], Iterable[Any]],
+    ids: Ids,
+    tasks: Sequence[_Task],
+) -> list[Any]:
+    """Run a job's function, by `run`, on tasks that have no ids yet; return its results.
 
-    Tasks are in the memory of Spark's driver, each several times.
+    Spark sends the ids once, with the function. Tasks are in the memory of its driver, each several times: with many
+    ids in each of them it ends.
     """
-    return work(replace(task, ids=ids) for task in tasks)
+    results = []
+    for result in run(partial(with_ids, work, ids), tasks):
+        if isinstance(result, BitMap):
+            ids.matched.update(result)
+        else:
+            results.append(result)
+    return results
+
+
+def with_ids(work: Callable[[Iterable[_Task]], Iterable[Any]], ids: Ids, tasks: Iterable[_Task]) -> Iterator[Any]:
+    """Run a job's function on tasks that are given ids; yield its results, and at the end which ids were found."""
+    yield from work(replace(task, ids=ids) for task in tasks)
+    yield ids.matched
 
 
 def ranges_of(values: pa.Array[Any]) -> tuple[KeyBounds, ...]:

@@ -54,7 +54,7 @@ class KeySet:
 
     def __init__(self, table: pa.Table) -> None:
         """`table` has the columns that `key_table` gives it."""
-        self._keys: pa.Array[Any] = one_array(table.column("key"))
+        self.keys: pa.Array[Any] = one_array(table.column("key"))
         self._hashes: NDArray[np.uint64] = one_array(table.column("hash")).to_numpy()
         self._bits = max(1, (2 * len(self) - 1).bit_length())
         self._directory: NDArray[np.int32] | None = None
@@ -79,7 +79,7 @@ class KeySet:
             is_open = ~is_found & (candidates < ends)
             rows, candidates, ends = rows[is_open], candidates[is_open], ends[is_open]
         # So many keys have the same hash only if somebody has made them so. Arrow's hash is another.
-        at: Any = pc.index_in(keys.take(rows), value_set=self._keys)
+        at: Any = pc.index_in(keys.take(rows), value_set=self.keys)
         found[rows] = at.fill_null(-1).to_numpy()
         return found
 
@@ -99,7 +99,7 @@ class KeySet:
         return self._directory[buckets], self._directory[buckets + 1]
 
     def _has(self, candidates: NDArray[Any], keys: pa.Array[Any], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        ours, theirs = self._keys.take(candidates), keys.take(rows)
+        ours, theirs = self.keys.take(candidates), keys.take(rows)
         are_equal = cast("pa.BooleanArray", pc.equal(ours, theirs).fill_null(False))
         if keys.null_count:
             are_equal = pc.or_(are_equal, pc.and_(ours.is_null(), theirs.is_null()))

@@ -93,6 +93,12 @@ def _only(path: Sequence[NestedField]) -> pa.Field[Any]:
     return arrow_field(field)
 
 
+def partition_fields(column: IdColumn, metadata: TableMetadata) -> set[str]:
+    """Return the names, in lower case, of the fields of all partition specs whose values tell those of a column."""
+    fields = (field for spec in metadata.specs().values() for field in spec.fields)
+    return {field.name.lower() for field in fields if field.source_id == column.field.field_id}
+
+
 class MayHave:
     """Tells by metadata which files may have a row with an id, and which entries tell an id themselves."""
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -27,7 +26,7 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import Removal, Removed, RemoveTask, Versions
-from destination_datalake.files.ids import with_ids
+from destination_datalake.files.ids import search
 from destination_datalake.files.jobs import Failed, done
 from destination_datalake.files.locate import Located, locate, locate_tasks, united
 from destination_datalake.tables.iceberg.branches import history, still_unique
@@ -226,7 +225,7 @@ class TableErasure:
         """Return which rows of files of the table, or of its folder, have an id. Raises ConnectorError."""
         column, tasks = self.column, 4 * self.executors.parallelism()
         job = locate_tasks(sources, column.arrow, column.path, self.operations.access, tasks)
-        return united(done(self.executors.run(partial(with_ids, locate, self.request.ids), job)))
+        return united(done(search(self.executors.run, locate, self.request.ids, job)))
 
     def _dirty(self, plan: TablePlan) -> Dirty:
         return {path: rows for path in plan.candidates if (rows := self._located.get(path)) is not None}

@@ -18,7 +18,7 @@ from destination_datalake.erasure import elsewhere
 from destination_datalake.erasure.command import Erasure
 from destination_datalake.erasure.iceberg import IcebergPlace
 from destination_datalake.erasure.ids import IdsFile
-from destination_datalake.erasure.ledger import Ledger
+from destination_datalake.erasure.ledger import Ledger, Mask
 from destination_datalake.erasure.place import Request
 from destination_datalake.erasure.report import PlaceLine, Report
 from destination_datalake.schema.types import Field, Int64, String, Struct
@@ -78,13 +78,15 @@ class People:
             access,
             ungoverned(access),
             self.lake.jobs.executors,
+            mask=Mask(column, IdsFile(file).typed(pa.string(), column)),
         )
         asked = replace(asked, **changes)
-        places = [IcebergPlace(self.lake.name, asked, ledger), *elsewhere.places(asked, [self.lake.name])]
-        return Erasure(places, asked, ledger, lambda: False)
+        own = [IcebergPlace(self.lake.name, each, ledger) for each in elsewhere.by_column(asked, self.lake.name)]
+        places = [*own, *elsewhere.places(asked, [self.lake.name])]
+        return Erasure(places, [self.lake.name], asked, ledger, lambda: False)
 
     def erase(self, *ids: Id, column: str = "id", **changes: Any) -> Report:
-        report = self.erasure(*ids, column=column, **changes).run([self.lake.name])
+        report = self.erasure(*ids, column=column, **changes).run()
         assert report is not None
         return report
 

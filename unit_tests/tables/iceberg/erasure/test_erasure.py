@@ -14,7 +14,7 @@ from pyiceberg.types import BinaryType, LongType, NestedField
 from destination_datalake.erasure import iceberg as iceberg_place
 from destination_datalake.errors import ConnectorError
 from destination_datalake.schema.types import Field, Int64
-from unit_tests.tables.iceberg.erasure.people import COLUMNS, People, ids_of, of_table, person
+from unit_tests.tables.iceberg.erasure.people import COLUMNS, FIRST, People, ids_of, of_table, person
 from unit_tests.tables.iceberg.lake import Lake
 
 pytestmark = pytest.mark.share(8)
@@ -237,14 +237,23 @@ def test_partitions_tell_which_files_have_no_ids(people: People) -> None:
     assert numbers(people.rows()) == [each for each in range(64) if each != 5]
 
 
-def test_a_partition_that_is_the_id_is_in_no_object_and_no_report(people: People) -> None:
-    people.commit([1, 2], [2, 3], partition_by=[{"source": "id", "transform": "identity"}])
-    assert any(str(ids_of(2)[0]) in key for key in people.lake.objects())
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [({"transform": "identity", "name": "pk"}, ids_of(2)[0]), ({"transform": "truncate[2]", "name": "p"}, FIRST + 2)],
+)
+def test_a_partition_that_tells_the_id_is_in_no_object_and_no_report(
+    people: People, field: dict[str, str], told: int
+) -> None:
+    people.commit([1, 2], [2, 3], partition_by=[{"source": "id", **field}])
+    assert any(str(told) in key for key in people.lake.objects())
 
     report = people.erase(*ids_of(2))
 
     assert people.traces(*ids_of(2)) == {}
-    assert str(ids_of(2)[0]).encode() not in report.encoded()
+    assert str(told).encode() not in report.encoded()
+    noted = [key for key in people.lake.objects() if "/_deletions/" in key]
+    assert not any(str(told).encode() in people.lake.read_object(f"s3://{people.lake.bucket}/{key}") for key in noted)
+    assert report.ids_with_rows == 1
     assert numbers(people.rows()) == [1, 3]
 
 
