@@ -25,7 +25,8 @@ from destination_datalake.config.options import Config, aws_access
 from destination_datalake.erasure import elsewhere
 from destination_datalake.erasure.iceberg import IcebergPlace
 from destination_datalake.erasure.ids import IdsFile
-from destination_datalake.erasure.ledger import Ledger, Mask
+from destination_datalake.erasure.ledger import Ledger
+from destination_datalake.erasure.mask import Mask
 from destination_datalake.erasure.place import ErasedObject, Place, Request
 from destination_datalake.erasure.report import PlaceLine, Report, now, place_line
 from destination_datalake.errors import ConfigError, ConnectorError
@@ -248,8 +249,8 @@ class Erasure:
     def _no_column(self) -> ConfigError:
         column, names = self.request.column, set[str]()
         for name in self.tables:
-            storage = (self.request.catalog.find(name) or {}).get("StorageDescriptor", {})
-            names |= {each["Name"] for each in storage.get("Columns", ())}
+            if (found := self.request.catalog.find(name)) is not None:
+                names |= {each["Name"] for each in found.get("StorageDescriptor", {}).get("Columns", ())}
         close = " or ".join(get_close_matches(column, sorted(names), n=3))
         return ConfigError(
             f"--column {column}: no table, no archive and no rejects have such a column, so nothing was searched. "

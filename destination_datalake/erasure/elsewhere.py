@@ -6,18 +6,24 @@ One of them is here: records that wait for Spark, in the folder `_staging/`. Tho
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.errors import explain
 from destination_datalake.aws.objects import delete, listed
 from destination_datalake.erasure.archived import Archive, Rejects
 from destination_datalake.erasure.columns import redirected_columns
+from destination_datalake.erasure.dropped import DroppedTablePlace
 from destination_datalake.erasure.hive import HiveTablePlace
 from destination_datalake.erasure.place import ErasedObject, Figures
 from destination_datalake.erasure.versions import AllVersions, VersionsOf
 from destination_datalake.tables.catalog import is_iceberg
 
 if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import MultipartUploadTypeDef
+
     from destination_datalake.erasure.objects import Objects
     from destination_datalake.erasure.place import Place, Request
     from destination_datalake.tables.table import TableName
@@ -72,8 +78,62 @@ class Staging:
             yield from ((uri, now - latest[sync] > _LONGEST) for uri in uris)
 
 
+class Uploads:
+    """Multipart uploads that were begun and not completed, as killed syncs leave them: completed, one is a file.
+
+    Old ones are aborted. A sync that runs may own a young one: it is noted.
+    """
+
+    name = "Uploads that are not complete"
+
+    def __init__(self, request: Request) -> None:
+        self._s3 = request.access.client("s3")
+        self._folder = S3Address.parse(request.config.uri(""))
+        self.figures = Figures()
+
+    def require(self) -> None:
+        """Do nothing."""
+
+    def find(self) -> Iterator[ErasedObject]:
+        """Yield the old ones: whether they have rows of the ids cannot be read."""
+        young = []
+        for name, upload in self._uploads():
+            if datetime.now(UTC) - upload["Initiated"] > _LONGEST:
+                yield ErasedObject(name, -1, reason=f"an upload that was begun on {upload['Initiated']:%Y-%m-%d}")
+            else:
+                young.append(upload["Initiated"])
+        if young:
+            since = f"{min(young):%Y-%m-%d %H:%M} UTC"
+            self.figures.note(
+                f"{len(young)} uploads below {self._folder} are not complete, the oldest begun at {since}: they may "
+                "have rows, and may be of syncs that run. This command aborts those that are older than 24 hours; "
+                "`aws s3api list-multipart-uploads` and `abort-multipart-upload` list and abort others."
+            )
+
+    def erase(self) -> Iterator[ErasedObject]:
+        """Abort the old ones."""
+        for name, upload in [*self._uploads()]:
+            if datetime.now(UTC) - upload["Initiated"] > _LONGEST:
+                id_ = upload["UploadId"]
+                with suppress(self._s3.exceptions.NoSuchUpload):
+                    self._s3.abort_multipart_upload(Bucket=self._folder.bucket, Key=upload["Key"], UploadId=id_)
+                yield ErasedObject(name, -1, -1, "removed")
+
+    def _uploads(self) -> Iterator[tuple[str, MultipartUploadTypeDef]]:
+        pages = self._s3.get_paginator("list_multipart_uploads")
+        try:
+            for page in pages.paginate(Bucket=self._folder.bucket, Prefix=self._folder.key):
+                for each in page.get("Uploads", []):
+                    yield f"{S3Address(self._folder.bucket, each['Key'])}?uploadId={each['UploadId']}", each
+        except self._s3.exceptions.ClientError as error:
+            failure = explain(error, doing="list the uploads that are not complete in", resource=f"{self._folder}")
+            if failure is None or failure.missing is None:
+                raise
+            self.figures.note(f"Uploads that are not complete were not looked for: {failure.message}")
+
+
 def by_column(request: Request, table: TableName) -> list[Request]:
-    """Return the request, and one for each column that values of its column were redirected to. Raises errors of AWS."""
+    """Return the request, and one for each column that its values were redirected to. Raises errors of AWS."""
     return [request, *map(request.redirected_to, redirected_columns(table, request))]
 
 
@@ -81,15 +141,18 @@ def places(request: Request, tables: Sequence[TableName]) -> Sequence[Place]:
     """Return the places of the tables, noncurrent versions last. Raises errors of AWS."""
     origins: list[Objects] = []
     locations: list[str] = []
-    for table, own in ((table, each) for table in tables for each in by_column(request, table)):
+    for table, own in ((name, each) for name in tables for each in by_column(request, name)):
         found = request.catalog.find(table)
         if not (request.config.table_type == "ICEBERG" if found is None else is_iceberg(found)):
             origins.append(HiveTablePlace(own, table))
-        elif found is not None:
-            locations.append(found.get("StorageDescriptor", {}).get("Location", "").rstrip("/"))
+        else:
+            origins.append(dropped := DroppedTablePlace(own, table))
+            locations += dropped.folders
+            if found is not None:
+                locations.append(found.get("StorageDescriptor", {}).get("Location", "").rstrip("/"))
         origins += [Archive(own, table), Rejects(own, table)]
     staging = request.config.uri(STAGING_FOLDER)
-    removed = AllVersions(
-        request.access, [staging, *dict.fromkeys(filter(None, locations))], "Noncurrent versions of removed files"
-    )
-    return [*origins, Staging(request), *(VersionsOf(each.request, each) for each in origins), removed]
+    folders = [staging, *dict.fromkeys(filter(None, locations))]
+    removed = AllVersions(request.access, folders, "Noncurrent versions of removed files")
+    versions = [VersionsOf(each.request, each) for each in origins]
+    return [*origins, Staging(request), Uploads(request), *versions, removed]

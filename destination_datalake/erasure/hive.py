@@ -68,7 +68,7 @@ class HiveTablePlace(Objects):
     @property
     def folders(self) -> Sequence[str]:
         """The folders that its files are, or were, in; none is inside another."""
-        return _outermost(self._folders(self._glue_table.find()))
+        return outermost(self._folders(self._glue_table.find()))
 
     def groups(self) -> Iterator[Group]:
         """Yield the files, each alone."""
@@ -137,7 +137,7 @@ def stream_of(table: TableName, table_input: TableInput | None, request: Request
     return TableNaming.of(request.config).candidates(named).get(table)
 
 
-def _outermost(folders: Iterable[str]) -> list[str]:
+def outermost(folders: Iterable[str]) -> list[str]:
     """Return the folders that are in none of the others."""
     outer: list[str] = []
     for folder in sorted(set(folders), key=lambda each: f"{each}/"):

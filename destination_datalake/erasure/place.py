@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.options import Config
     from destination_datalake.erasure.ids import IdsFile
-    from destination_datalake.erasure.ledger import Mask
+    from destination_datalake.erasure.mask import Mask
     from destination_datalake.files.ids import Ids
     from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.context import Executors

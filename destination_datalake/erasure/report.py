@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from destination_datalake.erasure.place import ErasedObject
+from destination_datalake.erasure.place import ErasedObject, Outcome
 
 NEVER = (
     "Results of queries (such as Athena's, in the folder of its workgroup), and tables that others have made of these.",
@@ -77,10 +77,13 @@ class Report(msgspec.Struct, kw_only=True):
             return "A second search has found no object with these rows"
         if self.is_left:
             left = sum(each.outcome == "left" for place in self.places for each in place.left)
-            return (
-                f"Not done: {left} object{'' if left == 1 else 's'} may still have rows. Each is listed with what to do"
-            )
+            what = "1 object" if left == 1 else f"{left} objects"
+            return f"Not done: {what} may still have rows. The report says of each what to do"
         return "Done but for the history that --keep-history keeps, in which the rows can be read"
+
+    def objects(self, outcomes: Sequence[str]) -> list[tuple[PlaceLine, ErasedObject]]:
+        """Return the objects with one of these outcomes, and the place of each."""
+        return [(place, each) for place in self.places for each in place.objects if each.outcome in outcomes]
 
     def page(self) -> str:
         """Return the report as a page: one file, without scripts, and nothing from elsewhere."""
@@ -88,7 +91,8 @@ class Report(msgspec.Struct, kw_only=True):
 
         rows = sum(each.rows_found if self.dry_run else each.rows_removed for each in self.places)
         kpis = (
-            ("Rows", f"{rows:,}", "found" if self.dry_run else "removed, in all objects"),
+            ("Ids", f"{self.ids_with_rows:,}", f"of {self.ids:,} had rows, as this run has found them"),
+            ("Rows", f"{rows:,}", "found" if self.dry_run else "removed, with the copies in history and versions"),
             ("Objects", f"{sum(each.objects_found for each in self.places):,}", "had such rows"),
             ("Snapshots", f"{sum(each.snapshots_expired for each in self.places):,}", "expired"),
             ("Second search", "–" if self.found_afterwards is None else f"{self.found_afterwards:,}", "objects found"),
@@ -112,17 +116,15 @@ def place_line(
     """Return what there is to say of a place but for its figures.
 
     `objects` are those that were erased, or, if there was no second search (`afterwards`), those that were found.
-    `mask` hides ids in a URI, `hidden` in a text. `earlier` are objects with their rows that attempts have found: what neither this one has erased nor the second
+    `mask` hides ids in a URI, `hidden` in a text. `earlier` are objects with their rows that attempts have found: what
+    neither this one has erased nor the second
     search has found, an attempt has erased that did not end.
     """
     by_uri = {each.uri: each for each in objects}
     for each in afterwards or ():
         if each.uri not in by_uri or by_uri[each.uri].outcome != "left":
-            is_kept = each.outcome == "kept"
-            reason = (
-                each.reason if is_kept or each.uri not in by_uri else f"{each.reason or 'it has rows again'}; {_AGAIN}"
-            )
-            by_uri[each.uri] = replace(each, outcome="kept" if is_kept else "left", reason=reason or _AGAIN)
+            outcome: Outcome = "kept" if each.outcome == "kept" else "left"
+            by_uri[each.uri] = replace(each, outcome=outcome, reason=each.reason or _AGAIN)
     lines = [
         replace(
             each,

@@ -533,6 +533,7 @@ ERASURE: Sequence[Capability] = (
         # https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectVersions.html
         "ErasedVersions",
         (
+            Permission("s3:ListBucketMultipartUploads", Need.ERASURE, "uploads that killed syncs have left", ASKED),
             Permission("s3:ListBucketVersions", Need.ERASURE, "noncurrent versions; where there are none, too", ASKED),
             Permission(
                 "s3:GetBucketVersioning", Need.ERASURE, "whether there may be any, where they may not be listed", ASKED

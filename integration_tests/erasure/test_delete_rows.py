@@ -93,6 +93,7 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_erased(warehouse: Ware
 
     assert (done.exit_code, done.stderr) == (0, ""), done
     assert lake.objects() == before
+    assert "1 of 1 ids have rows, as this run has found them." in done.lines
     assert done.lines[0].startswith(f"Iceberg table {lake.database}.orders: 1 rows would be removed from 1 objects")
     assert [each["outcome"] for each in done.place(f"Iceberg table {lake.database}.orders")["objects"]] == ["found"]
 
@@ -103,6 +104,7 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_erased(warehouse: Ware
         ({"column": "nobody", "target": ("--stream", "orders")}, "--column nobody: table "),
         ({"target": ("--stream", "shop.orders")}, "--stream shop.orders: no table of this configuration"),
         ({"target": ("--table", "orders")}, "--table orders: there is no such table"),
+        ({"column": "user_idd"}, "Did you mean user_id?"),
         ({"column": "user"}, "is no single value but struct"),
     ],
 )

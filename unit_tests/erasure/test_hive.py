@@ -203,7 +203,7 @@ def test_a_table_partitioned_by_the_column_is_refused_unless_its_keys_are_hashes
     if is_refused:
         with pytest.raises(ConfigError, match="is partitioned by it"):
             named(asked, "Hive table shop.events", events.NAME).require()
-        cloud.access.client("glue").delete_table(DatabaseName="shop", Name="events")
+        return
     erased(asked, events.NAME)
 
     assert traces(cloud, PERSON) == []

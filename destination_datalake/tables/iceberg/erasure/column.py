@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any, Self
 
 import fastavro
@@ -16,7 +17,7 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform, TruncateTransform, VoidTransform
-from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType, StructType
+from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, PrimitiveType, StructType
 
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.dedup.tasks import IndexPart
@@ -159,13 +160,12 @@ class MayHave:
                 continue
 
 
-def tells_in(content: bytes, column: IdColumn, ids: Ids) -> bool:
+def tells_in(content: bytes, types: Sequence[IcebergType], ids: Ids, field_id: int | None = None) -> bool:
     """Whether a manifest or manifest list that no table has tells an id: as a bound or as a partition's value.
 
-    What cannot be read as one tells none: it is of others.
+    Bounds are values of one of the `types`, of the column with this id; without an id, of any column. What cannot be
+    read as a manifest tells none: it is of others.
     """
-    type_ = column.field.field_type
-    assert isinstance(type_, PrimitiveType)
     try:
         records: Any = [*fastavro.reader(io.BytesIO(content))]
     except Exception:  # fastavro raises whatever it meets, such as IndexError, TypeError, StructError.
@@ -174,11 +174,11 @@ def tells_in(content: bytes, column: IdColumn, ids: Ids) -> bool:
     for record in records:
         file = record.get("data_file") or {}
         for bounds in (file.get("lower_bounds"), file.get("upper_bounds")):
-            packed += [each["value"] for each in bounds or () if each["key"] == column.field.field_id]
+            packed += [each["value"] for each in bounds or () if field_id in (None, each["key"])]
         values += (file.get("partition") or {}).values()
         for summary in record.get("partitions") or ():
             packed += [bound for name in ("lower_bound", "upper_bound") if (bound := summary.get(name)) is not None]
-    for bound in packed:
+    for type_, bound in product((type_ for type_ in types if isinstance(type_, PrimitiveType)), packed):
         with suppress(ValueError, ArithmeticError, struct.error):
             values.append(from_bytes(type_, bound))
     return any(_is_id(value, ids) for value in values if value is not None)

@@ -111,8 +111,9 @@ class Strays:
                 return b""
 
         contents = read_concurrently(content, manifests)
-        column, ids = self.erasure.column, self.erasure.request.ids
-        return [uri for uri, each in zip(manifests, contents, strict=True) if each and tells_in(each, column, ids)]
+        field, ids = self.erasure.column.field, self.erasure.request.ids
+        types, id_ = [field.field_type], field.field_id
+        return [uri for uri, each in zip(manifests, contents, strict=True) if each and tells_in(each, types, ids, id_)]
 
     def _rows(self, files: Sequence[_Object]) -> dict[str, int]:
         """Return how many rows with an id each file has that has any. One that cannot be read is no data file."""

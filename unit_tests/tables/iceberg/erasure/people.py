@@ -18,7 +18,8 @@ from destination_datalake.erasure import elsewhere
 from destination_datalake.erasure.command import Erasure
 from destination_datalake.erasure.iceberg import IcebergPlace
 from destination_datalake.erasure.ids import IdsFile
-from destination_datalake.erasure.ledger import Ledger, Mask
+from destination_datalake.erasure.ledger import Ledger
+from destination_datalake.erasure.mask import Mask
 from destination_datalake.erasure.place import Request
 from destination_datalake.erasure.report import PlaceLine, Report
 from destination_datalake.schema.types import Field, Int64, String, Struct

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,11 +13,14 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, LongType, NestedField
 
+from destination_datalake.erasure import elsewhere
 from destination_datalake.erasure import iceberg as iceberg_place
 from destination_datalake.errors import ConnectorError
-from destination_datalake.schema.types import Field, Int64
+from destination_datalake.schema.glue import glue_type
+from destination_datalake.schema.types import Field, Int64, String
+from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.erasure.people import COLUMNS, FIRST, People, ids_of, of_table, person
-from unit_tests.tables.iceberg.lake import Lake
+from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
 pytestmark = pytest.mark.share(8)
 
@@ -239,7 +244,7 @@ def test_partitions_tell_which_files_have_no_ids(people: People) -> None:
 
 @pytest.mark.parametrize(
     ("field", "told"),
-    [({"transform": "identity", "name": "pk"}, ids_of(2)[0]), ({"transform": "truncate[2]", "name": "p"}, FIRST + 2)],
+    [({"transform": "identity", "name": "pk"}, ids_of(2)[0]), ({"transform": "truncate[10]", "name": "p"}, FIRST)],
 )
 def test_a_partition_that_tells_the_id_is_in_no_object_and_no_report(
     people: People, field: dict[str, str], told: int
@@ -255,6 +260,65 @@ def test_a_partition_that_tells_the_id_is_in_no_object_and_no_report(
     assert not any(str(told).encode() in people.lake.read_object(f"s3://{people.lake.bucket}/{key}") for key in noted)
     assert report.ids_with_rows == 1
     assert numbers(people.rows()) == [1, 3]
+
+
+def test_values_that_another_type_was_given_to_are_erased_from_their_own_column(people: People) -> None:
+    people.commit([1, 2])
+    columns = (Field("id", "id", String()), *COLUMNS[1:])
+    opened = people.lake.open(columns=columns)
+    assert [each.name for each in opened.plan().columns] == ["id__string", "name", "user"]
+    rows = [{**person(number), "id__string": text} for number, text in ((2, str(ids_of(2)[0])), (3, "other"))]
+    assert opened.commit([people.lake.write_rows(opened, *rows)], no_rewrite) == Committed()
+
+    report = people.erase(*ids_of(2))
+
+    assert {row["id__string"] for row in people.rows()} == {"other", None}
+    assert report.complete
+    assert {each.place: each.rows_removed for each in report.places if each.rows_removed} == {
+        f"Iceberg table {people.lake.name}": 1,
+        f"Iceberg table {people.lake.name}, column id__string": 1,
+    }
+
+
+def test_files_that_a_dropped_table_has_left_are_erased(people: People) -> None:
+    people.commit([1, 2], [2, 3], partition_by=[{"source": "id", "transform": "identity", "name": "pk"}])
+    asked = people.erasure(*ids_of(2)).request
+    database, name = people.lake.name
+    columns = [{"name": each.name, "type": glue_type(each.type), "origin": each.name} for each in COLUMNS]
+    schema = {"stream": "orders", "files": f"s3://{people.lake.bucket}/orders", "columns": columns}
+    key = f"{asked.config.key('_schema')}/{database}/{name}.json"
+    people.lake.access.client("s3").put_object(Bucket=people.lake.bucket, Key=key, Body=json.dumps(schema).encode())
+    people.lake.access.client("glue").delete_table(DatabaseName=database, Name=name)
+    config = asked.config.model_copy(update={"bucket_prefix": ""})
+    asked = replace(asked, config=config)
+    assert people.traces(*ids_of(2))
+
+    places = elsewhere.places(asked, [people.lake.name])
+    for place in places:
+        place.require()
+    erased = [each for place in places for each in place.erase()]
+
+    assert people.traces(*ids_of(2)) == {}
+    assert {each.outcome for each in erased} == {"removed"}
+    assert [each for place in elsewhere.places(asked, [people.lake.name]) for each in place.find()] == []
+    assert people.traces(*ids_of(1)).keys()
+    assert asked.mask is not None
+    assert str(FIRST) not in asked.mask.uri(f"s3://{people.lake.bucket}/orders/data/pk={FIRST}/file.parquet")
+
+
+def test_old_uploads_that_nobody_completed_are_aborted(people: People) -> None:
+    """Moto says of each upload that it was begun in 2010."""
+    people.commit([1])
+    s3 = people.lake.access.client("s3")
+    key = people.erasure(*ids_of(2)).request.config.key("orders/data/a.parquet")
+    s3.create_multipart_upload(Bucket=people.lake.bucket, Key=key)
+
+    report = people.erase(*ids_of(2))
+
+    assert s3.list_multipart_uploads(Bucket=people.lake.bucket).get("Uploads", []) == []
+    [uploads] = [each for each in report.places if each.place == "Uploads that are not complete"]
+    assert [each.outcome for each in uploads.objects] == ["removed"]
+    assert report.complete
 
 
 def test_bounds_of_files_that_were_removed_long_ago_are_erased_from_manifests(

@@ -107,7 +107,7 @@ def test_rows_that_others_commit_while_they_are_erased_are_erased_too(
         for place in erasure.places:
             place.require()
         once()
-        done = erasure.run([lake.name])
+        done = erasure.run()
         assert done is not None
         report = done
 

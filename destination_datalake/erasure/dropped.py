@@ -1,0 +1,90 @@
+"""Files that dropped Iceberg tables have left in the folders of their names: no catalog refers to them any more.
+
+They are written again where they are, as those of Hive tables; manifests that tell an id are deleted. A folder in which
+the catalog has a table now is that table's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import count
+from typing import TYPE_CHECKING
+
+from destination_datalake.aws.objects import delete, get, listed
+from destination_datalake.erasure.columns import saved_schema
+from destination_datalake.erasure.hive import HiveTablePlace, outermost, stream_of
+from destination_datalake.erasure.place import ErasedObject
+from destination_datalake.schema.evolution import WIDER
+from destination_datalake.schema.iceberg import iceberg_type
+from destination_datalake.tables.iceberg.erasure.column import tells_in
+from destination_datalake.tables.location import TableLocation
+from destination_datalake.tables.naming import TableNaming
+
+if TYPE_CHECKING:
+    from destination_datalake.erasure.place import Request
+    from destination_datalake.tables.table import TableName
+
+
+class DroppedTablePlace(HiveTablePlace):
+    """The files of Iceberg tables that had the name of a table before, or still had it if it was dropped."""
+
+    def __init__(self, request: Request, table: TableName) -> None:
+        super().__init__(request, table)
+        self.title = f"Dropped Iceberg tables of the name {table}"
+        self.name = request.of(self.title)
+
+    def require(self) -> None:
+        """Raise ConnectorError if the ids are none of the column's type."""
+        if self.folders and self._columns:
+            _ = self._ids
+
+    @cached_property
+    def folders(self) -> Sequence[str]:
+        """The folders of that name, but for those that the catalog has a table in, or around."""
+        config, catalog = self.request.config, self.request.catalog
+        saved = saved_schema(self.table, self.request)
+        named = {saved["files"].rstrip("/")} if saved.get("files") else set[str]()
+        if (stream := stream_of(self.table, None, self.request)) is not None:
+            named.add(TableLocation.of(config, stream, self.table, TableNaming.of(config).naming).folder)
+        found = [each.glue_table for each in catalog.tables(self.table.database)]
+        present = [f"{each.get('StorageDescriptor', {}).get('Location', '').rstrip('/')}/" for each in found]
+        left = [
+            folder
+            for folder in named
+            if folder.startswith(config.uri(""))
+            and not any(each.startswith(f"{folder}/") or f"{folder}/".startswith(each) for each in present)
+        ]
+        if self.request.mask is not None:
+            self.request.mask.dropped |= {*left}
+        return outermost(left)
+
+    def takes(self, uri: str) -> bool:
+        """Whether an object is a data file."""
+        return super().takes(uri) and uri.endswith(".parquet")
+
+    def find(self) -> Iterator[ErasedObject]:
+        """Yield the files that have rows of the ids, and manifests that tell one."""
+        yield from super().find()
+        for uri in self._telling():
+            yield ErasedObject(uri, -1, reason="it is metadata of a dropped table")
+
+    def erase(self) -> Iterator[ErasedObject]:
+        """Write files again, and delete manifests that tell an id."""
+        yield from super().erase()
+        for uri in self._telling():
+            delete(self.access.client("s3"), uri)
+            yield ErasedObject(uri, -1, -1, "removed")
+
+    def conclude(self) -> bool:
+        """Do nothing: no sync writes there."""
+        return True
+
+    def _telling(self) -> list[str]:
+        if not self._columns:
+            return []
+        wide = [each.type for each in self._columns]
+        types = [iceberg_type(each, count().__next__) for each in (*wide, *(n for n, w in WIDER.items() if w in wide))]
+        s3 = self.access.client("s3")
+        manifests = (uri for folder in self.folders for uri, _ in listed(s3, folder) if uri.endswith(".avro"))
+        return [uri for uri in manifests if tells_in(get(s3, uri), types, self._ids)]
