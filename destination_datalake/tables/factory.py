@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from destination_datalake.archive.objects import ARCHIVE_FOLDER
+from destination_datalake.errors import quoted
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.schema.columns import WHOLE_RECORD, has_whole_record
 from destination_datalake.tables.layout import TableLayout
@@ -15,12 +16,13 @@ from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.migration import refuse_second_table
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.ownership import TableOwner
-from destination_datalake.tables.reconcile import ColumnLimits
+from destination_datalake.tables.reconcile import MAX_TYPE_BYTES, ColumnLimits
 from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
     from destination_datalake.config.options import Config
     from destination_datalake.protocol.catalog import Stream
+    from destination_datalake.schema.types import Field
     from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.context import TableContext
     from destination_datalake.tables.rebuild import Rebuild
@@ -52,7 +54,9 @@ def open_table(
         refuse_second_table(stream.id, name, config, context.catalog)
     naming = TableNaming.of(config).naming
     at = replay.of if replay is not None and replay.in_place else name
+    limits = ColumnLimits.of(config, stream.id)
     layout = TableLayout(stream, config, TableLocation.of(config, stream.id, at, naming))
+    layout = _with_short_types(layout, layout.columns(naming), limits, name, context.catalog)
     columns = layout.columns(naming)
     if has_whole_record(columns):
         _logger.warning(
@@ -62,7 +66,7 @@ def open_table(
             WHOLE_RECORD.name,
         )
     own = {column.name: column.type for column in columns}
-    ColumnLimits.of(config, stream.id).require(stream.id, name, {}, own)
+    limits.require(stream.id, name, {}, own)
     plan = FilePlan(
         format="jsonl" if config.format.format_type == "JSONL" else "parquet",
         codec=config.format.compression_codec,
@@ -83,6 +87,30 @@ def open_table(
     from destination_datalake.tables.hive.table import HiveTable
 
     return HiveTable(name, layout, plan, owner, context)
+
+
+def _with_short_types(
+    layout: TableLayout, columns: Sequence[Field], limits: ColumnLimits, name: TableName, catalog: TableCatalog
+) -> TableLayout:
+    """Return the layout with new columns as JSON text if the catalog does not take their types.
+
+    A column that exists as a struct stays one: it would get no more values.
+    """
+    too_long = [column for column in columns if limits.is_too_long(column.type)]
+    if not too_long:
+        return layout
+    descriptor = (catalog.find(name) or {}).get("StorageDescriptor", {})
+    types = {column["Name"].lower(): column.get("Type") for column in descriptor.get("Columns", [])}
+    new = [column for column in too_long if types.get(column.name.lower(), "string") == "string"]
+    for column in new:
+        _logger.warning(
+            "Stream %s: the type of field %s is longer than the %s bytes that the Glue Data Catalog takes, so its "
+            "column is JSON text.",
+            layout.stream.id,
+            quoted(".".join(column.path)),
+            f"{MAX_TYPE_BYTES:,}",
+        )
+    return replace(layout, as_json=frozenset(column.path for column in new))
 
 
 def rebuild_of(config: Config, name: TableName, catalog: TableCatalog, open_to_append: Callable[[], Table]) -> Rebuild:

@@ -33,7 +33,7 @@ from destination_datalake.schema.columns import METADATA_COLUMNS, stream_columns
 from destination_datalake.schema.glue import describe_type
 from destination_datalake.schema.json_schema import Untyped
 from destination_datalake.schema.names import SNAKE_CASE
-from destination_datalake.schema.types import ColumnType, Date, Field, Nested, NumericTypes, Struct, Timestamp
+from destination_datalake.schema.types import ColumnType, Date, Field, Json, Nested, NumericTypes, Struct, Timestamp
 
 if TYPE_CHECKING:
     from destination_datalake.config.options import Config
@@ -93,11 +93,14 @@ class TableLayout:
     config: Config
     location: TableLocation
     known: tuple[Field, ...] = ()
+    as_json: frozenset[tuple[str, ...]] = frozenset()
+    """The paths of columns that are JSON text, whatever their schema says."""
 
     def columns(self, naming: Naming, untyped: Untyped = Untyped.INFER) -> tuple[Field, ...]:
         """Return the stream's own columns in a table without columns, whose names have this naming."""
         numeric, (nested, depth) = NumericTypes(self.config.numeric_types), self.config.nested_of(*self.stream.id)
-        return stream_columns(self.stream.json_schema, numeric, naming, Nested(nested), depth, untyped)
+        columns = stream_columns(self.stream.json_schema, numeric, naming, Nested(nested), depth, untyped)
+        return tuple(replace(each, type=Json()) if each.path in self.as_json else each for each in columns)
 
     def iceberg_fields(self, columns: Sequence[Field]) -> tuple[PartitionField, ...] | None:
         """Return the partition fields of an Iceberg table.

@@ -36,12 +36,18 @@ class ColumnLimits:
 
     max_columns: int
     flattened: bool
+    max_type_bytes: int | None = MAX_TYPE_BYTES
+    """None for a catalog that is not Glue's."""
 
     @classmethod
     def of(cls, config: Config, stream: StreamId) -> Self:
         """Return the limits that the options configure for a stream."""
         nested, _ = config.nested_of(*stream)
-        return cls(config.max_columns, nested == "flatten")
+        return cls(config.max_columns, nested == "flatten", None if config.catalog.type == "rest" else MAX_TYPE_BYTES)
+
+    def is_too_long(self, type_: ColumnType | None) -> bool:
+        """Whether a column of the type exceeds the catalog's limit."""
+        return self.max_type_bytes is not None and type_ is not None and _glue_bytes(type_) > self.max_type_bytes
 
     def require(
         self,
@@ -67,7 +73,7 @@ class ColumnLimits:
             count = f"{len(own):,} columns" if added == len(own) else f"{len(own):,} columns, {added:,} of them new"
             yield f"it would have {count}, and max_columns is {self.max_columns:,}. {self._fewer()}"
         changed = (name for name, type_ in after.items() if type_ is not None and before.get(name) != type_)
-        long = [name for name in changed if _glue_bytes(after[name]) > MAX_TYPE_BYTES]
+        long = [name for name in changed if self.is_too_long(after[name])]
         if long:
             shown = ", ".join(long[:_SHOWN]) + (f" and {len(long) - _SHOWN} more" if len(long) > _SHOWN else "")
             yield (
@@ -86,8 +92,8 @@ class ColumnLimits:
         return f"{sentence[0].upper()}{sentence[1:]}."
 
 
-def _glue_bytes(type_: ColumnType | None) -> int:
-    return 0 if type_ is None else len(glue_type(type_).encode())
+def _glue_bytes(type_: ColumnType) -> int:
+    return len(glue_type(type_).encode())
 
 
 _logger = logging.getLogger(__name__)

@@ -225,6 +225,11 @@ def test_a_type_that_is_longer_than_glue_takes_is_refused(before: Columns, after
     assert ("Set nested to json" in message) == bool(refused)
 
 
+def test_a_rest_catalog_takes_types_of_any_length() -> None:
+    limits = ColumnLimits(100, flattened=False, max_type_bytes=None)
+    assert refusal(limits, {}, {"a": struct_of(MAX_TYPE_BYTES + 1)}) == ""
+
+
 def test_the_limits_are_those_of_the_options() -> None:
     config = Config.parse(options(max_columns=7, streams=[{"stream": "orders", "nested": "flatten"}]))
 

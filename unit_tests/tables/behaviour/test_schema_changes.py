@@ -58,6 +58,21 @@ def test_records_without_declared_fields_are_kept_whole_until_fields_are_declare
     assert sum("declares no properties" in each for each in caplog.messages) == 2
 
 
+def test_a_new_column_whose_type_glue_does_not_take_is_json_text(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    integer, keys = {"type": "integer"}, [f"{number}{'x' * 240}" for number in range(600)]
+    longer = {"properties": dict.fromkeys(keys, integer)}
+
+    for number in (1, 2):
+        shop.sync(schema={"id": integer, "wide": longer}).commit({"id": number, "wide": {keys[0]: number}})
+
+    assert shop.rows() == [{"id": number, "wide": f'{{"{keys[0]}": {number}}}'} for number in (1, 2)]
+    assert sum("longer than the 131,072 bytes" in each for each in caplog.messages) == 2
+
+    shop.sync(schema={"id": integer, "other": {"properties": {"x": integer}}})
+    with pytest.raises(TableConflict, match="the type of column other would be longer than the 131,072 bytes"):
+        shop.sync(schema={"id": integer, "other": longer})
+
+
 @side_by_side
 @promotions
 def test_files_encoded_before_another_sync_promoted_a_column_are_committed_or_encoded_again(
