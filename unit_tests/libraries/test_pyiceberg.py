@@ -16,7 +16,7 @@ from pyiceberg.avro.reader import DecimalReader
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, FileFormat, PartitionFieldStats
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
@@ -29,7 +29,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.typedef import Record
-from pyiceberg.types import ListType, LongType, NestedField
+from pyiceberg.types import DoubleType, ListType, LongType, NestedField
 from pyiceberg.utils.truncate import truncate_upper_bound_text_string
 
 from unit_tests.cloud import cloud
@@ -268,3 +268,13 @@ def test_a_server_s_configuration_names_a_class_that_is_called() -> None:
 
 def test_a_block_is_decompressed_to_any_size() -> None:
     assert len(DeflateCodec.decompress(zlib.compress(bytes(10_000_000))[2:-4])) == 10_000_000
+
+
+@pytest.mark.parametrize("zeros", [(0.0, -0.0), (-0.0, 0.0)])
+def test_bounds_of_partitions_are_the_zero_that_comes_first(zeros: tuple[float, float]) -> None:
+    stats = PartitionFieldStats(DoubleType())
+    for zero in zeros:
+        stats.update(zero)
+
+    first = struct.pack("<d", zeros[0])
+    assert (stats.to_summary().lower_bound, stats.to_summary().upper_bound) == (first, first)
