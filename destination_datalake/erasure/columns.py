@@ -11,14 +11,21 @@ from destination_datalake.archive.objects import ARCHIVE_FOLDER, SCHEMA_FOLDER, 
 from destination_datalake.aws.objects import get, listed
 from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import parse_catalog
-from destination_datalake.schema.columns import METADATA_COLUMNS, as_column, assign_names, field_at
+from destination_datalake.schema.columns import (
+    METADATA_COLUMNS,
+    NO_RECORD,
+    NameRecord,
+    as_column,
+    assign_names,
+    field_at,
+)
 from destination_datalake.schema.evolution import redirected_from
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.naming import TableNaming
-from destination_datalake.tables.ownership import TableOwner
+from destination_datalake.tables.ownership import TableOwner, name_record
 
 if TYPE_CHECKING:
     from destination_datalake.erasure.place import Request
@@ -41,10 +48,10 @@ class TableColumns:
     def of(cls, table: TableName, request: Request) -> TableColumns:
         """Read them. Raises errors of AWS."""
         found = request.catalog.find(table)
-        naming = TableNaming.of(request.config).naming
+        naming, record = TableNaming.of(request.config).naming, NO_RECORD
         described: Sequence[tuple[str, str, str]]
         if found is not None:
-            owner = TableOwner.of(found.get("Parameters", {}))
+            owner, record = TableOwner.of(found.get("Parameters", {})), name_record(found.get("Parameters", {}))
             naming = naming if owner is None else owner.naming
             storage = found.get("StorageDescriptor", {}).get("Columns", [])
             described = [(each["Name"], each.get("Type", ""), each.get("Comment") or each["Name"]) for each in storage]
@@ -58,7 +65,8 @@ class TableColumns:
             if name not in own and (parsed := parse_glue_type(type_)) is not None
         )
         sources = {name: origin for name, _, origin in described}
-        return cls(present, naming, tuple(_archived(table, request, naming, sources)))
+        types = {each.name: each.type for each in present}
+        return cls(present, naming, tuple(_archived(table, request, naming, sources, record, types)))
 
     def in_table(self, column: str) -> Field | None:
         """Return a column, or a field inside it, by its dotted path; its own path is that in a row of the table."""
@@ -110,7 +118,12 @@ def _named(type_: ColumnType) -> ColumnType:
 
 
 def _archived(
-    table: TableName, request: Request, naming: Naming, existing: Mapping[str, str]
+    table: TableName,
+    request: Request,
+    naming: Naming,
+    existing: Mapping[str, str],
+    record: NameRecord,
+    types: Mapping[str, ColumnType | None],
 ) -> Iterator[tuple[Field, ...]]:
     """Yield the columns that the streams of archived syncs mean."""
     config, s3 = request.config, request.access.client("s3")
@@ -121,7 +134,7 @@ def _archived(
         except ValueError as error:
             raise ConfigError(f"{uri} is no configured stream. Restore it from a copy, or delete it.") from error
         layout = TableLayout(stream, config, TableLocation.of(config, stream.id, table, naming))
-        yield assign_names(layout.columns(naming), naming, existing)
+        yield assign_names(layout.columns(naming), naming, existing, record, types)
 
 
 def saved_schema(table: TableName, request: Request) -> Mapping[str, Any]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Self
 
+from destination_datalake.schema.evolution import redirected_from
 from destination_datalake.schema.json_schema import Untyped, property_types
-from destination_datalake.schema.names import METADATA_NAMES, SNAKE_CASE, Naming, path_of
+from destination_datalake.schema.names import METADATA_NAMES, SNAKE_CASE, GivenNames, Naming, path_of
 from destination_datalake.schema.types import (
     ColumnType,
     Field,
@@ -86,15 +88,113 @@ def _flattened(field: Field, levels: int) -> Iterator[Field]:
         yield from _flattened(replace(inner, parents=field.path), levels - 1)
 
 
-def assign_names(columns: Sequence[Field], naming: Naming, existing: Mapping[str, str | None]) -> tuple[Field, ...]:
-    """Return the stream's columns under their names in an existing table.
+Names = dict[str, tuple[str, "Names"]]
+"""The name that each field has been given, by its source, and the names of the fields inside it.
 
-    `existing` has its sources by column name, None for names that no column gets. A field keeps the column that it
-    has, even if the name of a newer field collides with its own. Fields inside structs keep their names: catalogs do
-    not record their sources.
+Objects in arrays are fields like objects. The source of a column is its origin.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NameRecord:
+    """The names that a table's fields have been given, by the style of the naming that gave them.
+
+    A field has one name in all columns that hold its values, whatever their types.
     """
-    names = naming.identifiers_of_paths([column.path for column in columns], existing)
-    return tuple(replace(column, name=name) for column, name in zip(columns, names, strict=True))
+
+    by_style: Mapping[str, Names]
+
+    def with_columns(self, columns: Sequence[Field], naming: Naming) -> NameRecord:
+        """Return the record with the names of a stream's columns, and of the fields inside them."""
+        own = _added(self.by_style.get(naming.style, {}), [(column.origin, column) for column in columns])
+        return NameRecord({**self.by_style, naming.style: own})
+
+
+NO_RECORD = NameRecord({})
+
+
+def _added(names: Names, fields: Sequence[tuple[str, Field]]) -> Names:
+    return names | {
+        source: (field.name, _added(_inside([names], source)[0], [(each.source, each) for each in members]))
+        for source, field in fields
+        for members in [_struct_fields(field.type)]
+    }
+
+
+def assign_names(
+    columns: Sequence[Field],
+    naming: Naming,
+    existing: Mapping[str, str | None],
+    record: NameRecord = NO_RECORD,
+    types: Mapping[str, ColumnType | None] = MappingProxyType({}),
+) -> tuple[Field, ...]:
+    """Return the stream's columns, and the fields inside them, under their names in an existing table.
+
+    Fields keep the names that the table's `record` has. `existing` has the sources of the table's columns by name, None
+    for names that no column gets, and `types` their types. A field without a record keeps the column that it has, even
+    if the name of a newer field collides with its own.
+    """
+    by_style = record.by_style
+    levels = [by_style.get(naming.style, {}), *(names for style, names in by_style.items() if style != naming.style)]
+    stored: dict[str, list[ColumnType]] = {}
+    for name, type_ in types.items():
+        if type_ is not None:
+            stored.setdefault(redirected_from(name.lower()) or name.lower(), []).append(type_)
+            stored.setdefault(name.lower(), []).append(type_)
+    origins = {name: source for source, (name, _) in levels[0].items()}
+    redirected = {
+        name: None
+        for name, source in existing.items()
+        if name not in origins and source is not None and source == origins.get(redirected_from(name) or "")
+    }
+    names = naming.identifiers_of_paths([column.path for column in columns], {**existing, **redirected}, _given(levels))
+    return tuple(
+        replace(
+            column,
+            name=name,
+            type=_with_names(column.type, naming.inside, stored.get(name, []), _inside(levels, column.origin)),
+        )
+        for column, name in zip(columns, names, strict=True)
+    )
+
+
+def _given(levels: Sequence[Names]) -> GivenNames:
+    """Return the names of this style, the first one; those of all styles are taken."""
+    own = {source: name for source, (name, _) in levels[0].items()}
+    return GivenNames(own, frozenset(name for names in levels for name, _ in names.values()))
+
+
+def _inside(levels: Sequence[Names], source: str) -> list[Names]:
+    return [names.get(source, ("", {}))[1] for names in levels]
+
+
+def _with_names(type_: ColumnType, naming: Naming, stored: Sequence[ColumnType], levels: Sequence[Names]) -> ColumnType:
+    """Return a type with the names of its fields in a table, which has stored types for the same values."""
+    if isinstance(type_, List):
+        elements = [each.element for each in stored if isinstance(each, List)]
+        return List(_with_names(type_.element, naming, elements, levels))
+    if not isinstance(type_, Struct):
+        return type_
+    members = [member for each in stored if isinstance(each, Struct) for member in each.fields]
+    given, present = _given(levels), {member.name.lower(): member.source for member in members}
+    # Iceberg has the sources of members that it has no record of.
+    documented = {
+        member.source: member.name.lower()
+        for member in members
+        if member.source != member.name
+        and member.source not in given.names
+        and member.name.lower() not in given.taken
+        and naming.may_name(member.source, member.name.lower())
+    }
+    given = GivenNames({**documented, **given.names}, given.taken | {*documented.values()})
+    names = naming.identifiers([each.source for each in type_.fields], present, given)
+    types = {name: [member.type for member in members if member.name.lower() == name] for name in names}
+    return Struct(
+        tuple(
+            replace(each, name=name, type=_with_names(each.type, naming, types[name], _inside(levels, each.source)))
+            for each, name in zip(type_.fields, names, strict=True)
+        )
+    )
 
 
 def has_whole_record(columns: Sequence[Field]) -> bool:
@@ -201,7 +301,7 @@ def find_collisions(fields: Sequence[Field], naming: Naming, parents: tuple[str,
     for field in fields:
         by_identifier.setdefault(naming.identifier_of_path(field.path), []).append(field)
     for identifier, sharing in by_identifier.items():
-        if any(field.name != identifier for field in sharing):
+        if any(field.name not in (identifier, naming.in_words(field.path)) for field in sharing):
             yield Collision(parents, tuple(sharing))
     for field in fields:
         yield from find_collisions(_struct_fields(field.type), naming.inside, (*parents, field.origin))

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from types import MappingProxyType
 
 from anyascii import anyascii
 
@@ -63,6 +64,17 @@ _SUFFIX_DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True)
+class GivenNames:
+    """Names that a table's columns, or the fields of an object, have been given: by source, and all that are taken."""
+
+    names: Mapping[str, str]
+    taken: frozenset[str]
+
+
+NO_NAMES = GivenNames(MappingProxyType({}), frozenset())
+
+
+@dataclass(frozen=True, slots=True)
 class Naming:
     """A style of identifiers: its spelling of columns and tables, of fields inside structs, and of databases.
 
@@ -75,6 +87,8 @@ class Naming:
     spelling_inside: Spelling
     spelling_of_databases: Spelling | None = None
     """The spelling of databases; None if it is that of tables."""
+    spelling_in_words: Spelling | None = None
+    """The spelling with words for signs, of columns and fields whose names would need a suffix; None without one."""
 
     def identifier(self, source: str) -> str:
         """Return the identifier of a table or a column.
@@ -88,23 +102,33 @@ class Naming:
         """Return the identifier of a database, with the same two exceptions."""
         return _identifier(self.spelling_of_databases or self.spelling, namespace)
 
-    def identifiers(self, sources: Sequence[str]) -> tuple[str, ...]:
+    def identifiers(
+        self,
+        sources: Sequence[str],
+        existing: Mapping[str, str | None] = MappingProxyType({}),
+        given: GivenNames = NO_NAMES,
+    ) -> tuple[str, ...]:
         """Return distinct identifiers for the fields of an object, none of them reserved.
 
-        If sources collide in one identifier, the one that is spelled like it gets it and the others get a suffix, a
-        hash of the source. An identifier therefore depends on the other sources, but not on their order. Raises
-        ValueError for duplicate sources.
-        """
-        return _distinct(sources, [self.identifier(source) for source in sources], {})
+        A source that has been `given` a name keeps it, and no other source gets it. If other sources collide in one
+        identifier, the one that is spelled like it gets it; the others get words for their signs (`plus_1`), or else a
+        suffix, a hash of the source. A new identifier therefore depends on the other sources, but not on their order.
 
-    def identifiers_of_paths(self, paths: Sequence[Path], existing: Mapping[str, str | None]) -> tuple[str, ...]:
+        `existing` has what a table records of its columns, as `origin_of` has it, by name: a column without a given
+        name stays with the source that is recorded. A name with None, as that of a partition key, is given to no
+        column. Raises ValueError for duplicate sources.
+        """
+        return self._distinct(sources, [(source,) for source in sources], existing, given)
+
+    def identifiers_of_paths(
+        self, paths: Sequence[Path], existing: Mapping[str, str | None], given: GivenNames = NO_NAMES
+    ) -> tuple[str, ...]:
         """Return distinct identifiers for columns of which some are fields of objects, as `identifiers` does.
 
-        `paths` are the keys that lead to each; the identifiers of several are joined by `_`. Columns that a table has
-        already stay with their paths: `existing` has what it records of them, as `origin_of` has it, by name. A name
-        with None, as that of a partition key, is given to no column.
+        `paths` are the keys that lead to each; the identifiers of several are joined by `_`. The sources of `existing`
+        and `given` are as `origin_of` has them.
         """
-        return _distinct([*map(origin_of, paths)], [self.identifier_of_path(path) for path in paths], existing)
+        return self._distinct([*map(origin_of, paths)], paths, existing, given)
 
     def identifier_of_path(self, path: Path) -> str:
         """Return the identifiers of the keys joined by `_`, cut to 255 bytes as `identifier` cuts."""
@@ -114,7 +138,71 @@ class Naming:
     @property
     def inside(self) -> Naming:
         """The naming of fields inside structs."""
-        return Naming(self.style, self.spelling_inside, self.spelling_inside)
+        words = self.spelling_in_words
+        return Naming(self.style, self.spelling_inside, self.spelling_inside, spelling_in_words=words)
+
+    def may_name(self, source: str, name: str) -> bool:
+        """Whether the field of a source may have got the name: as it is, with a suffix, or in words."""
+        own = self.identifier(source)
+        return name in (own, suffixed(own, _hash(source)), self.in_words((source,)))
+
+    def in_words(self, path: Path) -> str | None:
+        """Return the identifiers of the keys with words for signs, joined by `_`; None without signs or such words."""
+        if (spelling := self.spelling_in_words) is None or not any(map(_SIGN.search, path)):
+            return None
+        return bounded("_".join(_identifier(spelling, key) for key in path), origin_of(path))
+
+    def _distinct(
+        self, sources: Sequence[str], paths: Sequence[Path], existing: Mapping[str, str | None], given: GivenNames
+    ) -> tuple[str, ...]:
+        if len(set(sources)) != len(sources):
+            repeated = sorted(source for source, times in Counter(sources).items() if times > 1)
+            raise ValueError(f"the same name is given twice: {', '.join(map(repr, repeated))}")
+        spelled = [self.identifier_of_path(path) for path in paths]
+        in_words = {source: word for source, path in zip(sources, paths, strict=True) if (word := self.in_words(path))}
+        recorded = {s: word for s, word in in_words.items() if existing.get(word) == s and word not in given.taken}
+        given = GivenNames({**recorded, **given.names}, given.taken.union(recorded.values()))
+        uses = Counter(spelled)
+        candidates = set(zip(sources, spelled, strict=True))
+
+        def keeps(source: str, name: str) -> bool:
+            """Whether the source gets the name without a suffix."""
+            existing_source = existing.get(name)
+            if name in METADATA_NAMES or name in given.taken or (existing_source is None and name in existing):
+                return False
+            if existing.get(suffixed(name, _hash(source))) is not None:
+                return False
+            if name in _RESERVED:
+                # An existing column keeps a reserved name: a second column beside it would not help.
+                return existing_source == source
+            if existing_source is not None and (existing_source, name) in candidates:
+                return existing_source == source
+            return uses[name] == 1 or source == name
+
+        kept = {s: name for s, name in candidates if s not in given.names and keeps(s, name)}
+        words = {
+            source: in_words[source]
+            for source, name in zip(sources, spelled, strict=True)
+            if source in in_words
+            and source not in given.names
+            and (kept.get(source) != name or (name == f"unnamed_{_hash(source)}" and name not in existing))
+            and suffixed(name, _hash(source)) not in existing
+        }
+        times = Counter(words.values())
+        unavailable = {*spelled, *given.taken, *existing, *_RESERVED}
+        kept |= {s: word for s, word in words.items() if times[word] == 1 and word not in unavailable}
+
+        # A suffixed name can collide with a source of that very spelling: then all suffixes are hashed again.
+        for rounds in count(1):
+            new = {
+                source: kept.get(source) or suffixed(name, _hash(source, rounds))
+                for source, name in zip(sources, spelled, strict=True)
+                if source not in given.names
+            }
+            names = tuple(given.names.get(source) or new[source] for source in sources)
+            if len(set(names)) == len(names) and given.taken.isdisjoint(new.values()):
+                return names
+        raise AssertionError("unreachable")
 
 
 def _snake_case(text: str, cut: re.Pattern[str]) -> str:
@@ -123,6 +211,25 @@ def _snake_case(text: str, cut: re.Pattern[str]) -> str:
     underscores = _LEADING_UNDERSCORES.match(text)
     assert underscores is not None
     return (underscores[0] or "_" * words[:1].isdigit()) + words if words else ""
+
+
+def _in_words(text: str) -> str:
+    """Replace signs by words. A hyphen is a minus in front of everything; elsewhere it separates words."""
+    return _SIGN.sub(lambda sign: f" {_SIGNS[sign[0]]} ", text)
+
+
+_SIGNS = {
+    "+": "plus",
+    "-": "minus",
+    "%": "percent",
+    "#": "number",
+    "&": "and",
+    "@": "at",
+    "<": "less",
+    ">": "greater",
+    "=": "equal",
+}
+_SIGN = re.compile("^-|[+%#&@<>=]")
 
 
 def _preserved(text: str) -> str:
@@ -172,10 +279,20 @@ def _snake_case_numbers(text: str) -> str:
     return _snake_case(text, _WORD_OR_NUMBER)
 
 
-SNAKE_CASE = Naming("snake_case", _snake_case_words, _snake_case_words)
+SNAKE_CASE = Naming(
+    "snake_case",
+    _snake_case_words,
+    _snake_case_words,
+    spelling_in_words=lambda text: _snake_case_words(_in_words(text)),
+)
 """`camelCase` is split into words, digits stay with the letters before them, other letters than ASCII are romanised."""
 
-SNAKE_CASE_NUMBERS = Naming("snake_case, split_numbers", _snake_case_numbers, _snake_case_numbers)
+SNAKE_CASE_NUMBERS = Naming(
+    "snake_case, split_numbers",
+    _snake_case_numbers,
+    _snake_case_numbers,
+    spelling_in_words=lambda text: _snake_case_numbers(_in_words(text)),
+)
 """As `SNAKE_CASE`, with numbers as words of their own."""
 
 PRESERVE = Naming("preserve", _preserved, _preserved_inside)
@@ -227,38 +344,6 @@ def path_of(origin: str) -> Path:
 
 def _quoted(key: str) -> str:
     return "'" + key.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _distinct(sources: Sequence[str], spelled: Sequence[str], existing: Mapping[str, str | None]) -> tuple[str, ...]:
-    if len(set(sources)) != len(sources):
-        repeated = sorted(source for source, times in Counter(sources).items() if times > 1)
-        raise ValueError(f"the same name is given twice: {', '.join(map(repr, repeated))}")
-    uses = Counter(spelled)
-    candidates = set(zip(sources, spelled, strict=True))
-
-    def keeps(source: str, name: str) -> bool:
-        """Whether the source gets the name without a suffix."""
-        existing_source = existing.get(name)
-        if name in METADATA_NAMES or (existing_source is None and name in existing):
-            return False
-        if existing.get(suffixed(name, _hash(source))) == source:
-            return False
-        if name in _RESERVED:
-            # An existing column keeps a reserved name: a second column beside it would not help.
-            return existing_source == source
-        if existing_source is not None and (existing_source, name) in candidates:
-            return existing_source == source
-        return uses[name] == 1 or source == name
-
-    # A suffixed name can collide with a source of that very spelling: then all suffixes are hashed again.
-    for rounds in count(1):
-        names = tuple(
-            name if keeps(source, name) else suffixed(name, _hash(source, rounds))
-            for source, name in zip(sources, spelled, strict=True)
-        )
-        if len(set(names)) == len(names):
-            return names
-    raise AssertionError("unreachable")
 
 
 def _identifier(spelling: Spelling, source: str) -> str:

@@ -7,17 +7,20 @@ warns of it.
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice, takewhile
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.schema.columns import assign_names, find_collisions
+from destination_datalake.schema.columns import NO_RECORD, NameRecord, Names, assign_names, find_collisions
 from destination_datalake.schema.json_schema import Untyped
 from destination_datalake.schema.names import MAX_BYTES, METADATA_NAMES, STYLES, Naming, path_of
-from destination_datalake.schema.types import Field
+from destination_datalake.schema.types import ColumnType, Field
 from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.location import TableKind
 from destination_datalake.tables.naming import TableNaming
@@ -34,6 +37,11 @@ _NAMESPACE = "airbyte.stream-namespace"
 _NAME = "airbyte.stream-name"
 _NAMING = "airbyte.naming"
 _TYPES = "airbyte.types"
+
+_FIELD_NAMES = "airbyte.field-names"
+_MAX_PARAMETER = 500_000
+"""Characters of ASCII in one parameter. Glue takes 512,000 bytes."""
+_NOT_IN_NAMES = re.compile(r"[\s<>(),:.]")
 
 REPLAY_OF = "airbyte.replay-of"
 """The parameter of a table that a replay has made: the name of the one whose archive it is made from."""
@@ -79,10 +87,12 @@ class TableOwner:
         parameters: Mapping[str, str],
         existing: Mapping[str, str | None],
         columns: Sequence[Field],
+        types: Mapping[str, ColumnType | None] = MappingProxyType({}),
     ) -> tuple[Field, ...]:
         """Return the stream's columns under their names in an existing table with the given parameters.
 
-        `existing` has the sources of the table's columns by name, None for names that no column gets. Warns if the
+        `existing` has the sources of the table's columns by name, None for names that no column gets, and `types` their
+        types. Warns if the
         table was created for another stream, and of fields whose names collide. Raises TableConflict for a table that
         a replay has made, unless this is one of the same table, and for any other table if this is a replay.
         """
@@ -99,9 +109,20 @@ class TableOwner:
                 recorded.stream,
                 self.stream,
             )
-        named = assign_names(columns, self.naming, existing)
+        named = assign_names(columns, self.naming, existing, name_record(parameters), types)
         self._warn_of_collisions(named)
         return named
+
+    def name_parameters(self, parameters: Mapping[str, str], columns: Sequence[Field]) -> dict[str, str]:
+        """Return the parameters that record the names of columns, and those that a table's parameters record already.
+
+        Comments in the catalog are cut, and others change them; it has none for fields inside structs.
+        """
+        record = name_record(parameters).with_columns(columns, self.naming)
+        saved = {style: _names_as_json(names) for style, names in record.by_style.items()}
+        text = json.dumps(saved, separators=(",", ":"))
+        pieces = [text[start : start + _MAX_PARAMETER] for start in range(0, len(text), _MAX_PARAMETER)]
+        return {_parameter(number): piece for number, piece in enumerate(pieces)}
 
     def _warn_of_collisions(self, columns: Sequence[Field]) -> None:
         found = find_collisions(columns, self.naming)
@@ -115,6 +136,42 @@ class TableOwner:
             self.stream,
             "; ".join(shown),
         )
+
+
+def recorded_names(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Return those parameters that record the names of fields."""
+    return {name: value for name, value in parameters.items() if name.startswith(_FIELD_NAMES)}
+
+
+def name_record(parameters: Mapping[str, str]) -> NameRecord:
+    """Return what a table's parameters record of the names of fields; nothing if it is unreadable."""
+    pieces = takewhile(lambda piece: piece is not None, (parameters.get(_parameter(number)) for number in count()))
+    try:
+        saved = json.loads("".join(piece for piece in pieces if piece is not None) or "{}")
+        styles = saved.items() if isinstance(saved, dict) else ()
+        return NameRecord({style: _names_of(names) for style, names in styles if style in STYLES})
+    except (ValueError, RecursionError):
+        return NO_RECORD
+
+
+def _parameter(number: int) -> str:
+    return f"{_FIELD_NAMES}-{number}" if number else _FIELD_NAMES
+
+
+def _names_as_json(names: Names) -> dict[str, object]:
+    return {source: [name, _names_as_json(inside)] if inside else name for source, (name, inside) in names.items()}
+
+
+def _names_of(saved: object) -> Names:
+    """Return names as they were saved, without any that no catalog takes or that are there twice: others write too."""
+    names: Names = {}
+    taken: set[str] = set()
+    for source, value in saved.items() if isinstance(saved, dict) else ():
+        name, inside = value if isinstance(value, list) and len(value) == 2 else (value, {})
+        if isinstance(name, str) and name and name not in taken and not _NOT_IN_NAMES.search(name):
+            taken.add(name)
+            names[source] = (name, _names_of(inside))
+    return names
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ _NAMES = (
     "🎉",
     "@#$%",
 )
-_COLLIDING = ("a_b", "aB", "a b")
+_COLLIDING = ("a_b", "aB", "a b", "+1", "-1")
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 
 import pytest
@@ -12,13 +12,17 @@ from hypothesis import strategies as st
 
 from destination_datalake.schema.columns import (
     METADATA_COLUMNS,
+    NO_RECORD,
     WHOLE_RECORD,
+    NameRecord,
     RecordFields,
     assign_names,
     find_collisions,
     stream_columns,
 )
+from destination_datalake.schema.evolution import apply_changes, evolve
 from destination_datalake.schema.names import (
+    AWS_DATALAKE,
     METADATA_NAMES,
     PRESERVE,
     SNAKE_CASE,
@@ -26,7 +30,7 @@ from destination_datalake.schema.names import (
     origin_of,
     path_of,
 )
-from destination_datalake.schema.types import Field, Int32, Json, List, Nested, NumericTypes, String, Struct
+from destination_datalake.schema.types import ColumnType, Field, Int32, Json, List, Nested, NumericTypes, String, Struct
 
 
 def test_columns_have_the_order_of_the_schema_and_their_sources() -> None:
@@ -276,3 +280,92 @@ def test_a_path_is_found_again_in_what_catalogs_record_of_it(keys: list[str]) ->
 @given(st.text() | st.sampled_from(["$", "$.", "$a", "$.a.", "$['a", "$['a\\b']", "$.a…"]))
 def test_any_other_comment_is_a_key(comment: str) -> None:
     assert path_of(comment) == (comment,) or origin_of(path_of(comment)) == comment
+
+
+# --- Names over many syncs
+
+keys = st.sampled_from(
+    ["+1", "-1", "1", "_1", "plus_1", "minus_1", "_1_c59dc4e4", "a b", "a_b", "aB", "%", "@", "", "_file"]
+)
+column_types = st.recursive(
+    st.just(String()) | st.just(Int32()),
+    lambda inner: (
+        st.lists(keys, unique=True, min_size=1, max_size=4).flatmap(
+            lambda sources: st.tuples(*(inner for _ in sources)).map(
+                lambda types: Struct(
+                    tuple(Field("", source, type_) for source, type_ in zip(sources, types, strict=True))
+                )
+            )
+        )
+        | inner.map(List)
+    ),
+    max_leaves=6,
+)
+schemas = st.lists(st.tuples(keys, column_types), unique_by=lambda each: each[0], max_size=4)
+
+
+def owners(fields: Sequence[Field], parents: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """Yield the sources around each field, its name and its own source; arrays are not counted."""
+    for field in fields:
+        yield parents, field.name, field.source
+        inside = field.type
+        while isinstance(inside, List):
+            inside = inside.element
+        if isinstance(inside, Struct):
+            yield from owners(inside.fields, (*parents, field.source))
+
+
+@given(st.lists(schemas, max_size=5), st.sampled_from([SNAKE_CASE, PRESERVE, AWS_DATALAKE]))
+def test_name_that_a_field_has_been_given_is_given_to_no_other_field(
+    syncs: Sequence[Sequence[tuple[str, ColumnType]]], naming: Naming
+) -> None:
+    """Whatever fields come and go, at the top and inside objects, in arrays too; and a field keeps its name."""
+    record, table, existing = NO_RECORD, dict[str, ColumnType | None](), dict[str, str | None]()
+    given_to: dict[object, str] = {}
+    names: dict[object, str] = {}
+    for schema in syncs:
+        columns = assign_names([Field("", *each) for each in schema], naming, existing, record, table)
+        record = record.with_columns(columns, naming)
+        for parents, name, source in owners(columns):
+            assert given_to.setdefault((parents, name), source) == source
+            assert names.setdefault((parents, source), name) == name
+        evolution = evolve(table, columns)
+        table = apply_changes(table, evolution.changes)
+        for column in evolution.columns:
+            existing.setdefault(column.name, column.origin)
+
+
+def named_members(*sources: str, stored: Sequence[tuple[str, str]] = (), record: NameRecord = NO_RECORD) -> list[str]:
+    """The names of an object's fields, of which a table has stored some, given by their names and sources."""
+    column = Field("", "x", Struct(tuple(Field("", source, String()) for source in sources)))
+    table = {"x": Struct(tuple(Field(name, source, String()) for name, source in stored))} if stored else {}
+    [named] = assign_names([column], SNAKE_CASE, dict.fromkeys(table, "x"), record, table)
+    assert isinstance(named.type, Struct)
+    return [field.name for field in named.type.fields]
+
+
+PLUS, MINUS = "_1_c59dc4e4", "_1_1bad6b8c"
+
+
+@pytest.mark.parametrize(
+    ("stored", "sent", "expected"),
+    [
+        ([], ["+1", "-1"], ["plus_1", "minus_1"]),
+        ([], ["-1"], ["_1"]),
+        ([], ["plus_1", "+1", "-1"], ["plus_1", PLUS, "minus_1"]),
+        # Hive: tables of earlier versions have no sources of members.
+        ([("_1", "_1"), (PLUS, PLUS), (MINUS, MINUS)], ["+1", "-1"], [PLUS, MINUS]),
+        ([("_1", "_1"), (PLUS, PLUS), (MINUS, MINUS)], ["-1"], [MINUS]),
+        ([("_1", "_1")], ["-1"], ["_1"]),
+        # Iceberg: their docs are the sources.
+        ([("_1", "+1")], ["-1"], ["minus_1"]),
+        ([("_1", "+1")], ["-1", "+1"], ["minus_1", "_1"]),
+        ([("_1", "+1"), (PLUS, "+1"), (MINUS, "-1")], ["-1", "+1"], [MINUS, PLUS]),
+        ([("_1", "a text of somebody")], ["-1"], ["_1"]),
+        ([("_1", "+1"), ("minus_1", "-1")], ["-1"], ["minus_1"]),
+    ],
+)
+def test_members_without_a_record_keep_their_names(
+    stored: Sequence[tuple[str, str]], sent: Sequence[str], expected: Sequence[str]
+) -> None:
+    assert named_members(*sent, stored=stored) == expected

@@ -64,7 +64,7 @@ from destination_datalake.tables.hive.partition_index import Behind, PartitionIn
 from destination_datalake.tables.hive.scheme import PartitionScheme, scheme_of, wanted_scheme
 from destination_datalake.tables.hive.write_modes import Append, Overwrite, WriteMode
 from destination_datalake.tables.migration import column_naming, inherited_types
-from destination_datalake.tables.ownership import untyped_in
+from destination_datalake.tables.ownership import recorded_names, untyped_in
 from destination_datalake.tables.reconcile import ColumnLimits, reconcile
 from destination_datalake.tables.table import (
     ARCHIVED_PROPERTY,
@@ -136,12 +136,13 @@ class HiveTable:
         # A partition key is a column that no field may have.
         sources = column_sources(table_input) | {key["Name"].lower(): None for key in self._partition_keys}
         naming = column_naming(self._owner.naming, table_input)
-        untyped = untyped_in(table_input["Parameters"])
+        parameters = table_input["Parameters"]
+        untyped = untyped_in(parameters)
         is_as_new = naming == self._owner.naming and untyped is Untyped.INFER
         columns = self._stream_columns if is_as_new else self._layout.columns(naming, untyped)
-        columns = replace(self._owner, naming=naming).name_columns(
-            self.name, table_input["Parameters"], sources, columns
-        )
+        owner = replace(self._owner, naming=naming)
+        columns = owner.name_columns(self.name, parameters, sources, columns, column_types(table_input))
+        read, names = recorded_names(parameters), owner.name_parameters(parameters, columns)
         self._columns = inherited_types(self._stream, columns, table_input)
         wanted = wanted_scheme(replace(self._layout, known=known_columns(table_input)), self._columns)
         self._scheme = scheme_of(self._stream.id, self.name, table_input, wanted, self._columns)
@@ -156,6 +157,9 @@ class HiveTable:
         overwrite = Overwrite(self.name, generation, self._stream.overwrite_generation, self._sync, new_folder)
 
         def begin(table_input: TableInput) -> tuple[Content, tuple[Field, ...]]:
+            if recorded_names(table_input["Parameters"]) not in (read, names):
+                raise TableBusy(f"Another sync has given names to new fields of table {self.name}. Run the sync again.")
+            table_input["Parameters"] |= names
             self._mode = overwrite if overwrite.is_wanted(table_input, self._stream) else append
             self._mode.begin(table_input, self._columns)
             if self._archives:
@@ -251,6 +255,7 @@ class HiveTable:
             if table_location(table_input) != seen:
                 raise TableBusy(f"The location of table {self.name} was changed. Run the replay again.")
             add_missing_columns(table_input, other)
+            table_input["Parameters"] |= recorded_names(other["Parameters"])
             publish_content(table_input, Content.published(other), self.name)
             mark_behind(table_input, replaced=True)
             for folder in {*folders_in_use(other), *other_folders(other)} - folders_in_use(table_input):
@@ -279,7 +284,7 @@ class HiveTable:
         """
         self._catalog.ensure(self.name.database)
         scheme, location = wanted_scheme(self._layout, self._columns), f"{self._first_folder()}/"
-        parameters = self._owner.parameters()
+        parameters = self._owner.parameters() | self._owner.name_parameters({}, self._columns)
         if self._archives:
             parameters[ARCHIVED_PROPERTY] = "true"
         entry: TableInput = {"Parameters": parameters, "StorageDescriptor": {"Location": location}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
@@ -60,6 +60,24 @@ def known_columns(metadata: TableMetadata) -> tuple[Field, ...]:
         for field in metadata.schema().fields
         if (type_ := from_iceberg(field.field_type)) is not None
     )
+
+
+def shared_members(struct: StructType, parents: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of members that may hold values of two fields, inside the columns of a table.
+
+    In earlier versions a field could get a second member, so that two have its key as their doc. The first one was then
+    written again whenever only one of the fields was declared whose names are spelled like it, whichever it was.
+    """
+    members = [(*parents, field.name) for field in struct.fields]
+    docs = [field.doc for field in struct.fields]
+    if parents:
+        yield from (path for n, path in enumerate(members) if docs[n] is not None and docs[n] in docs[n + 1 :])
+    for path, field in zip(members, struct.fields, strict=True):
+        inside = field.field_type
+        while isinstance(inside, ListType):
+            inside = inside.element_type
+        if isinstance(inside, StructType):
+            yield from shared_members(inside, path)
 
 
 def missing_changes(columns: Sequence[Field], transaction: Transaction) -> tuple[SchemaChange, ...]:

@@ -276,6 +276,7 @@ class IcebergTable:
             "write.parquet.compression-codec": self._plan.codec.lower(),
             **properties_of_new_table(self._stream),
             **self._owner.parameters(),
+            **self._owner.name_parameters({}, self._columns),
             **wanted.properties(),
             **({ARCHIVED_PROPERTY: "true"} if self._archives else {}),
         }
@@ -311,7 +312,9 @@ class IcebergTable:
             owner = replace(owner, naming=column_naming(owner.naming, existing))
         untyped = untyped_in(table.properties)
         own = self._columns if untyped is Untyped.INFER else self._layout.columns(self._owner.naming, untyped)
-        columns = owner.name_columns(self.name, table.properties, sources, own)
+        columns = owner.name_columns(self.name, table.properties, sources, own, existing)
+        for key, value in owner.name_parameters(table.properties, columns).items():
+            set_property(key, value, transaction)
         if inherited:
             columns = inherit_types(columns, self._stream.json_schema, existing)
             self._plan = replace(self._plan, metadata=EPOCH_METADATA_COLUMNS)

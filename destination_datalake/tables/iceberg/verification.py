@@ -33,7 +33,7 @@ from destination_datalake.tables.iceberg.maintenance.deletion import Maintenance
 from destination_datalake.tables.iceberg.maintenance.orphans import is_of_a_table, table_folder
 from destination_datalake.tables.iceberg.maintenance.references import File, Incomplete, References
 from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
-from destination_datalake.tables.iceberg.schema import arrow_schema
+from destination_datalake.tables.iceberg.schema import arrow_schema, shared_members
 from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries, live_manifests
 from destination_datalake.tables.table import TableConflict
 from destination_datalake.tables.verification import Finding, Reported, Total, VerifiedTable, unreadable
@@ -99,6 +99,11 @@ class VerifiedIceberg(VerifiedTable):
     def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
         """Compare the manifests of the current snapshot, and of those in reports, with the counts that those say."""
         del read  # Each file has its own claim.
+        if shared := ", ".join(".".join(path) for path in shared_members(self._table.schema().as_struct())):
+            self.notes.append(
+                f"Fields inside objects may hold values of two fields, as an earlier version stored a field under two "
+                f"names: {shared}. Refresh the stream to separate them."
+            )
         current = self._table.metadata.current_snapshot()
         if current is not None:
             rows, files = summary_number(current, TOTAL_ROWS), summary_number(current, "total-data-files")
