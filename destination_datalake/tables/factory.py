@@ -99,8 +99,9 @@ def _with_short_types(
     too_long = [column for column in columns if limits.is_too_long(column.type)]
     if not too_long:
         return layout
-    descriptor = (catalog.find(name) or {}).get("StorageDescriptor", {})
-    types = {column["Name"].lower(): column.get("Type") for column in descriptor.get("Columns", [])}
+    found = catalog.find(name)
+    existing = [] if found is None else found.get("StorageDescriptor", {}).get("Columns", [])
+    types = {column["Name"].lower(): column.get("Type") for column in existing}
     new = [column for column in too_long if types.get(column.name.lower(), "string") == "string"]
     for column in new:
         _logger.warning(
