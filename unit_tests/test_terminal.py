@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
-import pty
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 
 import pytest
@@ -18,17 +16,16 @@ SYNC = ("2026-11-20T12:00:01", "partial", "2/3", "1,000,000", "999,997", "3", "1
 ERROR = "Cannot write to table shop.orders: lakeformation:GetDataAccess was denied."
 
 
-@contextmanager
-def printed(width: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What is written to a terminal of this width, without colours."""
-    reader, writer = pty.openpty()
-    lines: list[str] = []
-    monkeypatch.setenv("COLUMNS", str(width))
-    with os.fdopen(writer, "w") as out, monkeypatch.context() as patch:
-        patch.setattr("sys.stdout", out)
-        yield lines
-    with os.fdopen(reader, "rb") as read:
-        lines += re.sub(r"\x1b\[[0-9;]*m", "", os.read(read.fileno(), 65_536).decode()).splitlines()
+class Screen(io.TextIOWrapper):
+    """A terminal that keeps what is written to it."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def lines(self) -> list[str]:
+        """Return the lines, without colours."""
+        assert isinstance(self.buffer, io.BytesIO)
+        return re.sub(r"\x1b\[[0-9;]*m", "", self.buffer.getvalue().decode()).splitlines()
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
@@ -36,9 +33,12 @@ def test_a_table_breaks_no_word_however_narrow_the_terminal_is(width: int, monke
     rows = terminal.table("started (UTC)", "status", "streams", "received", "rows", "rejects", "MB", "took", "failure")
     rows.add_row(*SYNC, terminal.text(ERROR))
 
-    with printed(width, monkeypatch) as lines:
-        terminal.write_table(rows)
+    screen = Screen(io.BytesIO())
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout", screen)
+    terminal.write_table(rows)
 
+    lines = screen.lines()
     assert max(map(len, lines)) <= width
     words = " ".join(lines).split()
     assert {*" ".join(SYNC).split(), *ERROR.split()} <= {*words}, lines
