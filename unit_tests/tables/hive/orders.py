@@ -150,7 +150,8 @@ def sync(
 ) -> Sync:
     """Begin a sync."""
     minimum = generation if overwrite else None
-    stream = Stream(StreamId("shop", "Orders"), {}, overwrite and generation is None, generation, minimum, None)
+    schema = {"properties": {"id": {"type": "integer"}}}  # Of it, tables of other writers have columns.
+    stream = Stream(StreamId("shop", "Orders"), schema, overwrite and generation is None, generation, minimum, None)
     access = access or cloud.access
     config = Config.parse(options(bucket_name=BUCKET, table_type="HIVE", schema_conflicts=conflicts))
     return Sync(prepared(NAME, stream, columns, format, config, LOCATION, access), access)
