@@ -15,6 +15,7 @@ from destination_datalake.aws.objects import Pending, PendingUpload
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.jobs import Failed
 from destination_datalake.files.segments import ArchivedLines, LeftOut, StagedSegment
+from destination_datalake.partitioning.paths import PartitionKey
 from destination_datalake.partitioning.spec import Partitioning, PartitionValue, SortOrder
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLocation
@@ -206,6 +207,8 @@ class Claim:
     schema: pa.Schema | None
     columns: tuple[ColumnClaim, ...] = ()
     group: str = ""
+    partition: tuple[tuple[PartitionKey, str], ...] = ()
+    """The keys of the partition that the file is in, with the values that the catalog has."""
     listed: bool = False
     """The file was found in a listing, and nothing refers to it: another writer may delete it."""
 

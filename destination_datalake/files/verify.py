@@ -28,6 +28,9 @@ from destination_datalake.files.parquet import has_field_ids
 from destination_datalake.files.plan import UNKNOWN, Claim, ColumnClaim, FileVerified
 from destination_datalake.files.projection import Unsuitable, readable
 from destination_datalake.files.reading import OpenedFile, StoredFile, parquet_file
+from destination_datalake.partitioning.paths import PartitionKey
+from destination_datalake.partitioning.transforms import transformed
+from destination_datalake.schema.types import Boolean, Date, Int32, Int64, String, Timestamp
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -132,7 +135,8 @@ def _read_parquet(claim: Claim, s3: S3Client) -> tuple[int, tuple[str, ...], dic
         else:
             batches = file.iter_batches(use_threads=False)
             tables, of_file = (pa.Table.from_batches([batch]) for batch in batches), {name: name for name in names}
-        checks = [_ColumnCheck(each) for each in claim.columns]
+        checks: list[_ColumnCheck | _PartitionCheck] = [_ColumnCheck(each) for each in claim.columns]
+        checks += [_PartitionCheck(*each) for each in claim.partition if _PartitionCheck.is_possible(each[0], own)]
         values = {name: 0 for name in of_file.values() if name is not None}
         read = 0
         for table in tables:
@@ -171,6 +175,35 @@ class _ColumnCheck:
             yield f"has values in column {self._claim.column} beyond the bounds in its manifest"
         if self._claim.nulls not in (None, self._nulls):
             yield f"has {self._nulls} nulls in column {self._claim.column}, and {self._claim.nulls} by its manifest"
+
+
+class _PartitionCheck:
+    """Compares a column's values with the partition that the file is in. Nulls may be in any, of a retyped column."""
+
+    def __init__(self, key: PartitionKey, text: str) -> None:
+        self._key = key
+        self._text = text
+        self._differs = False
+
+    @staticmethod
+    def is_possible(key: PartitionKey, own: pa.Schema) -> bool:
+        """Whether a file has the column, of a type whose values have one text whether or not they were promoted."""
+        exact = isinstance(key.source, Int32 | Int64 | String | Boolean | Date | Timestamp)
+        return exact and len(key.field.source) == 1 and key.field.source[0] in own.names
+
+    def add(self, table: pa.Table) -> None:
+        if self._text == self._key.null:
+            return  # Also of values that no folder can have.
+        values = table.column(self._key.field.source[0]).drop_null().combine_chunks()
+        try:
+            found = transformed(values, self._key.field.transform).unique().to_pylist()
+        except ValueError:
+            return  # Another engine has written the column as another type.
+        self._differs |= any(self._key.text(value) != self._text for value in found)
+
+    def problems(self) -> Iterator[str]:
+        if self._differs:
+            yield f"has rows of another partition than {self._key.name} of its folder"
 
 
 def _comparable(values: Any) -> Any:

@@ -136,6 +136,22 @@ def rolled_back(lake: Lake, _: str) -> str:
     return "snapshot"
 
 
+def in_another_partition(lake: Lake, _: str) -> str:
+    """The file in the folder of another day, which is registered; nothing in its own, which is not any more."""
+    name: Any = {"DatabaseName": lake.database, "TableName": "orders"}
+    for file in lake.data_files(lake.database, "orders"):
+        moved = re.sub(r"=\d+/(?=[^/]*$)", "=31/", file)
+        put(lake, moved, read(lake, file))
+        delete(lake, file)
+    [partition] = lake.glue.get_partitions(**name)["Partitions"]
+    location = f"s3://{lake.bucket}/{moved.rpartition('/')[0]}/"
+    descriptor: Any = {**partition["StorageDescriptor"], "Location": location}
+    values = [*partition["Values"][:-1], "31"]
+    lake.glue.create_partition(**name, PartitionInput={"Values": values, "StorageDescriptor": descriptor})
+    lake.glue.delete_partition(**name, PartitionValues=partition["Values"])
+    return moved.rpartition("/")[0]
+
+
 def foreign(name: str) -> Corrupt:
     return lambda lake, key: put(lake, f"{key.rpartition('/')[0]}/{name}", b"theirs")
 
@@ -190,6 +206,7 @@ HIVE_CORRUPTIONS: Sequence[tuple[str, TableKind, Corrupt, str]] = [
         "has 0 files with 0 rows of run .*, and 1 with 3 rows",
     ),
     ("without a column", HIVE_PARQUET, of_first_sync(same_rows_without_a_column), "by its report: a file was replaced"),
+    ("in another partition", BY_DAY, in_another_partition, "of another partition than extracted_at_day of its folder"),
     ("truncated", HIVE_PARQUET, truncate, "cannot be read as Parquet"),
     (
         "another schema",

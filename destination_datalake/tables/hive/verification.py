@@ -11,16 +11,24 @@ import pyarrow as pa
 from destination_datalake.aws.address import S3Address
 from destination_datalake.files.plan import UNKNOWN, Claim, SourceFile
 from destination_datalake.schema.arrow import arrow_type
-from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, column_types, table_location
+from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.tables.glue.glue_table import (
+    GlueTable,
+    TableInput,
+    column_types,
+    known_columns,
+    table_location,
+)
 from destination_datalake.tables.hive.content import PendingOverwrite, folders_in_use, last_commit
 from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.partition_index import Behind
 from destination_datalake.tables.hive.registration import RegisteredPartitions
-from destination_datalake.tables.hive.scheme import has_registered_partitions
+from destination_datalake.tables.hive.scheme import PartitionScheme, has_registered_partitions
 from destination_datalake.tables.verification import Finding, Reported, Total, VerifiedTable
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.partitioning.paths import PartitionKey
     from destination_datalake.tables.table import TableName
 
 _OTHERS = "others"
@@ -42,9 +50,11 @@ class VerifiedHive(VerifiedTable):
         self._name = name
         self._access = access
         self._folders = Folders("", access)
+        self._input = GlueTable(name, access).read()
+        columns = (*METADATA_COLUMNS, *known_columns(self._input))
+        self._scheme = PartitionScheme.recorded(self._input, columns)
         self._last = reported[0] if reported else None
         self._runs = frozenset(each.run for each in reported)
-        self._input = GlueTable(name, access).read()
         self._newest_of_others = datetime.min.replace(tzinfo=UTC)
         """When the newest file was written that is of no run with a report, as those of `replay --replace` are."""
 
@@ -79,9 +89,18 @@ class VerifiedHive(VerifiedTable):
                 if group == _OTHERS:
                     self._newest_of_others = max(self._newest_of_others, listed["LastModified"])
                 source = SourceFile(uri, listed["Size"], UNKNOWN)
-                yield Claim(source, kind, schema if kind == "parquet" else None, group=group, listed=True)
+                partition = self._partition_of(path.rpartition("/")[0])
+                own_schema = schema if kind == "parquet" else None
+                yield Claim(source, kind, own_schema, group=group, partition=partition, listed=True)
         if has_registered_partitions(self._input):
             self._compare_partitions(with_files)
+
+    def _partition_of(self, folder: str) -> tuple[tuple[PartitionKey, str], ...]:
+        """Return the keys and values of the partition with this folder, relative to the content's."""
+        texts = self._scheme.folders.texts_of(folder) if self._scheme is not None else None
+        return (
+            () if self._scheme is None or texts is None else tuple(zip(self._scheme.folders.keys, texts, strict=True))
+        )
 
     def _compare_partitions(self, with_files: set[str]) -> None:
         """Compare the partitions with the folders that have files. Partitions are read after files were listed."""
