@@ -111,7 +111,12 @@ def _verify(config: Config, asked: argparse.Namespace, termination: Termination,
     catalog = catalog_of(config, access)
     names = _tables(config, catalog, asked)
     s3 = access.client("s3")
-    erasures = [*_erasures(s3, config.uri(DELETIONS_FOLDER))]
+    try:
+        erasures = [*_erasures(s3, config.uri(DELETIONS_FOLDER))]
+    except (s3.exceptions.ClientError, ValueError) as error:  # The ledger may be for other eyes.
+        why = unreadable(error, config.uri(DELETIONS_FOLDER))
+        terminal.note(f"Note: the ledger of erasures, {config.uri(DELETIONS_FOLDER)}/, {why}.")
+        erasures = [_Erasure([*map(str, names)], None, None)]
     reported = _reported(Reports(s3, config.uri(REPORTS_FOLDER)), asked.days, names, erasures)
     found: list[Verified] = []
     with terminal.engine_on_demand(config, spark) as engine:
