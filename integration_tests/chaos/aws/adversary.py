@@ -173,7 +173,7 @@ class HostileAws(AwsProxy):
 
     def new_key(self) -> str:
         """Return an access key that no other attempt has."""
-        return f"AKIA{uuid4().hex[:16].upper()}"
+        return f"AKIA{uuid4().hex[:12].upper()}"  # Not the length of a user's, whom the account would have to know.
 
     def watch(self, access_key_id: str, adversary: Adversary) -> None:
         """Let the requests that are signed with this key meet the adversary."""
