@@ -224,7 +224,9 @@ def _forget_missing_profile(session: Session) -> None:
 
 
 def _with_hooks(session: Session) -> Session:
-    """Register hooks: for the credentials that requests are signed with, which are secrets, and to count requests."""
+    """Register hooks: for the credentials that requests are signed with, which are secrets, to count requests, and to
+    refuse answers without content.
+    """
 
     def register_credentials(**_: object) -> None:
         found = session.get_credentials()
@@ -233,8 +235,22 @@ def _with_hooks(session: Session) -> Session:
             register_secrets(frozen.access_key, frozen.secret_key, frozen.token)
 
     session.register("before-sign", register_credentials)
+    for operation in ("GetTable", "GetTables", "GetDatabase", "GetDatabases", "GetPartitions"):
+        session.register(f"after-call.glue.{operation}", _require_content)
     count_calls(session)
     return session
+
+
+def _require_content(**call: Any) -> None:
+    """Raise ResponseParserError for an answer that has nothing of what the operation answers.
+
+    botocore reads half an answer as an empty one: a table without properties, or a database without tables.
+    """
+    from botocore.parsers import ResponseParserError
+
+    shape = call["model"].output_shape
+    if call["http_response"].status_code == 200 and call["parsed"].keys().isdisjoint(shape.members):
+        raise ResponseParserError(f"Half an answer of Glue to {call['model'].name}")
 
 
 _SESSION_ARN = re.compile(r"arn:(?P<partition>[a-z-]+):sts::(?P<account>\d+):assumed-role/(?P<role>[^/]+)/.+")

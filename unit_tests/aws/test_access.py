@@ -14,10 +14,12 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.exceptions import ProfileNotFound
+from botocore.stub import Stubber
 
 import destination_datalake
 from destination_datalake.aws import objects
 from destination_datalake.aws.access import AccessKeys, AwsAccess, caller_arn
+from destination_datalake.aws.errors import explain
 from destination_datalake.aws.session import Role
 from destination_datalake.buffer import staging
 from destination_datalake.sync.landing import MAX_COMMITS
@@ -150,3 +152,23 @@ def test_a_session_is_its_role(identity: str, caller: str) -> None:
 
 def test_the_role_that_the_options_name_has_its_path() -> None:
     assert caller_arn(AwsAccess("us-east-1", Role(ROLE))) == ROLE
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments"),
+    [("get_table", {"DatabaseName": "d", "Name": "t"}), ("get_tables", {"DatabaseName": "d"})],
+)
+def test_half_an_answer_of_glue_is_a_transient_error_and_no_empty_catalog(
+    operation: str, arguments: dict[str, str]
+) -> None:
+    """botocore reads JSON that ends early as an object without members."""
+    glue = AwsAccess("eu-west-1", AccessKeys("AKIA1", "s3cr3t")).client("glue")
+    with Stubber(glue) as stub:
+        stub.add_response(operation, {})
+        with pytest.raises(Exception, match="Half an answer of Glue") as half:
+            getattr(glue, operation)(**arguments)
+
+    failure = explain(half.value, doing="read", resource="table d.t")
+    assert failure is not None
+    assert failure.type == "transient_error"
+    assert "AWS's response cannot be read" in failure.message
