@@ -104,7 +104,7 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_erased(warehouse: Ware
         ({"column": "nobody", "target": ("--stream", "orders")}, "--column nobody: table "),
         ({"target": ("--stream", "shop.orders")}, "--stream shop.orders: no table of this configuration"),
         ({"target": ("--table", "orders")}, "--table orders: there is no such table"),
-        ({"column": "user_idd"}, "Did you mean user_id?"),
+        ({"column": "user_idd"}, "Did you mean user_id"),
         ({"column": "user"}, "is no single value but struct"),
     ],
 )
