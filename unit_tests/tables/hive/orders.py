@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
@@ -138,6 +138,9 @@ def prepared(
     return table
 
 
+SCHEMA = {"properties": {"id": {"type": "integer"}}}
+
+
 def sync(
     cloud: Cloud,
     *,
@@ -147,11 +150,13 @@ def sync(
     format: FileFormat = "parquet",
     conflicts: SchemaConflicts = "new_column",
     access: AwsAccess | None = None,
+    schema: Mapping[str, Any] = SCHEMA,
 ) -> Sync:
-    """Begin a sync."""
+    """Begin a sync. In tables of other writers it has the columns of `schema`."""
     minimum = generation if overwrite else None
-    schema = {"properties": {"id": {"type": "integer"}}}  # Of it, tables of other writers have columns.
-    stream = Stream(StreamId("shop", "Orders"), schema, overwrite and generation is None, generation, minimum, None)
+    stream = Stream(
+        StreamId("shop", "Orders"), dict(schema), overwrite and generation is None, generation, minimum, None
+    )
     access = access or cloud.access
     config = Config.parse(options(bucket_name=BUCKET, table_type="HIVE", schema_conflicts=conflicts))
     return Sync(prepared(NAME, stream, columns, format, config, LOCATION, access), access)
