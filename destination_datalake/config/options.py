@@ -210,12 +210,12 @@ class Config(Options):
         ),
     ]
     numeric_types: Annotated[
-        Literal["int/float", "bigint/double", "decimal"],
+        Literal["int/float", "bigint/double", "int/decimal", "decimal"],
         Form(
             "The column types of integers and numbers: int/float starts narrow and is widened before "
-            "a value would change, bigint/double is wide from the start, decimal keeps integers and "
-            "numbers exact. Default: int/float. Choose decimal for amounts of money, and for integers "
-            "beyond 64 bits.",
+            "a value would change, bigint/double is wide from the start, int/decimal keeps numbers "
+            "exact, and decimal also integers of up to 38 digits. Default: int/float. Choose "
+            "int/decimal for amounts of money, and decimal for integers beyond 64 bits.",
             group="columns",
         ),
     ]
@@ -232,7 +232,7 @@ class Config(Options):
     glue_catalog_float_as_decimal: Annotated[
         bool,
         Form(
-            "Older form of Numeric Types decimal. Default: off.",
+            "Older form of Numeric Types int/decimal. Default: off.",
             title="Glue Catalog: Float as Decimal",
             hidden=True,
             group="columns",

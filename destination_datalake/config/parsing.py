@@ -172,7 +172,7 @@ def with_dependent_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     jsonl = isinstance(format_, dict) and format_.get("format_type") == "JSONL"
     table_type = options.setdefault("table_type", "HIVE" if jsonl else "ICEBERG")
     options.setdefault(
-        "numeric_types", "decimal" if options.get("glue_catalog_float_as_decimal") is True else "int/float"
+        "numeric_types", "int/decimal" if options.get("glue_catalog_float_as_decimal") is True else "int/float"
     )
     path_layout = options.get("path_layout", "hive")
     options.setdefault("partitioning", default_partitioning(str(path_layout)))
@@ -197,10 +197,10 @@ def contradictions(given: Mapping[str, Any]) -> Iterator[str]:
             "Set table_type to HIVE, or format_type to Parquet."
         )
     numeric_types = given.get("numeric_types")
-    if given.get("glue_catalog_float_as_decimal") is True and numeric_types not in (None, "decimal"):
+    if given.get("glue_catalog_float_as_decimal") is True and numeric_types not in (None, "int/decimal", "decimal"):
         yield (
             f"glue_catalog_float_as_decimal true asks for decimal columns, numeric_types {numeric_types} for others. "
-            "Set numeric_types to decimal, or glue_catalog_float_as_decimal to false."
+            "Set numeric_types to int/decimal, or glue_catalog_float_as_decimal to false."
         )
     if given.get("lakeformation_database_default_tag_key") and not _values(given):
         yield (

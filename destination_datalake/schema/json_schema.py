@@ -47,11 +47,13 @@ from destination_datalake.schema.types import (
 INTEGER: Mapping[NumericTypes, ColumnType] = {
     NumericTypes.INT_FLOAT: Int32(),
     NumericTypes.BIGINT_DOUBLE: Int64(),
+    NumericTypes.INT_DECIMAL: Int32(),
     NumericTypes.DECIMAL: Decimal(38, 0),
 }
 NUMBER: Mapping[NumericTypes, ColumnType] = {
     NumericTypes.INT_FLOAT: Float32(),
     NumericTypes.BIGINT_DOUBLE: Float64(),
+    NumericTypes.INT_DECIMAL: Decimal(38, 18),
     NumericTypes.DECIMAL: Decimal(38, 18),
 }
 

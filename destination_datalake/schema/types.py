@@ -129,4 +129,5 @@ class NumericTypes(Enum):
 
     INT_FLOAT = "int/float"
     BIGINT_DOUBLE = "bigint/double"
+    INT_DECIMAL = "int/decimal"
     DECIMAL = "decimal"

@@ -55,7 +55,7 @@ def test_a_configuration_of_aws_datalake_is_accepted() -> None:
 
     assert config.uri("raw_data", "orders") == "s3://my-lake/airbyte/raw/raw_data/orders"
     assert config.lakeformation_database_name == "raw_data"
-    assert config.numeric_types == "decimal"
+    assert config.numeric_types == "int/decimal"
     assert config.unknown_options() == ()
 
 

@@ -167,7 +167,7 @@ def test_every_description_is_short_and_names_the_default() -> None:
 
 def test_older_names_are_hidden_and_accepted() -> None:
     assert {name for name, option in TOP.items() if option.get("airbyte_hidden")} == LEGACY
-    assert Config.parse(options(glue_catalog_float_as_decimal=True)).numeric_types == "decimal"
+    assert Config.parse(options(glue_catalog_float_as_decimal=True)).numeric_types == "int/decimal"
     assert Config.parse(options(lakeformation_governed_tables=True)).lake_formation.mode == "managed"
 
 

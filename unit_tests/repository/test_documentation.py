@@ -218,7 +218,7 @@ def test_the_page_on_migrating_has_the_keys_and_folders_that_the_options_mean() 
 def test_with_decimals_the_page_on_migrating_leaves_an_option_out() -> None:
     added = {name: value for name, value in to_add().items() if name != "numeric_types"}
 
-    assert Config.parse({**THEIRS, **added, "glue_catalog_float_as_decimal": True}).numeric_types == "decimal"
+    assert Config.parse({**THEIRS, **added, "glue_catalog_float_as_decimal": True}).numeric_types == "int/decimal"
 
 
 def test_the_page_on_migrating_tells_of_every_option() -> None:

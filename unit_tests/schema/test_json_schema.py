@@ -88,6 +88,7 @@ def test_a_schema_that_no_catalog_type_holds_exactly_is_a_string(schema: object)
     [
         (NumericTypes.INT_FLOAT, Int32(), Float32()),
         (NumericTypes.BIGINT_DOUBLE, Int64(), Float64()),
+        (NumericTypes.INT_DECIMAL, Int32(), Decimal(38, 18)),
         (NumericTypes.DECIMAL, Decimal(38, 0), Decimal(38, 18)),
     ],
 )
