@@ -141,8 +141,8 @@ class HiveTable:
         is_as_new = naming == self._owner.naming and untyped is Untyped.INFER
         columns = self._stream_columns if is_as_new else self._layout.columns(naming, untyped)
         owner = replace(self._owner, naming=naming)
-        columns = owner.name_columns(self.name, parameters, sources, columns, column_types(table_input))
-        read, names = recorded_names(parameters), owner.name_parameters(parameters, columns)
+        read, types = recorded_names(parameters), column_types(table_input)
+        columns = owner.name_columns(self.name, parameters, sources, columns, types)
         self._columns = inherited_types(self._stream, columns, table_input)
         wanted = wanted_scheme(replace(self._layout, known=known_columns(table_input)), self._columns)
         self._scheme = scheme_of(self._stream.id, self.name, table_input, wanted, self._columns)
@@ -157,9 +157,10 @@ class HiveTable:
         overwrite = Overwrite(self.name, generation, self._stream.overwrite_generation, self._sync, new_folder)
 
         def begin(table_input: TableInput) -> tuple[Content, tuple[Field, ...]]:
-            if recorded_names(table_input["Parameters"]) not in (read, names):
+            now = table_input["Parameters"]
+            if recorded_names(now) != read and owner.name_columns(self.name, now, sources, columns, types) != columns:
                 raise TableBusy(f"Another sync has given names to new fields of table {self.name}. Run the sync again.")
-            table_input["Parameters"] |= names
+            now |= owner.name_parameters(now, columns)
             self._mode = overwrite if overwrite.is_wanted(table_input, self._stream) else append
             self._mode.begin(table_input, self._columns)
             if self._archives:
