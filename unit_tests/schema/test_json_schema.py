@@ -100,7 +100,7 @@ def test_numeric_types_chooses_the_initial_types_of_numbers(
 
 
 def test_numeric_types_has_the_values_of_the_option() -> None:
-    assert [each.value for each in NumericTypes] == ["int/float", "bigint/double", "decimal"]
+    assert [each.value for each in NumericTypes] == ["int/float", "bigint/double", "int/decimal", "decimal"]
 
 
 @pytest.mark.parametrize(
