@@ -64,7 +64,7 @@ def subject_of(seed: str) -> TypedSubject:
         overwrites=random.random() < 0.6,
         partitioned=random.random() < 0.6,
         deletes=random.choice(("copy_on_write", "merge_on_read")) if dedup else None,
-        numeric_types=random.choice(("int/float", "int/float", "bigint/double", "decimal")),
+        numeric_types=random.choice(("int/float", "int/float", "bigint/double", "int/decimal", "decimal")),
         naming=random.choice(("snake_case", "snake_case", "preserve", "aws_datalake")),
         nested=(first, first, random.choice((first, first, "struct", "flatten", "json"))),
     )
