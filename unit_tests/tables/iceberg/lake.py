@@ -9,7 +9,7 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
-from typing import Any
+from typing import Any, assert_never
 from uuid import uuid4
 
 import pyarrow as pa
@@ -35,7 +35,22 @@ from destination_datalake.partitioning.spec import PartitionField, PartitionValu
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.names import SNAKE_CASE
-from destination_datalake.schema.types import Field, Int64
+from destination_datalake.schema.types import (
+    Boolean,
+    ColumnType,
+    Date,
+    Decimal,
+    Field,
+    Float32,
+    Float64,
+    Int32,
+    Int64,
+    Json,
+    List,
+    String,
+    Struct,
+    Timestamp,
+)
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.branches import forget_branches
@@ -58,6 +73,31 @@ COLUMNS = (Field("id", "id", Int64()),)
 
 _PATH: pa.Field[Any] = pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"})
 _POSITION: pa.Field[Any] = pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"})
+
+
+def _json_schema(type_: ColumnType) -> dict[str, Any]:
+    match type_:
+        case Struct(fields=fields):
+            properties = {field.source: _json_schema(field.type) for field in fields}
+            return {"type": "object", "properties": properties, "additionalProperties": False}
+        case List(element=element):
+            return {"type": "array", "items": _json_schema(element)}
+        case Int32() | Int64():
+            return {"type": "integer"}
+        case Float32() | Float64() | Decimal():
+            return {"type": "number"}
+        case Boolean():
+            return {"type": "boolean"}
+        case Date():
+            return {"type": "string", "format": "date"}
+        case Timestamp():
+            return {"type": "string", "format": "date-time"}
+        case Json():
+            return {}
+        case String():
+            return {"type": "string"}
+        case _:
+            assert_never(type_)
 
 
 class Lake:
@@ -91,7 +131,9 @@ class Lake:
         minimum = None if generation is None else generation if overwrite else 0
         keys = (cursor,) if cursor else ()
         replaces = overwrite and generation is None
-        configured = Stream(stream, {}, replaces, generation, minimum, None, keys, bool(key), tuple(key))
+        # Of its schema, tables of other writers have columns.
+        schema = {"properties": {column.source: _json_schema(column.type) for column in columns}}
+        configured = Stream(stream, schema, replaces, generation, minimum, None, keys, bool(key), tuple(key))
         own = {"stream": stream.name, "namespace": stream.namespace, "partition_by": partition_by, "sort_by": sort_by}
         chosen = options(bucket_name=self.bucket, table_type="ICEBERG", streams=[own], **more)
         plan = FilePlan("parquet", "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)
