@@ -14,7 +14,7 @@ from integration_tests.harness.runs.warm import WarmLaunch
 
 @dataclass(frozen=True)
 class Deleted:
-    """What a run of the command left to see. `report` is empty if it wrote none."""
+    """What a run of the command left to see. `report` is empty if it wrote none, or to another file."""
 
     exit_code: int
     lines: list[str]
@@ -49,7 +49,9 @@ class Deletions:
         workdir = Path(tempfile.mkdtemp(dir=self.folder))
         file, report = workdir / "ids.txt", workdir / "report.json"
         file.write_text("".join(f"{each}\n" for each in ids))
-        command = [*target, "--column", column, "--ids-file", str(file), "--report", str(report), *arguments]
+        command = [*target, "--column", column, "--ids-file", str(file), *arguments]
+        if "--report" not in arguments:
+            command += ["--report", str(report)]
         done = ran(
             self.launch, workdir, "delete-rows", config, *command, killed_at=killed_at, killed_after=killed_after
         )
