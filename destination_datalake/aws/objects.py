@@ -72,6 +72,26 @@ def get(
     return retry_on(body_errors(), read)
 
 
+def get_or_none(s3: S3Client, uri: str) -> bytes | None:
+    """Return the bytes of an object; None if there is none. Raises as `get` does.
+
+    S3 answers 403 for an object that does not exist, unless the identity may list all of the bucket: the policy that
+    the connector prints allows the listing of its folders alone.
+    """
+    try:
+        return get(s3, uri)
+    except s3.exceptions.NoSuchKey:
+        return None
+    except s3.exceptions.ClientError as error:
+        address = S3Address.parse(uri)
+        if _status(error) != 403:
+            raise
+        found = s3.list_objects_v2(Bucket=address.bucket, Prefix=address.key, MaxKeys=1)
+        if any(each["Key"] == address.key for each in found.get("Contents", ())):
+            raise
+        return None
+
+
 class OversizedFile(ConfigError):
     """A file that other programs may have written is longer than what is read into memory, maybe once unpacked."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, SCHEMA_FOLDER, table_folder
-from destination_datalake.aws.objects import get, listed
+from destination_datalake.aws.objects import get, get_or_none, listed
 from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import parse_catalog
 from destination_datalake.schema.columns import (
@@ -139,10 +139,6 @@ def _archived(
 
 def saved_schema(table: TableName, request: Request) -> Mapping[str, Any]:
     """Return what the last archived sync has said of the table; nothing if there was none. Raises errors of AWS."""
-    s3 = request.access.client("s3")
     uri = f"{request.config.uri(SCHEMA_FOLDER)}/{table.database}/{table.table}.json"
-    try:
-        saved: Mapping[str, Any] = json.loads(get(s3, uri))
-    except s3.exceptions.NoSuchKey:
-        return {}
+    saved: Mapping[str, Any] = json.loads(get_or_none(request.access.client("s3"), uri) or b"{}")
     return saved

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.objects import folders_in, get
+from destination_datalake.aws.objects import folders_in, get_or_none
 from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.files.segments import LeftOut
 from destination_datalake.rejects.ledger import RejectCounts
@@ -80,11 +80,8 @@ def requests(folder: str, s3: S3Client) -> Iterator[RequestRecord]:
 
 
 def _request(s3: S3Client, uri: str) -> RequestRecord | None:
-    try:
-        content = get(s3, uri)
-    except s3.exceptions.NoSuchKey:
-        return None
-    return msgspec.json.decode(content, type=RequestRecord)
+    content = get_or_none(s3, uri)
+    return None if content is None else msgspec.json.decode(content, type=RequestRecord)
 
 
 def left_out(folder: str, requests: Iterable[RequestRecord]) -> People:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import MAX_FILE_BYTES, OversizedFile, get, put, unzipped
+from destination_datalake.aws.objects import MAX_FILE_BYTES, OversizedFile, get, get_or_none, put, unzipped
 from destination_datalake.files.suppression import REPORT as ERASURE_REPORT
 from destination_datalake.files.suppression import RequestRecord, requests
 from destination_datalake.reports.report import ReportLine, decode, encode
@@ -105,10 +105,10 @@ def erasures(s3: S3Client, folder: str, most: int) -> list[Erasure]:
 
 
 def _erasure(s3: S3Client, folder: str, request: RequestRecord) -> Erasure:
-    try:
-        report = msgspec.json.decode(get(s3, f"{folder}/{request.id}/{ERASURE_REPORT}"), type=_Erased)
-    except s3.exceptions.NoSuchKey:
+    content = get_or_none(s3, f"{folder}/{request.id}/{ERASURE_REPORT}")
+    if content is None:
         return Erasure(request)
+    report = msgspec.json.decode(content, type=_Erased)
     rows = sum(place.rows_removed for place in report.places)
     return Erasure(request, rows, report.found_afterwards, has_report=True, complete=report.complete)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from destination_datalake import terminal
-from destination_datalake.aws.objects import get
+from destination_datalake.aws.objects import get_or_none
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.config.tables import REPORTS_FOLDER
 from destination_datalake.errors import ConfigError
@@ -232,11 +232,11 @@ def _erasures(s3: S3Client, folder: str) -> Iterator[_Erasure]:
     """Yield the requests of the ledger in this folder, an S3 URI. Raises errors of AWS, and ValueError."""
     for request in requests(folder, s3):
         finished = None if request.finished is None else datetime.fromisoformat(request.finished) + _SECOND
-        try:
-            report = msgspec.json.decode(get(s3, f"{folder}/{request.id}/{ERASURE_REPORT}"), type=_Report)
-        except s3.exceptions.NoSuchKey:
+        content = get_or_none(s3, f"{folder}/{request.id}/{ERASURE_REPORT}")
+        if content is None:
             yield _Erasure(request.tables.keys(), finished, None)
             continue
+        report = msgspec.json.decode(content, type=_Report)
         rows: Counter[str] = Counter()
         for each in (each for place in report.places for each in place.objects):
             rows[each.uri.rpartition("/")[2].partition("-")[0]] += max(0, each.rows_removed)

@@ -25,6 +25,7 @@ from destination_datalake.aws.objects import (
     Upload,
     abort_all,
     delete_uncommitted,
+    get_or_none,
     gunzipped,
     is_changed,
     put,
@@ -321,6 +322,19 @@ def test_only_a_condition_that_does_not_hold_is_a_change(cloud: Cloud) -> None:
 
     assert not is_changed(raised.value)
     assert not is_changed(ValueError())
+
+
+def test_an_object_that_does_not_exist_is_none_also_for_an_identity_that_may_not_be_told(cloud: Cloud) -> None:
+    s3 = cloud.access.client("s3")
+    put(s3, f"s3://{BUCKET}/file.json", b"content")
+
+    with cloud.refusing("GetObject"):
+        assert get_or_none(s3, f"s3://{BUCKET}/file") is None
+        with pytest.raises(s3.exceptions.ClientError, match="AccessDenied"):
+            get_or_none(s3, f"s3://{BUCKET}/file.json")
+
+    assert get_or_none(s3, f"s3://{BUCKET}/file") is None
+    assert get_or_none(s3, f"s3://{BUCKET}/file.json") == b"content"
 
 
 @pytest.mark.parametrize("size", [1, HELD_BYTES + 1, PART_BYTES + 1], ids=["small", "one part", "two parts"])
