@@ -109,9 +109,11 @@ def _play(seed: int, number: int, verdict: Pipe) -> None:
     folder = tempfile.mkdtemp(prefix="history-")
     tempfile.tempdir = folder
     try:
-        verdict.send(play(seed, number, Path(folder)))
-    finally:
+        played = play(seed, number, Path(folder))
+        # Before it is said: who hears it ends this process.
         shutil.rmtree(folder, ignore_errors=True)
+        verdict.send(played)
+    finally:
         os._exit(0)
 
 
