@@ -11,9 +11,10 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING
 
-from destination_datalake.aws.objects import delete, get, listed
+from destination_datalake.aws.objects import delete, get
 from destination_datalake.erasure.columns import saved_schema
 from destination_datalake.erasure.hive import HiveTablePlace, outermost, stream_of
+from destination_datalake.erasure.objects import stored_in
 from destination_datalake.erasure.place import ErasedObject
 from destination_datalake.schema.evolution import WIDER
 from destination_datalake.schema.iceberg import iceberg_type
@@ -22,12 +23,17 @@ from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.naming import TableNaming
 
 if TYPE_CHECKING:
+    from pyiceberg.types import IcebergType
+
     from destination_datalake.erasure.place import Request
+    from destination_datalake.files.erase import StoredObject
     from destination_datalake.tables.table import TableName
 
 
 class DroppedTablePlace(HiveTablePlace):
     """The files of Iceberg tables that had the name of a table before, or still had it if it was dropped."""
+
+    has_metadata = True
 
     def __init__(self, request: Request, table: TableName) -> None:
         super().__init__(request, table)
@@ -80,11 +86,17 @@ class DroppedTablePlace(HiveTablePlace):
         """Do nothing: no sync writes there."""
         return True
 
+    def tells(self, stored: StoredObject) -> bool:
+        """Whether an object is a manifest that tells an id."""
+        if not self._columns or not stored.uri.endswith(".avro"):
+            return False
+        return tells_in(get(self.access.client("s3"), stored.uri, version=stored.version), self._types, self._ids)
+
     def _telling(self) -> list[str]:
-        if not self._columns:
-            return []
+        return [each.uri for folder in self.folders for each in stored_in(self.access, folder) if self.tells(each)]
+
+    @cached_property
+    def _types(self) -> Sequence[IcebergType]:
         wide = [each.type for each in self._columns]
-        types = [iceberg_type(each, count().__next__) for each in (*wide, *(n for n, w in WIDER.items() if w in wide))]
-        s3 = self.access.client("s3")
-        manifests = (uri for folder in self.folders for uri, _ in listed(s3, folder) if uri.endswith(".avro"))
-        return [uri for uri in manifests if tells_in(get(s3, uri), types, self._ids)]
+        narrow = [type_ for type_, wider in WIDER.items() if wider in wide]
+        return [iceberg_type(each, count().__next__) for each in (*wide, *narrow)]

@@ -146,8 +146,7 @@ def places(request: Request, tables: Sequence[TableName]) -> Sequence[Place]:
         if not (request.config.table_type == "ICEBERG" if found is None else is_iceberg(found)):
             origins.append(HiveTablePlace(own, table))
         else:
-            origins.append(dropped := DroppedTablePlace(own, table))
-            locations += dropped.folders
+            origins.append(DroppedTablePlace(own, table))
             if found is not None:
                 locations.append(found.get("StorageDescriptor", {}).get("Location", "").rstrip("/"))
         origins += [Archive(own, table), Rejects(own, table)]

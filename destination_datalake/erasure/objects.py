@@ -63,6 +63,8 @@ class Objects(ABC):
     content: Content
     table: TableName
     """The table whose rows they are, or that rows of them came into."""
+    has_metadata = False
+    """Whether the folders also have metadata, which may tell an id."""
 
     def __init__(self, request: Request, table: TableName, name: str) -> None:
         self.request = request
@@ -89,6 +91,10 @@ class Objects(ABC):
     def takes(self, uri: str) -> bool:  # noqa: ARG002
         """Whether an object in the folders is one of the place's."""
         return True
+
+    def tells(self, stored: StoredObject) -> bool:  # noqa: ARG002
+        """Whether an object in the folders is metadata that tells an id. Raises errors of AWS."""
+        return False
 
     @property
     def access(self) -> AwsAccess:

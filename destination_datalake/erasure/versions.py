@@ -1,8 +1,8 @@
 """Noncurrent versions: what a bucket with versioning keeps of objects that were replaced or deleted.
 
-Those that have rows of the ids are deleted. Of an Iceberg table, and in the folder of what waits for Spark, all are: no
-object is ever replaced there, so a noncurrent version is one of a file that was removed. What may not be deleted, for a
-policy or a lock, is left, with the day at which a lifecycle rule ends it.
+Those that have rows of the ids are deleted. In the folder of an Iceberg table that is in the catalog, and of what waits
+for Spark, all are: no object is ever replaced there, so a noncurrent version is one of a file that was removed. A
+version that may not be deleted, for a policy or a lock, is left, with the day at which a lifecycle rule ends it.
 """
 
 from __future__ import annotations
@@ -61,12 +61,7 @@ class VersionsOf(Objects):
 
     def groups(self) -> Iterator[Group]:
         """Yield the versions, as the objects are."""
-        found = (
-            each.stored
-            for folder in self.folders
-            for each in self._bucket.noncurrent(folder)
-            if each.stored.size and self._origin.takes(each.stored.uri)
-        )
+        found = (each for each in self._versions() if self._origin.takes(each.uri))
         return by_attempt(found) if self.content == "rejects" else ((each,) for each in found)
 
     def find(self) -> Iterator[ErasedObject]:
@@ -77,6 +72,8 @@ class VersionsOf(Objects):
                 yield ErasedObject(result.object.uri, -1, reason=note)
             elif result.found:
                 yield ErasedObject(result.object.uri, result.found, reason="a noncurrent version")
+        for each in self._telling():
+            yield ErasedObject(each.uri, -1, reason="a noncurrent version of metadata")
         yield from self._bucket.not_looked_at()
 
     def erase(self) -> Iterator[ErasedObject]:
@@ -86,7 +83,16 @@ class VersionsOf(Objects):
                 yield ErasedObject(result.object.uri, -1, 0, "left", reason=result.failure.message)
             elif isinstance(result, Erased) and result.found:
                 yield self._bucket.deleted(result.object, result.found)
+        for each in self._telling():
+            yield self._bucket.deleted(each, -1)
         self._bucket.delete_lone_markers(self.folders)
+
+    def _versions(self) -> Iterator[StoredObject]:
+        found = (each.stored for folder in self.folders for each in self._bucket.noncurrent(folder))
+        return (each for each in found if each.size)
+
+    def _telling(self) -> list[StoredObject]:
+        return [each for each in self._versions() if self._origin.tells(each)] if self._origin.has_metadata else []
 
 
 class AllVersions:

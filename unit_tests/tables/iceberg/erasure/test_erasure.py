@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -280,18 +281,28 @@ def test_values_that_another_type_was_given_to_are_erased_from_their_own_column(
     }
 
 
-def test_files_that_a_dropped_table_has_left_are_erased(people: People) -> None:
+def test_files_that_a_dropped_table_has_left_are_erased_and_versions_without_the_rows_stay(people: People) -> None:
+    bucket, s3 = people.lake.bucket, people.lake.access.client("s3")
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     people.commit([1, 2], [2, 3], partition_by=[{"source": "id", "transform": "identity", "name": "pk"}])
     asked = people.erasure(*ids_of(2)).request
     database, name = people.lake.name
     columns = [{"name": each.name, "type": glue_type(each.type), "origin": each.name} for each in COLUMNS]
-    schema = {"stream": "orders", "files": f"s3://{people.lake.bucket}/orders", "columns": columns}
+    schema = {"stream": "orders", "files": f"s3://{bucket}/orders", "columns": columns}
     key = f"{asked.config.key('_schema')}/{database}/{name}.json"
-    people.lake.access.client("s3").put_object(Bucket=people.lake.bucket, Key=key, Body=json.dumps(schema).encode())
+    s3.put_object(Bucket=bucket, Key=key, Body=json.dumps(schema).encode())
     people.lake.access.client("glue").delete_table(DatabaseName=database, Name=name)
+    for file, *batches in (("rewritten", [2, 3]), ("replaced", [2, 4], [4]), ("other", [4], [5])):
+        for batch in batches:
+            pq.write_table(pa.Table.from_pylist([*map(person, batch)]), content := io.BytesIO())
+            s3.put_object(Bucket=bucket, Key=f"orders/data/{file}.parquet", Body=content.getvalue())
+    removed = [key for key in sorted(people.lake.objects()) if key.endswith(".avro") or f"pk={FIRST + 3}/" in key]
+    for key in removed:
+        s3.delete_object(Bucket=bucket, Key=key)
     config = asked.config.model_copy(update={"bucket_prefix": ""})
     asked = replace(asked, config=config)
-    assert people.traces(*ids_of(2))
+    before = {name.partition("?")[0] for name in people.traces(*ids_of(2))}
+    assert [key for key in removed if key in before]
 
     places = elsewhere.places(asked, [people.lake.name])
     for place in places:
@@ -299,11 +310,14 @@ def test_files_that_a_dropped_table_has_left_are_erased(people: People) -> None:
     erased = [each for place in places for each in place.erase()]
 
     assert people.traces(*ids_of(2)) == {}
-    assert {each.outcome for each in erased} == {"removed"}
+    assert {each.outcome for each in erased} == {"removed", "rewritten"}
     assert [each for place in elsewhere.places(asked, [people.lake.name]) for each in place.find()] == []
     assert people.traces(*ids_of(1)).keys()
+    listed = s3.list_object_versions(Bucket=bucket)
+    former = {each["Key"] for each in listed["Versions"] if not each["IsLatest"]}
+    assert former == {"orders/data/other.parquet", *(key for key in removed if key not in before)}
     assert asked.mask is not None
-    assert str(FIRST) not in asked.mask.uri(f"s3://{people.lake.bucket}/orders/data/pk={FIRST}/file.parquet")
+    assert str(FIRST) not in asked.mask.uri(f"s3://{bucket}/orders/data/pk={FIRST}/file.parquet")
 
 
 def test_old_uploads_that_nobody_completed_are_aborted(people: People) -> None:
