@@ -54,6 +54,9 @@ _EPILOG = """\
 The file has an id in each line, in UTF-8: a value of the column, as 42 or anna@example.com. It is never copied, and no
 message, report or object in S3 has an id.
 
+In a column of numbers, dates or times an id matches every form of the same value that a sync reads ("735", " 735" and
+735.0 are 735); in a column of texts it matches exactly the same text, with its letter case and blanks.
+
   destination-datalake delete-rows --config config.json --all --column user_id --ids-file ids.txt --dry-run
   destination-datalake delete-rows --config config.json --stream shop.orders --column user_id --ids-file ids.txt
   destination-datalake delete-rows --config config.json --table lake.orders --column user.id --ids-file ids.txt \\
@@ -79,6 +82,8 @@ def run_delete_rows(arguments: Sequence[str], spark: Engine | None = None) -> in
 def _delete_rows(config: Config, asked: argparse.Namespace, termination: Termination, spark: Engine | None) -> int:
     file = IdsFile(Path(asked.ids_file))
     file.require()
+    if asked.report is not None:
+        _require_writable(Path(asked.report))
     if config.catalog.limits.assigns_locations:
         raise ConfigError(
             "The tables are in a table bucket, where Amazon S3 Tables deletes files, when and which it decides: that "
@@ -116,9 +121,29 @@ def _delete_rows(config: Config, asked: argparse.Namespace, termination: Termina
             if asked.report is not None:
                 as_page = asked.report.lower().endswith((".html", ".htm"))
                 Path(asked.report).write_bytes(report.page().encode() if as_page else report.encoded())
+        except OSError as error:
+            remedy = "Nothing was changed." if asked.dry_run else f"The report is also in {ledger.folder}/."
+            raise _unwritable(asked.report, error, remedy) from error
         finally:
             _tell(report)
     return 0 if asked.dry_run or not report.is_left else 1
+
+
+def _require_writable(path: Path) -> None:
+    """Raise ConfigError if the report cannot be written. Leaves no file that was not there."""
+    is_new = not path.exists()
+    if path.is_fifo():
+        return  # Its reader would take the end of this for the end of the report.
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise _unwritable(path, error, "Nothing was changed.") from error
+    if is_new:
+        path.unlink()
+
+
+def _unwritable(path: object, error: OSError, remedy: str) -> ConfigError:
+    return ConfigError(f"--report {path} cannot be written: {error.strerror or error}. {remedy}")
 
 
 def encrypting(config: Config) -> Config:

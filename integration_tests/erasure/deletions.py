@@ -50,7 +50,7 @@ class Deletions:
         file, report = workdir / "ids.txt", workdir / "report.json"
         file.write_text("".join(f"{each}\n" for each in ids))
         command = [*target, "--column", column, "--ids-file", str(file), *arguments]
-        if "--report" not in arguments:
+        if "--report" not in (*target, *arguments):
             command += ["--report", str(report)]
         done = ran(
             self.launch, workdir, "delete-rows", config, *command, killed_at=killed_at, killed_after=killed_after

@@ -106,6 +106,10 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_erased(warehouse: Ware
         ({"target": ("--table", "orders")}, "--table orders: there is no such table"),
         ({"column": "user_idd"}, "Did you mean user_id"),
         ({"column": "user"}, "is no single value but struct"),
+        (
+            {"target": ("--all", "--report", "/nowhere/erased.html")},
+            "--report /nowhere/erased.html cannot be written: No such file or directory. Nothing was changed.",
+        ),
     ],
 )
 @pytest.mark.share(1)

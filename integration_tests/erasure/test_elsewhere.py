@@ -61,6 +61,7 @@ def person(form: object, **others: object) -> bytes:
 ODD = [
     person(PERSON),
     person(str(PERSON)),
+    person(f" {PERSON}\t"),
     person(0).replace(b'"userId":0', b'"userId": 4.24242e5'),
     person(0).replace(b'"userId":0', b'"userId":424242.000'),
     person(0).replace(b'"userId":0', b'"user\\u0049d": "\\u00342424\\u0032"'),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import decimal
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -59,6 +61,7 @@ def found(column: Field, chosen: Values, lines: Sequence[bytes]) -> list[bool]:
 
 
 USER = "user_id"
+DAY = datetime(2000, 12, 31, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +73,16 @@ USER = "user_id"
         (String(), "1", ('"1"', "1"), ("1.0", '"1.0"')),
         (String(), "é", ('"é"', '"\\u00e9"', '"\\u00E9"'), ('"e\\u0301"',)),
         (String(), 'a"b', ('"a\\"b"', '"a\\u0022b"'), ('"ab"',)),
-        (Float64(), 0.5, ("0.5", "5e-1", '"0.50"'), ("0.25",)),
+        (Float64(), 0.5, ("0.5", "5e-1", '"0.50"', '" .5\\n"'), ("0.25",)),
+        (
+            Int64(),
+            735,
+            ("735", '" 735"', '"735 "', '"\\t735.0\\r\\n"', '"\\u0020735"'),
+            ('"7 35"', '" "'),
+        ),
+        (Decimal(9, 2), decimal.Decimal(735), ("735", '" 735"', '"735.00 "'), ('"735.01"', '" 73 5"')),
+        (Timestamp(zoned=True), DAY, ('" 2000-12-31T00:00:00Z "', '"2000-12-31T01:00:00+01:00"'), ('"2000-12-31 x"',)),
+        (String(), " 735", ('" 735"', '"\\u0020735"'), ("735", '"735"', '"735 "')),
     ],
 )
 def test_a_value_is_found_in_every_form_that_its_column_takes(
@@ -120,6 +132,7 @@ UNREADABLE = (
     b"\xef\xbb\xbf" + line('{"user_id":7}'),
     b'{"record": {"data": {"user_id": 7',
     b'nonsense "7" and more',
+    b'nonsense " 7" and more',
 )
 
 
