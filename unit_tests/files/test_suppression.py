@@ -79,6 +79,14 @@ def test_what_may_not_be_read_is_an_error_that_names_the_permission(cloud: Cloud
     )
 
 
+def test_a_request_that_was_killed_before_it_was_written_suppresses_nobody(cloud: Cloud) -> None:
+    """S3 answers 403 for its object to an identity that may list the folders of the connector alone."""
+    cloud.access.client("s3").put_object(Bucket=BUCKET, Key="lake/_deletions/1/hashes/int64.bin", Body=b"")
+
+    with cloud.refusing("GetObject"):
+        assert read_suppressed(FOLDER, cloud.access) == {}
+
+
 def test_what_is_no_request_is_an_error(cloud: Cloud) -> None:
     put(cloud, "1", b"{")
 
