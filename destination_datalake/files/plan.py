@@ -15,7 +15,6 @@ from destination_datalake.aws.objects import Pending, PendingUpload
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.jobs import Failed
 from destination_datalake.files.segments import ArchivedLines, LeftOut, StagedSegment
-from destination_datalake.partitioning.paths import PartitionKey
 from destination_datalake.partitioning.spec import Partitioning, PartitionValue, SortOrder
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLocation
@@ -24,6 +23,8 @@ from destination_datalake.schema.types import ColumnType, Field
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from destination_datalake.partitioning.paths import PartitionKey
 
 
 FileFormat = Literal["parquet", "jsonl"]

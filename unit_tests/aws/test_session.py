@@ -92,7 +92,7 @@ def sent(client: Any, operation: str, request: dict[str, Any]) -> Any:
 
     def answer(request: Any, **_: object) -> AWSResponse:
         bodies.append(request.body)
-        raw: Any = MockRawResponse(b"{}")
+        raw: Any = MockRawResponse(b'{"Database": {}, "DatabaseList": [], "TableList": []}')
         return AWSResponse(request.url, 200, HTTPHeaders(), raw)
 
     client.meta.events.register("before-send", answer)

@@ -90,8 +90,9 @@ def _json_schema(type_: ColumnType) -> dict[str, Any]:
             return {"type": "boolean"}
         case Date():
             return {"type": "string", "format": "date"}
-        case Timestamp():
-            return {"type": "string", "format": "date-time"}
+        case Timestamp(zoned=zoned):
+            kind = {} if zoned else {"airbyte_type": "timestamp_without_timezone"}
+            return {"type": "string", "format": "date-time", **kind}
         case Json():
             return {}
         case String():
@@ -135,7 +136,9 @@ class Lake:
         schema = {"properties": {column.source: _json_schema(column.type) for column in columns}}
         configured = Stream(stream, schema, replaces, generation, minimum, None, keys, bool(key), tuple(key))
         own = {"stream": stream.name, "namespace": stream.namespace, "partition_by": partition_by, "sort_by": sort_by}
-        chosen = options(bucket_name=self.bucket, table_type="ICEBERG", streams=[own], **more)
+        is_wide = any(column.type in (Int64(), Float64()) for column in columns)
+        numeric = {"numeric_types": "bigint/double" if is_wide else "int/float"}
+        chosen = options(bucket_name=self.bucket, table_type="ICEBERG", streams=[own], **{**numeric, **more})
         plan = FilePlan("parquet", "SNAPPY", tuple(columns), {}, "", False, 1, generation, None)
         location = TableLocation(f"s3://{self.bucket}/orders", f"s3://{self.bucket}/", follow=False)
         opened = IcebergTable(
