@@ -50,7 +50,7 @@ def _config(history: History, step: Step, stream: str) -> Config:
             bucket_name=BUCKET,
             bucket_prefix="lake",
             table_type="ICEBERG",
-            numeric_types="decimal" if history.decimals else "int/float",
+            numeric_types="int/decimal" if history.decimals else "int/float",
             streams=[{"stream": stream, "partition_by": [*history.partition_by(step)]}],
             dedup={
                 "deletes": "merge_on_read" if step.merge_on_read else "copy_on_write",
