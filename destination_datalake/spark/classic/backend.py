@@ -36,7 +36,7 @@ from destination_datalake.spark.classic.failure import (
     no_executor,
     start_failure,
 )
-from destination_datalake.spark.classic.jvm import Jvm
+from destination_datalake.spark.classic.jvm import Jvm, unknown_user
 from destination_datalake.spark.classic.pyspark_internals import (
     available_processors,
     count_executors,
@@ -45,6 +45,7 @@ from destination_datalake.spark.classic.pyspark_internals import (
     is_java_exception,
     is_stopped,
     java_exception_text,
+    log_in,
     seconds_property,
     silence_accumulator_server,
     silence_py4j,
@@ -221,6 +222,8 @@ class ClassicBackend:
         properties["spark.master"] = local_master_with_attempts(
             properties["spark.master"], lambda: available_processors(gateway)
         )
+        if (user := unknown_user()) is not None:
+            log_in(user, gateway)
         context = SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(properties.items())), gateway=gateway)
         silence_accumulator_server(context)
         hand_over_without_files(context)

@@ -184,6 +184,11 @@ def user_options(scratch: Path) -> Sequence[str]:
     return () if _is_user_known() else (f"-Duser.home={scratch}", f"-Duser.name={_UNKNOWN_USER}")
 
 
+def unknown_user() -> str | None:
+    """Return the name that Spark and Hadoop use for a user without a name in the system; None if there is one."""
+    return None if _is_user_known() else _UNKNOWN_USER
+
+
 def _user_environment() -> Mapping[str, str]:
     """Return the variables that Spark and Hadoop need for such a user: otherwise they ask the system, and fail."""
     return {} if _is_user_known() else {"SPARK_USER": _UNKNOWN_USER, "HADOOP_USER_NAME": _UNKNOWN_USER}

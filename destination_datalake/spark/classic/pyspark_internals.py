@@ -148,6 +148,16 @@ def available_processors(gateway: JavaGateway) -> int:
     return int(gateway.jvm.java.lang.Runtime.getRuntime().availableProcessors())
 
 
+def log_in(user: str, gateway: JavaGateway) -> None:
+    """Let Hadoop take a name as the user of the JVM's process, which it cannot find out itself.
+
+    Spark keeps the secret of `spark.authenticate` among the credentials of Hadoop's user, for whose name Hadoop asks
+    the system, also where HADOOP_USER_NAME has one (Hadoop: `UserGroupInformation`).
+    """
+    users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
+    users.setLoginUser(users.createRemoteUser(user))
+
+
 def drop_sql_converters() -> None:
     """Leave py4j the converters of Python's own collections only.
 
