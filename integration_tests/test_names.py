@@ -112,7 +112,7 @@ def test_a_change_of_options_that_would_begin_new_tables_is_told_by_check(lake: 
     database = shop.lower()
     assert lake.tables() == [(lake.database, "order_lines"), (lake.database, "v2"), (database, "order_lines")]
     [row] = lake.rows(database, "order_lines")
-    names = ["order_id", "address2", "klyuch", "select", "unnamed_1a483835"]
+    names = ["order_id", "address2", "klyuch", "select", "at_number_percent"]
     assert [row[name] for name in names] == [None, None, 2, None, None]
     # When nothing has changed, there is nothing to say
     assert platform.check(lake.config()).connection_status == {"status": "SUCCEEDED"}

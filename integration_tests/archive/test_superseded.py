@@ -74,7 +74,8 @@ def test_what_the_table_has_rows_of_stays_whatever_the_index_says(
     begin = end.replace("end.json", "begin.json")
     said = json.loads(archived.content(lake, begin))
     forged = {**said, "sync": "f" * 12, "started": said["started"] + 1, "generation": 9, "minimum_generation": 9}
-    for name, entry in (("begin", forged), ("end", {"published": said["started"] + 3_600_000})):
+    later = {"published": said["started"] + 3_600_000, "position": said.get("position", 0) + 1000}
+    for name, entry in (("begin", forged), ("end", later)):
         key = f"{archived.folder(lake, 'orders')}index/{forged['started']:013d}-{'f' * 12}/{name}.json"
         lake.s3.put_object(Bucket=lake.bucket, Key=key, Body=json.dumps(entry).encode())
 

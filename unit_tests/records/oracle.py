@@ -6,7 +6,7 @@ import decimal
 import json
 import math
 from collections.abc import Iterable, Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from hypothesis import strategies as st
@@ -114,5 +114,10 @@ def exactly(text: str) -> Any:
 
 
 def moment(text: str) -> datetime:
-    """An ISO 8601 date or time, as Python reads it; it knows no commas, no era, no single digits."""
+    """An ISO 8601 date or time, as Python reads it, and midnight at the end of a day.
+
+    It knows no commas, no era, no single digits.
+    """
+    if "T24:00" in text:
+        return datetime.fromisoformat(text.replace("T24:00", "T00:00")) + timedelta(days=1)
     return datetime.fromisoformat(text)
