@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from destination_datalake.archive.ledger import forget_hashes
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
 from destination_datalake.aws.objects import delete, folders_in, listed
-from destination_datalake.erasure.columns import TableColumns
+from destination_datalake.erasure.columns import TableColumns, with_zone_of
 from destination_datalake.erasure.objects import Group, Objects, stored_in
 from destination_datalake.erasure.place import ErasedObject
 from destination_datalake.files.encode import KEY_CHANGED
 from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZATION_ERROR
 from destination_datalake.records.record import RECORD_TIME_OUT_OF_RANGE, RECORD_UNREADABLE
 from destination_datalake.rejects.ledger import REJECTS_FOLDER
-from destination_datalake.schema.types import Timestamp
 from destination_datalake.tables.naming import REBUILD_SUFFIX, REPLAY_SUFFIX
 from destination_datalake.tables.table import TableName
 
@@ -48,11 +44,7 @@ class _Records(Objects):
     def columns(self) -> tuple[Field, ...]:
         """Return the places in records that the column's values come from."""
         found = TableColumns.of(self.table, self.request).in_records(self.request.column)
-        known: Any = self.request.types.get(self.table)
-        if known is None or not pa.types.is_timestamp(known):
-            return tuple(found)
-        # Glue does not tell whether a timestamp has a zone, and an Iceberg table does.
-        return tuple(replace(each, type=Timestamp(zoned=known.tz is not None)) for each in found)
+        return with_zone_of(self.request.types.get(self.table), found)
 
 
 class Archive(_Records):

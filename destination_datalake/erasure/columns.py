@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, SCHEMA_FOLDER, table_folder
 from destination_datalake.aws.objects import get, get_or_none, listed
@@ -21,7 +23,7 @@ from destination_datalake.schema.columns import (
 )
 from destination_datalake.schema.evolution import redirected_from
 from destination_datalake.schema.glue import parse_glue_type
-from destination_datalake.schema.types import ColumnType, Field, List, Struct
+from destination_datalake.schema.types import ColumnType, Field, List, Struct, Timestamp
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.naming import TableNaming
@@ -142,3 +144,13 @@ def saved_schema(table: TableName, request: Request) -> Mapping[str, Any]:
     uri = f"{request.config.uri(SCHEMA_FOLDER)}/{table.database}/{table.table}.json"
     saved: Mapping[str, Any] = json.loads(get_or_none(request.access.client("s3"), uri) or b"{}")
     return saved
+
+
+def with_zone_of(known: Any, columns: Iterable[Field]) -> tuple[Field, ...]:
+    """Return columns of timestamps with a zone if the `known` type of the column, Arrow's, has one.
+
+    Glue has one type for timestamps with a zone and without. An Iceberg table has two.
+    """
+    if known is None or not pa.types.is_timestamp(known):
+        return tuple(columns)
+    return tuple(replace(column, type=Timestamp(zoned=known.tz is not None)) for column in columns)

@@ -12,7 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.objects import delete, get
-from destination_datalake.erasure.columns import saved_schema
+from destination_datalake.erasure.columns import saved_schema, with_zone_of
 from destination_datalake.erasure.hive import HiveTablePlace, outermost, stream_of
 from destination_datalake.erasure.objects import stored_in
 from destination_datalake.erasure.place import ErasedObject
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from destination_datalake.erasure.place import Request
     from destination_datalake.files.erase import StoredObject
+    from destination_datalake.schema.types import Field
     from destination_datalake.tables.table import TableName
 
 
@@ -44,6 +45,10 @@ class DroppedTablePlace(HiveTablePlace):
         """Raise ConnectorError if the ids are none of the column's type."""
         if self.folders and self._columns:
             _ = self._ids
+
+    def columns(self) -> tuple[Field, ...]:
+        """Return the column as rows have it."""
+        return with_zone_of(self.request.types.get(self.table), super().columns())
 
     @cached_property
     def folders(self) -> Sequence[str]:
