@@ -52,8 +52,8 @@ _AT_ONCE = 1000
 class Behind:
     """Partitions are behind the content. `id` is another one each time that this is said.
 
-    `left` are the folders, S3 URIs, that the content has left. If it was `replaced`, no partition elsewhere may be seen
-    beside those of the new content, all of which must be registered.
+    `left` are the folders, S3 URIs, that the content has left. If it was `replaced`, all partitions of the new content
+    must be registered, and those elsewhere deleted.
     """
 
     id: str = ""
@@ -146,29 +146,30 @@ class PartitionIndex:
         The caller then calls `mark_up_to_date`.
         """
         folders = ContentFolders(table_location(table_input), behind.left)
-        # Listed first: readers see few or no rows from the first deletion to the last creation.
-        missing, changed = self._present(folders.folder) if behind.replaced else {}, 0
-        if behind.replaced:
-            elsewhere = [
-                values_of(each)
-                for each in self._registered.all(with_columns=False)
-                if folders.inside(location_of(each)) is None
-            ]
-            # All of them before the first of the new content: readers never see rows of both.
-            self._registered.delete(elsewhere)
+        missing = self._present(folders.folder) if behind.replaced else {}
+        replaced, changed = dict[Values, str | None](), 0
         for page in in_batches(self._registered.all(with_columns=True), _AT_ONCE):
             updates = []
             for entry in page:
-                missing.pop(values_of(entry), None)
-                location = folders.location_now(location_of(entry))
-                if location is not None and (updated := _updated(entry, location, table_input)) != entry:
+                new, location = missing.pop(values_of(entry), None), folders.location_now(location_of(entry))
+                if behind.replaced and folders.inside(location_of(entry)) is None:
+                    replaced[values_of(entry)] = new
+                elif location is not None and (updated := _updated(entry, location, table_input)) != entry:
                     updates.append(updated)
             self._registered.update(updates)
             changed += len(updates)
+        # Deleted last: a row whose partition is another one now is seen twice for a moment, not missed.
         for batch in in_batches(missing.items(), _AT_ONCE):
             self._registered.create([_created(values, location, table_input) for values, location in batch])
-        if changed or missing:
-            _logger.info("Table %s: %d partitions registered, %d changed.", self.glue_table.name, len(missing), changed)
+        kept = {values: location for values, location in replaced.items() if location is not None}
+        for batch in in_batches(kept.items(), _AT_ONCE):
+            entries = {values: _created(values, location, table_input) for values, location in batch}
+            # Another engine may have dropped one since.
+            self._registered.create([entries[values] for values in self._registered.update([*entries.values()])])
+        self._registered.delete([values for values in replaced if values not in kept])
+        if missing or kept or changed:
+            registered, name = len(missing) + len(kept), self.glue_table.name
+            _logger.info("Table %s: %d partitions registered, %d changed.", name, registered, changed)
 
     def warn_of_retyped(self, table_input: TableInput, named: Sequence[Field], written: Sequence[Field]) -> None:
         """Log the keys that new rows have no value of, as their sources have other types by now, and what that hides.
