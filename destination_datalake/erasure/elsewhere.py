@@ -18,7 +18,7 @@ from destination_datalake.erasure.columns import redirected_columns
 from destination_datalake.erasure.dropped import DroppedTablePlace
 from destination_datalake.erasure.hive import HiveTablePlace
 from destination_datalake.erasure.place import ErasedObject, Figures
-from destination_datalake.erasure.versions import AllVersions, VersionsOf
+from destination_datalake.erasure.versions import AllVersions, TableVersions, VersionsOf
 from destination_datalake.tables.catalog import is_iceberg
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def by_column(request: Request, table: TableName) -> list[Request]:
 def places(request: Request, tables: Sequence[TableName]) -> Sequence[Place]:
     """Return the places of the tables, noncurrent versions last. Raises errors of AWS."""
     origins: list[Objects] = []
-    locations: list[str] = []
+    of_tables: list[TableVersions] = []
     for table, own in ((name, each) for name in tables for each in by_column(request, name)):
         found = request.catalog.find(table)
         if not (request.config.table_type == "ICEBERG" if found is None else is_iceberg(found)):
@@ -148,10 +148,9 @@ def places(request: Request, tables: Sequence[TableName]) -> Sequence[Place]:
         else:
             origins.append(DroppedTablePlace(own, table))
             if found is not None:
-                locations.append(found.get("StorageDescriptor", {}).get("Location", "").rstrip("/"))
+                folder = found.get("StorageDescriptor", {}).get("Location", "").rstrip("/")
+                of_tables += [TableVersions(own, table, folder)] if folder else []
         origins += [Archive(own, table), Rejects(own, table)]
-    staging = request.config.uri(STAGING_FOLDER)
-    folders = [staging, *dict.fromkeys(filter(None, locations))]
-    removed = AllVersions(request.access, folders, "Noncurrent versions of removed files")
+    staged = AllVersions(request.access, [request.config.uri(STAGING_FOLDER)], f"Noncurrent versions: {Staging.name}")
     versions = [VersionsOf(each.request, each) for each in origins]
-    return [*origins, Staging(request), Uploads(request), *versions, removed]
+    return [*origins, Staging(request), Uploads(request), *versions, *of_tables, staged]

@@ -50,14 +50,14 @@ class IcebergPlace:
         """Raise ConnectorError if rows cannot be erased from the table."""
         if self.request.catalog.find(self.table) is None:
             raise ConfigError(f"There is no table {self.table}. Nothing was changed.")
-        with _as_failures(self.table):
+        with as_failures(self.table):
             if (erasure := self._begin()) is not None:
                 erasure.require()
                 self._note_figures(erasure)
 
     def find(self) -> Iterator[ErasedObject]:
         """Yield the files of all snapshots that have rows, and those that nothing refers to."""
-        with _as_failures(self.table):
+        with as_failures(self.table):
             erasure = self._erasure or self._begin()
             if erasure is None or (found := erasure.find()) is None:
                 return
@@ -80,7 +80,7 @@ class IcebergPlace:
 
     def erase(self) -> Iterator[ErasedObject]:
         """Erase the rows from all snapshots in one commit, end their history, and delete what nothing refers to."""
-        with _as_failures(self.table):
+        with as_failures(self.table):
             erasure = self._erasure or self._begin()
             self._erasure = None  # The second search reads everything again.
             if erasure is None:
@@ -115,33 +115,15 @@ class IcebergPlace:
 
     def _begin(self) -> TableErasure | None:
         """Return the erasure from the table as it is; None if there is no table."""
-        request = self.request
         try:
-            table = TableOperations(self.table, request.catalog).load()
+            self._erasure = table_erasure(self.table, self.request)
         except NoSuchTableError:
             return None
-        try:
-            column = IdColumn.named(request.column, self.table, table.schema())
         except NoSuchColumn:
             if not self.may_lack_column:
                 raise
-            self.figures.note(f"{self.name} has no column {request.column}.")
+            self.figures.note(f"{self.name} has no column {self.request.column}.")
             return None
-        if request.mask is not None:
-            request.mask.fields |= partition_fields(column, table.metadata)
-        ids = request.ids(column.type, self.table)
-        few: Sequence[Any] | None = None
-        if len(ids) <= _FEW and request.redirected_from is None:
-            few = request.file.values(column.type, request.column)
-        asked = ErasureRequest(
-            request.id,
-            ids,
-            few,
-            request.config.format.compression_codec,
-            None if request.keep_history is None else timedelta(days=request.keep_history),
-            request.drop_tags,
-        )
-        self._erasure = TableErasure(self.table, request.catalog, request.executors, column, asked)
         return self._erasure
 
     def _strays(self, erasure: TableErasure) -> Strays:
@@ -155,8 +137,29 @@ class IcebergPlace:
         self.figures.objects = max(self.figures.objects, erasure.files)
 
 
+def table_erasure(name: TableName, request: Request) -> TableErasure:
+    """Return the erasure from a table as it is. Raises NoSuchTableError, NoSuchColumn, and ConfigError."""
+    table = TableOperations(name, request.catalog).load()
+    column = IdColumn.named(request.column, name, table.schema())
+    if request.mask is not None:
+        request.mask.fields |= partition_fields(column, table.metadata)
+    ids = request.ids(column.type, name)
+    few: Sequence[Any] | None = None
+    if len(ids) <= _FEW and request.redirected_from is None:
+        few = request.file.values(column.type, request.column)
+    asked = ErasureRequest(
+        request.id,
+        ids,
+        few,
+        request.config.format.compression_codec,
+        None if request.keep_history is None else timedelta(days=request.keep_history),
+        request.drop_tags,
+    )
+    return TableErasure(name, request.catalog, request.executors, column, asked)
+
+
 @contextmanager
-def _as_failures(table: TableName) -> Iterator[None]:
+def as_failures(table: TableName) -> Iterator[None]:
     """Raise ConnectorError in place of the errors of tables."""
     try:
         yield

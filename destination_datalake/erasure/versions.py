@@ -1,23 +1,32 @@
 """Noncurrent versions: what a bucket with versioning keeps of objects that were replaced or deleted.
 
-Those that have rows of the ids are deleted. In the folder of an Iceberg table that is in the catalog, and of what waits
-for Spark, all are: no object is ever replaced there, so a noncurrent version is one of a file that was removed. A
-version that may not be deleted, for a policy or a lock, is left, with the day at which a lifecycle rule ends it.
+Those that have rows of the ids are deleted. Of what waits for Spark, all are: dead syncs have left it, and nobody needs
+it. A version that cannot be read is left; so is one that may not be deleted, for a policy or a lock, with the day at
+which a lifecycle rule ends it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any
+
+from pyiceberg.exceptions import NoSuchTableError
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
+from destination_datalake.aws.objects import get
 from destination_datalake.erasure.archived import by_attempt
+from destination_datalake.erasure.iceberg import as_failures, table_erasure
 from destination_datalake.erasure.objects import Group, Objects
 from destination_datalake.erasure.place import ErasedObject, Figures
 from destination_datalake.files.erase import Erased, NotErased, StoredObject
+from destination_datalake.files.locate import UNKNOWN_ROWS
+from destination_datalake.files.plan import SourceFile
+from destination_datalake.tables.iceberg.erasure.column import NoSuchColumn, tells_in
+from destination_datalake.tables.iceberg.maintenance.references import read_concurrently
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -25,6 +34,8 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.erasure.place import Request
     from destination_datalake.schema.types import Field
+    from destination_datalake.tables.iceberg.erasure.erase import TableErasure
+    from destination_datalake.tables.table import TableName
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +106,101 @@ class VersionsOf(Objects):
         return [each for each in self._versions() if self._origin.tells(each)] if self._origin.has_metadata else []
 
 
+class TableVersions:
+    """The noncurrent versions in the folder of an Iceberg table that is in the catalog, searched by field ids."""
+
+    def __init__(self, request: Request, table: TableName, folder: str) -> None:
+        self._request = request
+        self._table = table
+        self._folder = folder
+        self.name = request.of(f"Noncurrent versions: Iceberg table {table}")
+        self.figures = Figures()
+        self._bucket = _Bucket(request.access)
+
+    def require(self) -> None:
+        """Do nothing: the table's own place refuses what cannot be searched."""
+
+    def find(self) -> Iterator[ErasedObject]:
+        """Yield each version that has rows, or tells an id, and those that cannot be read."""
+        for stored, rows in self._searched():
+            yield ErasedObject(stored.uri, rows or -1, reason="a noncurrent version" if rows else _UNREADABLE)
+        yield from self._bucket.not_looked_at()
+
+    def erase(self) -> Iterator[ErasedObject]:
+        """Delete the versions that have rows, or tell an id; leave those that cannot be read."""
+        for stored, rows in [*self._searched()]:
+            if rows:
+                yield self._bucket.deleted(stored, rows)
+            else:
+                yield ErasedObject(stored.uri, -1, 0, "left", reason=_UNREADABLE)
+        self._bucket.delete_lone_markers([self._folder])
+
+    def _searched(self) -> Iterator[tuple[StoredObject, int]]:
+        """Yield versions with their rows: -1 for a manifest that tells an id, 0 for what cannot be read."""
+        try:
+            with as_failures(self._table):
+                erasure = table_erasure(self._table, self._request)
+        except (NoSuchTableError, NoSuchColumn):
+            return
+        self.figures.objects = self.figures.objects_read = 0
+        found = (each.stored for each in self._bucket.noncurrent(self._folder))
+        rest = (each for each in found if each.size and not each.uri.endswith(_NO_ROWS))
+        while some := [*islice(rest, _AT_ONCE)]:
+            self.figures.objects += len(some)
+            manifests = [each for each in some if each.uri.endswith(".avro")]
+            yield from ((each, -1) for each in self._telling(manifests, erasure))
+            for files in _by_distinct_uri(each for each in some if not each.uri.endswith(".avro")):
+                yield from self._located(files, erasure)
+
+    def _telling(self, manifests: Sequence[StoredObject], erasure: TableErasure) -> list[StoredObject]:
+        s3, column = self._request.access.client("s3"), erasure.column.field
+        self.figures.objects_read += len(manifests)
+
+        def tells(stored: StoredObject) -> bool:
+            try:
+                content = get(s3, stored.uri, version=stored.version)
+            except s3.exceptions.ClientError as error:
+                if error.response["Error"]["Code"] in ("NoSuchKey", "NoSuchVersion"):
+                    return False  # A lifecycle rule has just ended it.
+                raise
+            return tells_in(content, [column.field_type], erasure.request.ids, column.field_id)
+
+        return [each for each, is_told in zip(manifests, read_concurrently(tells, manifests), strict=True) if is_told]
+
+    def _located(self, files: Mapping[str, StoredObject], erasure: TableErasure) -> Iterator[tuple[StoredObject, int]]:
+        sources = [SourceFile(uri, each.size, UNKNOWN_ROWS, version=each.version) for uri, each in files.items()]
+        with as_failures(self._table):
+            found = erasure.located(sources)
+        self.figures.objects_read += found.searched
+        yield from ((files[uri], rows.count) for uri, rows in found.rows.items())
+        yield from ((files[uri], 0) for uri in found.unreadable)
+
+
+_NO_ROWS = (".metadata.json", ".metadata.json.gz", ".puffin", ".stats", "version-hint.text")
+"""Ends of names of metadata files, which have neither rows nor bounds."""
+
+_UNREADABLE = (
+    "a noncurrent version that is neither Parquet nor Avro, or damaged: it cannot be told whether it has such rows. "
+    "Delete that version if nobody needs it, and run the command again"
+)
+
+_AT_ONCE = 5_000
+"""Versions that are searched together, which bounds memory."""
+
+
+def _by_distinct_uri(stored: Iterable[StoredObject]) -> list[dict[str, StoredObject]]:
+    """Return versions in groups in which no two are of the same object."""
+    groups: list[dict[str, StoredObject]] = []
+    for each in stored:
+        group = next((group for group in groups if each.uri not in group), None)
+        if group is None:
+            groups.append(group := {})
+        group[each.uri] = each
+    return groups
+
+
 class AllVersions:
-    """The noncurrent versions of folders in which no object is replaced by another."""
+    """The noncurrent versions of folders whose objects nobody needs."""
 
     def __init__(self, access: AwsAccess, folders: Sequence[str], name: str) -> None:
         self._access = access

@@ -320,6 +320,36 @@ def test_files_that_a_dropped_table_has_left_are_erased_and_versions_without_the
     assert str(FIRST) not in asked.mask.uri(f"s3://{bucket}/orders/data/pk={FIRST}/file.parquet")
 
 
+def test_versions_in_the_folder_of_a_table_go_only_if_they_have_the_rows(people: People) -> None:
+    bucket, s3 = people.lake.bucket, people.lake.access.client("s3")
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    people.commit([1, 2], [3])
+    folder = people.lake.load().location().removeprefix(f"s3://{bucket}/")
+
+    def removed(name: str, *contents: bytes) -> None:
+        for each in contents:
+            s3.put_object(Bucket=bucket, Key=f"{folder}/data/{name}", Body=each)
+        s3.delete_object(Bucket=bucket, Key=f"{folder}/data/{name}")
+
+    def parquet(*numbers: int) -> bytes:
+        pq.write_table(pa.Table.from_pylist([*map(person, numbers)]), content := io.BytesIO())
+        return content.getvalue()
+
+    removed("replaced.parquet", parquet(2, 4), parquet(4), parquet(2))
+    removed("others.parquet", parquet(5))
+    removed("text.csv", b"of another program")
+
+    report = people.erase(*ids_of(2))
+
+    assert people.traces(*ids_of(2)) == {}
+    listed = s3.list_object_versions(Bucket=bucket, Prefix=f"{folder}/data/")
+    former = [each["Key"].rpartition("/")[2] for each in listed["Versions"] if not each["IsLatest"]]
+    assert former == ["others.parquet", "replaced.parquet", "text.csv"]
+    [left] = [each for place in report.places for each in place.left]
+    assert (left.uri, left.outcome) == (f"s3://{bucket}/{folder}/data/text.csv", "left")
+    assert "neither Parquet nor Avro" in left.reason
+
+
 def test_old_uploads_that_nobody_completed_are_aborted(people: People) -> None:
     """Moto says of each upload that it was begun in 2010."""
     people.commit([1])
