@@ -17,7 +17,7 @@ from pyroaring import BitMap
 from destination_datalake.files.dedup.index import KeySet, bounds_of, key_table
 from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, mask, one_array
 from destination_datalake.files.dedup.probe import may_have_keys
-from destination_datalake.files.dedup.tasks import KeyBounds
+from destination_datalake.files.dedup.tasks import KeyBounds, RowSet
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _Task = TypeVar("_Task", bound="DataclassInstance")
+_Result = TypeVar("_Result")
 
 _RANGES = 64
 """By so many ranges of ids files are left out: few ids are a range each."""
@@ -98,17 +99,19 @@ def search(
     """
     results = []
     for result in run(partial(with_ids, work, ids), tasks):
-        if isinstance(result, BitMap):
-            ids.matched.update(result)
+        if isinstance(result, RowSet):
+            ids.matched.update(result.rows())
         else:
             results.append(result)
     return results
 
 
-def with_ids(work: Callable[[Iterable[_Task]], Iterable[Any]], ids: Ids, tasks: Iterable[_Task]) -> Iterator[Any]:
+def with_ids(
+    work: Callable[[Iterable[_Task]], Iterable[_Result]], ids: Ids, tasks: Iterable[_Task]
+) -> Iterator[_Result | RowSet]:
     """Run a job's function on tasks that are given ids; yield its results, and at the end which ids were found."""
     yield from work(replace(task, ids=ids) for task in tasks)
-    yield ids.matched
+    yield RowSet.of(ids.matched)
 
 
 def ranges_of(values: pa.Array[Any]) -> tuple[KeyBounds, ...]:

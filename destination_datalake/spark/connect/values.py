@@ -16,7 +16,6 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from destination_datalake.aws.usage import Usage, metered
 from destination_datalake.spark.backend import Consume, Result
 
 _PLAIN = frozenset((NoneType, bool, int, float, bytes))
@@ -56,11 +55,13 @@ def decode(data: bytes, kind: Any) -> list[Any]:
 
 
 def result_type(work: Callable[..., Any]) -> Any:
-    """Return the type of one result, from the annotation of the work: `Iterator[int]` is of ints."""
-    if isinstance(work, partial) and work.func is metered:
-        return result_type(work.args[0]) | Usage
-    function = work.func if isinstance(work, partial) else work
-    return get_args(get_type_hints(function)["return"])[0]
+    """Return the type of one result, from the annotation of the work: `Iterator[int]` is of ints.
+
+    That of a partial of work within other work, such as `metered`, is generic in that of the inner one.
+    """
+    function, given = (work.func, work.args) if isinstance(work, partial) else (work, ())
+    (kind,) = get_args(get_type_hints(function)["return"])
+    return kind[result_type(given[0])] if getattr(kind, "__parameters__", ()) else kind
 
 
 def _encoded(value: Any) -> Any:

@@ -6,15 +6,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from destination_datalake.archive.objects import ArchivedObject, ArchiveFile
 from destination_datalake.aws.objects import HeldObject, PendingUpload
+from destination_datalake.aws.usage import Usage, metered
 from destination_datalake.errors import Failure, MissingPermission
 from destination_datalake.files.compact import compact
 from destination_datalake.files.dedup.remove import remove
@@ -22,7 +25,9 @@ from destination_datalake.files.dedup.tasks import UNKNOWN, IndexPart, KeyBounds
 from destination_datalake.files.dedup.winners import consume_versions, winners
 from destination_datalake.files.encode import encode as encode_files
 from destination_datalake.files.find import Found, find
+from destination_datalake.files.ids import Ids, with_ids
 from destination_datalake.files.jobs import Failed
+from destination_datalake.files.locate import Located, LocatedRows, locate
 from destination_datalake.files.plan import (
     Compacted,
     DataFile,
@@ -85,6 +90,7 @@ REJECTS = RejectFile(Partition("REASON", "shop.orders", "2026-11-22"), "s3://lak
 HELD = HeldObject("lake", "_raw/shop.orders/1", "/tmp/held", {"stream": '"caf\\u00e9"', "lines": "2"})
 ARCHIVED = ArchiveFile("s3://lake/_raw/shop.orders/1", ArchivedObject("1", 2, 2**40, 0, "ab" * 16), HELD)
 INDEX = IndexPart(0, 2, 3, 4, (KeyBounds(date(1, 1, 1), UNKNOWN, has_null=True, has_nan=False),), "", b"ARROW")
+SEARCH = partial(with_ids, locate, Ids.of(pa.array([1])))
 RESULTS: list[tuple[Callable[..., Any], Any]] = [
     (
         encode_files,
@@ -117,6 +123,10 @@ RESULTS: list[tuple[Callable[..., Any], Any]] = [
     (consume_versions, Failed(FAILED)),
     (find, Found({0: RowSet(b"\x00\xff"), 7: RowSet(b"")}, 3)),
     (find, Failed(FAILED)),
+    (SEARCH, Located({"s3://lake/a": LocatedRows(RowSet(b"\x01"), 1, 2)}, ("s3://lake/b",), searched=3)),
+    (SEARCH, RowSet(b"\x00\xff")),
+    (partial(metered, SEARCH), Usage({"s3.GetObject": 1}, 0.5, 2**30)),
+    (partial(metered, SEARCH), Failed(FAILED)),
 ]
 
 
