@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import pytest
@@ -36,8 +36,13 @@ def payloads(numbers: Iterable[int]) -> Iterator[tuple[int, bytes]]:
         yield number % 3, bytes([number])
 
 
-def joined(partition: int, found: Iterator[bytes]) -> list[tuple[int, bytes]]:
-    return [(partition, b"".join(sorted(found)))]
+class Joined(NamedTuple):
+    partition: int
+    content: bytes
+
+
+def joined(partition: int, found: Iterator[bytes]) -> list[Joined]:
+    return [Joined(partition, b"".join(sorted(found)))]
 
 
 def sizes(numbers: Iterable[int]) -> Iterator[bytes]:

@@ -114,7 +114,7 @@ def test_each_partition_of_a_shuffle_is_consumed_once_with_all_its_payloads(
     results = [result for batch in mapping.consume_rows(consume, iter(batches)) for result in batch.to_pylist()]
 
     expected = {number: sorted(data for n, data in payloads if n == number) for number, _ in payloads}
-    found = [values.decode(row["data"], tuple[int, list[bytes]]) for row in results]
+    found = [values.decode(row["data"], tuple) for row in results]
     assert found == [[(n, expected[n])] for n in sorted(expected)]
 
 
