@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -30,7 +32,7 @@ def read_object(path: str, what: str) -> dict[str, Any]:
         text = Path(path).read_bytes()
         if not text.strip():
             raise ConfigError(f"The {what} file {path} is empty.")
-        content = json.loads(text)
+        content = json.loads(text, object_pairs_hook=partial(_object, what=f"{what} file {path}"))
     except OSError as error:
         raise ConfigError(f"The {what} file {path} cannot be read: {error.strerror}.") from error
     except json.JSONDecodeError as error:
@@ -46,6 +48,15 @@ def read_object(path: str, what: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(f"The {what} file {path} does not hold a JSON object.")
     return content
+
+
+def _object(pairs: Sequence[tuple[str, Any]], what: str) -> dict[str, Any]:
+    """Return a JSON object. Raises ConfigError for a key that it has twice: JSON lets the last one win."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        key = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        raise ConfigError(f"The {what} has the key {json.dumps(key)} more than once in one object. Remove all but one.")
+    return members
 
 
 def too_deep(what: str) -> ConfigError:

@@ -254,3 +254,14 @@ def test_a_file_that_is_no_configuration_is_named(tmp_path: Path, content: str |
 
     with pytest.raises(ConfigError, match=re.escape(f"The configuration file {path} {sentence}")):
         read_object(str(path), "configuration")
+
+
+@pytest.mark.parametrize("content", ['{"region": "hush-1", "region": "hush-2"}', '{"a": [{"region": 1, "region": 1}]}'])
+def test_key_that_an_object_has_twice_is_named_without_its_values(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(content)
+
+    with pytest.raises(ConfigError, match='has the key "region" more than once') as error:
+        read_object(str(path), "configuration")
+
+    assert "hush" not in str(error.value)
