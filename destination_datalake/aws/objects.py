@@ -570,6 +570,23 @@ def inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
     return (part for part, _ in _inflated(pieces) if part)
 
 
+PIECE_BYTES = 8 * 1024 * 1024
+"""What is requested of lines, and looked at, at once. A longer line makes a longer piece."""
+
+
+def whole_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield pieces of whole lines; the last may lack its newline."""
+    waiting = bytearray()
+    for part in parts:
+        searched = len(waiting)
+        waiting += part
+        if len(waiting) >= PIECE_BYTES and (end := waiting.rfind(b"\n", searched) + 1):
+            yield bytes(waiting[:end])
+            del waiting[:end]
+    if waiting:
+        yield bytes(waiting)
+
+
 def unzipped(content: bytes, uri: str, limit: int) -> bytes:
     """Return the content of a gzip file; other content as it is. Raises OversizedFile, and as `inflated` does."""
     if content[:2] != _GZIP_MAGIC:

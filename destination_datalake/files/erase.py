@@ -28,7 +28,16 @@ from msgspec import Raw
 
 from destination_datalake.archive.writer import MEMBER_BYTES
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import GzipUpload, Upload, get, inflated, is_changed, undone_on_failure
+from destination_datalake.aws.objects import (
+    PIECE_BYTES,
+    GzipUpload,
+    Upload,
+    get,
+    inflated,
+    is_changed,
+    undone_on_failure,
+    whole_lines,
+)
 from destination_datalake.files.ids import NO_IDS
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.plan import SourceFile
@@ -50,9 +59,6 @@ if TYPE_CHECKING:
 
 Content = Literal["archive", "rejects", "rows"]
 """RECORD lines as they were received; dead letters; or a table's rows, in Parquet or JSON lines, gzipped or not."""
-
-_PIECE_BYTES = 8 * 1024 * 1024
-"""What is requested, and looked at, at once. A longer line makes a longer piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +175,7 @@ def _lines_erased(stored: StoredObject, task: EraseTask, s3: S3Client, find: Fin
     output = GzipUpload(upload, MEMBER_BYTES) if upload is not None and is_gzip else upload
     found, has_others = 0, False
     with undone_on_failure(*([] if upload is None else [upload.abort])):
-        for lines in _whole_lines(inflated(content) if is_gzip else content):
+        for lines in whole_lines(inflated(content) if is_gzip else content):
             left, count = _without(lines, find, keeps_numbers=task.content == "archive")
             found += count
             has_others |= bool(left.strip())
@@ -201,8 +207,8 @@ def _upload_over(stored: StoredObject, s3: S3Client) -> Upload:
 
 
 def _pieces(stored: StoredObject, s3: S3Client) -> Iterator[bytes]:
-    for start in range(0, stored.size, _PIECE_BYTES):
-        end = min(start + _PIECE_BYTES, stored.size)
+    for start in range(0, stored.size, PIECE_BYTES):
+        end = min(start + PIECE_BYTES, stored.size)
         yield _read(stored, s3, start, end)
 
 
@@ -210,19 +216,6 @@ def _read(stored: StoredObject, s3: S3Client, start: int, end: int) -> bytes:
     # A version never changes.
     etag = stored.etag if stored.version is None else None
     return get(s3, stored.uri, start, end, etag, stored.version)
-
-
-def _whole_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield pieces of whole lines; the last may lack its newline."""
-    waiting = bytearray()
-    for part in parts:
-        searched = len(waiting)
-        waiting += part
-        if len(waiting) >= _PIECE_BYTES and (end := waiting.rfind(b"\n", searched) + 1):
-            yield bytes(waiting[:end])
-            del waiting[:end]
-    if waiting:
-        yield bytes(waiting)
 
 
 def _without(lines: bytes, find: Find, *, keeps_numbers: bool) -> tuple[bytes, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,14 +16,16 @@ from pyroaring import BitMap
 
 from destination_datalake.archive.objects import COUNTED_DIGITS
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.objects import get, gunzipped
+from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.backoff import retry_on
+from destination_datalake.aws.objects import PIECE_BYTES, body_errors, inflated, whole_lines
 from destination_datalake.files.dedup.tasks import RowSet, add_rows, row_sets
 from destination_datalake.files.jobs import Failed, Problem, attempt, dealt
 from destination_datalake.files.plan import SourceFile
 from destination_datalake.files.reading import deleted_rows, opened, parquet_file
 
 if TYPE_CHECKING:
-    pass
+    from mypy_boto3_s3 import S3Client
 
 RAW_ID = "_airbyte_raw_id"
 
@@ -104,11 +107,10 @@ def _found(task: FindTask) -> Found:
     rows = 0
     of_json = [source for source in task.sources if ".jsonl" in source.uri.rpartition("/")[2]]
     for source in of_json:
-        content = get(s3, source.uri)
-        members = gunzipped([content]) if source.uri.endswith(".gz") else iter((content,))
-        for member in members:
-            rows += member.count(b"\n")
-            _add([match[1].decode() for match in _IN_JSON.finditer(member)], units, lines)
+        in_file, count = retry_on(body_errors(), partial(_found_in_lines, source.uri, units, s3))
+        rows += count
+        for unit, numbers in in_file.items():
+            lines[unit] = lines.get(unit, BitMap()) | numbers
     of_parquet = [source for source in task.sources if source not in of_json]
     for source, stored in zip(of_parquet, opened(of_parquet, s3), strict=True):
         file = parquet_file(stored)
@@ -124,6 +126,17 @@ def _found(task: FindTask) -> Found:
             first += batch.num_rows
             _add(ids, units, lines)
     return Found(row_sets(lines), rows)
+
+
+def _found_in_lines(uri: str, units: pa.StringArray, s3: S3Client) -> tuple[Mapping[int, BitMap], int]:
+    """Return what `Found` has of one file, read by one request: another file may take its place meanwhile."""
+    address, lines, rows = S3Address.parse(uri), dict[int, BitMap](), 0
+    with closing(s3.get_object(Bucket=address.bucket, Key=address.key)["Body"]) as body:
+        pieces = body.iter_chunks(PIECE_BYTES)
+        for some in whole_lines(inflated(pieces) if uri.endswith(".gz") else pieces):
+            rows += some.count(b"\n")
+            _add([match[1].decode() for match in _IN_JSON.finditer(some)], units, lines)
+    return lines, rows
 
 
 def _add(ids: Any, units: pa.StringArray, lines: dict[int, BitMap]) -> None:

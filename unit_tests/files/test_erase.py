@@ -89,7 +89,8 @@ def test_a_search_alone_writes_nothing(cloud: Cloud) -> None:
 
 
 def test_long_objects_are_written_piece_by_piece(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(erasing, "_PIECE_BYTES", 300)
+    for module in (erasing, uploads):
+        monkeypatch.setattr(module, "PIECE_BYTES", 300)
     monkeypatch.setattr(erasing, "MEMBER_BYTES", 2000)
     lines = [line(f'{{"user_id":{number % 10}}}') + b"\n" for number in range(500)]
     archived = put(cloud, "a", gzip.compress(b"".join(lines)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import tracemalloc
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +23,7 @@ from destination_datalake.files.find import Found, TableRows, find, find_tasks, 
 from destination_datalake.files.jobs import Failed
 from destination_datalake.files.plan import FIRST, FileFormat, SourceFile
 from destination_datalake.files.unit_files import extension, opener
-from unit_tests.cloud import Cloud
+from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.files.stored import FOLDER, dead, put, put_deletes, with_deletes
 
 ONE, TWO, OTHER = (first_id(FIRST) for _ in range(3))
@@ -86,6 +88,26 @@ def test_json_lines_have_their_ids_whatever_is_beside_them(cloud: Cloud, value: 
     type_ = pa.decimal128(38, 38) if isinstance(value, Decimal) else pa.string()
 
     assert found(cloud, stored(cloud, "a", rows((ONE, [5]), value=(value, type_)), "jsonl", "GZIP")) == {"one": (5,)}
+
+
+def test_lines_of_one_gzip_member_are_searched_in_bounded_memory(cloud: Cloud) -> None:
+    [raw_id] = ids(ONE, 5).to_pylist()
+    line = b'{"x":"' + b"x" * 2**20 + f'","_airbyte_raw_id":"{raw_id}"}}\n'.encode()
+    body = gzip.compress(line * 256, 1)
+    cloud.access.client("s3").put_object(Bucket=BUCKET, Key="large.jsonl.gz", Body=body)
+
+    tracemalloc.start()
+    try:
+        result = search(cloud, SourceFile(f"s3://{BUCKET}/large.jsonl.gz", len(body), 0))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert isinstance(result, Found), result
+    assert total([result], UNITS) == TableRows(
+        {unit: BitMap((5,)) for unit, name in UNITS.items() if name == "one"}, 256
+    )
+    assert peak < 128 * 2**20
 
 
 def test_files_of_all_kinds_are_searched_together(cloud: Cloud) -> None:
