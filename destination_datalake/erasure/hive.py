@@ -68,7 +68,11 @@ class HiveTablePlace(Objects):
     @property
     def folders(self) -> Sequence[str]:
         """The folders that its files are, or were, in; none is inside another."""
-        return outermost(self._folders(self._glue_table.find()))
+        table_input = self._glue_table.find()
+        found = outermost(self._folders(table_input))
+        if table_input is None and self.request.mask is not None:
+            self.request.mask.dropped |= {*found}
+        return found
 
     def groups(self) -> Iterator[Group]:
         """Yield the files, each alone."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from destination_datalake.aws.access import AwsAccess
+from destination_datalake.erasure.mask import Mask
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.plan import FileFormat
 from destination_datalake.tables.fencing import Fenced
@@ -196,6 +200,20 @@ def test_table_partitioned_by_the_column_is_refused(cloud: Cloud, tmp_path: Path
 
     with pytest.raises(ConfigError, match="is partitioned by it"):
         named(asked, "Hive table shop.events", events.NAME).require()
+
+
+def test_partitions_that_a_dropped_table_has_left_are_hidden_in_what_people_read(cloud: Cloud, tmp_path: Path) -> None:
+    """A part of an id is its partition, and nothing says any more what the partition is of."""
+    columns = [{"name": "id", "type": "int", "origin": "id"}]
+    saved = {"stream": "orders", "files": ROOT, "columns": columns}
+    put(cloud, "_schema/shop/orders.json", json.dumps(saved).encode())
+    put(cloud, "shop/orders/generation-1-0123456789ab/start=4242/a.parquet", parquet_of(1, PERSON))
+    asked = request(tmp_path, cloud.access, "id", PERSON)
+    mask = Mask("id", asked.file.typed(pa.string(), "id"))
+
+    [found] = second_search(replace(asked, mask=mask), NAME)
+
+    assert mask.uri(found.uri) == f"{ROOT}/generation-1-0123456789ab/start=…/a.parquet"
 
 
 def test_partitions_of_other_columns_are_read_and_stay(cloud: Cloud, tmp_path: Path) -> None:
