@@ -73,23 +73,29 @@ def get(
 
 
 def get_or_none(s3: S3Client, uri: str) -> bytes | None:
-    """Return the bytes of an object; None if there is none. Raises as `get` does.
-
-    S3 answers 403 for an object that does not exist, unless the identity may list all of the bucket: the policy that
-    the connector prints allows the listing of its folders alone.
-    """
+    """Return the bytes of an object; None if there is none. Raises as `get` and `is_missing` do."""
     try:
         return get(s3, uri)
-    except s3.exceptions.NoSuchKey:
-        return None
     except s3.exceptions.ClientError as error:
-        address = S3Address.parse(uri)
-        if _status(error) != 403:
-            raise
-        found = s3.list_objects_v2(Bucket=address.bucket, Prefix=address.key, MaxKeys=1)
-        if any(each["Key"] == address.key for each in found.get("Contents", ())):
-            raise
-        return None
+        if is_missing(error, s3, uri):
+            return None
+        raise
+
+
+def is_missing(error: Exception, s3: S3Client, uri: str) -> bool:
+    """Whether S3 has refused a request because there is no such object. Raises what refuses the listing of its folder.
+
+    S3 answers 403 for an object that does not exist, unless the identity may list all of the bucket: the policy that
+    the connector prints allows the listing of its folders alone. Then a listing tells.
+    """
+    code = getattr(error, "response", {}).get("Error", {}).get("Code")
+    if code in ("NoSuchKey", "404", "NotFound"):
+        return True
+    if _status(error) != 403:
+        return False
+    address = S3Address.parse(uri)
+    found = s3.list_objects_v2(Bucket=address.bucket, Prefix=address.key, MaxKeys=1)
+    return all(each["Key"] != address.key for each in found.get("Contents", ()))
 
 
 class OversizedFile(ConfigError):

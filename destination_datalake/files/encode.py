@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from destination_datalake.archive.objects import ArchivedObject, ArchiveLocation
 from destination_datalake.archive.writer import ArchiveWriter
 from destination_datalake.aws.access import Environment
-from destination_datalake.aws.objects import ObjectFailed, get, naming_object, undone_on_failure
+from destination_datalake.aws.objects import ObjectFailed, get_or_none, naming_object, undone_on_failure
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.block_tables import OrderedIds, first_id
 from destination_datalake.files.ids import HashedIds
@@ -163,13 +163,12 @@ def _ids_of(rule: LeftOut, s3: S3Client) -> HashedIds:
     """Return the ids of a rule. The latest few objects stay in memory. Raises ObjectFailed, ConfigError."""
     if (found := _read.pop(rule.uri, None)) is None:
         with naming_object("read who is left out from", rule.uri):
-            try:
-                found = HashedIds.of(get(s3, rule.uri), rule.salt)
-            except s3.exceptions.NoSuchKey as error:
+            if (content := get_or_none(s3, rule.uri)) is None:
                 raise ConfigError(
                     f"{rule.uri} is gone, which tells whose records are left out. Restore it from a copy; or delete "
                     "the folder of this request, which ends it that they are."
-                ) from error
+                )
+            found = HashedIds.of(content, rule.salt)
     _read[rule.uri] = found
     while len(_read) > _MOST_READ:
         del _read[next(iter(_read))]

@@ -35,6 +35,7 @@ from destination_datalake.aws.objects import (
     get,
     inflated,
     is_changed,
+    is_missing,
     undone_on_failure,
     whole_lines,
 )
@@ -147,16 +148,16 @@ def _erased(group: Sequence[StoredObject], task: EraseTask) -> list[Erased]:
             case "rows":
                 return [_rows_erased(group[0], task, s3)]
     except Exception as error:
-        if _is_gone(error):
+        if is_changed(error) or any(_is_gone(error, each, s3) for each in group):
             return [Erased(each, 0, is_gone=True) for each in group]
         raise
 
 
-def _is_gone(error: Exception) -> bool:
-    """Whether S3 has refused a request because the object is not there any more, or is another one."""
-    answer = getattr(error, "response", {})
-    no_object = answer.get("Error", {}).get("Code") in ("NoSuchKey", "NoSuchVersion", "404")
-    return is_changed(error) or no_object
+def _is_gone(error: Exception, stored: StoredObject, s3: S3Client) -> bool:
+    """Whether S3 has refused a request because the object, or this version of it, is not there any more."""
+    if stored.version is None:
+        return is_missing(error, s3, stored.uri)
+    return getattr(error, "response", {}).get("Error", {}).get("Code") in ("NoSuchKey", "NoSuchVersion", "404")
 
 
 # --- Lines ----------------------------------------------------------------------------------------------------------

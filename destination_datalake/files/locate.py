@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 from destination_datalake.aws.access import AwsAccess
+from destination_datalake.aws.objects import is_missing
 from destination_datalake.files.dedup.keys import one_array
 from destination_datalake.files.dedup.tasks import RowSet
 from destination_datalake.files.ids import NO_IDS, Ids
@@ -117,7 +118,9 @@ def _located(task: LocateTask) -> Located:
     for source in task.sources:
         try:
             [stored] = opened([source], s3)
-        except s3.exceptions.NoSuchKey:
+        except s3.exceptions.ClientError as error:
+            if not is_missing(error, s3, source.uri):
+                raise
             missing.append(source.uri)
             continue
         search = _Search(stored, task)

@@ -23,6 +23,7 @@ from botocore.exceptions import ClientError
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import is_missing
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import has_field_ids
 from destination_datalake.files.plan import UNKNOWN, Claim, ColumnClaim, FileVerified
@@ -83,7 +84,7 @@ def _verified(claim: Claim, access: AwsAccess) -> FileVerified:
     except Unsuitable as error:
         return replace(found, problems=(str(error),))
     except ClientError as error:
-        if _is_missing(error) and claim.listed:
+        if claim.listed and is_missing(error, s3, source.uri):
             return replace(found, gone=True)
         raise
     return replace(found, rows=rows, problems=problems, by_duckdb=other is not None)
@@ -95,13 +96,9 @@ def _size(s3: S3Client, uri: str) -> int | None:
     try:
         return s3.head_object(Bucket=address.bucket, Key=address.key)["ContentLength"]
     except ClientError as error:
-        if _is_missing(error):
+        if is_missing(error, s3, uri):
             return None
         raise
-
-
-def _is_missing(error: ClientError) -> bool:
-    return error.response.get("Error", {}).get("Code") in ("404", "NoSuchKey", "NotFound")
 
 
 # --- Parquet ----------------------------------------------------------------------------------------------------------

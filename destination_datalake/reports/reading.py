@@ -193,8 +193,9 @@ class Reports:
         """Yield the lines of a day that was put together; none of one that was not."""
         try:
             key = f"{self._address.key}/day={day}/{_TOGETHER}"
-            yield from decode(unzipped(self._content(key), key, MAX_FILE_BYTES))
-        except (self._s3.exceptions.NoSuchKey, OSError, EOFError, OversizedFile):  # Somebody's object, or half of one.
+            content = get_or_none(self._s3, str(S3Address(self._address.bucket, key)))
+            yield from () if content is None else decode(unzipped(content, key, MAX_FILE_BYTES))
+        except (OSError, EOFError, OversizedFile):  # Somebody's object, or half of one.
             return
 
     def _is_over(self, day: str, longest: timedelta) -> bool:

@@ -337,6 +337,13 @@ def test_an_object_that_does_not_exist_is_none_also_for_an_identity_that_may_not
     assert get_or_none(s3, f"s3://{BUCKET}/file.json") == b"content"
 
 
+def test_object_whose_folder_may_not_be_listed_is_refused_for_that(cloud: Cloud) -> None:
+    s3 = cloud.access.client("s3")
+
+    with cloud.refusing("GetObject", "ListObjectsV2"), pytest.raises(s3.exceptions.ClientError, match="ListObjectsV2"):
+        get_or_none(s3, f"s3://{BUCKET}/file")
+
+
 @pytest.mark.parametrize("size", [1, HELD_BYTES + 1, PART_BYTES + 1], ids=["small", "one part", "two parts"])
 @pytest.mark.parametrize("deferred", [True, False])
 def test_an_object_has_its_metadata_however_it_is_uploaded(

@@ -8,6 +8,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -307,11 +308,15 @@ def test_a_malformed_line_behind_one_that_was_taken_out_has_its_number(cloud: Cl
     assert result.record == 2
 
 
-def test_a_unit_whose_hashes_cannot_be_read_is_not_encoded(cloud: Cloud, segments: Segments) -> None:
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_unit_whose_hashes_cannot_be_read_is_not_encoded(
+    cloud: Cloud, segments: Segments, *, is_refused: bool
+) -> None:
     lines = [record(1), record(2)]
     [rule, *_] = left_out(cloud, [1])
 
-    result = encoded(cloud, [of(lines, segments.of(*lines))], (replace(rule, uri=f"{rule.uri}.gone"),))
+    with cloud.refusing("GetObject") if is_refused else nullcontext():
+        result = encoded(cloud, [of(lines, segments.of(*lines))], (replace(rule, uri=f"{rule.uri}.gone"),))
 
     assert isinstance(result, NotEncoded), result
     assert "int64.bin.gone is gone, which tells whose records are left out" in result.failure.message

@@ -133,6 +133,17 @@ def test_an_object_that_is_replaced_or_deleted_while_it_is_read_is_left_alone(cl
     assert cloud.objects() == ({} if deleted else {"a": b"other"})
 
 
+def test_object_that_is_gone_is_told_from_one_that_may_not_be_read(cloud: Cloud) -> None:
+    """S3 answers 403 for both, to an identity that may list the folders of the connector alone."""
+    gone, kept = StoredObject(f"s3://{BUCKET}/gone", '"etag"', 10), put(cloud, "a", gzip.compress(b"".join(LINES)))
+
+    with cloud.refusing("GetObject"):
+        first, second = run(cloud, "archive", [gone], [kept])
+
+    assert first == Erased(gone, 0, is_gone=True)
+    assert isinstance(second, NotErased)
+
+
 @pytest.mark.parametrize("body", [b"\x1f\x8bno gzip", gzip.compress(b"".join(LINES))[:-9]], ids=["none", "cut"])
 def test_what_cannot_be_read_fails_by_name_and_stops_no_other(cloud: Cloud, body: bytes) -> None:
     damaged, other = put(cloud, "a", body), put(cloud, "b", gzip.compress(b"".join(LINES)))

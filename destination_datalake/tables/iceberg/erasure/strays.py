@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.exceptions import NoSuchTableError
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import get
+from destination_datalake.aws.objects import get_or_none
 from destination_datalake.files.locate import UNKNOWN_ROWS
 from destination_datalake.files.plan import SourceFile
 from destination_datalake.tables.iceberg.erasure.column import tells_in
@@ -105,10 +105,7 @@ class Strays:
         """Return the manifests and manifest lists that tell an id."""
 
         def content(uri: str) -> bytes:
-            try:
-                return get(s3, uri)
-            except s3.exceptions.NoSuchKey:
-                return b""
+            return get_or_none(s3, uri) or b""
 
         contents = read_concurrently(content, manifests)
         field, ids = self.erasure.column.field, self.erasure.request.ids

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import is_missing
 from destination_datalake.tables.iceberg.maintenance.deletion import (
     DeadlineExceeded,
     Deletion,
@@ -116,8 +117,10 @@ class OrphanRemover:
         """Return the id of the table that a metadata file belongs to; None if somebody has just deleted the file."""
         try:
             answer = self._s3.get_object(Bucket=address.bucket, Key=address.key, Range=_BEGINNING)
-        except self._s3.exceptions.NoSuchKey:
-            return None
+        except self._s3.exceptions.ClientError as error:
+            if is_missing(error, self._s3, str(address)):
+                return None
+            raise
         content = answer["Body"].read()
         found = _UUID.search(
             zlib.decompressobj(_OF_GZIP).decompress(content, _LONGEST) if content[:2] == _GZIP else content
