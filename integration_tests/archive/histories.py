@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from integration_tests.archive.strikes import RefusedPut, Strike
+from integration_tests.chaos.aws.adversary import Blow
 from integration_tests.harness.messages import Json, configured_stream, record, state, status
 from integration_tests.harness.runs.kill_points import KillPoint
 from integration_tests.harness.warehouse import BOOLEAN, INTEGER, NUMBER, STRING, object_schema
@@ -53,11 +55,11 @@ _RETYPED: Mapping[str, Json] = {"n": STRING, "s": INTEGER, "x": BOOLEAN}
 
 @dataclass(frozen=True)
 class Sync:
-    """One sync: its stream in the configured catalog, the lines, where it is killed, and whether it archives."""
+    """One sync: its stream in the configured catalog, the lines, what strikes it, and whether it archives."""
 
     stream: Json
     lines: tuple[bytes, ...]
-    killed_at: KillPoint | None = None
+    strike: Strike | None = None
     archives: bool = True
 
 
@@ -65,7 +67,8 @@ class Sync:
 class Histories:
     """Draws the syncs of one table. Deduplicated ones are drawn for Iceberg tables alone.
 
-    `with_gaps`: some syncs do not archive. Platforms differ: some send no ids, and PyAirbyte always the same.
+    `with_gaps`: some syncs do not archive, are killed at any request, or are refused a PUT in the archive. Platforms
+    differ: some send no ids, and PyAirbyte always the same.
     """
 
     random: random.Random
@@ -89,10 +92,10 @@ class Histories:
             dedup = dedup if draw.random() < 0.8 else self.is_iceberg and not dedup
             stream = self._stream(dedup=dedup)
             lines = self._lines(dedup=dedup)
-            kill = self._kill() if draw.random() < 0.4 else None
+            strike = self._strike() if draw.random() < 0.4 else None
             archives = not (self.with_gaps and draw.random() < 0.25)
-            yield Sync(stream, lines, kill, archives)
-            if kill is not None and draw.random() < 0.7:
+            yield Sync(stream, lines, strike, archives)
+            if strike is not None and draw.random() < 0.7:
                 # Nothing was acknowledged, or it sends more than it has to.
                 yield Sync(stream, lines)
 
@@ -151,7 +154,12 @@ class Histories:
                 lines.append(state("orders", number))
         return (*lines, state("orders", "end"), status("orders", "COMPLETE"))
 
-    def _kill(self) -> KillPoint:
+    def _strike(self) -> Strike:
         draw = self.random
+        what = draw.choice(("function", "function", "request", "PUT")) if self.with_gaps else "function"
+        if what == "PUT":
+            return RefusedPut(draw.randint(1, 9), draw.choice(("403", "403", "500")))
+        if what == "request":
+            return Blow("kill", draw.randint(1, 45), "requests", draw.choice(("before", "after")))
         function = draw.choice((*KILLS, *_OF_KIND[self.is_iceberg]))
         return KillPoint(draw.choice(("before", "after")), function, draw.choice((1, 1, 2)))

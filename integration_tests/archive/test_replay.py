@@ -2,7 +2,7 @@
 
 import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 
 from integration_tests.archive import archived
-from integration_tests.archive.histories import Histories
+from integration_tests.archive.histories import Histories, Sync
 from integration_tests.archive.replays import ARCHIVE, Replays, difference
+from integration_tests.archive.strikes import started
+from integration_tests.erasure.deletions import Deletions
 from integration_tests.harness.lake import Lake
-from integration_tests.harness.messages import Json, configured_catalog, configured_stream, record, state, status
+from integration_tests.harness.messages import Json, configured_stream, record, state, status
 from integration_tests.harness.runs.output import ProtocolError
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
@@ -66,10 +68,7 @@ def test_whatever_has_happened_a_replayed_table_equals_the_table(
     replays, said = Replays(launch, tmp_path), list[str]()
 
     for sync in Histories(draw, is_iceberg="iceberg" in kind.name).syncs():
-        platform = Platform(tmp_path, launch if sync.killed_at is None else launch.killed_at(sync.killed_at))
-        with suppress(ProtocolError):
-            run = platform.write(config, configured_catalog(sync.stream), sync.lines)
-            said.append(f"{sync.stream} {len(sync.lines)} {sync.killed_at} -> {run.exit_code} {run.errors}")
+        said.append(run(sync, config, lake, launch, tmp_path))
     if "orders" not in {name for _, name in lake.tables()}:
         return
     replayed = replays.run(config, "--stream", "orders")
@@ -88,22 +87,31 @@ def test_whatever_has_happened_a_replayed_table_equals_the_table(
     }
 
 
+def run(sync: Sync, config: Mapping[str, object], lake: Lake, launch: WarmLaunch, folder: Path) -> str:
+    """Run a sync to its end, whichever that is; return what it was and how it ended."""
+    with started(lake, launch, folder, config, sync.stream, sync.strike) as running:
+        running.send(sync.lines)
+        ended = running.close() if sync.strike is None else running.perish()
+    return f"{sync.stream} {len(sync.lines)} {sync.archives} {sync.strike} -> {ended.exit_code} {ended.errors}"
+
+
 @pytest.mark.share(1)
 @pytest.mark.parametrize("seed", range(300))
 def test_replay_equals_the_table_or_names_the_gap(lake: Lake, launch: WarmLaunch, tmp_path: Path, seed: int) -> None:
-    """Syncs without an archive, platforms without ids, rows that another engine deletes and adds, objects gone."""
+    """Syncs without an archive, kills at any request, PUTs that are refused, platforms without ids, erasures, rows that
+    another engine deletes and adds, objects gone.
+    """
     draw = random.Random(seed)
     kind = draw.choice((*TABLE_KINDS, *PARTITIONED_KINDS))
     config = {**lake.config(**kind.options), "batch_size_mb": 1}
     replays, said = Replays(launch, tmp_path), list[str]()
 
     for sync in Histories(draw, "iceberg" in kind.name, with_gaps=True).syncs():
-        platform = Platform(tmp_path, launch if sync.killed_at is None else launch.killed_at(sync.killed_at))
-        options = {**config, **(ARCHIVE if sync.archives else {})}
-        with suppress(ProtocolError):
-            run = platform.write(options, configured_catalog(sync.stream), sync.lines)
-            said.append(f"{sync.stream} {sync.archives} {sync.killed_at} -> {run.exit_code} {run.errors}")
-        if draw.random() < 0.2:
+        said.append(run(sync, {**config, **(ARCHIVE if sync.archives else {})}, lake, launch, tmp_path))
+        if draw.random() < 0.1:
+            erased = Deletions(launch, tmp_path).run({**config, **ARCHIVE}, [draw.randint(1, 6)], column="id")
+            said.append(f"erased {erased}")
+        elif draw.random() < 0.2:
             said.append(interfered(draw, lake, takes_rows=kind.name == "iceberg"))
     before = whole(lake, "orders") if "orders" in {name for _, name in lake.tables()} else None
     if before is None or not archived.objects(lake, "orders"):
