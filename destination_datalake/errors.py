@@ -24,6 +24,11 @@ def quoted(name: str) -> str:
     return name if re.fullmatch(r"[\w.$*\[\]…-]+", name) else repr(name)
 
 
+def counted(number: int, noun: str, ending: str = "s") -> str:
+    """Return a number with a noun: `counted(2, "file")` is "2 files", `counted(1, "batch", "es")` is "1 batch"."""
+    return f"{number:,} {noun}{'' if number == 1 else ending}"
+
+
 @dataclass(frozen=True, slots=True)
 class MissingPermission:
     """A denied permission: `action` is an IAM action ("s3:PutObject") or a Lake Formation permission ("CREATE_TABLE").

@@ -10,15 +10,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from destination_datalake.archive.objects import ArchivedBatch, ArchivedEnd, ArchivedObject, ArchivedSync
+from destination_datalake.archive.objects import ArchivedBatch, ArchivedEnd, ArchivedObject, ArchivedSync, unit_of
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import get, listed
 from destination_datalake.errors import ConnectorError
-from destination_datalake.protocol.catalog import parse_catalog
+from destination_datalake.protocol.catalog import Stream, parse_catalog
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
@@ -36,12 +38,18 @@ _Entry = TypeVar("_Entry", ArchivedSync, ArchivedBatch, ArchivedEnd)
 
 @dataclass(frozen=True, slots=True)
 class StoredLines:
-    """An object of lines as S3 lists it; `size` in bytes."""
+    """An object of lines as S3 lists it; `size` in bytes. Replays read `only` the lines of these numbers, None: all."""
 
     archived: ArchivedObject
     uri: str
     etag: str
     size: int
+    only: tuple[int, ...] | None = None
+
+    @property
+    def unit(self) -> str:
+        """The beginning of the ids of its rows."""
+        return unit_of(self.archived.first_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +57,11 @@ class StoredBatch:
     """A batch in the journal: its place in the history, its lines that are left, and the rows that were written."""
 
     place: int
-    lines: tuple[StoredLines, ...]
+    lines: tuple[StoredLines, ...] = ()
     rows: int = 0
 
 
-@dataclass(slots=True)
+@dataclass
 class StoredSync:
     """A sync of one stream. `batches` are those in the journal, `unindexed` are lines of batches that it lacks.
 
@@ -67,6 +75,26 @@ class StoredSync:
     batches: dict[int, StoredBatch] = field(default_factory=dict)
     unindexed: dict[int, list[StoredLines]] = field(default_factory=dict)
     published: int | None = None
+
+    def __str__(self) -> str:
+        """The sync and its time, for messages."""
+        return f"{self.name} of {time_text(self.sync.started)}"
+
+    @property
+    def name(self) -> str:
+        """The name that no other sync has."""
+        return self.sync.sync
+
+    @property
+    def last(self) -> int:
+        """The place of the last thing that is known of it."""
+        return max(self.begun, *(batch.place for batch in self.batches.values()), self.published or 0)
+
+    @cached_property
+    def stream(self) -> Stream:
+        """The stream as the sync was configured. Raises ConfigError if the catalog has none."""
+        [stream] = parse_catalog({"streams": [self.configured]})
+        return stream
 
     @property
     def configured(self) -> Mapping[str, Any]:
@@ -136,7 +164,7 @@ def read_history(folder: str, access: AwsAccess) -> History:
     for name, sync in [*reader.syncs.items()]:
         if not reader.configure(sync, catalogs.get(sync.sync.catalog)):
             reader.gone += [lines.archived.name for lines in reader.syncs.pop(name).lines()]
-    syncs = sorted(reader.syncs.values(), key=lambda sync: (sync.begun, sync.sync.sync))
+    syncs = sorted(reader.syncs.values(), key=lambda sync: (sync.begun, sync.name))
     return History(syncs, reader.gone, reader.unreadable, reader.foreign)
 
 
@@ -213,7 +241,7 @@ class _Reader:
             return False
         try:
             sync.configure(json.loads(catalog))
-            parse_catalog({"streams": [sync.configured]})
+            _ = sync.stream
         except (KeyError, TypeError, ValueError, ConnectorError):
             self.unreadable.append(f"{_catalog_name(sync.sync.catalog)} is not the catalog of a stream")
             return False
@@ -238,6 +266,11 @@ class _Reader:
     def _stored(self, archived: ArchivedObject) -> StoredLines:
         listing = self._present[archived.name]
         return StoredLines(archived, f"{self._folder}/{archived.name}", listing.etag, listing.size)
+
+
+def time_text(milliseconds: int) -> str:
+    """Return a time, in milliseconds since 1970-01-01 UTC, as text."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
 
 
 def _catalog_name(hash_: str) -> str:

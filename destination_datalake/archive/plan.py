@@ -8,17 +8,17 @@ for the columns that it gave the table.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from destination_datalake.archive.history import History, StoredLines, StoredSync
-from destination_datalake.archive.objects import unit_of
-from destination_datalake.protocol.catalog import Stream, parse_catalog
+from destination_datalake.archive.history import History, StoredBatch, StoredLines, StoredSync
+from destination_datalake.errors import counted
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
+
+    from destination_datalake.protocol.catalog import Stream
 
 _MAX_NAMES = 20
 """Missing objects that are named one by one."""
@@ -56,61 +56,6 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayedLines:
-    """Lines of a batch; `only` those with these numbers have rows, None: all."""
-
-    lines: StoredLines
-    only: tuple[int, ...] | None = None
-
-
-@dataclass(slots=True)
-class ReplayedSync:
-    """A sync that is replayed. `started` is the time, in ms, of which the others are places in the history.
-
-    `places` are those of its batches, by their numbers; `unarchived` counts the rows of those that it did not archive.
-    """
-
-    name: str
-    stream: Stream
-    started: int
-    begun: int
-    published: int | None
-    places: dict[int, int] = field(default_factory=dict)
-    batches: dict[int, tuple[ReplayedLines, ...]] = field(default_factory=dict)
-    unarchived: dict[int, int] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, stored: StoredSync) -> ReplayedSync:
-        """Return what the journal has of a sync."""
-        [stream] = parse_catalog({"streams": [stored.configured]})
-        sync = cls(stored.sync.sync, stream, stored.sync.started, stored.begun, stored.published)
-        for number, batch in stored.batches.items():
-            sync.places[number] = batch.place
-            sync.batches[number] = tuple(map(ReplayedLines, batch.lines))
-            if not stored.sync.keeps_lines:
-                sync.unarchived[number] = batch.rows
-        return sync
-
-    def add(self, number: int, lines: ReplayedLines, after: int) -> None:
-        """Add lines without an entry whose rows the table has: of a batch after all others, and after this place."""
-        self.places.setdefault(number, max(self.last, after) + 1)
-        self.batches[number] = (*self.batches.get(number, ()), lines)
-
-    @property
-    def last(self) -> int:
-        """The place of the last thing that is known of it."""
-        return max(self.begun, *self.places.values(), self.published or 0)
-
-    def steps(self) -> Iterator[Step]:
-        """Yield what it did."""
-        yield Step(self.begun, self.name, Kind.BEGIN)
-        for number, at in self.places.items():
-            yield Step(at, self.name, Kind.BATCH, number)
-        if self.published is not None:
-            yield Step(max(self.published, self.last), self.name, Kind.END)
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """The steps of a replay, in their order.
 
@@ -121,7 +66,7 @@ class Plan:
     """
 
     steps: Sequence[Step]
-    syncs: Mapping[str, ReplayedSync]
+    syncs: Mapping[str, StoredSync]
     columns: Sequence[Stream]
     gaps: Sequence[str]
     notes: Sequence[str]
@@ -137,23 +82,23 @@ class Plan:
     @property
     def records(self) -> int:
         """The number of archived records."""
-        return sum(each.lines.archived.lines for each in self.lines(self.steps))
+        return sum(each.archived.lines for each in self.lines(self.steps))
 
     @property
     def bytes(self) -> int:
         """The size of the archived records, in bytes before compression."""
-        return sum(each.lines.archived.bytes for each in self.lines(self.steps))
+        return sum(each.archived.bytes for each in self.lines(self.steps))
 
-    def lines(self, steps: Iterable[Step]) -> list[ReplayedLines]:
+    def lines(self, steps: Iterable[Step]) -> list[StoredLines]:
         """Return the lines of some steps."""
         batches = (self.syncs[step.sync].batches[step.batch] for step in steps if step.kind is Kind.BATCH)
-        return [each for batch in batches for each in batch]
+        return [each for batch in batches for each in batch.lines]
 
 
 def doubtful_units(history: History) -> frozenset[str]:
     """Return the units of lines without an entry: the table's rows show whether they were committed."""
     batches = (lines for sync in history.syncs for lines in sync.unindexed.values())
-    return frozenset(unit_of(each.archived.first_id) for lines in batches for each in lines)
+    return frozenset(each.unit for lines in batches for each in lines)
 
 
 def plan_of(history: History, state: TableFacts | None, found: Mapping[str, BitMap]) -> Plan:
@@ -161,71 +106,70 @@ def plan_of(history: History, state: TableFacts | None, found: Mapping[str, BitM
 
     Raises ConfigError for a catalog that cannot be parsed.
     """
-    left_out: list[str] = []
-    syncs = [ReplayedSync.of(stored) for stored in history.syncs]
-    for sync in syncs:
-        sync.published = sync.published or _published_without_entry(sync, state)
+    syncs = [
+        replace(each, batches={**each.batches}, published=each.published or _published_without_entry(each, state))
+        for each in history.syncs
+    ]
     refresh, since = _last_refresh(syncs)
-    for sync, stored in zip(syncs, history.syncs, strict=True):
-        _add_unindexed(sync, stored, 0 if sync in refresh else since, state, found, left_out)
-    kept = {sync.name: _since(sync, since) if sync not in refresh else sync for sync in syncs}
-    kept = {name: sync for name, sync in kept.items() if sync in refresh or sync.last > since}
-    replaced = {
-        sync.name: [number for number, at in sync.places.items() if at <= since]
-        for sync in syncs
-        if sync not in refresh
-    }
-    return Plan(
-        sorted(step for sync in kept.values() for step in sync.steps()),
-        kept,
-        _columns(sync for sync in syncs if sync.name not in kept),
-        [*_gaps(history, kept, bool(refresh))],
-        [*_notes(history)],
-        left_out,
-        {name: numbers for name, numbers in replaced.items() if numbers},
-    )
+    left_out: list[str] = []
+    kept: dict[str, StoredSync] = {}
+    replaced: dict[str, Sequence[int]] = {}
+    columns: list[Stream] = []
+    for sync in syncs:
+        after = 0 if sync in refresh else since
+        _add_unindexed(sync, after, state, found, left_out)
+        if old := [number for number, batch in sync.batches.items() if batch.place <= after]:
+            replaced[sync.name] = old
+        if sync in refresh or sync.last > since:
+            new = {number: batch for number, batch in sync.batches.items() if number not in old}
+            kept[sync.name] = replace(sync, batches=new)
+        elif (stream := as_append(sync.stream)) not in columns:
+            columns.append(stream)
+    steps = sorted(step for sync in kept.values() for step in _steps(sync))
+    gaps = [*_gaps(history, kept, bool(refresh))]
+    return Plan(steps, kept, columns, gaps, [*_notes(history)], left_out, replaced)
 
 
-def _published_without_entry(sync: ReplayedSync, state: TableFacts | None) -> int | None:
+def _steps(sync: StoredSync) -> Iterator[Step]:
+    yield Step(sync.begun, sync.name, Kind.BEGIN)
+    for number, batch in sync.batches.items():
+        yield Step(batch.place, sync.name, Kind.BATCH, number)
+    if sync.published is not None:
+        yield Step(max(sync.published, sync.last), sync.name, Kind.END)
+
+
+def _published_without_entry(sync: StoredSync, state: TableFacts | None) -> int | None:
     """Return the place at which a sync has published the table before it was killed; None if it has not."""
-    if state is None:
+    if state is None or not (sync.stream.overwrites_table or sync.stream.dedup):
         return None
     is_published = state.published_by == sync.name if sync.stream.overwrites_table else not state.has_pending
-    return sync.last if is_published and (sync.stream.overwrites_table or sync.stream.dedup) else None
+    return sync.last if is_published else None
 
 
 def _add_unindexed(
-    sync: ReplayedSync,
-    stored: StoredSync,
-    since: int,
-    state: TableFacts | None,
-    found: Mapping[str, BitMap],
-    left_out: list[str],
+    sync: StoredSync, since: int, state: TableFacts | None, found: Mapping[str, BitMap], left_out: list[str]
 ) -> None:
-    """Add the lines without an entry of which the table has rows. It has them after the last refresh: `since`."""
-    for number, unindexed in sorted(stored.unindexed.items()):
+    """Add the lines without an entry of which the table has rows: of batches after all others, and after `since`."""
+    for number, unindexed in sorted(sync.unindexed.items()):
         for lines in unindexed:
-            rows = found.get(unit_of(lines.archived.first_id))
-            if rows:
+            if rows := found.get(lines.unit):
                 only = None if state is not None and state.commits_whole else tuple(rows)
-                sync.add(number, ReplayedLines(lines, only), since)
+                batch = sync.batches.get(number) or StoredBatch(max(sync.last, since) + 1)
+                sync.batches[number] = replace(batch, lines=(*batch.lines, replace(lines, only=only)))
             else:
                 left_out.append(lines.uri)
 
 
-def _gaps(history: History, kept: Mapping[str, ReplayedSync], has_refresh: bool) -> Iterator[str]:
+def _gaps(history: History, kept: Mapping[str, StoredSync], has_refresh: bool) -> Iterator[str]:
     """Yield what the archive lacks of the rows that its table has, in sentences."""
-    known = {stored.sync.sync for stored in history.syncs}
+    known = {stored.name for stored in history.syncs}
     if not has_refresh:
         for stored in _first_of_each_table(history):
             if not stored.sync.found_empty:
-                yield (
-                    f"Sync {stored.sync.sync} of {time_text(stored.sync.started)} is the first with an archive, and "
-                    "has found rows in the table."
-                )
+                yield f"Sync {stored} is the first with an archive, and has found rows in the table."
     for sync in kept.values():
-        if rows := sum(sync.unarchived.values()):
-            yield f"Sync {sync.name} of {time_text(sync.started)} did not archive its records: {counted(rows, 'row')}."
+        if not sync.sync.keeps_lines and (rows := sum(batch.rows for batch in sync.batches.values())):
+            yield f"Sync {sync} did not archive its records: {counted(rows, 'row')}."
     gone = [name for name in history.gone if _is_missing(name, kept, has_refresh, known)]
     for name in gone[:_MAX_NAMES]:
         yield f"{name} is missing: a lifecycle rule, or another program, has deleted it or the catalog of its sync."
@@ -239,10 +183,7 @@ def _notes(history: History) -> Iterator[str]:
     for text in history.foreign:
         yield f"{text}. It is skipped."
     for stored in _first_of_each_table(history)[1:]:
-        yield (
-            f"Another table had the name before sync {stored.sync.sync} of {time_text(stored.sync.started)}. Its rows "
-            "are replayed too."
-        )
+        yield f"Another table had the name before sync {stored}. Its rows are replayed too."
 
 
 def _first_of_each_table(history: History) -> list[StoredSync]:
@@ -258,7 +199,7 @@ def _first_of_each_table(history: History) -> list[StoredSync]:
     return named if unnamed is None else [unnamed, *named[1:]]
 
 
-def _last_refresh(syncs: Sequence[ReplayedSync]) -> tuple[list[ReplayedSync], int]:
+def _last_refresh(syncs: Sequence[StoredSync]) -> tuple[list[StoredSync], int]:
     """Return the syncs of the last refresh that was published, and when it was first; none and 0 without any."""
     refreshes = [each for each in syncs if each.stream.overwrites_table and each.published is not None]
     if not refreshes:
@@ -271,31 +212,13 @@ def _last_refresh(syncs: Sequence[ReplayedSync]) -> tuple[list[ReplayedSync], in
     return same, min(each.published for each in same if each.published is not None)
 
 
-def _is_missing(lines: str, kept: Mapping[str, ReplayedSync], has_refresh: bool, syncs: Collection[str]) -> bool:
+def _is_missing(lines: str, kept: Mapping[str, StoredSync], has_refresh: bool, syncs: Collection[str]) -> bool:
     """Whether rows of the table were made of lines that are gone, by their name. A refresh has replaced the others.
 
     Those of a sync of which nothing else is known count unless there was one.
     """
     sync, batch, *_ = lines.rpartition("/")[2].split("-")
-    return int(batch) in kept[sync].places if sync in kept else not has_refresh and sync not in syncs
-
-
-def _since(sync: ReplayedSync, since: int) -> ReplayedSync:
-    """Return a sync without the batches whose rows a refresh has replaced."""
-    places = {number: at for number, at in sync.places.items() if at > since}
-    batches = {number: lines for number, lines in sync.batches.items() if number in places}
-    unarchived = {number: rows for number, rows in sync.unarchived.items() if number in places}
-    return replace(sync, places=places, batches=batches, unarchived=unarchived)
-
-
-def _columns(syncs: Iterable[ReplayedSync]) -> Sequence[Stream]:
-    """Return the streams of syncs, those of the same schema once, as they are only to give the table their columns."""
-    streams: list[Stream] = []
-    for sync in syncs:
-        stream = as_append(sync.stream)
-        if stream not in streams:
-            streams.append(stream)
-    return streams
+    return int(batch) in kept[sync].batches if sync in kept else not has_refresh and sync not in syncs
 
 
 def as_append(stream: Stream, *, dedup: bool = False) -> Stream:
@@ -309,13 +232,3 @@ def as_append(stream: Stream, *, dedup: bool = False) -> Stream:
         dedup=dedup,
         primary_key=stream.primary_key if dedup else (),
     )
-
-
-def counted(number: int, singular: str, plural: str = "") -> str:
-    """Return a number with its noun."""
-    return f"{number:,} {singular if number == 1 else plural or f'{singular}s'}"
-
-
-def time_text(milliseconds: int) -> str:
-    """Return a time, in milliseconds since 1970-01-01 UTC, as text."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")

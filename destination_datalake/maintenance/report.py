@@ -57,8 +57,3 @@ class StepReport:
 def megabytes(size: int) -> str:
     """Return a size in bytes as people read it."""
     return f"{size / 1e6:.1f} MB"
-
-
-def counted(number: int, what: str) -> str:
-    """Return a number with a noun: `counted(2, "file")` is "2 files"."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

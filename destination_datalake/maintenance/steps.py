@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.errors import explain
-from destination_datalake.errors import ConnectorError, Failure
-from destination_datalake.maintenance.report import StepName, StepReport, counted, megabytes
+from destination_datalake.errors import ConnectorError, Failure, counted
+from destination_datalake.maintenance.report import StepName, StepReport, megabytes
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.compatibility import newer_format
 from destination_datalake.tables.iceberg.maintenance.compaction import CompactFiles, TableCompaction, plan_compaction

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from pyroaring import BitMap
 
 from destination_datalake.archive.history import History, StoredLines, read_history
-from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder, unit_of
+from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
 from destination_datalake.archive.plan import doubtful_units, plan_of
 from destination_datalake.aws.objects import delete, folders_in
 from destination_datalake.config.options import Config, aws_access
+from destination_datalake.errors import counted
 from destination_datalake.files.find import find, find_tasks, total
 from destination_datalake.files.jobs import done
-from destination_datalake.maintenance.report import StepReport, counted, megabytes
+from destination_datalake.maintenance.report import StepReport, megabytes
 from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.factory import rebuild_of
 from destination_datalake.tables.naming import TableNaming
@@ -57,7 +58,7 @@ def remove_superseded(
 
     replaced = plan_of(history, state, rows_of(doubtful_units(history))).replaced
     doomed = _lines(history, replaced)
-    if present := rows_of(frozenset(unit_of(lines.archived.first_id) for lines in doomed)):
+    if present := rows_of(frozenset(lines.unit for lines in doomed)):
         return StepReport(
             table,
             "archive",

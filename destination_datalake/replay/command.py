@@ -75,7 +75,9 @@ def _replay(config: Config, asked: argparse.Namespace, termination: Termination,
         source = Source(config, access, catalog_of(config, access), name, folder)
         replayer = Replayer(source, made, engine, terminal.write, lambda: termination.requested)
         if asked.dry_run:
-            replayer.describe(history)
+            plan = replayer.describe(history)
+            if asked.accept_gaps:
+                replayer.describe_difference(plan)
             return 0
         started = time.monotonic()
         finished = replayer.run(history, uuid.uuid4().hex[:12], replace=asked.replace, accept_gaps=asked.accept_gaps)
@@ -122,7 +124,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--accept-gaps",
         action="store_true",
-        help="with --replace: replace the rows even if the table then lacks some, or has deleted ones again",
+        help="with --replace: replace the rows even if the table then lacks some, or has deleted ones again; with "
+        "--dry-run: print how many",
     )
     parser.add_argument("--dry-run", action="store_true", help="change nothing; print what would be replayed")
     return parser

@@ -9,7 +9,7 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,25 +17,13 @@ from typing import TYPE_CHECKING
 
 from pyroaring import BitMap
 
-from destination_datalake.archive.history import History, read_history
-from destination_datalake.archive.objects import unit_of
-from destination_datalake.archive.plan import (
-    Kind,
-    Plan,
-    ReplayedLines,
-    ReplayedSync,
-    Step,
-    as_append,
-    counted,
-    doubtful_units,
-    plan_of,
-    time_text,
-)
+from destination_datalake.archive.history import History, StoredLines, StoredSync, read_history, time_text
+from destination_datalake.archive.plan import Kind, Plan, Step, as_append, doubtful_units, plan_of
 from destination_datalake.archive.progress import Done, Progress
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.disk import MiB, buffer_directory, raise_limit
 from destination_datalake.buffer.staging import Segment
-from destination_datalake.errors import ConfigError, ConnectorError, Failure
+from destination_datalake.errors import ConfigError, ConnectorError, Failure, counted
 from destination_datalake.files.find import TableRows, find, find_tasks, total
 from destination_datalake.files.jobs import done as results_of
 from destination_datalake.files.segments import ArchivedLines, StagedSegment
@@ -71,6 +59,9 @@ _STALE_SECONDS = 24 * 3600
 
 _DISPLACED = 3
 """How often steps are begun whose table another replay may have taken meanwhile."""
+
+_NAMED = 5
+"""Syncs that are named with the number of their rows."""
 
 _TAKEN_OVER_IN = 10
 """How often syncs may commit while the rest of the archive is replayed, before the replacement is given up."""
@@ -109,10 +100,10 @@ class ArchivedSegment(Segment):
     location: ArchivedLines | None = None
 
     @classmethod
-    def of(cls, stream: StreamId, replayed: ReplayedLines) -> ArchivedSegment:
+    def of(cls, stream: StreamId, lines: StoredLines) -> ArchivedSegment:
         """Return the segment of archived lines."""
-        lines, archived = replayed.lines, replayed.lines.archived
-        only = None if replayed.only is None else BitMap(replayed.only)
+        archived = lines.archived
+        only = None if lines.only is None else BitMap(lines.only)
         first_id = bytes.fromhex(archived.first_id)
         location = ArchivedLines(lines.uri, lines.etag, lines.size, first_id, only, archived.sha256)
         counts = (archived.first_record, archived.lines, archived.bytes)
@@ -162,7 +153,7 @@ class Life:
             self.close()
             raise ConnectorError(failure)
 
-    def land(self, lines: Sequence[ReplayedLines]) -> RejectCounts:
+    def land(self, lines: Sequence[StoredLines]) -> RejectCounts:
         """Encode lines and commit them as one batch; return what was rejected."""
         self._batches += 1
         segments = tuple(ArchivedSegment.of(self._stream, each) for each in lines)
@@ -245,6 +236,28 @@ class Replayer:
             f"replayed into {self._made}."
         )
         return plan
+
+    def describe_difference(self, plan: Plan) -> None:
+        """Say how many rows the table would lose and get back if the plan replaced them, by their ids.
+
+        Nothing is replayed: rows that were erased count among those that come back.
+        """
+        name, lines = self._source.name, plan.lines(plan.steps)
+        if (state := self._rebuild().state(name)) is None:
+            return
+        table = self._rows(state.sources, {each.unit for each in lines}, name)
+        self._say(f"{name} would lose {counted(table.unknown, 'row')} that the archive lacks.")
+        returning = Counter[str]()
+        for sync in plan.syncs.values():
+            for batch in () if sync.stream.dedup else sync.batches.values():
+                archived = sum(each.archived.lines for each in batch.lines)
+                present = sum(len(table.lines.get(each.unit, ())) for each in batch.lines)
+                returning[str(sync)] += max(0, min(batch.rows or present, archived) - present)
+        by_sync = ", ".join(f"{rows:,} of sync {sync}" for sync, rows in returning.most_common(_NAMED) if rows)
+        returned = counted(returning.total(), "row")
+        self._say(f"{name} would get back up to {returned} that it does not have any more{by_sync and f': {by_sync}'}.")
+        if any(sync.stream.dedup for sync in plan.syncs.values()):
+            self._say("Rows of deduplicated syncs are not among these: replay into another table to compare by key.")
 
     def run(self, history: History, run: str, *, replace: bool, accept_gaps: bool = False) -> bool:
         """Replay; with `replace`, put the result in the place of the table's content.
@@ -411,19 +424,15 @@ class Replayer:
             progress.save(done)
         return True
 
-    def _land(self, sync: ReplayedSync, group: Sequence[Step], plan: Plan, present: Mapping[str, BitMap]) -> None:
+    def _land(self, sync: StoredSync, group: Sequence[Step], plan: Plan, present: Mapping[str, BitMap]) -> None:
         lines = plan.lines(group)
-        wanted = [
-            left for each in lines if (left := _without(each, present.get(unit_of(each.lines.archived.first_id))))
-        ]
-        if wanted:
+        if wanted := [left for each in lines if (left := _without(each, present.get(each.unit)))]:
             self._rejected += self._lives[sync.name].land(wanted).refused
-        records = sum(each.lines.archived.lines for each in lines)
+        records = sum(each.archived.lines for each in lines)
         self._records += records
-        self._bytes += sum(each.lines.archived.bytes for each in lines)
+        self._bytes += sum(each.archived.bytes for each in lines)
         self._replayed.add(sync.name)
-        batches = counted(len(group), "batch", "batches")
-        self._say(f"Sync {sync.name} of {time_text(sync.started)}: {records:,} records of {batches}.")
+        self._say(f"Sync {sync}: {records:,} records of {counted(len(group), 'batch', 'es')}.")
 
     def _forget_unfinished(self, plan: Plan, done: Done) -> None:
         """Forget what was done of overwrites that cannot be continued, as nothing identifies them."""
@@ -436,12 +445,9 @@ class Replayer:
     def _present(self, left: Sequence[Step], plan: Plan, rebuild: Rebuild) -> Mapping[str, BitMap]:
         """Return the rows of steps that are left that the table has: a replay was killed before it could say so."""
         state = rebuild.state(self._made)
-        units = frozenset(unit_of(each.lines.archived.first_id) for each in plan.lines(left))
-        found = self._found(state, units, self._made)
-        if state is None or not state.commits_whole:
-            return found
-        archived = (each.lines.archived for each in plan.lines(left))
-        return {unit: BitMap(range(each.lines)) for each in archived if (unit := unit_of(each.first_id)) in found}
+        lines = {each.unit: each.archived.lines for each in plan.lines(left)}
+        found = self._found(state, lines.keys(), self._made)
+        return {unit: BitMap(range(lines[unit])) for unit in found} if state and state.commits_whole else found
 
     def _life(self, stream: Stream, world: World) -> Life:
         self._started_lives += 1
@@ -488,7 +494,7 @@ class Replayer:
         state = rebuild.state(self._made)
         deduplicated = [sync.stream for sync in plan.syncs.values() if sync.stream.dedup]
         if state is not None and state.has_pending and deduplicated:
-            with _closing(self._life(as_append(deduplicated[-1], dedup=True), world)) as life:
+            with closing(self._life(as_append(deduplicated[-1], dedup=True), world)) as life:
                 life.publish()
 
     def _compare(self, history: History, state: TableState, made: TableState) -> list[str]:
@@ -496,15 +502,14 @@ class Replayer:
 
         While rows of the table wait for their deduplication, those that they may replace are not missed.
         """
-        syncs = {unit_of(each.archived.first_id): sync for sync in history.syncs for each in sync.lines()}
+        syncs = {each.unit: sync for sync in history.syncs for each in sync.lines()}
         table, ours = self._rows(state.sources, syncs, self._source.name), self._rows(made.sources, syncs, self._made)
         waiting = self._rows(state.unpublished if state.has_pending else (), syncs, self._source.name).lines
         none, missing, besides = BitMap(), Counter[str](), Counter[str]()
         for unit, sync in syncs.items():
             has, makes = table.lines.get(unit, none), ours.lines.get(unit, none)
-            what = f"sync {sync.sync.sync} of {time_text(sync.sync.started)}"
-            missing[what] += 0 if state.has_pending else len(has - makes)
-            besides[what] += len(makes - has - waiting.get(unit, none))
+            missing[str(sync)] += 0 if state.has_pending else len(has - makes)
+            besides[str(sync)] += len(makes - has - waiting.get(unit, none))
         unknown = max(0, table.unknown - ours.unknown)
         others = f"The table has {counted(unknown, 'row')} of other writers, or of syncs without an archive."
         lacking = ", ".join(sorted({*state.columns} - {*made.columns}))
@@ -512,13 +517,13 @@ class Replayer:
             *([f"The table has columns of syncs that are not in the archive: {lacking}."] if lacking else ()),
             *([others] if unknown else ()),
             *(
-                f"The table has {counted(rows, 'row')} of {what} that the archive lacks."
-                for what, rows in missing.items()
+                f"The table has {counted(rows, 'row')} of sync {sync} that the archive lacks."
+                for sync, rows in missing.items()
                 if rows
             ),
             *(
-                f"The archive has {counted(rows, 'row')} of {what} that the table does not have any more."
-                for what, rows in besides.items()
+                f"The archive has {counted(rows, 'row')} of sync {sync} that the table does not have any more."
+                for sync, rows in besides.items()
                 if rows
             ),
         ]
@@ -538,7 +543,7 @@ def _groups(steps: Sequence[Step], plan: Plan, most_bytes: Callable[[], int]) ->
     group: list[Step] = []
     size = 0
     for step in steps:
-        own = sum(each.lines.archived.bytes for each in plan.lines([step]))
+        own = sum(each.archived.bytes for each in plan.lines([step]))
         joins = group and step.kind is Kind.BATCH is group[-1].kind and step.sync == group[-1].sync
         if group and (not joins or size + own > most_bytes()):
             yield group
@@ -549,17 +554,9 @@ def _groups(steps: Sequence[Step], plan: Plan, most_bytes: Callable[[], int]) ->
         yield group
 
 
-def _without(lines: ReplayedLines, present: BitMap | None) -> ReplayedLines | None:
+def _without(lines: StoredLines, present: BitMap | None) -> StoredLines | None:
     """Return the lines but for those whose rows the table has already; None if it has all."""
     if not present:
         return lines
-    wanted = set(range(lines.lines.archived.lines) if lines.only is None else lines.only) - set(present)
+    wanted = set(range(lines.archived.lines) if lines.only is None else lines.only) - set(present)
     return dataclasses.replace(lines, only=tuple(sorted(wanted))) if wanted else None
-
-
-@contextmanager
-def _closing(life: Life) -> Iterator[Life]:
-    try:
-        yield life
-    finally:
-        life.close()

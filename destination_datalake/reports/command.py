@@ -17,9 +17,8 @@ from destination_datalake import terminal
 from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.config.tables import REPORTS_FOLDER
-from destination_datalake.errors import ConfigError
+from destination_datalake.errors import ConfigError, counted
 from destination_datalake.files.suppression import DELETIONS_FOLDER
-from destination_datalake.maintenance.report import counted
 from destination_datalake.reports.health import duration, health
 from destination_datalake.reports.reading import Reports, Run, erasures
 

@@ -12,8 +12,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Literal
 
+from destination_datalake.errors import counted
 from destination_datalake.files.suppression import RECORD_SUPPRESSED
-from destination_datalake.maintenance.report import counted
 from destination_datalake.reports.reading import Run, by_table
 from destination_datalake.reports.report import Rejected, ReportLine
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from destination_datalake.errors import printable
-from destination_datalake.maintenance.report import counted
+from destination_datalake.errors import counted, printable
 from destination_datalake.reports.reading import Reports, Run
 
 if TYPE_CHECKING:

@@ -69,8 +69,13 @@ def test_rows_that_another_engine_has_deleted_come_back_only_if_gaps_are_accepte
     lake.iceberg_table(lake.database, "orders").delete("id < 3")
     damaged, config = whole(lake), warehouse.config(**ARCHIVE)
 
+    counted = replays.run(config, "--stream", "orders", "--replace", "--accept-gaps", "--dry-run")
     refused = replays.run(config, "--stream", "orders", "--replace")
 
+    assert counted.exit_code == 0, counted
+    assert counted.lines[-2].endswith(".orders would lose 0 rows that the archive lacks.")
+    assert "would get back up to 3 rows that it does not have any more: 2 of sync " in counted.lines[-1]
+    assert ", 1 of sync " in counted.lines[-1]
     assert refused.exit_code == 1
     assert "2 rows of sync" in refused.stderr
     assert "does not have any more" in refused.stderr
@@ -233,6 +238,18 @@ def test_deletions_of_a_sync_without_an_archive_are_not_undone(
     assert refused.exit_code == 1, refused
     assert "did not archive its records" in refused.stderr
     assert warehouse.ids("orders") == [2, 3]
+
+
+def test_dry_run_counts_the_rows_that_gaps_cost(warehouse: Warehouse, replays: Replays) -> None:
+    warehouse.sync([ORDERS], [*orders(1, 2), COMPLETE])
+    warehouse.sync([ORDERS], [*orders(3), COMPLETE], **ARCHIVE)
+
+    counted = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--dry-run", "--accept-gaps")
+
+    assert counted.exit_code == 0, counted
+    assert counted.lines[-2].endswith(".orders would lose 2 rows that the archive lacks.")
+    assert counted.lines[-1].endswith(".orders would get back up to 0 rows that it does not have any more.")
+    assert warehouse.ids("orders") == [1, 2, 3]
 
 
 def test_rows_of_a_dropped_table_come_back_into_another_table_or_if_gaps_are_accepted(

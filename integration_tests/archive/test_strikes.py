@@ -31,7 +31,7 @@ PUTS = 7
 REQUESTS = 25
 """A sync makes more than these of AWS, whatever the table."""
 
-STRIKES: Sequence[Strike] = (
+STRIKES: Sequence[Blow | RefusedPut] = (
     *(RefusedPut(number) for number in range(1, PUTS + 1)),
     *(Blow("kill", number, "requests", "before") for number in range(1, 61)),
     *(Blow("kill", number, "requests", "after") for number in range(1, 61)),
@@ -41,7 +41,7 @@ STRIKES: Sequence[Strike] = (
 @pytest.mark.share(1)
 @pytest.mark.parametrize("strike", STRIKES, ids=str)
 def test_sync_that_is_struck_acknowledges_what_replay_restores(
-    lake: Lake, launch: WarmLaunch, tmp_path: Path, table_kind: TableKind, strike: Strike
+    lake: Lake, launch: WarmLaunch, tmp_path: Path, table_kind: TableKind, strike: Blow | RefusedPut
 ) -> None:
     config = {**lake.config(**table_kind.options), **ARCHIVE, "batch_size_mb": 1}
     keyed = table_kind.options["table_type"] == "ICEBERG"
