@@ -62,6 +62,11 @@ class Sync:
     strike: Strike | None = None
     archives: bool = True
 
+    @property
+    def killed_at(self) -> KillPoint | None:
+        """Where it is killed, if that is a function."""
+        return self.strike if isinstance(self.strike, KillPoint) else None
+
 
 @dataclass
 class Histories:
