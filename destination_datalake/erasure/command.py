@@ -28,7 +28,7 @@ from destination_datalake.erasure.ids import IdsFile
 from destination_datalake.erasure.ledger import Ledger
 from destination_datalake.erasure.mask import Mask
 from destination_datalake.erasure.place import ErasedObject, Place, Request
-from destination_datalake.erasure.report import PlaceLine, Report, now, place_line
+from destination_datalake.erasure.report import GONE, PlaceLine, Report, now, place_line
 from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.files.suppression import REPORT
 from destination_datalake.maintenance.superseded import archived_tables
@@ -294,6 +294,8 @@ class Erasure:
         line = place_line(place.name, objects, afterwards, earlier, self._mask, mask or str)
         figures = place.figures
         line.objects_searched, line.objects_read = figures.objects, figures.objects_read
+        if afterwards is not None and not any(each.reason == GONE and each.rows_found > 0 for each in line.objects):
+            line.distinct_rows = figures.distinct_rows
         line.snapshots_expired, line.notes = figures.snapshots_expired, tuple(map(mask or str, figures.notes))
         return line
 
@@ -334,6 +336,7 @@ def _tell(report: Report) -> None:
         terminal.write(
             f"{line.place}: {rows} rows {would}removed from {line.objects_found} objects "
             f"({line.objects_read} of {line.objects_searched} read)"
+            + (f", copies of {line.distinct_rows} distinct rows" if line.distinct_rows else "")
             + (f", {line.snapshots_expired} snapshots expired" if line.snapshots_expired else "")
         )
         for each in line.objects if report.dry_run else line.left:

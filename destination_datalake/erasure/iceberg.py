@@ -13,6 +13,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from destination_datalake.config.tables import Retention
 from destination_datalake.erasure.place import ErasedObject, Figures, Outcome, Request
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
+from destination_datalake.files.locate import distinct_rows
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.erasure.column import IdColumn, NoSuchColumn, partition_fields
 from destination_datalake.tables.iceberg.erasure.erase import ErasureRequest, TableErasure
@@ -85,7 +86,9 @@ class IcebergPlace:
             self._erasure = None  # The second search reads everything again.
             if erasure is None:
                 return
-            for file in erasure.run(self.ledger.doom):
+            files = erasure.run(self.ledger.doom)
+            self.figures.distinct_rows = distinct_rows(each.raw_ids for each in files)
+            for file in files:
                 yield ErasedObject(
                     file.uri,
                     file.rows,
@@ -104,6 +107,7 @@ class IcebergPlace:
         for stray in found:
             if stray.uri in deleted:
                 rows = max(stray.rows, 0)
+                self.figures.distinct_rows = None  # Nothing tells whether its rows were in the table.
                 yield ErasedObject(stray.uri, rows, rows, "removed")
             elif not stray.deletable:
                 until = stray.since + strays.age

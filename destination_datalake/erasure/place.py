@@ -104,6 +104,8 @@ class Figures:
     objects: int = 0
     objects_read: int = 0
     """Of how many of the objects the column was read: bounds and partitions leave out the others."""
+    distinct_rows: int | None = None
+    """How many rows the rows in files that were erased are copies of; None if that is not known."""
     notes: list[str] = field(default_factory=list)
     """What was not touched, and why: sentences."""
 

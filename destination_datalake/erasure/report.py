@@ -21,16 +21,20 @@ NEVER = (
 
 
 _AGAIN = "it came while the command ran: run it again"
-_GONE = "by an attempt that did not end, or by another writer"
+GONE = "by an attempt that did not end, or by another writer"
 
 
 class PlaceLine(msgspec.Struct, kw_only=True):
-    """A table, or a folder of objects of one kind. `found_afterwards` is what the second search has found."""
+    """A table, or a folder of objects of one kind. `found_afterwards` is what the second search has found.
+
+    A row is found and removed in each object that has a copy of it; `distinct_rows` counts it once, if that is known.
+    """
 
     place: str
     objects_found: int = 0
     rows_found: int = 0
     rows_removed: int = 0
+    distinct_rows: int | None = None
     objects_searched: int = 0
     objects_read: int = 0
     snapshots_expired: int = 0
@@ -136,7 +140,7 @@ def place_line(
     ]
     known = {each.uri for each in lines}
     lines += [
-        ErasedObject(uri, rows, rows, "removed", reason=_GONE) for uri, rows in earlier.items() if uri not in known
+        ErasedObject(uri, rows, rows, "removed", reason=GONE) for uri, rows in earlier.items() if uri not in known
     ]
     lines.sort(key=lambda each: each.uri)
     return PlaceLine(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -21,15 +22,19 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.objects import is_missing
 from destination_datalake.files.dedup.keys import one_array
 from destination_datalake.files.dedup.tasks import RowSet
+from destination_datalake.files.find import RAW_ID
 from destination_datalake.files.ids import NO_IDS, Ids
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import field_id, has_field_ids
 from destination_datalake.files.plan import SourceFile
 from destination_datalake.files.projection import Unsuitable, readable
-from destination_datalake.files.reading import OpenedFile, StoredFile, opened, parquet_file, with_following
+from destination_datalake.files.reading import OpenedFile, StoredFile, extents, opened, parquet_file, with_following
 
 UNKNOWN_ROWS = -1
 """The number of rows of a file that no table's metadata names."""
+
+_MOST_RAW_IDS = 10_000
+"""Raw ids of so many rows of a file are sent to the driver: 160 kB."""
 
 _FOREIGN = (
     "has columns without field ids. Another program has written it: let that program write the table's files again "
@@ -56,13 +61,15 @@ class LocateTask:
 class LocatedRows:
     """The rows of one file that have an id. `rows` counts all of the file.
 
-    `unsuitable` says, as a clause about it, why the file could not be written again without these rows.
+    `unsuitable` says, as a clause about it, why the file could not be written again without these rows. `raw_ids` are
+    the rows' raw ids, 16 bytes each; None if a row has none, or there are too many rows.
     """
 
     found: RowSet
     count: int
     rows: int
     unsuitable: str | None = None
+    raw_ids: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +166,7 @@ class _Search:
             return None
         if len(found) == rows:
             unsuitable = None  # Nothing of it has to be written again.
-        return LocatedRows(RowSet.of(found), len(found), rows, unsuitable)
+        return LocatedRows(RowSet.of(found), len(found), rows, unsuitable, _raw_ids(file, self._stored, found))
 
     def _by_field_id(self) -> BitMap:
         file = OpenedFile(self._stored)
@@ -197,6 +204,38 @@ class _Search:
         hits = np.flatnonzero(self._ids.contains(values))
         if hits.size:
             found |= BitMap((hits + first).astype(np.uint32))
+
+
+def _raw_ids(file: pq.ParquetFile, stored: StoredFile, found: BitMap) -> bytes | None:
+    """Return the raw ids of the rows that were found, as `LocatedRows` has them."""
+    if len(found) > _MOST_RAW_IDS or RAW_ID not in file.schema_arrow.names:
+        return None
+    ids, first = bytearray(), 0
+    try:
+        for group in range(file.num_row_groups):
+            after = first + file.metadata.row_group(group).num_rows
+            if not found.range_cardinality(first, after):
+                first = after
+                continue
+            stored.hold(extents(file.metadata.row_group(group), [RAW_ID]))
+            with readable():
+                for batch in file.iter_batches(row_groups=[group], columns=[RAW_ID], use_threads=False):
+                    rows = [row - first for row in found & BitMap(range(first, first + batch.num_rows))]
+                    texts: Any = batch.column(0).take(pa.array(rows, pa.int64())).to_pylist()
+                    ids += b"".join(UUID(text).bytes for text in texts)
+                    first += batch.num_rows
+    except (Unsuitable, ValueError, TypeError, AttributeError):
+        return None  # A row of another writer, or a null.
+    return bytes(ids)
+
+
+def distinct_rows(raw_ids: Iterable[bytes | None]) -> int | None:
+    """Return how many rows the raw ids of several files are of; None if those of a file are not known."""
+    of_files = [*raw_ids]
+    known = [each for each in of_files if each is not None]
+    if len(known) < len(of_files):
+        return None
+    return len({each[start : start + 16] for each in known for start in range(0, len(each), 16)})
 
 
 def _values(column: Any, path: tuple[str, ...]) -> Any:

@@ -67,11 +67,15 @@ ERASURE = "airbyte.erasure"
 
 @dataclass(frozen=True, slots=True)
 class FileErased:
-    """A file that had rows, how many, and what is in its place: None if it has no other rows, or no branch had it."""
+    """A file that had rows, how many, and what is in its place: None if it has no other rows, or no branch had it.
+
+    `raw_ids` are as `LocatedRows` has them.
+    """
 
     uri: str
     rows: int
     new: str | None
+    raw_ids: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +310,7 @@ class TableErasure:
         expired = Expired((*gone, *(each.snapshot_id for each in between)), tuple(plan.tags(dirty, kept_since)))
         remove_expired(expired, full, transaction)
         expiry = ExpiryPlan(expired, full, transaction.table_metadata, table.metadata_location)
-        erased = [FileErased(path, rows.count, new.get(path)) for path, rows in sorted(dirty.items())]
+        erased = [FileErased(path, rows.count, new.get(path), rows.raw_ids) for path, rows in sorted(dirty.items())]
         doom([*dirty, *_metadata_of([*gone.values(), *between], table)])
         return _Result(expiry, len(gone), erased)
 

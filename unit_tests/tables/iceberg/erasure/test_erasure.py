@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -55,6 +56,25 @@ def test_rows_are_gone_from_the_table_and_its_history(people: People) -> None:
     assert (report.complete, report.found_afterwards, table.rows_removed) == (True, 0, 3)
     assert sorted((each.outcome, each.rows_found) for each in table.objects) == [("removed", 2), ("rewritten", 1)]
     assert (table.objects_searched, table.objects_read) == (3, 2)  # The bounds of the third leave it out.
+
+
+def test_distinct_rows_are_counted_beside_their_copies_in_files(people: People) -> None:
+    opened = people.lake.open(columns=COLUMNS)
+    rows = [{**person(number), "_airbyte_raw_id": str(UUID(int=number))} for number in (1, 2, 3, 3)]
+    assert opened.commit([people.lake.write_rows(opened, *rows)], no_rewrite) == Committed()
+    people.lake.load().delete(f"id = {ids_of(1)[0]}")
+
+    table = of_table(people.erase(*ids_of(2, 3)))
+
+    assert (table.rows_removed, table.distinct_rows) == (6, 2)
+
+
+def test_distinct_rows_are_not_guessed_where_a_row_has_no_raw_id(people: People) -> None:
+    people.commit([1, 2])
+
+    table = of_table(people.erase(*ids_of(2)))
+
+    assert (table.rows_removed, table.distinct_rows) == (1, None)
 
 
 def test_a_table_without_the_rows_is_not_touched(people: People) -> None:
