@@ -494,7 +494,7 @@ CAPABILITIES: Sequence[Capability] = (
                 "grants that exist; `check` also reads what the connector and IAM_ALLOWED_PRINCIPALS hold",
                 GOVERNED,
             ),
-            Permission("lakeformation:BatchGrantPermissions", Need.SYNC, "grants that are missing", GRANTED),
+            Permission("lakeformation:GrantPermissions", Need.SYNC, "grants that are missing", GRANTED),
             Permission("lakeformation:ListLakeFormationOptIns", Need.BOTH, "opt-ins that exist", OPTED_IN),
             Permission("lakeformation:CreateLakeFormationOptIn", Need.SYNC, "opt-ins that are missing", OPTED_IN),
             Permission(

@@ -1,6 +1,6 @@
 """Calls of Lake Formation: what it has, read as far as it matters for what is desired, and changes to it.
 
-Every list is read to its last page. Changes take as few calls as there can be, and each call is idempotent.
+Every list is read to its last page. Each call that changes something is idempotent.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from destination_datalake.lake_formation.difference import AddLfTagValues, Change, CreateLfTag, describe
 from destination_datalake.lake_formation.state import (
@@ -194,18 +194,14 @@ def _reading(what: str, of: Resource) -> Iterator[None]:
         raise NotRead(what, of, str(error.operation_name), code, text) from error
 
 
-_ENTRIES = 20
-"""Grants in one call (Lake Formation API: BatchGrantPermissions)."""
 _VALUES = 50
-"""Values of an LF-Tag in one call, and LF-Tags on a resource (Lake Formation API: LFTag, AddLFTagsToResource)."""
-
-_Item = TypeVar("_Item")
+"""Values of an LF-Tag in one call (Lake Formation API: LFTag)."""
 
 
 class NotApplied(Exception):
     """A change could not be made: AWS's operation, code and text. The cause is an error of botocore.
 
-    What was applied before it stays; of a batch, others may have been applied, too.
+    What was applied before it stays.
     """
 
     def __init__(self, operation: str, change: Change, code: str, text: str) -> None:
@@ -218,11 +214,11 @@ class NotApplied(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the API, and the changes that it makes."""
+    """One call of the API, and the change that it makes: of several, which differ in columns or permissions, one."""
 
     operation: str
     request: Mapping[str, Any]
-    changes: tuple[Change, ...]
+    change: Change
 
 
 def apply(changes: Iterable[Change], client: LakeFormationClient) -> None:
@@ -232,86 +228,63 @@ def apply(changes: Iterable[Change], client: LakeFormationClient) -> None:
 
 
 def calls(changes: Iterable[Change]) -> list[Call]:
-    """Return the calls that make the changes: first registration and definitions, then what refers to them."""
-    tags: list[Tag] = []
-    grants: list[Grant] = []
-    found: list[Call] = []
-    opt_ins: list[Call] = []
+    """Return the calls that make the changes, in order.
+
+    One grants all that a principal gets on a resource, and one assigns an LF-Tag to all columns of a table.
+    """
+    together: dict[object, list[Change]] = defaultdict(list)
     for change in changes:
         match change:
-            case Registration(arn, role_arn, hybrid):
-                request: dict[str, Any] = {"ResourceArn": arn, "RoleArn": role_arn, "HybridAccessEnabled": hybrid}
-                found.append(Call("RegisterResource", request, (change,)))
-            case CreateLfTag(key, values):
-                first, *rest = _chunks(values, _VALUES)
-                found.append(Call("CreateLFTag", {"TagKey": key, "TagValues": first}, (change,)))
-                found += _additions(key, rest, change)
-            case AddLfTagValues(key, values):
-                found += _additions(key, _chunks(values, _VALUES), change)
-            case Tag():
-                tags.append(change)
-            case Grant():
-                grants.append(change)
-            case OptIn(principal, resource):
-                request = {"Principal": _principal(principal), "Resource": to_request(resource)}
-                opt_ins.append(Call("CreateLakeFormationOptIn", request, (change,)))
+            case Tag(Columns() as columns, key, value):
+                together[whole(columns), key, value].append(change)
+            case Grant(principal, Columns() as columns, grantable=grantable):
+                together[whole(columns), principal, grantable].append(change)
+            case Grant(principal, resource):
+                together[resource, principal].append(change)
             case _:
-                assert_never(change)
-    return [*found, *_assignments(tags), *_batches(grants), *opt_ins]
+                together[change].append(change)
+    return [call for each in together.values() for call in _calls(each)]
 
 
-def _additions(key: str, chunks: Iterable[list[str]], change: Change) -> list[Call]:
-    return [Call("UpdateLFTag", {"TagKey": key, "TagValuesToAdd": chunk}, (change,)) for chunk in chunks]
+def _calls(changes: Sequence[Change]) -> Iterator[Call]:
+    match change := changes[0]:
+        case Registration(arn, role_arn, hybrid):
+            request: dict[str, Any] = {"ResourceArn": arn, "RoleArn": role_arn, "HybridAccessEnabled": hybrid}
+            yield Call("RegisterResource", request, change)
+        case CreateLfTag(key, values):
+            yield Call("CreateLFTag", {"TagKey": key, "TagValues": [*values[:_VALUES]]}, change)
+            yield from _additions(key, values[_VALUES:], change)
+        case AddLfTagValues(key, values):
+            yield from _additions(key, values, change)
+        case Tag(resource, key, value):
+            request = {"Resource": _combined(changes), "LFTags": [{"TagKey": key, "TagValues": [value]}]}
+            yield Call("AddLFTagsToResource", request, change)
+        case Grant(principal, resource):
+            grants = [each for each in changes if isinstance(each, Grant)]
+            request = {
+                "Principal": _principal(principal),
+                "Resource": _combined(changes),
+                "Permissions": sorted({each.permission for each in grants}),
+                "PermissionsWithGrantOption": sorted({each.permission for each in grants if each.grantable}),
+            }
+            yield Call("GrantPermissions", request, change)
+        case OptIn(principal, resource):
+            request = {"Principal": _principal(principal), "Resource": to_request(resource)}
+            yield Call("CreateLakeFormationOptIn", request, change)
+        case _:
+            assert_never(change)
 
 
-def _assignments(tags: Iterable[Tag]) -> Iterator[Call]:
-    """Yield one call for each resource, and one for all columns of a table that get the same LF-Tags."""
-    by_resource: dict[Resource, list[Tag]] = defaultdict(list)
-    for tag in tags:
-        by_resource[tag.resource].append(tag)
-    merged: dict[tuple[object, ...], list[Tag]] = defaultdict(list)
-    for resource, assigned in by_resource.items():
-        table = (resource.database, resource.table) if isinstance(resource, Columns) else (resource,)
-        merged[(*table, *((tag.key, tag.value) for tag in assigned))] += assigned
-    for together in merged.values():
-        pairs = dict.fromkeys((tag.key, tag.value) for tag in together)
-        resource = to_request(_combined(tag.resource for tag in together))
-        for chunk in _chunks([*pairs], _VALUES):
-            request = {"Resource": resource, "LFTags": [{"TagKey": key, "TagValues": [value]} for key, value in chunk]}
-            yield Call("AddLFTagsToResource", request, tuple(together))
+def _additions(key: str, values: Sequence[str], change: Change) -> Iterator[Call]:
+    for start in range(0, len(values), _VALUES):
+        yield Call("UpdateLFTag", {"TagKey": key, "TagValuesToAdd": [*values[start : start + _VALUES]]}, change)
 
 
-def _batches(grants: Iterable[Grant]) -> Iterator[Call]:
-    """Yield calls of at most 20 entries: one for each principal and resource, with all columns of a table in one."""
-    by_entry: dict[tuple[object, ...], list[Grant]] = defaultdict(list)
-    for grant in grants:
-        resource = grant.resource
-        what = (resource.database, resource.table, grant.grantable) if isinstance(resource, Columns) else (resource,)
-        by_entry[(grant.principal, *what)].append(grant)
-    for chunk in _chunks([*by_entry.values()], _ENTRIES):
-        entries = [_entry(str(number), together) for number, together in enumerate(chunk)]
-        yield Call(
-            "BatchGrantPermissions", {"Entries": entries}, tuple(each for together in chunk for each in together)
-        )
-
-
-def _entry(id_: str, grants: Sequence[Grant]) -> dict[str, Any]:
-    return {
-        "Id": id_,
-        "Principal": _principal(grants[0].principal),
-        "Resource": to_request(_combined(grant.resource for grant in grants)),
-        "Permissions": sorted({grant.permission for grant in grants}),
-        "PermissionsWithGrantOption": sorted({grant.permission for grant in grants if grant.grantable}),
-    }
-
-
-def _combined(resources: Iterable[Resource]) -> Resource:
-    """Return the one resource that these are, or the columns of the one table that they are in."""
-    first, *rest = dict.fromkeys(resources)
-    if not isinstance(first, Columns):
-        return first
-    names = {name: None for each in (first, *rest) if isinstance(each, Columns) for name in each.names}
-    return Columns(first.database, first.table, tuple(names))
+def _combined(changes: Iterable[Change]) -> Any:
+    """Return the resource of the changes as a request has it; that of several are columns of one table."""
+    resource, *others = dict.fromkeys(each.resource for each in changes if isinstance(each, Tag | Grant))
+    names = [name for each in others if isinstance(each, Columns) for name in each.names]
+    return to_request(replace(resource, names=(*resource.names, *names)) if isinstance(resource, Columns) else resource)
 
 
 def _principal(identifier: str) -> dict[str, str]:
@@ -324,38 +297,10 @@ def _send(call: Call, client: LakeFormationClient) -> None:
     from botocore.exceptions import ClientError
 
     try:
-        answer = getattr(client, xform_name(call.operation))(**call.request)
+        for failure in getattr(client, xform_name(call.operation))(**call.request).get("Failures", []):
+            refused = failure.get("Error", {})
+            code, text = refused.get("ErrorCode", ""), refused.get("ErrorMessage", "")
+            raise ClientError({"Error": {"Code": code, "Message": text}}, call.operation)
     except ClientError as error:
         detail = error.response.get("Error", {})
-        code, text = detail.get("Code", ""), detail.get("Message", "")
-        raise NotApplied(call.operation, call.changes[0], code, text) from error
-    for failure in answer.get("Failures", []):
-        detail = failure.get("Error", {})
-        code, text = detail.get("ErrorCode", ""), detail.get("ErrorMessage", "")
-        cause = ClientError({"Error": {"Code": code, "Message": text}}, call.operation)
-        raise NotApplied(call.operation, _failed(call, failure), code, text) from cause
-
-
-def _failed(call: Call, failure: Mapping[str, Any]) -> Change:
-    """Return a change that a member of `Failures` is about."""
-    for change in call.changes:
-        match change, failure:
-            case Tag(), {"LFTag": {"TagKey": str(key)}} if change.key.lower() == key.lower():
-                return change
-            case Grant(principal, resource), {"RequestEntry": {"Id": id_}}:
-                entry = call.request["Entries"][int(id_)]
-                if entry["Principal"] == _principal(principal) and _is_in(resource, entry["Resource"]):
-                    return change
-    return call.changes[0]
-
-
-def _is_in(resource: Resource, request: Mapping[str, Any]) -> bool:
-    if isinstance(resource, Columns):
-        table = request.get("TableWithColumns", {})
-        same_table = (table.get("DatabaseName"), table.get("Name")) == (resource.database, resource.table)
-        return same_table and set(resource.names) <= set(table["ColumnNames"])
-    return bool(to_request(resource) == request)
-
-
-def _chunks(items: Sequence[_Item], size: int) -> list[list[_Item]]:
-    return [[*items[start : start + size]] for start in range(0, len(items), size)]
+        raise NotApplied(call.operation, call.change, detail.get("Code", ""), detail.get("Message", "")) from error

@@ -199,7 +199,7 @@ LOGGED = ("s3:GetLifecycleConfiguration", "glue:GetTables", "lakeformation:GetDa
 NOT_TRIED = (
     "lakeformation:CreateLFTag",
     "lakeformation:UpdateLFTag",
-    "lakeformation:BatchGrantPermissions",
+    "lakeformation:GrantPermissions",
     "glue:GetPartition",
 )
 """The actions whose use would outlast the check; and that without which a sync warns, and its report has no partition.

@@ -82,7 +82,7 @@ def test_the_message_has_resource_reason_and_remedy(error: Exception, failure_ty
         ("BatchCreatePartition", "", "Glue", "glue:BatchCreatePartition", None, "in IAM."),
         ("ListPermissions", "", "Lake Formation", "lakeformation:ListPermissions", None, "in IAM."),
         ("AddLFTagsToResource", "", "Lake Formation", "lakeformation:AddLFTagsToResource", None, "in IAM."),
-        ("BatchGrantPermissions", "", "Lake Formation", "lakeformation:BatchGrantPermissions", None, "in IAM."),
+        ("GrantPermissions", "", "Lake Formation", "lakeformation:GrantPermissions", None, "in IAM."),
         ("CreateLakeFormationOptIn", "", "Lake Formation", "lakeformation:CreateLakeFormationOptIn", None, "in IAM."),
         ("DescribeResource", "", "Lake Formation", "lakeformation:DescribeResource", None, "in IAM."),
         ("GetDataLakeSettings", "", "Lake Formation", "lakeformation:GetDataLakeSettings", None, "in IAM."),

@@ -167,7 +167,7 @@ def test_a_grant_that_the_caller_may_not_make_is_a_failure_with_the_command(
 
     said = only_failure(lab.findings(try_grants))
 
-    assert said.startswith(f"Cannot grant {ANALYST} {permission} on {resource} (Lake Formation, BatchGrantPermissions)")
+    assert said.startswith(f"Cannot grant {ANALYST} {permission} on {resource} (Lake Formation, GrantPermissions)")
     assert (
         f"{USER} needs {permission} on {resource} with grant option. Command: aws lakeformation grant-permissions"
         in said

@@ -265,7 +265,7 @@ def test_tables_elsewhere_are_named_by_their_folders() -> None:
 
 LISTED = {"ListResources", "ListPermissions", "GetDataLakeSettings"}
 TAGS = {"GetLFTag", "CreateLFTag", "UpdateLFTag", "GetResourceLFTags", "AddLFTagsToResource"}
-GRANTS = {"BatchGrantPermissions"}
+GRANTS = {"GrantPermissions"}
 OPT_INS = {"ListLakeFormationOptIns", "CreateLakeFormationOptIn"}
 
 

@@ -1,4 +1,4 @@
-"""Changes become calls: few of them, each within Lake Formation's limits."""
+"""Changes become calls, each within Lake Formation's limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from destination_datalake.lake_formation.calls import NotApplied, apply, calls
 from destination_datalake.lake_formation.difference import AddLfTagValues, CreateLfTag
-from destination_datalake.lake_formation.state import Columns, Database, Grant, OptIn, Registration, Table, Tag
+from destination_datalake.lake_formation.state import Columns, Database, Grant, Registration, Table, Tag
 from unit_tests.cloud import Cloud
 from unit_tests.lake_formation.lake import ANALYST, LOCATION, REGISTRATION_ROLE, answering
 
@@ -36,76 +36,59 @@ def test_definitions_have_at_most_fifty_values_in_a_call() -> None:
     assert [*chain(*chunks)] == [*values, *values]
 
 
-def test_columns_with_the_same_tags_are_tagged_together() -> None:
+def test_an_lf_tag_is_assigned_to_all_columns_of_a_table_at_once_and_apart_from_others() -> None:
     found = calls(
         [
             *(Tag(column(name), "pii", "yes") for name in "abc"),
             Tag(column("c"), "layer", "raw"),
-            Tag(ORDERS, "pii", "no"),
-            Tag(ORDERS, "layer", "raw"),
+            Tag(ORDERS, "pii", "yes"),
         ]
     )
 
-    requests = [(call.request["Resource"], len(call.request["LFTags"])) for call in found]
     in_shop = {"DatabaseName": "shop", "Name": "orders"}
-    assert requests == [
-        ({"TableWithColumns": {**in_shop, "ColumnNames": ["a", "b"]}}, 1),
-        ({"TableWithColumns": {**in_shop, "ColumnNames": ["c"]}}, 2),
-        ({"Table": in_shop}, 2),
+    assert [(call.operation, call.request["Resource"], call.request["LFTags"]) for call in found] == [
+        ("AddLFTagsToResource", resource, [{"TagKey": key, "TagValues": [value]}])
+        for resource, key, value in [
+            ({"TableWithColumns": {**in_shop, "ColumnNames": ["a", "b", "c"]}}, "pii", "yes"),
+            ({"TableWithColumns": {**in_shop, "ColumnNames": ["c"]}}, "layer", "raw"),
+            ({"Table": in_shop}, "pii", "yes"),
+        ]
     ]
 
 
-def test_permissions_of_a_principal_on_a_resource_are_one_entry_and_twenty_entries_a_call() -> None:
+def test_permissions_of_a_principal_on_a_resource_are_granted_together() -> None:
     grants = [Grant(ANALYST, ORDERS, "SELECT"), Grant(ANALYST, ORDERS, "ALTER", grantable=True)]
     grants += [Grant(ANALYST, column(name), "SELECT") for name in "ab"]
-    grants += [Grant(f"role-{number}", ORDERS, "SELECT") for number in range(20)]
+    grants += [Grant(ANALYST, column("c"), "SELECT", grantable=True), Grant("other", ORDERS, "SELECT")]
 
-    first, second = calls(grants)
-    assert (len(first.request["Entries"]), len(second.request["Entries"])) == (20, 2)
-    table, columns, *_ = first.request["Entries"]
+    table, columns, grantable, others = (call.request for call in calls(grants))
+
     assert table["Permissions"] == ["ALTER", "SELECT"]
     assert table["PermissionsWithGrantOption"] == ["ALTER"]
     assert columns["Resource"]["TableWithColumns"]["ColumnNames"] == ["a", "b"]
-    assert len({entry["Id"] for entry in first.request["Entries"]}) == 20
+    assert columns["PermissionsWithGrantOption"] == []
+    assert grantable["Resource"]["TableWithColumns"]["ColumnNames"] == ["c"]
+    assert others["Principal"] == {"DataLakePrincipalIdentifier": "other"}
 
 
-def test_what_others_refer_to_comes_first() -> None:
-    found = calls(
-        [
-            OptIn(ANALYST, ORDERS),
-            Grant(ANALYST, ORDERS, "SELECT"),
-            Tag(ORDERS, "pii", "no"),
-            CreateLfTag("pii", ("no",)),
-        ]
-    )
+def test_a_call_that_fails_is_an_error_about_its_change(cloud: Cloud) -> None:
+    changes = [Grant(ANALYST, Database(name), "DESCRIBE") for name in ("shop", "missing")]
+    cloud.access.client("glue").create_database(DatabaseInput={"Name": "shop"})
 
-    assert [call.operation for call in found] == [
-        "CreateLFTag",
-        "AddLFTagsToResource",
-        "BatchGrantPermissions",
-        "CreateLakeFormationOptIn",
-    ]
-
-
-def test_failures_in_an_answer_are_errors_about_the_change_that_failed(cloud: Cloud) -> None:
-    client = cloud.access.client("lakeformation")
-    changes = [Grant(ANALYST, Database(name), "DESCRIBE") for name in ("a", "b")]
-    error = {"ErrorCode": "AccessDeniedException", "ErrorMessage": "Insufficient Lake Formation permission(s)"}
-    failure = {"RequestEntry": {"Id": "1"}, "Error": error}
-
-    with answering(cloud.access, "BatchGrantPermissions", {"Failures": [failure]}), pytest.raises(NotApplied) as raised:
-        apply(changes, client)
+    with pytest.raises(NotApplied) as raised:
+        apply(changes, cloud.access.client("lakeformation"))
 
     assert raised.value.change == changes[1]
-    assert (raised.value.code, raised.value.text) == (error["ErrorCode"], error["ErrorMessage"])
+    assert (raised.value.operation, raised.value.code) == ("GrantPermissions", "EntityNotFoundException")
 
 
-def test_failures_about_a_tag_are_errors_about_its_assignment(cloud: Cloud) -> None:
-    changes = [Tag(ORDERS, key, "x") for key in ("a", "b")]
+def test_failures_in_an_answer_are_an_error(cloud: Cloud) -> None:
+    change = Tag(ORDERS, "b", "x")
     error = {"ErrorCode": "EntityNotFoundException", "ErrorMessage": "Tag or tag value does not exist."}
     failure = {"LFTag": {"TagKey": "b", "TagValues": ["x"]}, "Error": error}
 
     with answering(cloud.access, "AddLFTagsToResource", {"Failures": [failure]}), pytest.raises(NotApplied) as raised:
-        apply(changes, cloud.access.client("lakeformation"))
+        apply([change], cloud.access.client("lakeformation"))
 
-    assert raised.value.change == changes[1]
+    assert raised.value.change == change
+    assert (raised.value.code, raised.value.text) == (error["ErrorCode"], error["ErrorMessage"])

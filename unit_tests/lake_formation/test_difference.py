@@ -114,6 +114,20 @@ def test_no_change_touches_what_is_there(desired: Desired, present: Present) -> 
                 assert change not in present.opt_ins
 
 
+def test_what_others_refer_to_comes_first() -> None:
+    desired = Desired(
+        Registration(LOCATION, ROLE, hybrid=True),
+        {"pii": ("no",)},
+        frozenset({Tag(ORDERS, "pii", "no")}),
+        frozenset({Grant("a", ORDERS, "SELECT")}),
+        frozenset({OptIn("a", ORDERS)}),
+    )
+
+    kinds = [type(change) for change in difference(desired, Present()).changes]
+
+    assert kinds == [Registration, CreateLfTag, Tag, Grant, OptIn]
+
+
 def test_a_registered_parent_covers_the_location_whoever_its_role_is() -> None:
     desired = Desired(Registration(LOCATION, ROLE, hybrid=False))
     bucket = Registration("arn:aws:s3:::lake", "another role", hybrid=False)

@@ -51,7 +51,7 @@ def test_a_second_sync_makes_no_write_call(shop: Cloud, mode: str) -> None:
     with calls(shop.access) as second:
         sync(shop.access, everything(mode))
 
-    assert "BatchGrantPermissions" in first
+    assert "GrantPermissions" in first
     assert ("CreateLakeFormationOptIn" in first) == (mode == "hybrid")
     assert tags(shop) == TAGS
     assert writes(second) == []
@@ -119,9 +119,9 @@ def test_an_answer_that_is_lost_after_lake_formation_acted_does_no_harm(shop: Cl
 
     assert sorted(lost) == [
         "AddLFTagsToResource",
-        "BatchGrantPermissions",
         "CreateLFTag",
         "CreateLakeFormationOptIn",
+        "GrantPermissions",
         "RegisterResource",
     ]
     assert tags(shop) == TAGS
@@ -150,7 +150,7 @@ def test_two_syncs_may_govern_the_same_things_at_once(shop: Cloud, operation: st
         ("AddLFTagsToResource", "ConcurrentModificationException", ""),
         ("CreateLFTag", "OperationTimeoutException", ""),
         ("AddLFTagsToResource", "EntityNotFoundException", "Tag or tag value does not exist."),
-        ("BatchGrantPermissions", "InvalidInputException", "register the S3 path first"),
+        ("GrantPermissions", "InvalidInputException", "register the S3 path first"),
     ],
     ids=["another writer", "a timeout", "a tag that was just defined", "a location that was just registered"],
 )

@@ -122,7 +122,7 @@ def refusal(cloud: Cloud, operation: str, text: str = INSUFFICIENT, code: str = 
         ),
         ("GetResourceLFTags", "read the LF-Tags of database shop", "DESCRIBE", '{"Database"'),
         (
-            "BatchGrantPermissions",
+            "GrantPermissions",
             f"grant {ANALYST} DATA_LOCATION_ACCESS on data location {LOCATION}",
             "DATA_LOCATION_ACCESS",
             f'{{"DataLocation": {{"ResourceArn": "{LOCATION}"}}}}',
@@ -197,11 +197,11 @@ def test_an_administrator_may_opt_in_with_the_command(cloud: Cloud) -> None:
 
 
 def test_a_principal_that_does_not_exist_is_the_users_mistake(cloud: Cloud) -> None:
-    message = refusal(cloud, "BatchGrantPermissions", "Invalid principal", "InvalidInputException")
+    message = refusal(cloud, "GrantPermissions", "Invalid principal", "InvalidInputException")
 
     assert f"Cannot grant {ANALYST} " in message
     assert message.endswith(
-        "(Lake Formation, BatchGrantPermissions): Invalid principal. Correct lake_formation in the configuration."
+        "(Lake Formation, GrantPermissions): Invalid principal. Correct lake_formation in the configuration."
     )
 
 
