@@ -23,6 +23,8 @@ from destination_datalake.errors import ConnectorError
 from destination_datalake.protocol.catalog import Stream, parse_catalog
 
 if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import ObjectTypeDef
+
     from destination_datalake.aws.access import AwsAccess
 
 CONCURRENT_CALLS = 16
@@ -138,14 +140,9 @@ class History:
     foreign: Sequence[str] = ()
 
 
-class _Listed(msgspec.Struct, frozen=True):
-    etag: str
-    size: int
-
-
 def read_history(folder: str, access: AwsAccess) -> History:
     """Read the archive of the table with this folder, an S3 URI. Raises what S3's client raises."""
-    present = _list(folder, access)
+    present = {uri.removeprefix(f"{folder}/"): each for uri, each in listed(access.client("s3"), folder)}
     reader = _Reader(folder, present)
     entries = {name: match for name in present if (match := _ENTRY.fullmatch(name)) is not None}
     contents = dict(zip(entries, _read(folder, entries, access), strict=True))
@@ -171,7 +168,7 @@ def read_history(folder: str, access: AwsAccess) -> History:
 class _Reader:
     """Puts a history together from the objects of a folder."""
 
-    def __init__(self, folder: str, present: Mapping[str, _Listed]) -> None:
+    def __init__(self, folder: str, present: Mapping[str, ObjectTypeDef]) -> None:
         self._folder = folder
         self._present = present
         self._events: list[tuple[StoredSync, int, int, Callable[[int], None]]] = []
@@ -215,7 +212,9 @@ class _Reader:
         """Take lines that no entry has, which their metadata describes."""
         name = match[1]
         try:
-            own, lines = ArchivedSync.of_metadata(metadata), self._stored(_archived(name, metadata))
+            own = ArchivedSync.of_metadata(metadata)
+            count, bytes_, first_record = (int(metadata[key]) for key in ("lines", "bytes", "first-record"))
+            lines = self._stored(ArchivedObject(name, count, bytes_, first_record, metadata["first-id"]))
         except (KeyError, ValueError):  # Errors of msgspec and JSON are ValueErrors.
             self.foreign.append(f"{name} has no metadata of an archive")
             return
@@ -265,7 +264,7 @@ class _Reader:
 
     def _stored(self, archived: ArchivedObject) -> StoredLines:
         listing = self._present[archived.name]
-        return StoredLines(archived, f"{self._folder}/{archived.name}", listing.etag, listing.size)
+        return StoredLines(archived, f"{self._folder}/{archived.name}", listing["ETag"], listing["Size"])
 
 
 def time_text(milliseconds: int) -> str:
@@ -275,18 +274,6 @@ def time_text(milliseconds: int) -> str:
 
 def _catalog_name(hash_: str) -> str:
     return f"catalog/{hash_}.json"
-
-
-def _archived(name: str, metadata: Mapping[str, str]) -> ArchivedObject:
-    lines, bytes_, first_record = (int(metadata[key]) for key in ("lines", "bytes", "first-record"))
-    return ArchivedObject(name, lines, bytes_, first_record, metadata["first-id"])
-
-
-def _list(folder: str, access: AwsAccess) -> dict[str, _Listed]:
-    return {
-        uri.removeprefix(f"{folder}/"): _Listed(each["ETag"], each["Size"])
-        for uri, each in listed(access.client("s3"), folder)
-    }
 
 
 def _read(folder: str, names: Iterable[str], access: AwsAccess) -> Iterator[bytes]:

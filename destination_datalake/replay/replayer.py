@@ -252,7 +252,7 @@ class Replayer:
             for batch in () if sync.stream.dedup else sync.batches.values():
                 archived = sum(each.archived.lines for each in batch.lines)
                 present = sum(len(table.lines.get(each.unit, ())) for each in batch.lines)
-                returning[str(sync)] += max(0, min(batch.rows or present, archived) - present)
+                returning[str(sync)] += max(0, min(batch.rows or archived, archived) - present)
         by_sync = ", ".join(f"{rows:,} of sync {sync}" for sync, rows in returning.most_common(_NAMED) if rows)
         returned = counted(returning.total(), "row")
         self._say(f"{name} would get back up to {returned} that it does not have any more{by_sync and f': {by_sync}'}.")
@@ -474,8 +474,13 @@ class Replayer:
                     return False
                 continue
             self._settle(plan, world, rebuild)
-            if not accept_gaps:
-                self._require_same_rows(history, state, rebuild.state(self._made))
+            made = None if accept_gaps else rebuild.state(self._made)
+            if made is not None and (differences := self._compare(history, state, made)):
+                raise ConfigError(
+                    f"Nothing was replaced: table {self._source.name} would not have the same rows. "
+                    f"{' '.join(differences)} Replay into another table to compare them, or repeat the command with "
+                    f"--accept-gaps. {self._made} is kept until then."
+                )
             done.state = "taking over"
             progress.save(done)
             if rebuild.take_over(self._made, state):
@@ -511,31 +516,20 @@ class Replayer:
             missing[str(sync)] += 0 if state.has_pending else len(has - makes)
             besides[str(sync)] += len(makes - has - waiting.get(unit, none))
         unknown = max(0, table.unknown - ours.unknown)
-        others = f"The table has {counted(unknown, 'row')} of other writers, or of syncs without an archive."
         lacking = ", ".join(sorted({*state.columns} - {*made.columns}))
-        return [
-            *([f"The table has columns of syncs that are not in the archive: {lacking}."] if lacking else ()),
-            *([others] if unknown else ()),
+        found = [
+            (bool(lacking), f"The table has columns of syncs that are not in the archive: {lacking}."),
+            (unknown, f"The table has {counted(unknown, 'row')} of other writers, or of syncs without an archive."),
             *(
-                f"The table has {counted(rows, 'row')} of sync {sync} that the archive lacks."
+                (rows, f"The table has {counted(rows, 'row')} of sync {sync} that the archive lacks.")
                 for sync, rows in missing.items()
-                if rows
             ),
             *(
-                f"The archive has {counted(rows, 'row')} of sync {sync} that the table does not have any more."
+                (rows, f"The archive has {counted(rows, 'row')} of sync {sync} that the table does not have any more.")
                 for sync, rows in besides.items()
-                if rows
             ),
         ]
-
-    def _require_same_rows(self, history: History, state: TableState, made: TableState | None) -> None:
-        if made is None or not (differences := self._compare(history, state, made)):
-            return
-        raise ConfigError(
-            f"Nothing was replaced: table {self._source.name} would not have the same rows. {' '.join(differences)} "
-            "Replay into another table to compare them, or repeat the command with --accept-gaps. "
-            f"{self._made} is kept until then."
-        )
+        return [text for number, text in found if number]
 
 
 def _groups(steps: Sequence[Step], plan: Plan, most_bytes: Callable[[], int]) -> Iterator[Sequence[Step]]:
