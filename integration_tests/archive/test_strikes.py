@@ -38,7 +38,7 @@ STRIKES: Sequence[Blow | RefusedPut] = (
 )
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("strike", STRIKES, ids=str)
 def test_sync_that_is_struck_acknowledges_what_replay_restores(
     lake: Lake, launch: WarmLaunch, tmp_path: Path, table_kind: TableKind, strike: Blow | RefusedPut
