@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from destination_datalake.aws.access import catalog_id
 from destination_datalake.check.step import LEFTOVER_AGE, Findings, Trial
 from destination_datalake.config.tables import GlueOptimizers
-from destination_datalake.iam_policy.rules import registers_partitions
+from destination_datalake.iam_policy.conditions import registers_partitions
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.maintenance.after_sync import configuration_of
 from destination_datalake.tables.catalogs import catalog_of

@@ -20,7 +20,7 @@ from destination_datalake.check.existing_tables import try_existing_tables
 from destination_datalake.check.step import Findings, Remedies, Step, Trial, run_steps
 from destination_datalake.check.storage import KMS_KEY, try_kms_key, try_lifecycle, try_own_folder, try_region
 from destination_datalake.config.options import Config, aws_access
-from destination_datalake.iam_policy.rules import ARCHIVED, GOVERNED, GRANTED, IN_GLUE, OPTIMIZED, TAGGED
+from destination_datalake.iam_policy.conditions import ARCHIVED, GOVERNED, GRANTED, IN_GLUE, OPTIMIZED, TAGGED
 from destination_datalake.rejects.ledger import REJECTS_FOLDER
 from destination_datalake.spark.backend import SparkFailed
 from destination_datalake.spark.classic.failure import require_java

@@ -17,8 +17,8 @@ from destination_datalake.check.catalog import another_table, is_of_a_check
 from destination_datalake.check.step import Findings, Trial
 from destination_datalake.config.tables import GlueOptimizers
 from destination_datalake.errors import Failure, MissingPermission
+from destination_datalake.iam_policy.conditions import GOVERNED
 from destination_datalake.iam_policy.policy import lake_formation_grants
-from destination_datalake.iam_policy.rules import GOVERNED
 from destination_datalake.lake_formation.calls import (
     Held,
     NotApplied,

@@ -1,23 +1,28 @@
 """The rules of the policy: capability → actions → resources, each action with its reason and when it is needed.
 
-The page docs/permissions.md is generated from this table, and tests compare it with the requests of syncs and checks.
+The table is permissions.toml; here is what its words mean. The page docs/permissions.md is generated from it, and tests
+compare it with the requests of syncs and checks.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
+from pathlib import Path
 from typing import Self, TypeAlias
 
 from destination_datalake.aws.address import S3Address, partition_of
 from destination_datalake.config.aws import SseKms
 from destination_datalake.config.catalog import GlueRestCatalogOptions, S3TablesCatalogOptions
-from destination_datalake.config.governance import LOCATION_PERMISSIONS, Grant, TableTags
+from destination_datalake.config.governance import Grant, TableTags
 from destination_datalake.config.options import Config
 from destination_datalake.config.tables import REPORTS_TABLE, GlueOptimizers
+from destination_datalake.iam_policy import conditions
+from destination_datalake.iam_policy.conditions import When
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import REJECTS_TABLE
 from destination_datalake.tables.naming import REBUILD_SUFFIX, TableNaming
@@ -166,85 +171,13 @@ class Need(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class When:
-    """The configurations that need something; `options` says which, in Markdown."""
-
-    options: str
-    holds: Callable[[Config], bool]
-
-
-def _tags(config: Config) -> bool:
-    governance = config.lake_formation
-    return bool(governance.tags or governance.table_tags or config.database_default_tag())
-
-
-def _opts_in(config: Config) -> bool:
-    """Principals are opted in on databases and tables, not on data locations."""
-    granted = {permission for grant in config.lake_formation.grants for permission in grant.permissions}
-    return config.lake_formation.mode == "hybrid" and bool(granted - LOCATION_PERMISSIONS)
-
-
-def registers_partitions(config: Config) -> bool:
-    """Whether the options mean Hive tables whose partitions are registered in the catalog."""
-    partitioned = (
-        config.partitioning != "NO PARTITIONING"
-        or config.path_layout != "hive"
-        or any(stream.partition_by for stream in config.streams)
-    )
-    return config.table_type == "HIVE" and partitioned and config.catalog_partitions != "projection"
-
-
-ALWAYS = When("", lambda _config: True)
-IN_GLUE = When("`catalog.type` glue", lambda config: config.catalog.type == "glue")
-OF_GLUE = When("`catalog.type` glue or glue_rest", lambda config: config.catalog.type in ("glue", "glue_rest"))
-GLUE_REST = When("`catalog.type` glue_rest", lambda config: config.catalog.type == "glue_rest")
-HAS_LINES_TABLES = When(
-    "`catalog.type` glue or glue_rest, without a table bucket",
-    lambda config: OF_GLUE.holds(config) and not config.catalog.limits.assigns_locations,
-)
-REPORTS = When(
-    "`sync_reports`, and the same catalogs", lambda config: config.sync_reports and HAS_LINES_TABLES.holds(config)
-)
-NOTIFIED = When("`notify.sns_topic_arn`", lambda config: config.notify.sns_topic_arn is not None)
-S3_TABLES = When("`catalog.type` s3_tables", lambda config: config.catalog.type == "s3_tables")
-TABLE_BUCKET = When("tables in a table bucket", lambda config: config.catalog.limits.assigns_locations)
-LENT = When(
-    "`catalog.type` glue_rest with `vended_credentials`",
-    lambda config: isinstance(config.catalog, GlueRestCatalogOptions) and config.catalog.vended_credentials,
-)
-ARCHIVED = When("`raw_archive.enabled`", lambda config: config.raw_archive.enabled)
-REPLAYED = When("the same, with tables in Glue", lambda config: ARCHIVED.holds(config) and OF_GLUE.holds(config))
-ENCRYPTED = When("`encryption` SSE-KMS", lambda config: config.encryption.encryption_type == "SSE-KMS")
-PARTITIONED = When("partitioned Hive tables, unless `catalog_partitions` is projection", registers_partitions)
-GOVERNED = When("`lake_formation.mode` hybrid or managed", lambda config: config.lake_formation.mode != "none")
-REGISTERED = When(
-    "`lake_formation.registration_role_arn`", lambda config: config.lake_formation.registration_role_arn is not None
-)
-TAGGED = When("`lake_formation.tags`, `table_tags`, or the default tag", _tags)
-GRANTED = When("`lake_formation.grants`", lambda config: bool(config.lake_formation.grants))
-OPTED_IN = When("`lake_formation.grants` with mode hybrid", _opts_in)
-
-MAINTAINED = When(
-    "`maintenance.mode` connector",
-    lambda config: config.maintenance.mode == "connector" and config.table_type == "ICEBERG" and OF_GLUE.holds(config),
-)
-MAINTAINED_BY_NAMESPACE = When(
-    "the same, and `database_strategy` namespace",
-    lambda config: MAINTAINED.holds(config) and config.database_strategy == "namespace",
-)
-OPTIMIZED = When(
-    "`maintenance.mode` glue", lambda config: config.maintenance.mode == "glue" and config.table_type == "ICEBERG"
-)
-
-
-@dataclass(frozen=True, slots=True)
 class Permission:
     """One IAM action, when it is needed and why."""
 
     action: str
     need: Need
     why: str
-    when: When = ALWAYS
+    when: When
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +187,7 @@ class Capability:
     sid: str
     permissions: tuple[Permission, ...]
     resources: Callable[[Scope], Sequence[str]]
-    condition: Callable[[Scope], Condition] = lambda _scope: {}
+    condition: Callable[[Scope], Condition]
 
 
 def _buckets(scope: Scope) -> Sequence[str]:
@@ -274,312 +207,52 @@ def _via_s3(scope: Scope) -> Condition:
     return {"StringEquals": {"kms:ViaService": names}}
 
 
-CAPABILITIES: Sequence[Capability] = (
-    Capability(
-        "Objects",
-        (
-            Permission(
-                "s3:PutObject",
-                Need.BOTH,
-                "data files, metadata of Iceberg tables, rejects, reports, the archive, staged segments",
-            ),
-            Permission(
-                "s3:GetObject",
-                Need.BOTH,
-                "metadata of Iceberg tables; files that are rewritten or copied; staged segments; whose records are "
-                "suppressed, by the ledger of `delete-rows`; the archive, which `replay` and `maintain` read",
-            ),
-            Permission(
-                "s3:DeleteObject",
-                Need.BOTH,
-                "the object of `check`, staged segments, old metadata, folders that a Hive table has left, files of "
-                "failed batches; of the archive what a refresh has replaced, with `raw_archive.superseded` delete",
-            ),
-            Permission("s3:AbortMultipartUpload", Need.BOTH, "uploads of failed batches"),
-        ),
-        Scope.objects,
+_RESOURCES: Mapping[str, Callable[[Scope], Sequence[str]]] = {
+    "objects": Scope.objects,
+    "buckets": _buckets,
+    "warehouse": lambda scope: [scope.s3(scope.warehouse.bucket)],
+    "key": lambda scope: [kms.kms_key_arn] if isinstance(kms := scope.config.encryption, SseKms) else [],
+    "catalog": lambda scope: scope.catalog(),
+    "databases": lambda scope: scope.catalog(*(f"database/{database}" for database in scope.databases)),
+    "all databases": lambda scope: scope.catalog("database/*"),
+    "tables": lambda scope: scope.tables(scope.databases, "*"),
+    "tables of database": lambda scope: scope.tables([scope.database], "*"),
+    "checked tables": lambda scope: scope.tables([scope.database], CHECKED_TABLES),
+    "rejects": lambda scope: scope.tables([scope.database], REJECTS_TABLE, CHECKED_TABLES),
+    "reports": lambda scope: scope.tables([scope.database], REPORTS_TABLE),
+    "rebuilds": lambda scope: scope.tables(scope.databases, f"*{REBUILD_SUFFIX}"),
+    "table bucket": lambda scope: [arn] if (arn := scope.table_bucket()) is not None else [],
+    "tables in bucket": lambda scope: [f"{arn}/table/*"] if (arn := scope.table_bucket()) is not None else [],
+    "topic": lambda scope: [topic] if (topic := scope.config.notify.sns_topic_arn) is not None else [],
+    "optimizers' role": lambda scope: (
+        [glue.role_arn] if isinstance(glue := scope.config.maintenance, GlueOptimizers) else []
     ),
-    Capability(
-        "Folders",
-        (
-            Permission(
-                "s3:ListBucket",
-                Need.BOTH,
-                "the files of a Hive table; what killed syncs have staged; the ledger of `delete-rows`; the archive, "
-                "for `replay` and `maintain`",
-            ),
-        ),
-        _buckets,
-        _listed_prefixes,
+    "location's role": lambda scope: (
+        [role] if (role := scope.config.lake_formation.registration_role_arn) is not None else []
     ),
-    Capability(
-        "Lifecycle",
-        # https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketLifecycleConfiguration.html
-        (
-            Permission(
-                "s3:GetLifecycleConfiguration",
-                Need.OPTIONAL,
-                "warnings of `check` about rules that keep the archive shorter or longer than `retention_days`",
-                ARCHIVED,
-            ),
-        ),
-        lambda scope: [scope.s3(scope.warehouse.bucket)],
-    ),
-    Capability(
-        "Key",
-        (
-            Permission("kms:GenerateDataKey", Need.BOTH, "objects that are written", ENCRYPTED),
-            # https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html#mpuAndPermissions
-            Permission("kms:Decrypt", Need.BOTH, "objects that are read; parts of multipart uploads", ENCRYPTED),
-        ),
-        lambda scope: [kms.kms_key_arn] if isinstance(kms := scope.config.encryption, SseKms) else [],
-        _via_s3,
-    ),
-    Capability(
-        "Databases",
-        (
-            Permission("glue:GetDatabase", Need.BOTH, "whether a database exists", OF_GLUE),
-            Permission("glue:CreateDatabase", Need.BOTH, "databases that do not exist", OF_GLUE),
-        ),
-        lambda scope: scope.catalog(*(f"database/{database}" for database in scope.databases)),
-    ),
-    Capability(
-        "Tables",
-        (
-            Permission("glue:GetTable", Need.BOTH, "every commit", OF_GLUE),
-            Permission("glue:CreateTable", Need.BOTH, "new tables, and those of rejects and reports", OF_GLUE),
-            Permission("glue:UpdateTable", Need.BOTH, "every commit", OF_GLUE),
-        ),
-        lambda scope: scope.tables(scope.databases, "*"),
-    ),
-    Capability(
-        "Catalogs",
-        (Permission("glue:GetCatalog", Need.BOTH, "every request to the REST endpoint", GLUE_REST),),
-        lambda scope: scope.catalog(),
-    ),
-    Capability(
-        # https://docs.aws.amazon.com/AmazonS3/latest/userguide/s3-tables-integrating-open-source.html
-        "TableBucket",
-        (
-            Permission("s3tables:GetTableBucket", Need.BOTH, "the configuration of the REST endpoint", S3_TABLES),
-            Permission("s3tables:GetNamespace", Need.BOTH, "whether a namespace exists", S3_TABLES),
-            Permission("s3tables:CreateNamespace", Need.BOTH, "namespaces that do not exist", S3_TABLES),
-            Permission("s3tables:CreateTable", Need.BOTH, "new tables", S3_TABLES),
-        ),
-        lambda scope: [arn] if (arn := scope.table_bucket()) is not None else [],
-    ),
-    Capability(
-        "TablesInBucket",
-        (
-            Permission("s3tables:GetTableMetadataLocation", Need.BOTH, "every commit", S3_TABLES),
-            Permission("s3tables:UpdateTableMetadataLocation", Need.BOTH, "every commit", S3_TABLES),
-            Permission("s3tables:GetTableData", Need.BOTH, "metadata; files that are rewritten", TABLE_BUCKET),
-            Permission("s3tables:PutTableData", Need.BOTH, "data files, and metadata", TABLE_BUCKET),
-            Permission("s3tables:DeleteTable", Need.CHECK, "the table that `check` creates", S3_TABLES),
-        ),
-        lambda scope: [f"{arn}/table/*"] if (arn := scope.table_bucket()) is not None else [],
-    ),
-    Capability(
-        "Partitions",
-        (
-            Permission("glue:BatchGetPartition", Need.BOTH, "whether the partitions of a batch exist", PARTITIONED),
-            Permission("glue:GetPartitions", Need.BOTH, "all partitions, when a table has changed", PARTITIONED),
-            Permission("glue:BatchCreatePartition", Need.BOTH, "partitions that do not exist", PARTITIONED),
-            Permission("glue:BatchUpdatePartition", Need.BOTH, "partitions of tables that have changed", PARTITIONED),
-            Permission("glue:BatchDeletePartition", Need.BOTH, "partitions that an overwrite replaces", PARTITIONED),
-        ),
-        lambda scope: scope.tables(scope.databases, "*"),
-    ),
-    Capability(
-        "Rejects",
-        (
-            Permission(
-                "glue:BatchCreatePartition",
-                Need.BOTH,
-                "partitions of the table of rejects; without it, rejects are in S3 alone",
-                HAS_LINES_TABLES,
-            ),
-        ),
-        lambda scope: scope.tables([scope.database], REJECTS_TABLE, CHECKED_TABLES),
-    ),
-    Capability(
-        "Reports",
-        (
-            Permission("glue:GetPartition", Need.SYNC, "whether the day's reports are in their table", REPORTS),
-            Permission("glue:BatchCreatePartition", Need.SYNC, "a day whose reports are not in it", REPORTS),
-        ),
-        lambda scope: scope.tables([scope.database], REPORTS_TABLE),
-    ),
-    Capability(
-        "Topic",
-        (Permission("sns:Publish", Need.SYNC, "notices of failed syncs", NOTIFIED),),
-        lambda scope: [topic] if (topic := scope.config.notify.sns_topic_arn) is not None else [],
-    ),
-    Capability(
-        "CheckedTables",
-        (
-            Permission(
-                "glue:DeleteTable", Need.CHECK, "the table that `check` creates; a sync never drops a table", OF_GLUE
-            ),
-        ),
-        lambda scope: scope.tables([scope.database], CHECKED_TABLES),
-    ),
-    Capability(
-        "Rebuilds",
-        (
-            Permission(
-                "glue:DeleteTable",
-                Need.REPLAY,
-                "the table whose content has taken the place of another one's",
-                REPLAYED,
-            ),
-        ),
-        lambda scope: scope.tables(scope.databases, f"*{REBUILD_SUFFIX}"),
-    ),
-    Capability(
-        "ExistingTables",
-        (
-            Permission(
-                "glue:GetTables", Need.OPTIONAL, "notes of `check` about tables that the options leave behind", IN_GLUE
-            ),
-        ),
-        lambda scope: scope.tables([scope.database], "*"),
-    ),
-    Capability(
-        "MaintainedTables",
-        (Permission("glue:GetTables", Need.MAINTAIN, "the tables of a database", MAINTAINED),),
-        lambda scope: scope.tables(scope.databases, "*"),
-    ),
-    Capability(
-        "MaintainedDatabases",
-        (
-            Permission(
-                "glue:GetDatabases",
-                Need.MAINTAIN,
-                "databases that the connector has created; without it, name streams with `--stream`",
-                MAINTAINED_BY_NAMESPACE,
-            ),
-        ),
-        lambda scope: scope.catalog("database/*"),
-    ),
-    Capability(
-        "TableOptimizers",
-        (
-            Permission("glue:BatchGetTableOptimizer", Need.BOTH, "whether tables have optimizers", OPTIMIZED),
-            Permission("glue:CreateTableOptimizer", Need.BOTH, "optimizers of tables that have none", OPTIMIZED),
-        ),
-        lambda scope: scope.tables(scope.databases, "*"),
-    ),
-    Capability(
-        "OptimizerRole",
-        # https://docs.aws.amazon.com/glue/latest/webapi/API_TableOptimizerConfiguration.html
-        (Permission("iam:PassRole", Need.BOTH, "the role that Glue's optimizers use", OPTIMIZED),),
-        lambda scope: [glue.role_arn] if isinstance(glue := scope.config.maintenance, GlueOptimizers) else [],
-        lambda _scope: {"StringEquals": {"iam:PassedToService": ["glue.amazonaws.com"]}},
-    ),
-    Capability(
-        "LakeFormation",
-        (
-            Permission("lakeformation:GetDataAccess", Need.BOTH, "credentials for the files of tables", LENT),
-            Permission("lakeformation:ListResources", Need.BOTH, "whether the data location is registered", GOVERNED),
-            Permission("lakeformation:RegisterResource", Need.SYNC, "a location that is not registered", REGISTERED),
-            Permission("lakeformation:GetLFTag", Need.BOTH, "definitions of LF-Tags", TAGGED),
-            Permission("lakeformation:CreateLFTag", Need.SYNC, "LF-Tags that are not defined", TAGGED),
-            Permission("lakeformation:UpdateLFTag", Need.SYNC, "values that a definition lacks", TAGGED),
-            Permission("lakeformation:GetResourceLFTags", Need.BOTH, "LF-Tags of databases and tables", TAGGED),
-            Permission("lakeformation:AddLFTagsToResource", Need.BOTH, "LF-Tags that a resource lacks", TAGGED),
-            Permission(
-                "lakeformation:ListPermissions",
-                Need.BOTH,
-                "grants that exist; `check` also reads what the connector and IAM_ALLOWED_PRINCIPALS hold",
-                GOVERNED,
-            ),
-            Permission("lakeformation:GrantPermissions", Need.SYNC, "grants that are missing", GRANTED),
-            Permission("lakeformation:ListLakeFormationOptIns", Need.BOTH, "opt-ins that exist", OPTED_IN),
-            Permission("lakeformation:CreateLakeFormationOptIn", Need.SYNC, "opt-ins that are missing", OPTED_IN),
-            Permission(
-                "lakeformation:GetDataLakeSettings",
-                Need.CHECK,
-                "whether default permissions (IAM_ALLOWED_PRINCIPALS) would void governance",
-                GOVERNED,
-            ),
-        ),
-        # Lake Formation's actions take no resources:
-        # https://docs.aws.amazon.com/service-authorization/latest/reference/list_awslakeformation.html
-        lambda _scope: ["*"],
-    ),
-    Capability(
-        "RegistrationRole",
-        (
-            # https://docs.aws.amazon.com/lake-formation/latest/dg/registration-role.html
-            Permission("iam:PassRole", Need.SYNC, "the role that Lake Formation gets with the location", REGISTERED),
-            # https://docs.aws.amazon.com/aws-managed-policy/latest/reference/AWSLakeFormationDataAdmin.html
-            Permission("iam:GetRole", Need.SYNC, "the same; AWS allows it to administrators of data lakes", REGISTERED),
-        ),
-        lambda scope: [role] if (role := scope.config.lake_formation.registration_role_arn) is not None else [],
-    ),
-)
-"""Every capability, in the order of the policy's statements."""
+    "everything": lambda _scope: ["*"],
+}
+_CONDITIONS: Mapping[str, Callable[[Scope], Condition]] = {
+    "none": lambda _scope: {},
+    "listed folders": _listed_prefixes,
+    "requests of S3": _via_s3,
+    "passed to Glue": lambda _scope: {"StringEquals": {"iam:PassedToService": ["glue.amazonaws.com"]}},
+}
 
-ASKED = When("`iam-policy --delete-rows`", lambda _config: True)
-ASKED_OF_GLUE = When("the same, with tables in Glue", OF_GLUE.holds)
-ASKED_BY_NAMESPACE = When(
-    "the same, and `database_strategy` namespace",
-    lambda config: OF_GLUE.holds(config) and config.database_strategy == "namespace",
-)
 
-ERASURE: Sequence[Capability] = (
-    Capability(
-        # https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectVersions.html
-        "ErasedVersions",
-        (
-            Permission("s3:ListBucketMultipartUploads", Need.ERASURE, "uploads that killed syncs have left", ASKED),
-            Permission("s3:ListBucketVersions", Need.ERASURE, "noncurrent versions; where there are none, too", ASKED),
-            Permission(
-                "s3:GetBucketVersioning", Need.ERASURE, "whether there may be any, where they may not be listed", ASKED
-            ),
-            Permission(
-                "s3:GetLifecycleConfiguration", Need.ERASURE, "when a version ends that may not be deleted", ASKED
-            ),
-        ),
-        _buckets,
-    ),
-    Capability(
-        "ErasedObjects",
-        (
-            Permission("s3:GetObjectVersion", Need.ERASURE, "whether a noncurrent version has the rows", ASKED),
-            Permission("s3:DeleteObjectVersion", Need.ERASURE, "noncurrent versions that have the rows", ASKED),
-            Permission("s3:GetObjectRetention", Need.ERASURE, "until when Object Lock keeps a version", ASKED),
-            Permission("s3:GetObjectLegalHold", Need.ERASURE, "whether a legal hold keeps a version", ASKED),
-        ),
-        Scope.objects,
-    ),
-    Capability(
-        "ErasedTables",
-        (Permission("glue:GetTables", Need.ERASURE, "the tables of a database", ASKED_OF_GLUE),),
-        lambda scope: scope.tables(scope.databases, "*"),
-    ),
-    Capability(
-        "ErasedPartitions",
-        (
-            Permission("glue:GetPartitions", Need.ERASURE, "the folders of a Hive table", ASKED_OF_GLUE),
-            Permission(
-                "glue:BatchDeletePartition", Need.ERASURE, "partitions of a Hive table by the column", ASKED_OF_GLUE
-            ),
-        ),
-        lambda scope: scope.tables(scope.databases, "*"),
-    ),
-    Capability(
-        "ErasedDatabases",
-        (
-            Permission(
-                "glue:GetDatabases",
-                Need.ERASURE,
-                "databases that the connector has created; without it, name streams with `--stream`",
-                ASKED_BY_NAMESPACE,
-            ),
-        ),
-        lambda scope: scope.catalog("database/*"),
-    ),
-)
+def _capabilities() -> Iterator[Capability]:
+    """Yield the statements of `permissions.toml`, in their order."""
+    table = tomllib.loads(Path(__file__).with_name("permissions.toml").read_text(encoding="utf-8"))
+    for sid, each in table.items():
+        permissions = [
+            Permission(action, Need[need], why, vars(conditions)[when]) for action, need, when, why in each["actions"]
+        ]
+        condition = _CONDITIONS[each.get("condition", "none")]
+        yield Capability(sid, tuple(permissions), _RESOURCES[each["on"]], condition)
+
+
+_ALL = tuple(_capabilities())
+CAPABILITIES = tuple(each for each in _ALL if each.permissions[0].need is not Need.ERASURE)
+"""What syncs, `check`, `maintain` and `replay` need, in the order of the policy's statements."""
+ERASURE = tuple(each for each in _ALL if each not in CAPABILITIES)
 """What `delete-rows` needs besides: nobody should be able to delete versions who does not have to."""

@@ -32,7 +32,7 @@ from destination_datalake.config.options import aws_access
 from destination_datalake.config.tables import streams_without_dedup
 from destination_datalake.errors import ConfigError, ConnectorError, Failure, FailureType
 from destination_datalake.files.suppression import DELETIONS_FOLDER, read_suppressed
-from destination_datalake.iam_policy.rules import HAS_LINES_TABLES
+from destination_datalake.iam_policy.conditions import HAS_LINES_TABLES
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.maintenance.after_sync import maintain_after_sync
 from destination_datalake.protocol.catalog import Stream, StreamId, configured, parse_catalog

@@ -15,7 +15,7 @@ from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.aws.usage import take_usage
 from destination_datalake.config.tables import REPORTS_FOLDER
 from destination_datalake.errors import ConnectorError, Failure, printable
-from destination_datalake.iam_policy.rules import HAS_LINES_TABLES
+from destination_datalake.iam_policy.conditions import HAS_LINES_TABLES
 from destination_datalake.protocol.stdout import LogLevel
 from destination_datalake.reports.lineage import emit
 from destination_datalake.reports.notice import notify

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from destination_datalake.config.options import Config
-from destination_datalake.iam_policy.rules import ARCHIVED, CAPABILITIES
+from destination_datalake.iam_policy.conditions import ARCHIVED
+from destination_datalake.iam_policy.rules import CAPABILITIES
 from integration_tests.aws.requests.log import Record
 from integration_tests.harness.account import Member
 from integration_tests.harness.lake import Lake
