@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SecretStr
@@ -31,27 +34,16 @@ Group = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How Airbyte's form shows an option, as an annotation of it. `spec.json` is generated from these.
-
-    The title is the option's name in words if it is None. `group` is the card on which an option of the top level
-    stands. One with `in_sight` is shown at once, others that are not required are folded; a `hidden` one is accepted
-    and not shown. `secret` is given where Airbyte would guess it wrongly from the name.
-    """
+    """How Airbyte's form shows an option, and what it must be: one table of `form.toml`, which says what is what."""
 
     description: str
     title: str | None = None
+    expects: str | None = None
     examples: Sequence[object] = ()
     group: Group | None = None
     in_sight: bool = False
     hidden: bool = False
     secret: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Expects:
-    """What a field must be, as an annotation of it: completes "It must be …"."""
-
-    what: str
 
 
 class Options(BaseModel):
@@ -63,6 +55,17 @@ class Options(BaseModel):
 
     fields_in_form: ClassVar[Sequence[str]] = ()
     """The options that the form shows, in their order; all of them if there are none."""
+
+    @classmethod
+    def form(cls, option: str) -> Form | None:
+        """Return how the form shows an option of this model; None for the constant that tells one model of several."""
+        texts = (_texts().get(each.__name__, {}).get(option) for each in cls.__mro__)
+        return next((Form(**each) for each in texts if each), None)
+
+
+@cache
+def _texts() -> Mapping[str, Mapping[str, Any]]:
+    return tomllib.loads(Path(__file__).with_name("form.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from destination_datalake.config.base import REGION, Expects, Form, Options
+from destination_datalake.config.base import REGION, Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,108 +62,18 @@ class RestCatalogOptions(Options, title="Iceberg REST Catalog"):
     )
 
     type: Literal["rest"]
-    uri: Annotated[
-        str,
-        Field(pattern=r"^https?://[^\s@?#]+$"),
-        Expects("the address of the catalog, such as https://polaris.example.com/api/catalog, without user"),
-        Form(
-            "The address of the catalog, without /v1 and what follows.",
-            title="Address",
-            examples=("https://polaris.example.com/api/catalog",),
-        ),
-    ]
-    warehouse: Annotated[
-        str | None,
-        Field(min_length=1),
-        Expects("the name of a warehouse in the catalog"),
-        Form("The warehouse of the catalog. Default: empty; set it if the catalog has several.", examples=("lake",)),
-    ] = None
-    client_id: Annotated[
-        str | None,
-        Field(pattern=r"^[^:]+$"),  # RFC 7617: what is before the first colon.
-        Expects("the id of an OAuth2 client, without a colon"),
-        Form(
-            "The id of the OAuth2 client that the connector uses. Default: empty, no OAuth2.",
-            title="Client Id",
-            secret=False,
-        ),
-    ] = None
-    client_secret: Annotated[
-        SecretStr | None,
-        Field(min_length=1),
-        Expects("the secret of an OAuth2 client"),
-        Form("The secret of the OAuth2 client. Default: empty, no OAuth2.", title="Client Secret"),
-    ] = None
-    scope: Annotated[
-        str,
-        Field(min_length=1),
-        Expects("what the OAuth2 client asks for, such as PRINCIPAL_ROLE:ALL"),
-        Form(
-            "The scope that the OAuth2 client asks for. Default: catalog. For Polaris set PRINCIPAL_ROLE:ALL.",
-            examples=("PRINCIPAL_ROLE:ALL",),
-        ),
-    ] = "catalog"
-    oauth2_server_uri: Annotated[
-        str | None,
-        Field(pattern=r"^https?://[^\s@?#]+$"),
-        Expects("the address that issues OAuth2 tokens, without user"),
-        Form(
-            "The address that issues OAuth2 tokens. Default: empty, v1/oauth/tokens of the catalog.",
-            title="Token Endpoint",
-            examples=("https://keycloak.example.com/realms/iceberg/protocol/openid-connect/token",),
-        ),
-    ] = None
-    token: Annotated[
-        SecretStr | None,
-        Field(min_length=1),
-        Expects("a bearer token of the catalog"),
-        Form(
-            "A bearer token, in place of an OAuth2 client; it is not renewed. Default: empty, none.",
-            title="Bearer Token",
-        ),
-    ] = None
-    realm: Annotated[
-        str | None,
-        Field(pattern=r"^[^\x00-\x1f\x7f]+$"),
-        Expects("the realm that requests name in the header Polaris-Realm"),
-        Form("The realm of a Polaris that has several. Default: empty, none is named.", examples=("POLARIS",)),
-    ] = None
-    signing_name: Annotated[
-        str | None,
-        Field(pattern=r"^[a-z0-9-]+$"),
-        Expects("the name of an AWS service, such as execute-api"),
-        Form(
-            "The AWS service for which requests are signed with the AWS credentials (SigV4). Default:"
-            " empty, requests are not signed.",
-            title="Sign for Service",
-            examples=("execute-api",),
-        ),
-    ] = None
-    signing_region: Annotated[
-        str | None,
-        Field(pattern=REGION),
-        Expects("the code of a region, such as eu-west-1"),
-        Form("The region that requests are signed for. Default: empty, that of the bucket.", title="Sign for Region"),
-    ] = None
-    ca_certificates: Annotated[
-        str | None,
-        Field(pattern=r"-----BEGIN CERTIFICATE-----"),
-        Expects("certificates in PEM, each from -----BEGIN CERTIFICATE----- on"),
-        Form(
-            "Certificates, in PEM, of the authorities that have issued the catalog's certificate. "
-            "Default: empty, the public authorities.",
-            title="Certificate Authorities",
-            secret=False,
-        ),
-    ] = None
-    vended_credentials: Annotated[
-        bool,
-        Form(
-            "Read and write each table's files with credentials vended by the catalog, if it vends "
-            "any. Default: on; off means always with the AWS credentials.",
-            title="Vended Credentials",
-        ),
-    ] = True
+    uri: Annotated[str, Field(pattern=r"^https?://[^\s@?#]+$")]
+    warehouse: Annotated[str | None, Field(min_length=1)] = None
+    client_id: Annotated[str | None, Field(pattern=r"^[^:]+$")] = None  # RFC 7617: what is before the first colon.
+    client_secret: Annotated[SecretStr | None, Field(min_length=1)] = None
+    scope: Annotated[str, Field(min_length=1)] = "catalog"
+    oauth2_server_uri: Annotated[str | None, Field(pattern=r"^https?://[^\s@?#]+$")] = None
+    token: Annotated[SecretStr | None, Field(min_length=1)] = None
+    realm: Annotated[str | None, Field(pattern=r"^[^\x00-\x1f\x7f]+$")] = None
+    signing_name: Annotated[str | None, Field(pattern=r"^[a-z0-9-]+$")] = None
+    signing_region: Annotated[str | None, Field(pattern=REGION)] = None
+    ca_certificates: Annotated[str | None, Field(pattern=r"-----BEGIN CERTIFICATE-----")] = None
+    vended_credentials: bool = True
     limits: ClassVar[CatalogLimits] = NO_LIMITS
 
 
@@ -171,24 +81,8 @@ class GlueRestCatalogOptions(Options, title="Glue Iceberg REST Endpoint"):
     """In the AWS Glue Data Catalog, or in a catalog that it has of others, through Glue's Iceberg REST endpoint."""
 
     type: Literal["glue_rest"]
-    warehouse: Annotated[
-        str | None,
-        Field(pattern=r"^[0-9]{12}(:[^\s:]+)?$"),
-        Expects("the id of an account, or 123456789012:s3tablescatalog/BUCKET for tables in a table bucket"),
-        Form(
-            "The catalog: 123456789012:s3tablescatalog/BUCKET for tables in a table bucket of Amazon "
-            "S3 Tables. Default: empty, the Data Catalog itself.",
-            examples=("123456789012:s3tablescatalog/lake",),
-        ),
-    ] = None
-    vended_credentials: Annotated[
-        bool,
-        Form(
-            "Read and write each table's files with credentials vended by Lake Formation. Default: "
-            "off, with the AWS credentials.",
-            title="Vended Credentials",
-        ),
-    ] = False
+    warehouse: Annotated[str | None, Field(pattern=r"^[0-9]{12}(:[^\s:]+)?$")] = None
+    vended_credentials: bool = False
 
     @property
     def limits(self) -> CatalogLimits:
@@ -206,14 +100,7 @@ class S3TablesCatalogOptions(Options, title="Amazon S3 Tables"):
 
     type: Literal["s3_tables"]
     table_bucket_arn: Annotated[
-        str,
-        Field(pattern=r"^arn:aws[a-z-]*:s3tables:[a-z0-9-]+:[0-9]{12}:bucket/[a-z0-9-]{3,63}$"),
-        Expects("the ARN of a table bucket, such as arn:aws:s3tables:eu-west-1:123456789012:bucket/lake"),
-        Form(
-            "The ARN of the table bucket, which must exist, in Region.",
-            title="Table Bucket",
-            examples=("arn:aws:s3tables:eu-west-1:123456789012:bucket/lake",),
-        ),
+        str, Field(pattern=r"^arn:aws[a-z-]*:s3tables:[a-z0-9-]+:[0-9]{12}:bucket/[a-z0-9-]{3,63}$")
     ]
     limits: ClassVar[CatalogLimits] = _S3_TABLES
     vended_credentials: ClassVar[bool] = False

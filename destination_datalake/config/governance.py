@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from destination_datalake.config.base import ROLE_ARN, Entries, Expects, Form, Options
+from destination_datalake.config.base import ROLE_ARN, Entries, Options
 
 GovernanceMode = Literal["none", "hybrid", "managed"]
 Permission = Literal[
@@ -20,152 +20,53 @@ TABLE_PERMISSIONS: frozenset[Permission] = frozenset({"ALL", "ALTER", "DELETE", 
 COLUMN_PERMISSIONS: frozenset[Permission] = frozenset({"SELECT"})
 """The permissions that each kind of resource takes (Lake Formation API: GrantPermissions)."""
 
-_PERMISSIONS = ", ".join(sorted(LOCATION_PERMISSIONS | DATABASE_PERMISSIONS | TABLE_PERMISSIONS))
-
 ALL_TABLES = "*"
 
 # Lake Formation API: LFTag. Keys have 1 to 128 characters, values 0 to 256; an empty value cannot be told from none.
-_CHARACTERS = Expects("letters, digits, spaces and _ . : / = + - @ %")
-_TagKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\w\s.:/=+\-@%]+$"), _CHARACTERS]
-_TagValue = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\w\s.:/=+\-@%]+$"), _CHARACTERS]
+_TagKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\w\s.:/=+\-@%]+$")]
+_TagValue = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\w\s.:/=+\-@%]+$")]
 Tags = dict[_TagKey, Annotated[list[_TagValue], Field(min_length=1, max_length=1000)]]
 """LF-Tags by key. The definition of a key gets all of its values; the first is assigned to the resource."""
 
-_TAGS = Expects(
-    "LF-Tags, each key once with a list of its values, of which the first is assigned: an object, or a list of {name, "
-    "values}"
-)
-_Database = Annotated[
-    str | None,
-    Field(pattern=r"^[a-z0-9_-]{1,255}$"),
-    Expects("a database that the connector writes to"),
-    Form("Only in this database. Default: in all."),
-]
-_Columns = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=255)]] | None,
-    Field(min_length=1),
-    Expects("a list of at least one column's name, as it is in the table"),
-]
+_Database = Annotated[str | None, Field(pattern=r"^[a-z0-9_-]{1,255}$")]
+_Columns = Annotated[list[Annotated[str, Field(min_length=1, max_length=255)]] | None, Field(min_length=1)]
 
 
 class LfTag(Options):
     """An LF-Tag and its values."""
 
-    name: Annotated[_TagKey, Form("The LF-Tag's key.", examples=("domain",))]
-    values: Annotated[
-        list[_TagValue],
-        Field(min_length=1),
-        Form("The LF-Tag's values. All of them are defined; the first is assigned.", examples=("sales", "finance")),
-    ]
+    name: _TagKey
+    values: Annotated[list[_TagValue], Field(min_length=1)]
 
 
 class TableTags(Options):
     """LF-Tags for a table, or for some of its columns, besides those that it inherits from its database."""
 
-    table: Annotated[
-        str,
-        Field(min_length=1, max_length=255),
-        Expects("a table's name, or * for all tables"),
-        Form("The table's name; * for all tables."),
-    ]
-    tags: Annotated[
-        Tags,
-        Field(min_length=1),
-        Entries(LfTag),
-        _TAGS,
-        Form(
-            "LF-Tags, each name with a list of values. All values are defined; the first is assigned.",
-        ),
-    ]
+    table: Annotated[str, Field(min_length=1, max_length=255)]
+    tags: Annotated[Tags, Field(min_length=1), Entries(LfTag)]
     database: _Database = None
-    columns: Annotated[
-        _Columns,
-        Form("Only these columns. Default: the table as a whole."),
-    ] = None
+    columns: _Columns = None
 
 
 class Grant(Options):
     """Permissions of one principal: on the data location and the databases, on tables, or on columns of tables."""
 
-    principal: Annotated[
-        str,
-        Field(pattern=r"^(arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:[0-9]{0,12}:.+|[0-9]{12})$"),
-        Expects("the ARN of a role, user or group, or an account id of 12 digits"),
-        Form(
-            "The ARN of a role, user or group, or an account id.", examples=("arn:aws:iam::123456789012:role/analyst",)
-        ),
-    ]
-    permissions: Annotated[
-        list[Permission],
-        Field(min_length=1),
-        Expects(f"a list of permissions: {_PERMISSIONS}"),
-        Form(
-            "On tables: SELECT, INSERT, DELETE, ALTER, DROP, DESCRIBE, ALL; on columns: SELECT. On databases: "
-            "CREATE_TABLE, ALTER, DROP, DESCRIBE, ALL. On the data location: DATA_LOCATION_ACCESS."
-        ),
-    ]
-    grantable: Annotated[
-        bool,
-        Form("The principal may grant these permissions to others. Default: off."),
-    ] = False
+    principal: Annotated[str, Field(pattern=r"^(arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:[0-9]{0,12}:.+|[0-9]{12})$")]
+    permissions: Annotated[list[Permission], Field(min_length=1)]
+    grantable: bool = False
     database: _Database = None
-    table: Annotated[
-        str | None,
-        Field(min_length=1, max_length=255),
-        Expects("a table's name, or * for all tables"),
-        Form("The table's name; * for all tables. Default: empty, the databases and the data location."),
-    ] = None
-    columns: Annotated[
-        _Columns,
-        Form("Only these columns of the table. Default: all columns."),
-    ] = None
+    table: Annotated[str | None, Field(min_length=1, max_length=255)] = None
+    columns: _Columns = None
 
 
 class LakeFormationOptions(Options):
     """What Lake Formation governs, and who may use it."""
 
-    mode: Annotated[
-        GovernanceMode,
-        Form(
-            "managed: Lake Formation decides who reads and writes. hybrid: Lake Formation decides for"
-            " the principals of the grants, IAM for all others. none, the default: Lake Formation is "
-            "left alone."
-        ),
-    ] = "none"
-    registration_role_arn: Annotated[
-        str | None,
-        Field(pattern=ROLE_ARN),
-        Expects("the ARN of the role that Lake Formation uses to read and write the location"),
-        Form(
-            "The role that Lake Formation uses to read and write the data; bucket and prefix are "
-            "registered with it. Default: empty, nothing is registered.",
-            title="Registration Role ARN",
-            examples=("arn:aws:iam::123456789012:role/lake-location",),
-        ),
-    ] = None
-    tags: Annotated[
-        Tags,
-        Entries(LfTag),
-        _TAGS,
-        Form(
-            "LF-Tags of the databases, which their tables and columns inherit: each name with a list "
-            "of values. All values are defined; the first is assigned. Default: none.",
-            title="Database Tags",
-        ),
-    ] = Field(default_factory=dict)
-    table_tags: Annotated[
-        list[TableTags],
-        Expects("a list of objects with table and tags, and perhaps database and columns"),
-        Form("LF-Tags of tables, or of some of their columns. Default: none.", title="Table and Column Tags"),
-    ] = Field(default_factory=list)
-    grants: Annotated[
-        list[Grant],
-        Expects("a list of objects with principal and permissions, and perhaps database, table, columns and grantable"),
-        Form(
-            "Which principals get which permissions. A grant without a table is about the databases "
-            "and the data location. Default: none."
-        ),
-    ] = Field(default_factory=list)
+    mode: GovernanceMode = "none"
+    registration_role_arn: Annotated[str | None, Field(pattern=ROLE_ARN)] = None
+    tags: Annotated[Tags, Entries(LfTag)] = Field(default_factory=dict)
+    table_tags: list[TableTags] = Field(default_factory=list)
+    grants: list[Grant] = Field(default_factory=list)
 
 
 def contradictory_governance(options: LakeFormationOptions, *, governed_tables: bool) -> Iterator[str]:

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from destination_datalake.config.base import AnyCase, Entries, Expects, Options, choices, models
+from destination_datalake.config.base import AnyCase, Entries, Options, choices, models
 from destination_datalake.config.spark import place_of
 from destination_datalake.config.tables import default_partitioning
 from destination_datalake.errors import ConfigError
@@ -289,7 +289,7 @@ def _objects(value: Any, field: FieldInfo, path: str) -> Iterator[tuple[str, dic
 
 
 def invalid_options(
-    error: ValidationError, model: type[BaseModel], variants: Mapping[str, type[BaseModel]]
+    error: ValidationError, model: type[Options], variants: Mapping[str, type[Options]]
 ) -> Iterator[str]:
     """Yield a sentence for each problem that pydantic has found in `model`'s input.
 
@@ -353,8 +353,8 @@ def _sentence(
     kind: str,
     location: tuple[int | str, ...],
     value: object,
-    model: type[BaseModel],
-    variants: Mapping[str, type[BaseModel]],
+    model: type[Options],
+    variants: Mapping[str, type[Options]],
 ) -> str:
     # Pydantic adds the chosen variant's tag to a location inside a union; it is not in the user's configuration.
     name = ".".join(str(step) for step in location if step not in variants)
@@ -368,7 +368,7 @@ def _sentence(
 
 
 def _expectation(
-    location: tuple[int | str, ...], model: type[BaseModel], variants: Mapping[str, type[BaseModel]]
+    location: tuple[int | str, ...], model: type[Options], variants: Mapping[str, type[Options]]
 ) -> str | None:
     """Return what the field at `location` must be; inside a field without a model of its own, what that must be."""
     found: str | None = None
@@ -381,10 +381,11 @@ def _expectation(
         field = model.model_fields.get(step)
         if field is None:
             break
-        found = next((item.what for item in field.metadata if isinstance(item, Expects)), _by_type(field) or found)
+        form = model.form(step)
+        found = (form.expects if form is not None else None) or _by_type(field) or found
         # An object, or a list of objects.
         for kind in (field.annotation, *get_args(field.annotation)):
-            if isinstance(kind, type) and issubclass(kind, BaseModel):
+            if isinstance(kind, type) and issubclass(kind, Options):
                 model = kind
     return found
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from destination_datalake.config.base import AnyCase, Entries, Expects, Form, Options
+from destination_datalake.config.base import AnyCase, Entries, Options
 
 ExecutorCredentials = Literal["role", "session"]
 
@@ -16,8 +16,8 @@ ExecutorCredentials = Literal["role", "session"]
 class Setting(Options):
     """One of Spark's properties."""
 
-    name: Annotated[str, Field(min_length=1), Form("The property's name.", examples=("spark.driver.memory",))]
-    value: Annotated[str, Form("The property's value.", examples=("1g",))]
+    name: Annotated[str, Field(min_length=1)]
+    value: str
 
 
 class SparkOptions(Options):
@@ -25,42 +25,10 @@ class SparkOptions(Options):
 
     master: str = "local[*]"
     remote: str | None = None
-    token: Annotated[
-        SecretStr | None,
-        Expects("the token that the Spark Connect server asks for"),
-        Form("The token that the Spark Connect server asks for. Default: empty, none."),
-    ] = None
-    python: Annotated[
-        str,
-        Field(pattern=r"^(same|pack|/\S.*)$"),
-        AnyCase(),
-        Expects("same, pack, or the path of Python on the executors"),
-        Form(
-            "same: executors have the connector where this machine has it, as in the same image. "
-            "pack: the connector is sent to them; otherwise the path of a Python there that has it. "
-            "Default: same.",
-            title="Python on Executors",
-            examples=("pack", "/opt/destination-datalake/bin/python"),
-        ),
-    ] = "same"
-    executor_credentials: Annotated[
-        ExecutorCredentials,
-        Form(
-            "What executors on other machines use S3 with: role, a role of their own, or session, "
-            "short-lived credentials of the connector. Default: role.",
-            title="Credentials of Executors",
-        ),
-    ] = "role"
-    conf: Annotated[
-        dict[str, str],
-        Entries(Setting),
-        Expects("Spark settings, each name once and each value a string: an object, or a list of {name, value}"),
-        Form(
-            "Properties of Spark, such as spark.driver.memory. Default: none; the connector sizes "
-            "Spark by the memory that it finds.",
-            title="Settings",
-        ),
-    ] = Field(default_factory=dict)
+    token: SecretStr | None = None
+    python: Annotated[str, Field(pattern=r"^(same|pack|/\S.*)$"), AnyCase()] = "same"
+    executor_credentials: ExecutorCredentials = "role"
+    conf: Annotated[dict[str, str], Entries(Setting)] = Field(default_factory=dict)
 
     @property
     def is_local(self) -> bool:
@@ -134,17 +102,9 @@ class LocalSpark(SparkOptions, title="On this machine"):
     fields_in_form: ClassVar = ("mode", "master", "conf")
 
     mode: Literal["local"] = "local"
-    master: Annotated[
-        str,
-        Field(pattern=r"^local(\[[0-9*]+(, *[0-9]+)?\]|-cluster\[[0-9, ]+\])?$"),
-        AnyCase(),
-        Expects("local[*], or local[4] for four cores"),
-        Form(
-            "How many cores Spark uses: local[*] all of them, local[4] four. Default: local[*].",
-            title="Cores",
-            examples=("local[*]", "local[4]"),
-        ),
-    ] = "local[*]"
+    master: Annotated[str, Field(pattern=r"^local(\[[0-9*]+(, *[0-9]+)?\]|-cluster\[[0-9, ]+\])?$"), AnyCase()] = (
+        "local[*]"
+    )
 
 
 class ClusterSpark(SparkOptions, title="On a cluster"):
@@ -153,12 +113,7 @@ class ClusterSpark(SparkOptions, title="On a cluster"):
     fields_in_form: ClassVar = ("mode", "master", "python", "executor_credentials", "conf")
 
     mode: Literal["cluster"]
-    master: Annotated[
-        str,
-        Field(pattern=r"^(spark://\S+|k8s://\S+|yarn)$"),
-        Expects("spark://host:7077, k8s://… or yarn (local[*] is this machine)"),
-        Form("The cluster's address.", examples=("spark://spark-master:7077", "yarn")),
-    ]
+    master: Annotated[str, Field(pattern=r"^(spark://\S+|k8s://\S+|yarn)$")]
 
 
 class ConnectSpark(SparkOptions, title="Behind Spark Connect"):
@@ -167,16 +122,7 @@ class ConnectSpark(SparkOptions, title="Behind Spark Connect"):
     fields_in_form: ClassVar = ("mode", "remote", "token", "python", "executor_credentials", "conf")
 
     mode: Literal["connect"]
-    remote: Annotated[
-        str,
-        Field(pattern=r"^sc://[^\s/;]+(/\S*)?$"),
-        Expects("the address of a Spark Connect server: sc://host:15002"),
-        Form(
-            "The server's address. Add /;use_ssl=true for TLS.",
-            title="Server",
-            examples=("sc://spark.example.com:15002", "sc://spark.example.com:443/;use_ssl=true"),
-        ),
-    ]
+    remote: Annotated[str, Field(pattern=r"^sc://[^\s/;]+(/\S*)?$")]
 
 
 Spark = LocalSpark | ClusterSpark | ConnectSpark

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field
 
-from destination_datalake.config.base import ROLE_ARN, AnyCase, Expects, Form, Options
+from destination_datalake.config.base import ROLE_ARN, AnyCase, Options
 from destination_datalake.partitioning.spec import is_timezone
 from destination_datalake.partitioning.templates import PRESETS, RESERVED_FOLDERS, InvalidTemplate, path_template
 from destination_datalake.protocol.catalog import StreamId
@@ -28,100 +28,36 @@ class Parquet(Options, title="Parquet: Columnar Storage"):
     """Columnar files."""
 
     format_type: Literal["Parquet"]
-    compression_codec: Annotated[
-        ParquetCodec,
-        Form(
-            "How files are compressed. Default: ZSTD in Iceberg tables, SNAPPY in Hive tables. Choose"
-            " SNAPPY for engines that do not read ZSTD."
-        ),
-    ]
+    compression_codec: ParquetCodec
 
 
 class Jsonl(Options, title="JSON Lines: Newline-delimited JSON"):
     """One JSON object per line, in Hive tables."""
 
     format_type: Literal["JSONL"]
-    compression_codec: Annotated[
-        JsonlCodec,
-        Form(
-            "How files are compressed. Default: UNCOMPRESSED. Choose GZIP to save storage; readers "
-            "cannot split such files."
-        ),
-    ]
+    compression_codec: JsonlCodec
 
 
 class NamingOptions(Options):
     """How names of streams and fields become names of databases, tables and columns."""
 
-    style: Annotated[
-        NamingStyle,
-        Form(
-            "snake_case, the default: signedUpAt becomes signed_up_at, and letters outside a to z are romanised. "
-            "preserve: letters and digits of every script stay, in lower case. aws_datalake: names of"
-            " Airbyte's AWS Datalake destination, to continue its tables."
-        ),
-    ] = "snake_case"
-    split_numbers: Annotated[
-        bool,
-        Form("With snake_case: numbers are words of their own, so that address2 becomes address_2. Default: off."),
-    ] = False
+    style: NamingStyle = "snake_case"
+    split_numbers: bool = False
 
 
 class RejectOptions(Options):
     """How many of a stream's records may have rejects before it is stopped."""
 
-    max_ratio: Annotated[
-        float,
-        Field(ge=0, le=1),
-        Expects("a number from 0 to 1, such as 0.05 for five in a hundred"),
-        Form(
-            "Maximum share of the records received so far that may have rejects. Default: 1, a stream"
-            " is never stopped.",
-            title="Highest Share",
-            examples=(0.01,),
-        ),
-    ] = 1.0
-    max_count: Annotated[
-        int | None,
-        Field(ge=0),
-        Expects("a whole number of records, 0 or more"),
-        Form(
-            "Maximum number of records that may have rejects. Default: empty, any number. At 0 the "
-            "first reject stops the stream.",
-            title="Highest Number",
-            examples=(0, 1000),
-        ),
-    ] = None
+    max_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
+    max_count: Annotated[int | None, Field(ge=0)] = None
 
 
 class RawArchiveOptions(Options):
     """Whether records are also kept as they were received, for how long, and what a refresh leaves of them."""
 
-    enabled: Annotated[
-        bool,
-        Form(
-            "Keep every record byte for byte as received, in compressed files under _raw/, before it "
-            "is committed. Default: off."
-        ),
-    ] = False
-    retention_days: Annotated[
-        int,
-        Field(ge=1, le=36500),
-        Expects("a whole number of days from 1 to 36500"),
-        Form(
-            "How many days the bucket's lifecycle rule for _raw/ keeps the files. The connector "
-            "deletes none by age; the connection check compares the rule with this. Default: 30.",
-            title="Days of the Archive",
-        ),
-    ] = 30
-    superseded: Annotated[
-        Literal["keep", "delete"],
-        Form(
-            "Records that a refresh has replaced: keep leaves them as long as all others, delete lets"
-            " the command maintain delete their files. Default: keep.",
-            title="Replaced Records",
-        ),
-    ] = "keep"
+    enabled: bool = False
+    retention_days: Annotated[int, Field(ge=1, le=36500)] = 30
+    superseded: Literal["keep", "delete"] = "keep"
 
 
 PartitioningUnits = Literal[
@@ -147,28 +83,10 @@ def _known(timezone: str) -> str:
     return timezone
 
 
-PathLayout = Annotated[
-    str,
-    Field(pattern=PATH_LAYOUT_PATTERN, max_length=512),
-    AnyCase(),
-    Expects("hive, plain, rudderstack, segment, firehose, or a template of variables in braces"),
-]
-Timezone = Annotated[
-    str,
-    Field(pattern=r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$"),
-    AfterValidator(_known),
-    Expects("UTC, or the name of a time zone such as Europe/Berlin"),
-]
+PathLayout = Annotated[str, Field(pattern=PATH_LAYOUT_PATTERN, max_length=512), AnyCase()]
+Timezone = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$"), AfterValidator(_known)]
 
-_Field = Annotated[
-    str,
-    Field(min_length=1),
-    Expects("the name of a field of the stream, with dots for a field inside another"),
-    Form(
-        "A field of the stream, with dots for a field inside another; extracted_at for the time of extraction.",
-        title="Field",
-    ),
-]
+_Field = Annotated[str, Field(min_length=1)]
 
 
 class PartitionBy(Options):
@@ -176,81 +94,28 @@ class PartitionBy(Options):
 
     source: _Field
     transform: Annotated[
-        str,
-        Field(pattern=r"^(identity|year|month|day|hour|(bucket|truncate)\[[1-9][0-9]{0,8}\])$"),
-        AnyCase(),
-        Expects("identity, year, month, day, hour, bucket[N] or truncate[W]"),
-        Form(
-            "identity, year, month, day or hour; for Iceberg tables also bucket[N] and truncate[W]. Default: identity.",
-            examples=("day", "bucket[16]"),
-        ),
+        str, Field(pattern=r"^(identity|year|month|day|hour|(bucket|truncate)\[[1-9][0-9]{0,8}\])$"), AnyCase()
     ] = "identity"
-    name: Annotated[
-        str | None,
-        Field(pattern=r"^[a-z][a-z0-9_]{0,254}$"),
-        Expects("the name of the partition key: lower-case letters, digits and underscores"),
-        Form("The name of the partition key. Default: the field's name with the transform."),
-    ] = None
+    name: Annotated[str | None, Field(pattern=r"^[a-z][a-z0-9_]{0,254}$")] = None
 
 
 class SortBy(Options):
     """One field of the order of rows within files."""
 
     source: _Field
-    direction: Annotated[
-        Literal["ascending", "descending"],
-        Form("Smallest or largest values first. Default: ascending."),
-    ] = "ascending"
-    nulls: Annotated[
-        Literal["first", "last"],
-        Form("Whether rows without a value come first or last. Default: first."),
-    ] = "first"
+    direction: Literal["ascending", "descending"] = "ascending"
+    nulls: Literal["first", "last"] = "first"
 
 
 class StreamOptions(Options):
     """Options of one stream, in place of those of all streams."""
 
-    stream: Annotated[
-        str,
-        Field(min_length=1),
-        Expects("the stream's name"),
-        Form("The stream's name."),
-    ]
-    namespace: Annotated[
-        str | None,
-        Expects("the stream's namespace"),
-        Form("Only the stream in this namespace. Default: empty, streams of this name in all namespaces."),
-    ] = None
-    partition_by: Annotated[
-        list[PartitionBy] | None,
-        Expects("a list of objects with source, and perhaps transform and name"),
-        Form(
-            "The partition fields of the stream's table, in order. Default: as Partitioning says; an "
-            "empty list means no partitions."
-        ),
-    ] = None
-    sort_by: Annotated[
-        list[SortBy] | None,
-        Expects("a list of objects with source, and perhaps direction and nulls"),
-        Form("The order of rows within files, so that engines skip what a query does not need. Default: as received."),
-    ] = None
-    nested: Annotated[
-        Nested | None,
-        Form(
-            "What objects and arrays of this stream become: struct, json or flatten. Default: as "
-            "Nested Values says for all streams.",
-            title="Nested Values",
-        ),
-    ] = None
-    flatten_max_depth: Annotated[
-        int | None,
-        Field(ge=1, le=100),
-        Expects("a whole number from 1 to 100"),
-        Form(
-            "How many levels of objects are flattened for this stream. Default: as Flatten Depth says for all streams.",
-            title="Flatten Depth",
-        ),
-    ] = None
+    stream: Annotated[str, Field(min_length=1)]
+    namespace: str | None = None
+    partition_by: list[PartitionBy] | None = None
+    sort_by: list[SortBy] | None = None
+    nested: Nested | None = None
+    flatten_max_depth: Annotated[int | None, Field(ge=1, le=100)] = None
 
     def is_for(self, namespace: str | None, name: str) -> bool:
         """Whether the options are for the stream of this name."""
@@ -342,24 +207,8 @@ class DedupOptions(Options):
     `hard`: a record with a value in `_ab_cdc_deleted_at` deletes the row of its key. `soft`: it is kept like any other.
     """
 
-    deletes: Annotated[
-        Deletes,
-        Form(
-            "How replaced rows leave the table. copy_on_write, the default, rewrites their files without them, "
-            "which every engine reads. merge_on_read writes small files of position deletes, which is far cheaper "
-            "when few rows change; choose it if no reader is Databricks, which shows replaced rows too.",
-            title="Removal of Rows",
-        ),
-    ] = "copy_on_write"
-    cdc_deletion: Annotated[
-        CdcDeletion,
-        Form(
-            "Records with a value in _ab_cdc_deleted_at, by which sources with change data capture "
-            "report deletions: hard deletes the row of their primary key, soft keeps them as the "
-            "latest row of their key. Default: hard.",
-            title="Deletions of the Source",
-        ),
-    ] = "hard"
+    deletes: Deletes = "copy_on_write"
+    cdc_deletion: CdcDeletion = "hard"
 
 
 def contradictory_dedup(dedup: DedupOptions, table_type: str, format_type: str) -> Iterator[str]:
@@ -408,51 +257,16 @@ class Retention(Options):
     they commit them (Iceberg refuses a shorter interval in `remove_orphan_files`).
     """
 
-    snapshot_retention_days: Annotated[
-        int,
-        Field(ge=1, le=3650),
-        Expects("a whole number of days from 1 to 3650"),
-        Form(
-            "Snapshots older than this expire; time travel ends there. Default: 5. A table's own "
-            "property history.expire.max-snapshot-age-ms takes precedence.",
-            title="Days of Snapshots",
-        ),
-    ] = 5
-    min_snapshots_to_keep: Annotated[
-        int,
-        Field(ge=1, le=100000),
-        Expects("a whole number from 1 to 100000"),
-        Form(
-            "How many snapshots of a branch are kept, however old they are. Default: 1. A table's own"
-            " property history.expire.min-snapshots-to-keep takes precedence.",
-            title="Snapshots to Keep",
-        ),
-    ] = 1
-    orphan_retention_days: Annotated[
-        int,
-        Field(ge=1, le=365),
-        Expects("a whole number of days from 1 to 365"),
-        Form(
-            "Files that no snapshot refers to are removed when they are older than this. Default: 3.",
-            title="Days of Orphans",
-        ),
-    ] = 3
+    snapshot_retention_days: Annotated[int, Field(ge=1, le=3650)] = 5
+    min_snapshots_to_keep: Annotated[int, Field(ge=1, le=100000)] = 1
+    orphan_retention_days: Annotated[int, Field(ge=1, le=365)] = 3
 
 
 class GlueOptimizers(Retention, title="Glue: Table Optimizers of the Data Catalog"):
     """By the table optimizers of the Glue Data Catalog, which AWS runs with a role and bills."""
 
     mode: Literal["glue"]
-    role_arn: Annotated[
-        str,
-        Field(pattern=ROLE_ARN),
-        Expects("the ARN of the role that Glue's table optimizers use, such as arn:aws:iam::123456789012:role/glue"),
-        Form(
-            "The role that Glue's table optimizers use to read and write the tables. AWS bills what they use.",
-            title="Role ARN",
-            examples=("arn:aws:iam::123456789012:role/table-optimizers",),
-        ),
-    ]
+    role_arn: Annotated[str, Field(pattern=ROLE_ARN)]
 
 
 class ConnectorMaintenance(Retention, title="Connector: at the End of Syncs"):

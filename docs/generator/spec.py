@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from destination_datalake.config.base import Entries, Expects, Form, Group, Options
+from destination_datalake.config.base import Entries, Form, Group, Options
 from destination_datalake.config.options import Config
 
 SPEC = Path(__file__).parents[2] / "destination_datalake" / "spec.json"
@@ -54,16 +54,16 @@ def specification() -> _Schema:
 
     def place(name: str) -> tuple[int, bool, bool, bool]:
         """Where an option stands: its card; then required, in sight, folded; of each, objects last."""
-        form = _form(fields[name])
-        schema = _schema_of(fields[name])
+        form = _form(Config, name)
+        schema = _schema_of(fields[name], form)
         is_large = "object" in (schema["type"], schema.get("items", {}).get("type"))
         return cards.index(form.group), name not in required, not form.in_sight, is_large
 
     properties = {}
     for order, name in enumerate(sorted(fields, key=place)):
-        form = _form(fields[name])
+        form = _form(Config, name)
         shown = {"always_show": True} if form.in_sight else {"airbyte_hidden": True} if form.hidden else {}
-        properties[name] = {**_property(name, fields[name], order), "group": form.group, **shown}
+        properties[name] = {**_property(Config, name, order), "group": form.group, **shown}
     return {
         "protocol_version": "0.18.0",
         "documentationUrl": "https://docs.airbyte.com/integrations/destinations/datalake",
@@ -88,13 +88,14 @@ def spec_text() -> str:
     return json.dumps(specification(), indent=2, ensure_ascii=False) + "\n"
 
 
-def _property(name: str, field: FieldInfo, order: int) -> _Schema:
+def _property(model: type[Options], name: str, order: int) -> _Schema:
     """Return an option: how it is shown, its rules, its default."""
+    field = model.model_fields[name]
     if (constant := _constant(field)) is not None:
         return {"title": _words(name), "type": "string", "const": constant, "order": order}
-    form = _form(field)
+    form = _form(model, name)
     shown: _Schema = {"title": form.title or _words(name), "description": form.description}
-    found: _Schema = {**shown, **_schema_of(field)}
+    found: _Schema = {**shown, **_schema_of(field, form)}
     if form.examples:
         found["examples"] = list(form.examples)
     if form.secret is not None:
@@ -106,34 +107,34 @@ def _property(name: str, field: FieldInfo, order: int) -> _Schema:
     return {**found, "order": order}
 
 
-def _schema_of(field: FieldInfo) -> _Schema:
-    return _schema(field.annotation, tuple(field.metadata))
+def _schema_of(field: FieldInfo, form: Form) -> _Schema:
+    return _schema(field.annotation, tuple(field.metadata), form.expects)
 
 
-def _schema(annotation: Any, metadata: tuple[object, ...]) -> _Schema:
+def _schema(annotation: Any, metadata: tuple[object, ...], expects: str | None) -> _Schema:
     """Return type and rules of values; `metadata` are the annotations of their type."""
     if (entries := next((item for item in metadata if isinstance(item, Entries)), None)) is not None:
         return {"type": "array", "items": _object(entries.model)}
     kind, arguments = get_origin(annotation), get_args(annotation)
     if kind is Annotated:
-        return _schema(arguments[0], (*arguments[1:], *metadata))
+        return _schema(arguments[0], (*arguments[1:], *metadata), expects)
     if kind is Literal:
         return {"type": "string", "enum": list(arguments)}
     if kind is list:
-        return {"type": "array", "items": _schema(arguments[0], ())}
+        return {"type": "array", "items": _schema(arguments[0], (), expects)}
     if len(models := [each for each in arguments if isinstance(each, type) and issubclass(each, Options)]) > 1:
         return {"type": "object", "oneOf": [_variant(model) for model in models]}
     if arguments and type(None) in arguments:
         # `X | None` is an option that may be left out; the specification says so by not requiring it.
         rest = tuple(each for each in arguments if each is not type(None))
-        return _schema(Union[rest], metadata)  # noqa: UP007
+        return _schema(Union[rest], metadata, expects)  # noqa: UP007
     if annotation in _SCALARS:
         secret = {"airbyte_secret": True} if annotation is SecretStr else {}
-        return {"type": _SCALARS[annotation], **_rules(metadata), **secret}
+        return {"type": _SCALARS[annotation], **_rules(metadata, expects), **secret}
     return _object(annotation)
 
 
-def _rules(metadata: tuple[object, ...]) -> _Schema:
+def _rules(metadata: tuple[object, ...], expects: str | None) -> _Schema:
     """Return the limits of a scalar. What must match a pattern has a description of it."""
     found: _Schema = {}
     for item in metadata:
@@ -149,7 +150,7 @@ def _rules(metadata: tuple[object, ...]) -> _Schema:
             case _ if (pattern := getattr(item, "pattern", None)) is not None:
                 found["pattern"] = pattern
     if "pattern" in found:
-        found["pattern_descriptor"] = next(item.what for item in metadata if isinstance(item, Expects))
+        found["pattern_descriptor"] = expects
     return found
 
 
@@ -165,7 +166,7 @@ def _object(model: type[Options]) -> _Schema:
     found: _Schema = {"type": "object"}
     if required := [name for name in names if _is_required(name, fields[name])]:
         found["required"] = required
-    return {**found, "properties": {name: _property(name, fields[name], i) for i, name in enumerate(names)}}
+    return {**found, "properties": {name: _property(model, name, i) for i, name in enumerate(names)}}
 
 
 def _is_required(name: str, field: FieldInfo) -> bool:
@@ -178,8 +179,10 @@ def _constant(field: FieldInfo) -> str | None:
     return str(values[0]) if len(values) == 1 else None
 
 
-def _form(field: FieldInfo) -> Form:
-    return next(item for item in field.metadata if isinstance(item, Form))
+def _form(model: type[Options], name: str) -> Form:
+    if (form := model.form(name)) is None:
+        raise AssertionError(f"form.toml has no {model.__name__}.{name}")
+    return form
 
 
 def _words(name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from importlib import resources
@@ -20,6 +21,7 @@ from airbyte_cdk.models.airbyte_protocol_serializers import AirbyteMessageSerial
 from airbyte_cdk.test.standard_tests._spec_lint import find_secret_marking_errors
 
 from destination_datalake.cli import spec_message
+from destination_datalake.config.base import Options
 from destination_datalake.config.options import Config
 from destination_datalake.config.parsing import normalised
 from destination_datalake.destination import DestinationDatalake
@@ -45,6 +47,12 @@ def objects(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
         yield from objects(choice, f"{path}[{choice['title']}]")
     for name, option in schema.get("properties", {}).items():
         yield from objects(option.get("items", option), f"{path}.{name}")
+
+
+def every_model(model: type[Options]) -> Iterator[type[Options]]:
+    for each in model.__subclasses__():
+        yield each
+        yield from every_model(each)
 
 
 def every_option() -> Iterator[tuple[str, Schema]]:
@@ -84,6 +92,14 @@ def filled_in(schema: Schema) -> Any:
 
 def test_the_file_is_generated_from_the_options() -> None:
     assert spec_text() == TEXT, "run python -m docs.generator"
+
+
+def test_texts_are_those_of_options_that_exist() -> None:
+    texts = tomllib.loads((resources.files("destination_datalake.config") / "form.toml").read_text("utf-8"))
+    options = {model.__name__: model.model_fields.keys() for model in every_model(Options)}
+
+    assert texts.keys() <= options.keys()
+    assert [f"{model}.{name}" for model in texts for name in texts[model] if name not in options[model]] == []
 
 
 def test_every_option_can_be_filled_in() -> None:
