@@ -130,6 +130,7 @@ def test_every_module_can_be_imported(reduced: Path) -> None:
     assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
 
 
+@pytest.mark.slow
 def test_spec_and_check_succeed(platform: Platform, lake: Lake) -> None:
     spec, check = platform.spec(), platform.check(lake.config())
 

@@ -45,6 +45,7 @@ BLOCKS: Mapping[str, list[str]] = {
     for engine in ("duckdb", "spark")
 }
 OF_ALL_ENGINES = text("docs/query.md").partition("## The latest row of each key")[2]
+LATEST_ROWS = OF_ALL_ENGINES.partition("```sql\n")[2].partition("```")[0]
 
 
 @contextmanager
@@ -82,6 +83,11 @@ def test_the_statements_of_the_page_find_the_rows(lake: Lake, platform: Platform
         assert sorted(found) == IN_NOVEMBER, path_layout
         assert sorted((row["country"], row["views"]) for row in rows) == of_spark[number], path_layout
 
+    with written(lake, platform, "versions", IDS_OF_TWO) as folder:
+        rows = spark_reader.run(LATEST_ROWS.replace("shop.cart_viewed", f"parquet.`{folder}`"))
+
+    assert sorted((row["id"], row["country"]) for row in rows) == LATEST
+
 
 def test_a_condition_on_partition_keys_opens_the_files_of_their_partitions_alone(
     lake: Lake, platform: Platform
@@ -100,14 +106,8 @@ def test_a_condition_on_partition_keys_opens_the_files_of_their_partitions_alone
     assert ([row["id"] for row in without.rows], without.files) == ([4], 1)
 
 
-def test_the_statement_for_the_latest_rows_finds_one_for_each_key(
-    lake: Lake, platform: Platform, spark_reader: SparkReader
-) -> None:
-    statement = OF_ALL_ENGINES.partition("```sql\n")[2].partition("```")[0]
-
+def test_the_statement_for_the_latest_rows_finds_one_for_each_key(lake: Lake, platform: Platform) -> None:
     with written(lake, platform, "versions", IDS_OF_TWO) as folder, duckdb.connect() as engine:
-        found = engine.execute(statement.replace("shop.cart_viewed", f"'{folder}/**/*.parquet'")).fetchall()
-        rows = spark_reader.run(statement.replace("shop.cart_viewed", f"parquet.`{folder}`"))
+        found = engine.execute(LATEST_ROWS.replace("shop.cart_viewed", f"'{folder}/**/*.parquet'")).fetchall()
 
     assert sorted((id_, country) for id_, country, _ in found) == LATEST
-    assert sorted((row["id"], row["country"]) for row in rows) == LATEST

@@ -26,7 +26,7 @@ from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import TABLE_KINDS, TableKind
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 
-pytestmark = pytest.mark.share(4)
+pytestmark = pytest.mark.share(3)
 
 SCHEMA = object_schema(id=INTEGER, name=STRING)
 ORDERS = configured_stream("orders", SCHEMA)

@@ -126,7 +126,7 @@ POINTS: Sequence[str] = (
 )
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("seed", range(50))
 def test_a_replay_that_is_killed_goes_on_and_loses_nothing(
     lake: Lake, platform: Platform, replays: Replays, seed: int

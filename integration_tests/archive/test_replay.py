@@ -23,7 +23,7 @@ from integration_tests.harness.runs.warm import WarmLaunch
 from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, NUMBER, STRING, Warehouse, object_schema
 
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(2)
 
 
 def lines(*rows: Json, emitted_at: int = 1_700_000_000_000) -> Sequence[bytes]:
@@ -57,7 +57,7 @@ def whole(lake: Lake, table: str) -> pa.Table:
     return lake.read(lake.database, table)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("seed", range(200))
 def test_whatever_has_happened_a_replayed_table_equals_the_table(
     lake: Lake, launch: WarmLaunch, tmp_path: Path, seed: int

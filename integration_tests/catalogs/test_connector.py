@@ -136,6 +136,7 @@ def test_a_commit_that_comes_after_it_was_given_up_is_refused(warehouse: Warehou
     assert warehouse.ids("orders") == [1, 2, 3]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("lifetime", ["PT30M", None])
 def test_commits_have_keys_where_the_server_knows_requests_by_them(
     aws: AwsServer, platform: Platform, lifetime: str | None

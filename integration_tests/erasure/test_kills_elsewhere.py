@@ -53,7 +53,7 @@ ERASING = [
 ]
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_a_replay_and_an_erasure_end_after_any_kill_of_each_other(
     lake: Lake, platform: Platform, launch: WarmLaunch, tmp_path: Path, seed: int

@@ -21,7 +21,7 @@ from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, Warehouse, object_schema
 from integration_tests.reports.test_reports import lines_of
 
-pytestmark = pytest.mark.share(2)
+pytestmark = pytest.mark.share(1)
 
 ORDERS = configured_stream("orders", SCHEMA)
 SUPPRESSED = "DESTINATION_RECORD_SUPPRESSED"

@@ -50,7 +50,7 @@ def test_a_local_master_does_not_retry_a_task_however_many_failures_are_allowed(
     assert run(DIES_ONCE, str(tmp_path / "tried")).stdout == "True\n"
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("java_options", "words"),
     [("", "basedir must be absolute: ?/"), ("-Duser.home=/tmp", "LoginException")],

@@ -20,7 +20,7 @@ from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 from integration_tests.verify.verifying import Verifying
 
-pytestmark = pytest.mark.share(2)
+pytestmark = pytest.mark.share(1)
 
 ORDERS = object_schema(id=INTEGER, name=STRING)
 ICEBERG, HIVE_PARQUET, HIVE_JSONL = TABLE_KINDS

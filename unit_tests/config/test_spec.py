@@ -1,5 +1,6 @@
 """spec.json is generated from the options, and obeys the rules of Airbyte's form, which is built from it.
 
+Tests import the CDK themselves: it takes seconds, which each worker of a run would spend to collect them.
 https://docs.airbyte.com/platform/connector-development/connector-specification-reference
 """
 
@@ -16,15 +17,11 @@ from typing import Any
 
 import jsonschema
 import pytest
-from airbyte_cdk import AirbyteMessage, Type
-from airbyte_cdk.models.airbyte_protocol_serializers import AirbyteMessageSerializer
-from airbyte_cdk.test.standard_tests._spec_lint import find_secret_marking_errors
 
 from destination_datalake.cli import spec_message
 from destination_datalake.config.base import Options
 from destination_datalake.config.options import Config
 from destination_datalake.config.parsing import normalised
-from destination_datalake.destination import DestinationDatalake
 from docs.generator.spec import spec_text
 from unit_tests.config.examples import options
 
@@ -226,6 +223,8 @@ def test_a_form_with_everything_filled_in_is_accepted() -> None:
 
 
 def test_the_spec_is_a_valid_schema_with_its_secrets_marked() -> None:
+    from airbyte_cdk.test.standard_tests._spec_lint import find_secret_marking_errors
+
     jsonschema.Draft7Validator.check_schema(CONNECTION)
 
     assert find_secret_marking_errors(CONNECTION) == []
@@ -261,6 +260,11 @@ def test_the_spec_names_sync_modes_documentation_and_protocol_version() -> None:
 
 
 def test_the_spec_message_is_that_of_the_cdk_s_class() -> None:
+    from airbyte_cdk import AirbyteMessage, Type
+    from airbyte_cdk.models.airbyte_protocol_serializers import AirbyteMessageSerializer
+
+    from destination_datalake.destination import DestinationDatalake
+
     answer = DestinationDatalake().spec(logging.getLogger(__name__))
 
     assert json.loads(spec_message()) == AirbyteMessageSerializer.dump(AirbyteMessage(type=Type.SPEC, spec=answer))

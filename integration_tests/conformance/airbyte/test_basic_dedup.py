@@ -13,7 +13,7 @@ from integration_tests.harness.messages import EMITTED_AT, Json, configured_stre
 from integration_tests.harness.table_kinds import PARTITIONED_KINDS, TABLE_KINDS
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(2)
 
 ICEBERG, ICEBERG_BY_HOUR = TABLE_KINDS[0], PARTITIONED_KINDS[0]
 

@@ -12,7 +12,7 @@ from integration_tests.harness.messages import configured_stream, global_state, 
 from integration_tests.harness.runs.output import record_count, same_text, without_stats
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(2)
 
 
 def test_basic_write(warehouse: Warehouse) -> None:

@@ -10,7 +10,7 @@ from integration_tests.harness.messages import record, state
 from integration_tests.harness.runs.output import same_text, without_stats
 from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
 
-pytestmark = pytest.mark.share(4)
+pytestmark = pytest.mark.share(3)
 
 
 def test_truncate_refresh(warehouse: Warehouse) -> None:

@@ -18,7 +18,7 @@ from integration_tests.harness.runs.output import Run
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.warehouse import BOOLEAN, INTEGER, META, NUMBER, STRING, Warehouse, object_schema
 
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(2)
 
 DATE_TIME: Json = {"type": "string", "format": "date-time"}
 DATE: Json = {"type": "string", "format": "date"}

@@ -23,7 +23,7 @@ from integration_tests.harness.runs.output import Run
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.warehouse import INTEGER, META, object_schema
 
-pytestmark = pytest.mark.share(2)
+pytestmark = pytest.mark.share(1)
 
 SCHEMA = object_schema(
     id=INTEGER,

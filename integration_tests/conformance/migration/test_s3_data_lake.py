@@ -28,7 +28,7 @@ from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.warehouse import BOOLEAN, INTEGER, NUMBER, STRING, object_schema
 from unit_tests.repository.files import text
 
-pytestmark = pytest.mark.share(2)
+pytestmark = pytest.mark.share(1)
 
 DATE_TIME: Json = {"type": "string", "format": "date-time"}
 [_, BLOCK] = re.findall(r"```json\n(.+?)```", text("docs/operating/migrating.md"), re.DOTALL)

@@ -17,7 +17,7 @@ from integration_tests.harness.messages import Json, configured_catalog, configu
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.warehouse import INTEGER, object_schema
 
-pytestmark = pytest.mark.share(2)
+pytestmark = pytest.mark.share(1)
 
 EXTRACTED = {1: "2019-10-12T08:40:50.520Z", 2: "2019-12-31T23:59:59.900Z", 3: "2019-11-12T09:34:50.520Z"}
 BOUGHT = {1: "2019-10-12T08:40:50.520Z", 2: None, 3: "2019-11-12T09:34:50.520Z"}

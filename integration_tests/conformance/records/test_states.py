@@ -4,7 +4,7 @@ import pytest
 
 from integration_tests.aws.server import AwsServer
 from integration_tests.harness.lake import Lake
-from integration_tests.harness.messages import configured_stream, global_state, record, state, status
+from integration_tests.harness.messages import configured_stream, record, state, status
 from integration_tests.harness.runs.output import Run, record_count, same_text, without_stats
 from integration_tests.harness.runs.platform import Platform
 from integration_tests.harness.runs.warm import WarmLaunch
@@ -69,20 +69,6 @@ def test_the_counts_of_all_states_together_are_the_records_they_speak_for(echoed
     assert sum(record_count(answer) for answer in echoed.states) == len(VERBATIM)
 
 
-def test_each_stream_s_states_keep_their_order(warehouse: Warehouse) -> None:
-    lines = []
-    for number in range(200):
-        name = ("orders", "users")[number % 2]
-        lines += [record(name, {"id": number}), state(name, number, id=number)]
-
-    run = warehouse.sync([ORDERS, USERS], [*lines, *END])
-
-    for remainder in (0, 1):
-        ids = [answer.body["id"] for answer in run.states if answer.body["id"] % 2 == remainder]
-        assert ids == list(range(remainder, 200, 2))
-    assert {record_count(answer) for answer in run.states} == {1}
-
-
 def test_many_states_in_a_row_are_all_answered(warehouse: Warehouse) -> None:
     states = [state("orders", number, id=number) for number in range(2000)]
 
@@ -90,17 +76,6 @@ def test_many_states_in_a_row_are_all_answered(warehouse: Warehouse) -> None:
 
     assert [answer.body["id"] for answer in run.states] == list(range(2000))
     assert [record_count(answer) for answer in run.states] == [1] + [0] * 1999
-
-
-def test_a_state_counts_the_records_since_the_one_before_it(warehouse: Warehouse) -> None:
-    lines = []
-    for count in (3, 0, 5):
-        lines += [record("orders", {"id": number}) for number in range(count)]
-        lines.append(state("orders", count))
-
-    run = warehouse.sync([ORDERS], [*lines, record("orders", {"id": 9}), *END[:1]])
-
-    assert [record_count(answer) for answer in run.states] == [3, 0, 5]
 
 
 def test_a_state_comes_although_stdin_has_gone_quiet(warehouse: Warehouse) -> None:
@@ -119,17 +94,6 @@ def test_a_state_waits_for_its_records(warehouse: Warehouse) -> None:
         running.send([record("orders", {"id": 1}), state("orders", 1, id=1), state("users", 1, id=2)])
 
         assert running.wait_for_state().body["id"] == 2, "the state that waits for nothing comes first"
-
-        running.send(END)
-        run = running.close()
-    assert [answer.body["id"] for answer in run.states] == [2, 1]
-
-
-def test_a_global_state_waits_for_the_records_of_every_stream(warehouse: Warehouse) -> None:
-    with warehouse.start([ORDERS, USERS], flush_interval_seconds=3600) as running:
-        running.send([record("users", {"id": 1}), global_state(1, id=1), state("orders", 1, id=2)])
-
-        assert running.wait_for_state().body["id"] == 2
 
         running.send(END)
         run = running.close()

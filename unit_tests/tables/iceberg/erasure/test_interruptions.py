@@ -16,7 +16,7 @@ from unit_tests.tables.iceberg.erasure.people import COLUMNS, Killed, People, at
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.iceberg.maintenance.compacting import compacted
 
-pytestmark = pytest.mark.share(5)
+pytestmark = pytest.mark.share(4)
 
 _ERASED = (2, 3, 12)
 _PLACES = 560
@@ -32,7 +32,7 @@ def settled(lake: Lake) -> People:
     return people
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(3)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Of connections: nobody closes them.
 @pytest.mark.parametrize("place", range(1, _PLACES + 1))
 def test_an_erasure_goes_on_where_it_was_killed(lake: Lake, place: int) -> None:
