@@ -28,7 +28,7 @@ from destination_datalake.lake_formation.calls import (
     read,
     tables_granted_to,
 )
-from destination_datalake.lake_formation.difference import Change, Difference, describe, difference
+from destination_datalake.lake_formation.difference import Change, Difference, described, difference
 from destination_datalake.lake_formation.messages import CommandLines, explained, foreseen, needed_for, warning
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.lake_formation.state import (
@@ -73,7 +73,7 @@ def try_location(trial: Trial, findings: Findings) -> None:
         found = _difference(trial, findings, replace(Policy.of(trial.config).location(), tag_values={}))
         to_register = [change for change in found.changes if isinstance(change, Registration)]
         for change in to_register:
-            _logger.info("The first sync changes this: %s.", describe(change))
+            _logger.info("The first sync changes this: %s.", described(change).done)
             _require_access(trial, findings, change)
         if not to_register and not found.deviations:
             _require(trial, findings, found.changes)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, assert_never
 
-from destination_datalake.lake_formation.difference import AddLfTagValues, Change, CreateLfTag, describe
+from destination_datalake.lake_formation.difference import AddLfTagValues, Change, CreateLfTag, described
 from destination_datalake.lake_formation.state import (
     ALL,
     AllTables,
@@ -205,7 +205,7 @@ class NotApplied(Exception):
     """
 
     def __init__(self, operation: str, change: Change, code: str, text: str) -> None:
-        super().__init__(f"{describe(change)}: {code}: {text}")
+        super().__init__(f"{described(change).done}: {code}: {text}")
         self.operation = operation
         self.change = change
         self.code = code

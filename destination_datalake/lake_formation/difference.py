@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from destination_datalake.lake_formation.state import Desired, Grant, OptIn, Present, Registration, Tag
 
@@ -32,22 +32,33 @@ Change = Registration | CreateLfTag | AddLfTagValues | Tag | Grant | OptIn
 """A registration, assigned tag, grant or opt-in is one to make; so is the definition of an LF-Tag."""
 
 
-def describe(change: Change) -> str:
-    """Return what is so after the change, as a clause for the log."""
+class Described(NamedTuple):
+    """What is so after a change, as a clause for the log; and what its failure is about: "Cannot DOING RESOURCE"."""
+
+    done: str
+    doing: str
+    resource: str
+
+
+def described(change: Change) -> Described:
+    """Return a change in words."""
     match change:
-        case Registration(arn, role_arn):
-            return f"data location {arn} is registered with {role_arn} ({change.access})"
+        case Registration(arn, role):
+            location = f"data location {arn}"
+            done = f"{location} is registered with {role} ({change.access})"
+            return Described(done, "register", f"{location} with role {role}")
         case CreateLfTag(key, values):
-            return f"LF-Tag {key} is created with {', '.join(values)}"
+            return Described(f"LF-Tag {key} is created with {', '.join(values)}", "create", f"LF-Tag {key}")
         case AddLfTagValues(key, values):
-            return f"LF-Tag {key} gets {', '.join(values)}"
+            added = ", ".join(values)
+            return Described(f"LF-Tag {key} gets {added}", f"add {added} to", f"LF-Tag {key}")
         case Tag(resource, key, value):
-            return f"{resource} is tagged {key}={value}"
+            return Described(f"{resource} is tagged {key}={value}", f"assign LF-Tag {key}={value} to", str(resource))
         case Grant(principal, resource, permission, grantable):
-            option = " with grant option" if grantable else ""
-            return f"{permission} on {resource} is granted to {principal}{option}"
+            done = f"{permission} on {resource} is granted to {principal}{' with grant option' if grantable else ''}"
+            return Described(done, f"grant {principal} {permission} on", str(resource))
         case OptIn(principal, resource):
-            return f"{principal} is opted in on {resource}"
+            return Described(f"{principal} is opted in on {resource}", f"opt {principal} in on", str(resource))
     assert_never(change)
 
 

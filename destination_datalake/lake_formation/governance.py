@@ -12,7 +12,7 @@ from destination_datalake.aws.backoff import retry_until_done
 from destination_datalake.aws.errors import explain
 from destination_datalake.errors import ConnectorError
 from destination_datalake.lake_formation.calls import NotApplied, NotRead, apply, read
-from destination_datalake.lake_formation.difference import describe, difference
+from destination_datalake.lake_formation.difference import described, difference
 from destination_datalake.lake_formation.messages import CommandLines, explained, warning
 from destination_datalake.lake_formation.state import DataLocation, Desired, Grant, Tag
 
@@ -140,7 +140,7 @@ class Governance:
                 failure = error
                 return False
             for change in found.changes:
-                _logger.info("Lake Formation: %s.", describe(change))
+                _logger.info("Lake Formation: %s.", described(change).done)
             return True
 
         try:

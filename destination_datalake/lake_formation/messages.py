@@ -24,6 +24,7 @@ from destination_datalake.lake_formation.difference import (
     LocationNotRegistered,
     OtherValueAssigned,
     RegisteredDifferently,
+    described,
 )
 from destination_datalake.lake_formation.state import (
     AllTables,
@@ -170,7 +171,10 @@ TO_TAG_TABLE = frozenset({"DESCRIBE", "ALTER", "DROP", "INSERT", "SELECT", "DELE
 
 def explained(error: NotApplied | NotRead, access: AwsAccess) -> ConnectorError:
     """Return the error for the user. A denial names permission, resource and caller, and how to grant it."""
-    doing, resource = _subject(error)
+    if isinstance(error, NotRead):
+        doing, resource = f"read {error.what} of", str(error.of)
+    else:
+        _, doing, resource = described(error.change)
     missing = None
     if error.code in _DENIED:
         missing, remedy = _missing(error, access)
@@ -234,26 +238,6 @@ def _of_table(permission: str, named: str | None, database: str, table: str) -> 
 def foreseen(change: Change, access: AwsAccess) -> ConnectorError:
     """Return the error with which a change will be denied to a caller without the permissions that it needs."""
     return explained(NotApplied(calls([change])[0].operation, change, "AccessDeniedException", ""), access)
-
-
-def _subject(error: NotApplied | NotRead) -> tuple[str, str]:
-    """Return what failed, to complete "Cannot …", and on which resource."""
-    if isinstance(error, NotRead):
-        return f"read {error.what} of", str(error.of)
-    match error.change:
-        case Registration(arn, role_arn):
-            return "register", f"data location {arn} with role {role_arn}"
-        case CreateLfTag(key):
-            return "create", f"LF-Tag {key}"
-        case AddLfTagValues(key, values):
-            return f"add {', '.join(values)} to", f"LF-Tag {key}"
-        case Tag(resource, key, value):
-            return f"assign LF-Tag {key}={value} to", str(resource)
-        case Grant(principal, resource, permission):
-            return f"grant {principal} {permission} on", str(resource)
-        case OptIn(principal, resource):
-            return f"opt {principal} in on", str(resource)
-    assert_never(error.change)
 
 
 def _correction(error: NotApplied | NotRead) -> str:
