@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from destination_datalake.archive.objects import ArchivedBatch, ArchivedEnd, ArchivedObject, ArchivedSync, unit_of
+from destination_datalake.archive.objects import ArchivedBatch, ArchivedEnd, ArchivedSync, unit_of
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import get, listed
 from destination_datalake.errors import ConnectorError
+from destination_datalake.files.plan import UnitLines
 from destination_datalake.protocol.catalog import Stream, parse_catalog
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ _Entry = TypeVar("_Entry", ArchivedSync, ArchivedBatch, ArchivedEnd)
 class StoredLines:
     """An object of lines as S3 lists it; `size` in bytes. Replays read `only` the lines of these numbers, None: all."""
 
-    archived: ArchivedObject
+    archived: UnitLines
     uri: str
     etag: str
     size: int
@@ -214,7 +215,7 @@ class _Reader:
         try:
             own = ArchivedSync.of_metadata(metadata)
             count, bytes_, first_record = (int(metadata[key]) for key in ("lines", "bytes", "first-record"))
-            lines = self._stored(ArchivedObject(name, count, bytes_, first_record, metadata["first-id"]))
+            lines = self._stored(UnitLines(name, count, bytes_, first_record, metadata["first-id"]))
         except (KeyError, ValueError):  # Errors of msgspec and JSON are ValueErrors.
             self.foreign.append(f"{name} has no metadata of an archive")
             return
@@ -262,7 +263,7 @@ class _Reader:
             self.unreadable.append(f"{name} is not an entry of the journal")
             return None
 
-    def _stored(self, archived: ArchivedObject) -> StoredLines:
+    def _stored(self, archived: UnitLines) -> StoredLines:
         listing = self._present[archived.name]
         return StoredLines(archived, f"{self._folder}/{archived.name}", listing["ETag"], listing["Size"])
 

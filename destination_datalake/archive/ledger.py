@@ -20,19 +20,21 @@ from destination_datalake.archive.objects import (
     ArchivedBatch,
     ArchivedEnd,
     ArchivedSync,
-    ArchiveFile,
     ArchiveLocation,
     Position,
     table_folder,
 )
+from destination_datalake.archive.writer import ArchiveSink
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.objects import delete_uncommitted, get, is_changed, listed, publish_all, put
 from destination_datalake.errors import ConnectorError
+from destination_datalake.files.plan import LineFile
 from destination_datalake.schema.glue import glue_type
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.files.plan import LineFile, LineSink
     from destination_datalake.protocol.catalog import Stream, StreamId
     from destination_datalake.schema.types import Field
 
@@ -104,21 +106,21 @@ class ArchiveLedger:
         self._put(location, "begin", sync)
         self._locations[stream_id] = location
 
-    def location(self, stream: StreamId) -> ArchiveLocation | None:
-        """Return where the stream's lines are archived; None if they are not."""
-        return self._locations[stream] if self.keeps_lines else None
+    def sinks(self, stream: StreamId) -> tuple[LineSink, ...]:
+        """Return what archives the stream's lines; none if they are not archived."""
+        return (ArchiveSink(self._locations[stream]),) if self.keeps_lines else ()
 
-    def publish(self, files: Sequence[ArchiveFile]) -> None:
+    def publish(self, files: Sequence[LineFile]) -> None:
         """Make the lines of a batch visible, before the batch is committed. Raises what S3's client raises."""
         publish_all([file.pending_upload for file in files], self._access.client("s3"))
 
-    def add(self, stream: StreamId, batch: int, files: Sequence[ArchiveFile], position: Position, rows: int) -> None:
+    def add(self, stream: StreamId, batch: int, files: Sequence[LineFile], position: Position, rows: int) -> None:
         """Record a batch of so many rows that was just committed, before its states are released.
 
         Raises as `begin`. Nothing if the table of the stream has no journal.
         """
         if (location := self._locations.get(stream)) is not None and (files or rows):
-            objects = tuple(file.archived for file in files)
+            objects = tuple(file.content for file in files)
             entry = ArchivedBatch(batch, int(self._clock() * 1000), objects, position[1], rows)
             self._put(location, f"{batch:06d}", entry)
 
@@ -142,7 +144,7 @@ class ArchiveLedger:
         except Exception:
             _logger.warning("%s does not describe the table's present columns.", uri, exc_info=True)
 
-    def delete_uncommitted(self, files: Sequence[ArchiveFile]) -> None:
+    def delete_uncommitted(self, files: Sequence[LineFile]) -> None:
         """Delete the lines of a batch that is not committed, published or not."""
         delete_uncommitted(files, self._access.client("s3"))
 

@@ -23,7 +23,7 @@ from typing import Self
 
 import msgspec
 
-from destination_datalake.aws.objects import Pending
+from destination_datalake.files.plan import COUNTED_DIGITS, UnitLines
 
 ARCHIVE_FOLDER = "_raw"
 
@@ -93,23 +93,6 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.convert({"stream": "", **numbers, **texts}, cls)
 
 
-@dataclass(frozen=True, slots=True)
-class ArchivedObject:
-    """The lines of one unit, in order. `name` is its key below the table's folder in the archive.
-
-    `bytes` are those of the lines before compression. `first_record` is the number (from 0) of the first in the
-    stream's input. `first_id` is the id of line 0: see `OrderedIds`; 32 hexadecimal digits. `sha256` is the hash of the
-    object's bytes, empty if it is not known: an erasure has changed them, or a former version has written them.
-    """
-
-    name: str
-    lines: int
-    bytes: int
-    first_record: int
-    first_id: str
-    sha256: str = ""
-
-
 class ArchivedBatch(msgspec.Struct, frozen=True, omit_defaults=True):
     """The entry of a batch that was committed, `committed` in milliseconds since 1970-01-01 UTC.
 
@@ -118,7 +101,7 @@ class ArchivedBatch(msgspec.Struct, frozen=True, omit_defaults=True):
 
     batch: int
     committed: int
-    objects: tuple[ArchivedObject, ...]
+    objects: tuple[UnitLines, ...]
     position: int = 0
     rows: int = 0
 
@@ -149,20 +132,11 @@ class ArchiveLocation:
         """Return the name of the object that an attempt at a unit writes."""
         return f"dt={self.day}/{attempt}.jsonl.gz"
 
-    def metadata(self, archived: ArchivedObject) -> Mapping[str, str]:
+    def metadata(self, archived: UnitLines) -> Mapping[str, str]:
         """Return the metadata of an object: whose it is, and what the index says of it."""
         own = {name.replace("_", "-"): str(value) for name, value in msgspec.to_builtins(archived).items()}
         del own["name"], own["sha256"]  # The hash is known only when the object is written.
         return {**self.sync.metadata(), **own}
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveFile:
-    """An object that a task has written. Nobody sees it before its upload is published."""
-
-    uri: str
-    archived: ArchivedObject
-    pending_upload: Pending
 
 
 def _ascii(value: object) -> str:
@@ -186,10 +160,6 @@ _LONG = ("stream", "namespace", "key", "cursor")
 def table_folder(root: str, database: str, table: str) -> str:
     """Return the S3 URI of a table's folder in the archive, of which `root` is the URI."""
     return f"{root}/{database}.{table}"
-
-
-COUNTED_DIGITS = 8
-"""The last digits of an id count the lines of its unit: see `OrderedIds`."""
 
 
 def unit_of(first_id: str) -> str:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from destination_datalake.archive.objects import ArchivedObject, ArchiveFile, ArchiveLocation
-from destination_datalake.aws.objects import GzipUpload, Upload, naming_object
+from destination_datalake.archive.objects import ArchiveLocation
+from destination_datalake.aws.objects import MEMBER_BYTES, GzipUpload, Upload, naming_object
+from destination_datalake.files.plan import LineFile, UnitLines
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-MEMBER_BYTES = 16 * 1024 * 1024
-"""Bytes of lines in a member of a gzip file. Each begins with a line, so that a reader can split the file there."""
+    from destination_datalake.files.segments import StagedSegment
 
 
 class _HashedUpload(Upload):
@@ -30,11 +31,31 @@ class _HashedUpload(Upload):
         return super().write(data)
 
 
+@dataclass(frozen=True, slots=True)
+class ArchiveSink:
+    """Archives the lines of units: a LineSink."""
+
+    location: ArchiveLocation
+
+    def open(
+        self, segments: Sequence[StagedSegment], attempt: str, first_id: bytes, s3: S3Client, held_in: str | None
+    ) -> ArchiveWriter:
+        """Return what writes the object of a unit."""
+        archived = UnitLines(
+            self.location.name(attempt),
+            lines=sum(segment.records for segment in segments),
+            bytes=sum(segment.bytes for segment in segments),
+            first_record=segments[0].first_record,
+            first_id=first_id.hex(),
+        )
+        return ArchiveWriter(self.location, archived, s3, held_in)
+
+
 class ArchiveWriter:
     """Writes an object of gzipped lines, which is published or deleted with the unit's batch."""
 
     def __init__(
-        self, location: ArchiveLocation, archived: ArchivedObject, s3: S3Client, held_in: str | None = None
+        self, location: ArchiveLocation, archived: UnitLines, s3: S3Client, held_in: str | None = None
     ) -> None:
         """Write nothing yet. `archived` says what the unit's lines are; a small object is held in this folder."""
         self._archived = archived
@@ -52,13 +73,13 @@ class ArchiveWriter:
         with self._named():
             self._gzip.write(lines)
 
-    def close(self) -> ArchiveFile:
+    def close(self) -> LineFile:
         """Upload the rest; return the object, which is durable and not visible. Raises ObjectFailed."""
         with self._named():
             self._gzip.close()
         assert self._upload.pending_upload is not None
         archived = replace(self._archived, sha256=self._upload.sha256.hexdigest())
-        return ArchiveFile(self._upload.uri, archived, self._upload.pending_upload)
+        return LineFile(self._upload.uri, archived, self._upload.pending_upload)
 
     def abort(self) -> None:
         """Delete what was written, also after `close`."""

@@ -33,6 +33,9 @@ is filled while another is sent: twice this is the memory of an upload."""
 CONCURRENT_CALLS = 8
 """Uploads that are published at the same time."""
 
+MEMBER_BYTES = 16 * 1024 * 1024
+"""Bytes of lines in a member of a gzip file. Each begins with a line, so that a reader can split the file there."""
+
 HELD_BYTES = 1024 * 1024
 """Deferred objects of at most this size wait on the disk. Larger ones are sent while others are being encoded."""
 

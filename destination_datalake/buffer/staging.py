@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import delete, delete_folder
-from destination_datalake.files.segments import ArchivedLines, LocalFile, StagedObject, StagedSegment
+from destination_datalake.files.segments import LocalFile, SegmentLocation, StagedObject, StagedSegment
 from destination_datalake.protocol.catalog import StreamId
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Segment:
     flat: int = 0
     places: Sequence[int] = field(default=(), compare=False, repr=False)
 
-    def staged(self, location: LocalFile | StagedObject | ArchivedLines) -> StagedSegment:
+    def staged(self, location: SegmentLocation) -> StagedSegment:
         """Return the segment as it is found at a location."""
         mixed = 0 < self.flat < self.records
         return StagedSegment(location, self.bytes, self.first_record, self.frame, mixed, self.records)

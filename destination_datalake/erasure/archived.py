@@ -12,7 +12,7 @@ from destination_datalake.aws.objects import delete, folders_in, listed
 from destination_datalake.erasure.columns import TableColumns, with_zone_of
 from destination_datalake.erasure.objects import Group, Objects, stored_in
 from destination_datalake.erasure.place import ErasedObject
-from destination_datalake.files.encode import KEY_CHANGED
+from destination_datalake.files.key_guard import KEY_CHANGED
 from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZATION_ERROR
 from destination_datalake.records.record import RECORD_TIME_OUT_OF_RANGE, RECORD_UNREADABLE
 from destination_datalake.rejects.ledger import REJECTS_FOLDER

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from destination_datalake.files.parquet import with_field_ids
-from destination_datalake.files.plan import FilePlan, IngestOrder
+from destination_datalake.files.plan import COUNTED_DIGITS, FilePlan, IngestOrder
 from destination_datalake.records.decoded import CHANGES_TYPE, Decoded, LineNumbers, changes_array
 from destination_datalake.schema.arrow import arrow_field, arrow_type, narrowest
 from destination_datalake.schema.columns import CHANGE, METADATA_COLUMNS
@@ -22,7 +22,6 @@ _NO_CHANGES = pa.array([], arrow_type(CHANGE))
 _META_TYPE = cast("pa.StructType", arrow_type(METADATA_COLUMNS[2].type))
 
 _UUID_LENGTH = 36
-_COUNTED_DIGITS = 8
 _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
 """The two hexadecimal digits of every byte, as one 16-bit number each."""
 
@@ -82,8 +81,8 @@ def first_id(ingest_order: IngestOrder) -> bytes:
 def _ids(octets: bytes, counters: LineNumbers) -> pa.StringArray:
     rows = len(counters)
     text = np.tile(np.frombuffer(str(uuid.UUID(bytes=octets)).encode(), np.uint8), (rows, 1))
-    counted = counters.astype(">u4").view(np.uint8).reshape(rows, _COUNTED_DIGITS // 2)
-    text[:, -_COUNTED_DIGITS:] = _HEX[counted].view(np.uint8)
+    counted = counters.astype(">u4").view(np.uint8).reshape(rows, COUNTED_DIGITS // 2)
+    text[:, -COUNTED_DIGITS:] = _HEX[counted].view(np.uint8)
     offsets = np.arange(0, (rows + 1) * _UUID_LENGTH, _UUID_LENGTH, dtype=np.int32)
     return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets.data), pa.py_buffer(text.data))
 

@@ -26,9 +26,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Raw
 
-from destination_datalake.archive.writer import MEMBER_BYTES
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import (
+    MEMBER_BYTES,
     PIECE_BYTES,
     GzipUpload,
     Upload,

@@ -14,14 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from destination_datalake.archive.objects import COUNTED_DIGITS
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.backoff import retry_on
 from destination_datalake.aws.objects import PIECE_BYTES, body_errors, inflated, whole_lines
 from destination_datalake.files.dedup.tasks import RowSet, add_rows, row_sets
 from destination_datalake.files.jobs import Failed, Problem, attempt, dealt
-from destination_datalake.files.plan import SourceFile
+from destination_datalake.files.plan import COUNTED_DIGITS, SourceFile
 from destination_datalake.files.reading import deleted_rows, opened, parquet_file
 
 if TYPE_CHECKING:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from destination_datalake.archive.objects import ArchiveFile, ArchiveLocation
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.objects import Pending, PendingUpload
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.jobs import Failed
-from destination_datalake.files.segments import ArchivedLines, LeftOut, StagedSegment
+from destination_datalake.files.segments import Content, StagedSegment
 from destination_datalake.partitioning.spec import Partitioning, PartitionValue, SortOrder
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLocation
@@ -23,6 +22,7 @@ from destination_datalake.schema.types import ColumnType, Field
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from mypy_boto3_s3 import S3Client
 
     from destination_datalake.partitioning.paths import PartitionKey
 
@@ -53,6 +53,9 @@ class IngestOrder(NamedTuple):
     milliseconds: int
     part: int
 
+
+COUNTED_DIGITS = 8
+"""The last hexadecimal digits of a row's id count the lines of its unit: see `OrderedIds`."""
 
 FIRST = IngestOrder(0, 0)
 """The place of a unit whose order does not matter."""
@@ -278,6 +281,73 @@ class NotCompacted:
 CompactResult = Compacted | NotCompacted | Failed
 
 
+class OpenFilter(Protocol):
+    """A filter of a unit's lines, on the executor. Rejects of this `reason` count the lines that it leaves out."""
+
+    reason: str
+
+    def apply(self, content: Content, /) -> Content:
+        """Return the content with more of its lines empty. Contents come in order."""
+
+
+class LineFilter(Protocol):
+    """Which lines of a unit are left out: a small value, which travels to the executor."""
+
+    def open(self, columns: Sequence[Field], s3: S3Client, /) -> OpenFilter | None:
+        """Return the filter for a unit with these columns; None if it leaves out nothing of them.
+
+        Raises ObjectFailed, ConfigError.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class UnitLines:
+    """The lines of one unit, in order, as an object has them. `name` is its key below the folder of the sink.
+
+    `bytes` are those of the lines before compression. `first_record` is the number (from 0) of the first in the
+    stream's input. `first_id` is the id of line 0: see `OrderedIds`; 32 hexadecimal digits. `sha256` is the hash of the
+    object's bytes, empty if it is not known: another program has changed them, or a former version has written them.
+    """
+
+    name: str
+    lines: int
+    bytes: int
+    first_record: int
+    first_id: str
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LineFile:
+    """An object with the lines of a unit that a sink has written. It is not visible before its upload is published."""
+
+    uri: str
+    content: UnitLines
+    pending_upload: Pending
+
+
+class OpenSink(Protocol):
+    """A sink of a unit's lines, on the executor."""
+
+    def write(self, lines: bytes | bytearray | memoryview, /) -> None:
+        """Take whole lines as they were received; those that are left out are empty. Raises ObjectFailed."""
+
+    def close(self) -> LineFile:
+        """Upload the rest. Raises ObjectFailed."""
+
+    def abort(self) -> None:
+        """Delete what was written, also after `close`."""
+
+
+class LineSink(Protocol):
+    """What else gets the lines of a unit: a small value, which travels to the executor."""
+
+    def open(
+        self, segments: Sequence[StagedSegment], attempt: str, first_id: bytes, s3: S3Client, held_in: str | None, /
+    ) -> OpenSink:
+        """Return the sink for the lines of these segments; line 0 has this id. Small objects are held in a folder."""
+
+
 MIN_TASK_BYTES = 16 * 1024 * 1024
 """Below this, another task would make smaller files and save no time."""
 
@@ -288,8 +358,7 @@ class EncodeUnit:
 
     `name` begins the names of its files and rejects; each attempt at it adds its own. A batch is a unit that is not yet
     split: `expected_yield` is how many bytes a file is expected to get, in each partition, of each byte of segments.
-    Lines are archived if there is an `archive`, but for those of people who are `left_out`, whose rows were erased: a
-    sync rejects their records, and a replay makes no rows of them.
+    Lines pass the `filters` in their order; then the `sinks` get them, and they are decoded.
     """
 
     stream: StreamId
@@ -298,8 +367,8 @@ class EncodeUnit:
     plan: FilePlan
     rejects: RejectLocation
     ingest_order: IngestOrder = FIRST
-    archive: ArchiveLocation | None = None
-    left_out: tuple[LeftOut, ...] = ()
+    filters: tuple[LineFilter, ...] = ()
+    sinks: tuple[LineSink, ...] = ()
     expected_yield: float | None = None
 
 
@@ -316,8 +385,8 @@ class Encoded:
     """The result of a unit: every record of its segments is in one of `files` or, refused, among the rejects.
 
     `rejects` are durable, and visible once they are published; `counts` counts them. `undeclared` has the paths of
-    fields that occur in the unit's first records and not in the stream's schema. `archived` has the unit's lines.
-    `left_out` are the records that a replay makes no rows of.
+    fields that occur in the unit's first records and not in the stream's schema. `line_files` are the sinks'.
+    `left_out` lines were empty in the segments.
     """
 
     stream: StreamId
@@ -325,13 +394,12 @@ class Encoded:
     counts: RejectCounts
     rejects: tuple[RejectFile, ...]
     undeclared: tuple[str, ...] = ()
-    archived: ArchiveFile | None = None
+    line_files: tuple[LineFile, ...] = ()
     left_out: int = 0
 
     def pending(self) -> list[Pending | None]:
-        """Return the uploads of files and archived lines that are to be published."""
-        of_files = [file.pending_upload for file in self.files]
-        return of_files if self.archived is None else [*of_files, self.archived.pending_upload]
+        """Return the uploads of files and of the sinks' files that are to be published."""
+        return [*(file.pending_upload for file in self.files), *(file.pending_upload for file in self.line_files)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,10 +445,8 @@ def split_into_tasks(batches: Sequence[EncodeUnit], parallelism: int, access: Aw
 
 
 def _units(segments: Sequence[StagedSegment]) -> Sequence[Sequence[StagedSegment]]:
-    """Return the segments of a task by unit: an archived one has ids of its own, and so is a unit of its own."""
-    if isinstance(segments[0].location, ArchivedLines):
-        return [[segment] for segment in segments]
-    return [segments]
+    """Return the segments of a task by unit: one whose lines have ids already is a unit of its own."""
+    return [segments] if segments[0].first_id is None else [[segment] for segment in segments]
 
 
 def even_file_bytes(expected: float, target: int) -> int:

@@ -10,17 +10,23 @@ ids by the type of the column that they were looked up in. No id is in it.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
+import numpy as np
 
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.objects import folders_in, get_or_none
+from destination_datalake.aws.objects import folders_in, get_or_none, naming_object
 from destination_datalake.errors import ConfigError, ConnectorError
-from destination_datalake.files.segments import LeftOut
-from destination_datalake.rejects.ledger import RejectCounts
+from destination_datalake.files.ids import HashedIds
+from destination_datalake.files.segments import Content
+from destination_datalake.protocol.frames import line_bounds
+from destination_datalake.records.search import RecordSearch
+from destination_datalake.schema.columns import field_at
+from destination_datalake.schema.types import Field, List, Struct
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -37,8 +43,68 @@ HASHES = "hashes"
 RECORD_SUPPRESSED = "DESTINATION_RECORD_SUPPRESSED"
 """The reason of these rejects, which are counted and not kept."""
 
-People: TypeAlias = Mapping[str, tuple[LeftOut, ...]]
-"""Who is left out of each table, by its name as "database.table"."""
+
+@dataclass(frozen=True, slots=True)
+class SuppressionRule:
+    """Leaves out the records with one of some ids in a column, a name or the dotted path of a field: a LineFilter.
+
+    The salted hashes of the ids are the object at `uri`, which executors read themselves: tasks stay small.
+    """
+
+    column: str
+    uri: str
+    salt: bytes
+
+    def open(self, columns: Sequence[Field], s3: S3Client) -> SuppressionFilter | None:
+        """Return the filter; None if the columns do not have this one. Raises ObjectFailed, ConfigError."""
+        column = field_at(columns, self.column.split("."))
+        if column is None or isinstance(column.type, Struct | List):
+            return None
+        return SuppressionFilter(RecordSearch((column,), self._ids(s3)))
+
+    def _ids(self, s3: S3Client) -> HashedIds:
+        """Return the ids. The latest few objects stay in memory."""
+        ids = _recent.pop(self.uri, None)
+        if ids is None:
+            with naming_object("read which records are suppressed from", self.uri):
+                if (content := get_or_none(s3, self.uri)) is None:
+                    raise ConfigError(
+                        f"{self.uri} is gone. It has the hashes of the ids whose records are suppressed. Restore it "
+                        "from a copy. Or delete the folder of this request, which ends the suppression."
+                    )
+                ids = HashedIds.of(content, self.salt)
+        _recent[self.uri] = ids
+        while len(_recent) > _MAX_RECENT:
+            del _recent[next(iter(_recent))]
+        return ids
+
+
+_MAX_RECENT = 4
+_recent: dict[str, HashedIds] = {}
+
+
+class SuppressionFilter:
+    """Leaves out the lines that a search finds: an OpenFilter."""
+
+    reason = RECORD_SUPPRESSED
+
+    def __init__(self, search: RecordSearch) -> None:
+        self._search = search
+
+    def apply(self, content: Content) -> Content:
+        """Return the content with the lines empty that the search finds."""
+        received = np.frombuffer(bytes(content.received(content.lines)), np.uint8)
+        if not len(received):
+            return content
+        starts, ends = line_bounds(received)
+        is_left_out = np.zeros(len(ends), np.bool_)
+        present = starts < ends
+        is_left_out[present] = self._search.found(np.delete(received, ends[~present]).tobytes())
+        return content.without(is_left_out)
+
+
+SuppressionRules: TypeAlias = Mapping[str, tuple[SuppressionRule, ...]]
+"""The rules of each table, by its name as "database.table"."""
 
 _CONCURRENT_CALLS = 16
 
@@ -84,16 +150,16 @@ def _request(s3: S3Client, uri: str) -> RequestRecord | None:
     return None if content is None else msgspec.json.decode(content, type=RequestRecord)
 
 
-def left_out(folder: str, requests: Iterable[RequestRecord]) -> People:
+def rules_of(folder: str, requests: Iterable[RequestRecord]) -> SuppressionRules:
     """Return who is left out by these requests, also by those that were not finished.
 
     `folder` is the ledger's S3 URI, without a slash at the end.
     """
-    people: dict[str, tuple[LeftOut, ...]] = {}
+    people: dict[str, tuple[SuppressionRule, ...]] = {}
     for each in requests:
         for table, column in each.tables.items():
             uri = f"{folder}/{each.id}/{HASHES}/{hashes_name(column.type)}"
-            rule = LeftOut(column.column, uri, base64.b64decode(each.salt))
+            rule = SuppressionRule(column.column, uri, base64.b64decode(each.salt))
             people[table] = (*people.get(table, ()), rule)
     return people
 
@@ -103,14 +169,14 @@ def unfinished(folder: str, table: str, s3: S3Client) -> list[str]:
     return [each.id for each in requests(folder, s3) if each.finished is None and table in each.tables]
 
 
-def read_suppressed(folder: str, access: AwsAccess) -> People:
+def read_suppressed(folder: str, access: AwsAccess) -> SuppressionRules:
     """Return whose records syncs reject. `folder` is the ledger's S3 URI, without a slash at the end.
 
     Raises ConnectorError if that cannot be read: rows that must not be written would be.
     """
     doing, resource = "read whose records are to be rejected (`delete-rows --suppress`) from", f"{folder}/"
     try:
-        return left_out(folder, (each for each in requests(folder, access.client("s3")) if each.suppress))
+        return rules_of(folder, (each for each in requests(folder, access.client("s3")) if each.suppress))
     except ValueError as error:
         raise ConfigError(
             f"Cannot {doing} {resource}: a {REQUEST} there is not as `delete-rows` has written it. No record of "
@@ -121,11 +187,6 @@ def read_suppressed(folder: str, access: AwsAccess) -> People:
         if (failure := explain(error, doing=doing, resource=resource)) is None:
             raise
         raise ConnectorError(failure) from error
-
-
-def suppressed(records: int) -> RejectCounts:
-    """Return the counts of so many rejected records. No limit of rejects counts them: they are no fault of the data."""
-    return RejectCounts(records, records, 0, {(None, RECORD_SUPPRESSED): records})
 
 
 def hashes_name(type_: str) -> str:

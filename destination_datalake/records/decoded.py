@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from typing import Any, NamedTuple, Protocol
 
@@ -98,6 +98,9 @@ class RowLines(Protocol):
 LineNumbers = np.ndarray[Any, np.dtype[np.int64]]
 """Numbers of lines, ascending, by row."""
 
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+"""A truth value for each row."""
+
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
@@ -121,3 +124,30 @@ class Decoded:
     def rows(self) -> int:
         """How many records."""
         return len(self.extracted_at)
+
+    def filtered(self, kept: Mask) -> Decoded:
+        """Return the records of these rows, given as a mask, and all rejected lines."""
+        mask = pa.array(kept)
+        rows = np.flatnonzero(kept)
+        numbers = np.cumsum(kept) - 1
+        changes: Any = None if self.changes is None else self.changes.filter(mask)
+        return replace(
+            self,
+            extracted_at=self.extracted_at.filter(mask),
+            columns=[column.filter(mask) for column in self.columns],
+            changes=changes if changes is not None and len(changes.flatten()) else None,
+            changed=[each._replace(row=int(numbers[each.row])) for each in self.changed if kept[each.row]],
+            lines=_SomeLines(self.lines, rows),
+            line_numbers=self.line_numbers[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _SomeLines:
+    """The lines of some of the rows."""
+
+    lines: RowLines
+    rows: LineNumbers
+
+    def __getitem__(self, row: int) -> bytes:
+        return self.lines[int(self.rows[row])]

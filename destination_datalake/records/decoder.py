@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from destination_datalake.protocol.frames import Frame
+from destination_datalake.protocol.frames import Frame, line_bounds
 from destination_datalake.protocol.messages import MalformedLine, require_records
 from destination_datalake.records.block import (
     BLOCK_CHANGES,
@@ -74,19 +74,31 @@ class BlockDecoder:
         return record_coercer(self._record.fields, self._floats)
 
     def decode(
-        self, block: bytes | memoryview, frame: Frame | None = None, *, mixed: bool = False
+        self, block: bytes | memoryview, frame: Frame | None = None, *, mixed: bool = False, has_empty: bool = False
     ) -> Iterator[Decoded]:
         """Decode whole lines, each ended by a newline. The parts together hold every line once.
 
-        With a frame the lines are flat, or some of them if they are mixed. Records keep their order but for those of
-        irregular lines, which may come first: `Decoded.line_numbers` has it. Raises MalformedLine, with its number
-        among all lines that were decoded (from 1), for a line that was flat and is not a record.
+        With a frame the lines are flat, or some of them if they are mixed. Empty lines, if there may be any, are
+        skipped and counted. Records keep their order but for those of irregular lines, which may come first:
+        `Decoded.line_numbers` has it. Raises MalformedLine, with its number among all lines that were decoded (from 1),
+        for a line that was flat and is not a record.
         """
         first = self._lines
-        for decoded in self._in_parts(block) if frame is None else self._framed(block, frame, mixed=mixed):
-            self._lines += decoded.rows + len(decoded.rejected)
-            columns = _taken(decoded.columns, self._record)
-            yield replace(decoded, columns=columns, line_numbers=decoded.line_numbers + first)
+        numbers: LineNumbers | None = None
+        if has_empty:
+            block, numbers, lines = _without_empty_lines(block)
+            self._lines += lines - len(numbers)
+            if not len(numbers):
+                return
+        try:
+            for decoded in self._in_parts(block) if frame is None else self._framed(block, frame, mixed=mixed):
+                self._lines += decoded.rows + len(decoded.rejected)
+                columns = _taken(decoded.columns, self._record)
+                own = decoded.line_numbers if numbers is None else numbers[decoded.line_numbers]
+                yield replace(decoded, columns=columns, line_numbers=own + first)
+        except MalformedLine as error:
+            number = error.line_number if numbers is None else int(numbers[error.line_number - 1]) + 1
+            raise MalformedLine(first + number, error.length, error.reason) from None
 
     def _framed(self, block: bytes | memoryview, frame: Frame, *, mixed: bool) -> Iterator[Decoded]:
         """Decode lines of which some are flat; line numbers are those in the block."""
@@ -100,10 +112,7 @@ class BlockDecoder:
         decoded = self._decoded_flat(flat[0], frame)
         if decoded is None:
             received = frame.restored(block)
-            try:
-                require_records(received, frame)
-            except MalformedLine as error:
-                raise MalformedLine(self._lines + error.line_number, error.length, error.reason) from None
+            require_records(received, frame)
             yield from self._in_parts(received)
             return
         yield decoded if flat[1] is None else replace(decoded, line_numbers=flat[1])
@@ -290,6 +299,13 @@ class _Separated(NamedTuple):
     regular_numbers: LineNumbers
     irregular: list[bytes]
     irregular_numbers: LineNumbers
+
+
+def _without_empty_lines(block: bytes | memoryview) -> tuple[bytes, LineNumbers, int]:
+    """Return the lines that are not empty, their numbers in the block, and how many lines it has."""
+    octets = np.frombuffer(block, np.uint8)
+    starts, ends = line_bounds(octets)
+    return np.delete(octets, ends[starts == ends]).tobytes(), np.flatnonzero(starts < ends), len(ends)
 
 
 def _all_numbers(block: bytes) -> LineNumbers:

@@ -87,6 +87,11 @@ class RejectCounts:
         return sum(count for (column, _), count in self.reasons.items() if column is not None)
 
     @classmethod
+    def refusing(cls, reason: str, records: int) -> Self:
+        """Return the counts of records that a rule refuses. No limit counts them: the data are not at fault."""
+        return cls(records, records, 0, {(None, reason): records} if records else {})
+
+    @classmethod
     def total(cls, parts: Iterable[Self]) -> Self:
         """Return the sum."""
         reasons: Counter[tuple[str | None, str]] = Counter()

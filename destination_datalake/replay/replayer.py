@@ -5,12 +5,11 @@ Syncs are lived through once more: their batches go through encoding and commits
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from pyroaring import BitMap
 
 from destination_datalake.archive.history import History, StoredLines, StoredSync, read_history, time_text
+from destination_datalake.archive.lines import ArchivedLines
 from destination_datalake.archive.plan import Kind, Plan, Step, as_append, doubtful_units, plan_of
 from destination_datalake.archive.progress import Done, Progress
 from destination_datalake.buffer.batching import Batch
@@ -26,8 +26,8 @@ from destination_datalake.buffer.staging import Segment
 from destination_datalake.errors import ConfigError, ConnectorError, Failure, counted
 from destination_datalake.files.find import TableRows, find, find_tasks, total
 from destination_datalake.files.jobs import done as results_of
-from destination_datalake.files.segments import ArchivedLines, StagedSegment
-from destination_datalake.files.suppression import DELETIONS_FOLDER, left_out, requests
+from destination_datalake.files.segments import StagedSegment
+from destination_datalake.files.suppression import DELETIONS_FOLDER, requests, rules_of
 from destination_datalake.rejects.ledger import REJECTS_FOLDER, RejectCounts, RejectFile, RejectLedger, RejectLimit
 from destination_datalake.sync.conductor import staging_for
 from destination_datalake.sync.landing import MAX_TASKS, Encoding, Landing, StreamTables
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from destination_datalake.buffer.staging import Staging
     from destination_datalake.config.options import Config
     from destination_datalake.files.plan import SourceFile
-    from destination_datalake.files.suppression import People
+    from destination_datalake.files.suppression import SuppressionRules
     from destination_datalake.protocol.catalog import Stream, StreamId
     from destination_datalake.spark.engine import Engine
     from destination_datalake.tables.catalog import TableCatalog
@@ -87,7 +87,7 @@ class ArchiveStaging:
         """Return the archived object."""
         assert isinstance(segment, ArchivedSegment)
         assert segment.location is not None
-        return segment.staged(segment.location)
+        return replace(segment.staged(segment.location), first_id=segment.first_id)
 
     def release(self, segments: Iterable[Segment]) -> None:
         """Do nothing: the objects stay."""
@@ -98,16 +98,23 @@ class ArchivedSegment(Segment):
     """A segment whose lines are an object of the archive."""
 
     location: ArchivedLines | None = None
+    first_id: bytes = b""
 
     @classmethod
     def of(cls, stream: StreamId, lines: StoredLines) -> ArchivedSegment:
         """Return the segment of archived lines."""
         archived = lines.archived
         only = None if lines.only is None else BitMap(lines.only)
-        first_id = bytes.fromhex(archived.first_id)
-        location = ArchivedLines(lines.uri, lines.etag, lines.size, first_id, only, archived.sha256)
+        location = ArchivedLines(lines.uri, lines.etag, lines.size, only, archived.sha256)
         counts = (archived.first_record, archived.lines, archived.bytes)
-        return cls(stream, Path(archived.name), *counts, since=0.0, location=location)
+        return cls(
+            stream,
+            Path(archived.name),
+            *counts,
+            since=0.0,
+            location=location,
+            first_id=bytes.fromhex(archived.first_id),
+        )
 
 
 class NoRejects(RejectLedger):
@@ -128,7 +135,7 @@ class World:
     run: str
     rejects: RejectLedger
     open_table: Callable[[Stream], Table]
-    left_out: People = field(default_factory=dict)
+    suppressed: SuppressionRules = field(default_factory=dict)
     """People whose rows were erased: no rows are made of their records, whenever these were archived."""
 
 
@@ -143,7 +150,7 @@ class Life:
         name = f"{world.run}-{number:04d}"
         self._landing = Landing(
             StreamTables({stream.id: lambda: world.open_table(stream)}, world.access),
-            Encoding(world.engine, ArchiveStaging(world.staging), world.access, name, lambda: world.left_out),
+            Encoding(world.engine, ArchiveStaging(world.staging), world.access, name, lambda: world.suppressed),
             world.rejects,
             self._outcomes.append,
             lambda _batch: True,
@@ -287,7 +294,7 @@ class Replayer:
             rejects = ledger(config.uri(REJECTS_FOLDER), run, day, RejectLimit(), None, self._source.access)
             open_table = self._opener(jobs, run, in_place=replace)
             deletions = config.uri(DELETIONS_FOLDER)
-            erased = left_out(deletions, requests(deletions, self._source.access.client("s3")))
+            erased = rules_of(deletions, requests(deletions, self._source.access.client("s3")))
             people = {str(self._made): erased.get(str(self._source.name), ())}
             world = World(engine, staging, self._source.access, run, rejects, open_table, people)
             rebuild = self._rebuild(jobs, plan)
@@ -553,4 +560,4 @@ def _without(lines: StoredLines, present: BitMap | None) -> StoredLines | None:
     if not present:
         return lines
     wanted = set(range(lines.archived.lines) if lines.only is None else lines.only) - set(present)
-    return dataclasses.replace(lines, only=tuple(sorted(wanted))) if wanted else None
+    return replace(lines, only=tuple(sorted(wanted))) if wanted else None

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.options import Config
-    from destination_datalake.files.suppression import People
+    from destination_datalake.files.suppression import SuppressionRules
     from destination_datalake.protocol.stdout import Stdout
     from destination_datalake.spark.engine import Engine
     from destination_datalake.termination import Termination
@@ -172,7 +172,7 @@ def _run_sync(
     return exit_code
 
 
-def _suppressed(config: Config, access: AwsAccess) -> People:
+def _suppressed(config: Config, access: AwsAccess) -> SuppressionRules:
     """Return whose records are rejected. Raises ConnectorError, but where who syncs needs no rights to the bucket."""
     try:
         return read_suppressed(config.uri(DELETIONS_FOLDER), access)

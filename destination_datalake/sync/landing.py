@@ -11,7 +11,7 @@ from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from destination_datalake.aws.objects import HeldObject, Pending
 from destination_datalake.errors import ConnectorError, Failure
@@ -21,6 +21,8 @@ from destination_datalake.files.plan import (
     EncodeTask,
     EncodeUnit,
     IngestOrder,
+    LineFile,
+    LineFilter,
     MalformedRecord,
     NotEncoded,
     RewriteTask,
@@ -44,11 +46,9 @@ from destination_datalake.tables.table import Committed, Reencode, Table, TableC
 
 if TYPE_CHECKING:
     from destination_datalake.archive.ledger import ArchiveLedger
-    from destination_datalake.archive.objects import ArchiveFile
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.buffer.batching import Batch
     from destination_datalake.buffer.staging import Staging
-    from destination_datalake.files.suppression import People
     from destination_datalake.protocol.catalog import StreamId
     from destination_datalake.rejects.ledger import RejectFile, RejectLedger
     from destination_datalake.spark.backend import JobsProgress, SparkFailed
@@ -65,6 +65,10 @@ and each would have too few records for a file of the target size."""
 
 MAX_ENCODINGS = 5
 """How often a batch is encoded before its stream is given up, because its table has changed under each of them."""
+
+
+TableFilters: TypeAlias = Mapping[str, Sequence[LineFilter]]
+"""The filters of each table's lines, by its name as "database.table"."""
 
 
 class Executors(Protocol):
@@ -120,7 +124,7 @@ class StreamTables:
 class Encoding:
     """Stages batches and encodes them on Spark. The names of all data files and rejects begin with `file_prefix`.
 
-    `left_out` reads which people, whose rows were erased, are left out of which tables.
+    `filters` reads which filters the lines for each table pass, by its name as "database.table".
     """
 
     def __init__(
@@ -129,19 +133,19 @@ class Encoding:
         staging: Staging,
         access: AwsAccess,
         file_prefix: str,
-        left_out: Callable[[], People] = dict,
+        filters: Callable[[], TableFilters] = dict,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.executors = executors
         self._staging = staging
         self._access = access
         self._file_prefix = file_prefix
-        self.left_out = left_out
+        self.filters = filters
         self._started = int(clock() * 1000)
         self._slots: int | None = None
 
     def stage(
-        self, batch: Batch, table: Table, rejects: RejectLedger, archive: ArchiveLedger | None, people: People
+        self, batch: Batch, table: Table, rejects: RejectLedger, archive: ArchiveLedger | None, filters: TableFilters
     ) -> EncodeUnit:
         """Return the batch with what executors need to know of it. Waits until its segments are uploaded."""
         name = f"{self._file_prefix}-{batch.number:06d}"
@@ -149,11 +153,9 @@ class Encoding:
         plan, location = table.plan(), rejects.location(*table.name)
         plan = replace(plan, held_in=self._staging.shared_folder())
         arrived = IngestOrder(self._started + batch.number, 0)
-        archived = None if archive is None else archive.location(batch.stream)
-        left_out = people.get(str(table.name), ())
-        return EncodeUnit(
-            batch.stream, name, segments, plan, location, arrived, archived, left_out, batch.expected_yield
-        )
+        sinks = () if archive is None else archive.sinks(batch.stream)
+        own = tuple(filters.get(str(table.name), ()))
+        return EncodeUnit(batch.stream, name, segments, plan, location, arrived, own, sinks, batch.expected_yield)
 
     def encode(self, staged: Sequence[EncodeUnit], tasks: int) -> Mapping[StreamId, list[UnitResult]]:
         """Encode batches of different streams in one Spark job of about `tasks` tasks; return the results of each."""
@@ -205,7 +207,7 @@ class Landing:
         can_acknowledge: Callable[[Batch], bool],
         stages: ActiveStages,
     ) -> None:
-        """Begin to prepare the tables, and to read who is left out of them."""
+        """Begin to prepare the tables, and to read the filters of their lines."""
         self.encoding = encoding
         self._executors = encoding.executors
         self._naming_grants = tables.naming_grants
@@ -218,7 +220,7 @@ class Landing:
         self._table_locks = {stream: threading.Lock() for stream in tables.factories}
         self._committed = {stream: _Committed() for stream in tables.factories}
         self._commits = ThreadPool(MAX_COMMITS, "commit")
-        self._left_out = self._commits.submit(encoding.left_out)
+        self._filters = self._commits.submit(encoding.filters)
         self._tables: dict[StreamId, Future[Table]] = {
             stream: self._commits.submit(tables.prepared, stream) for stream in tables.factories
         }
@@ -255,7 +257,7 @@ class Landing:
     def preparation_failure(self, stream: StreamId) -> Failure | None:
         """Return why the stream's table could not be prepared, or None. Waits until that is known."""
         error = self._tables[stream].exception()
-        if isinstance(error, TableConflict) and isinstance(bucket := self._left_out.exception(), ConnectorError):
+        if isinstance(error, TableConflict) and isinstance(bucket := self._filters.exception(), ConnectorError):
             error = bucket  # A table in another bucket than a misspelt one is not at fault.
         return None if error is None else failure_of(error, stream, "prepare the table of")
 
@@ -285,8 +287,8 @@ class Landing:
             self._archive.end(stream, (*plan.metadata, *plan.columns), plan.folder, table.position())
 
     def _staged(self, batch: Batch) -> EncodeUnit:
-        people = self._left_out.result()  # Whose records must not become rows is known before any does.
-        return self.encoding.stage(batch, self._tables[batch.stream].result(), self._rejects, self._archive, people)
+        filters = self._filters.result()  # Which records must not become rows is known before any does.
+        return self.encoding.stage(batch, self._tables[batch.stream].result(), self._rejects, self._archive, filters)
 
     def _encoded(self, staged: Sequence[EncodeUnit], tasks: int | None) -> Mapping[StreamId, list[UnitResult]]:
         tasks = tasks or self._executors.parallelism()  # While Spark is starting nothing is being encoded.
@@ -351,7 +353,7 @@ class Landing:
                     rows = sum(file.rows for file in encoded.files)
                     if self._archive is not None:
                         # Before the states: what is acknowledged is in the journal.
-                        self._archive.add(batch.stream, batch.number, encoded.archived, table.position(), rows)
+                        self._archive.add(batch.stream, batch.number, encoded.line_files, table.position(), rows)
                     return BatchCommitted(batch, encoded.counts, rows, sizes, encoded.partitions)
                 case Reencode(reason=reason):
                     self._rejects.delete_uncommitted(encoded.rejects)
@@ -368,7 +370,7 @@ class Landing:
             self._rejects.publish(encoded.rejects)
             doing = "archive the records of"
             if self._archive is not None:
-                self._archive.publish(encoded.archived)
+                self._archive.publish(encoded.line_files)
         except Exception as error:
             return failure_of(error, encoded.batch.stream, doing)
         return None
@@ -382,7 +384,7 @@ class Landing:
 
     def _delete_archived(self, encoded: _EncodedBatch) -> None:
         if self._archive is not None:
-            self._archive.delete_uncommitted(encoded.archived)
+            self._archive.delete_uncommitted(encoded.line_files)
 
     def _discard(self, table: Table, encoded: _EncodedBatch, *, with_rejects: bool = True) -> None:
         try:
@@ -431,7 +433,7 @@ class _EncodedBatch:
         self.batch = batch
         self.files: list[DataFile] = [file for result in encoded for file in result.files]
         self.rejects: list[RejectFile] = [file for result in encoded for file in result.rejects]
-        self.archived: list[ArchiveFile] = [each.archived for each in encoded if each.archived is not None]
+        self.line_files: list[LineFile] = [file for result in encoded for file in result.line_files]
         self.partitions = sum(len({file.partition for file in each.files}) for each in encoded) / max(1, len(encoded))
         self.counts = RejectCounts.total(result.counts for result in encoded)
         self.undeclared = {path for result in encoded for path in result.undeclared}

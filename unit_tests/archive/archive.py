@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from destination_datalake.archive.ledger import ArchiveLedger
-from destination_datalake.archive.objects import ArchivedObject, ArchiveFile, ArchiveLocation, Position, table_folder
-from destination_datalake.archive.writer import ArchiveWriter
+from destination_datalake.archive.objects import ArchiveLocation, Position, table_folder
+from destination_datalake.archive.writer import ArchiveSink, ArchiveWriter
+from destination_datalake.files.plan import LineFile, UnitLines
 from destination_datalake.protocol.catalog import StreamId, configured, parse_catalog
 from integration_tests.harness.messages import configured_catalog, configured_stream
 from unit_tests.cloud import BUCKET, Cloud
@@ -53,30 +54,30 @@ class Archiving:
 
     @property
     def location(self) -> ArchiveLocation:
-        location = self.ledger.location(self.stream)
-        assert location is not None
-        return location
+        [sink] = self.ledger.sinks(self.stream)
+        assert isinstance(sink, ArchiveSink)
+        return sink.location
 
     def written(
         self, attempt: str, lines: bytes = LINES, first_id: str = "01" * 16, held_in: Path | None = None
-    ) -> ArchiveFile:
+    ) -> LineFile:
         """Write a unit's lines, and do not publish them."""
         location = self.location
         name = location.name(f"{self.name}-{attempt}")
-        archived = ArchivedObject(name, lines.count(b"\n"), len(lines), 0, first_id)
+        archived = UnitLines(name, lines.count(b"\n"), len(lines), 0, first_id)
         writer = ArchiveWriter(
             location, archived, self.cloud.access.client("s3"), None if held_in is None else str(held_in)
         )
         writer.write(lines)
         return writer.close()
 
-    def published(self, attempt: str, lines: bytes = LINES, first_id: str = "01" * 16) -> ArchiveFile:
+    def published(self, attempt: str, lines: bytes = LINES, first_id: str = "01" * 16) -> LineFile:
         """Write a unit's lines and publish them, as before a commit."""
         file = self.written(attempt, lines, first_id)
         self.ledger.publish([file])
         return file
 
-    def committed(self, batch: int, *attempts: str, position: Position = AT, rows: int = 0) -> list[ArchiveFile]:
+    def committed(self, batch: int, *attempts: str, position: Position = AT, rows: int = 0) -> list[LineFile]:
         """Publish the units of a batch and record it, as around a commit."""
         files = []
         for attempt in attempts:

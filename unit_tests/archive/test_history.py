@@ -66,7 +66,7 @@ def test_lines_are_found_with_what_s3_says_of_them(cloud: Cloud) -> None:
     (lines,) = batch.lines
 
     head = cloud.access.client("s3").head_object(Bucket=BUCKET, Key=file.uri.removeprefix(f"s3://{BUCKET}/"))
-    assert lines.archived == file.archived
+    assert lines.archived == file.content
     assert (lines.uri, lines.etag, lines.size) == (file.uri, head["ETag"], head["ContentLength"])
 
 
@@ -81,7 +81,7 @@ def test_lines_without_an_entry_are_read_from_their_metadata(cloud: Cloud) -> No
 
     assert [*found.batches] == [1]
     assert {number: [each.archived for each in lines] for number, lines in found.unindexed.items()} == {
-        2: [replace(file.archived, sha256="") for file in (first, again)]
+        2: [replace(file.content, sha256="") for file in (first, again)]
     }
 
 

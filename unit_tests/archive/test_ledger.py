@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.archive.objects import ArchiveFile
 from destination_datalake.errors import ConnectorError
+from destination_datalake.files.plan import LineFile
 from destination_datalake.schema.types import Field, Int64, List, String
 from integration_tests.harness.messages import configured_stream
 from unit_tests.archive.archive import AT, FOLDER, KEY, NOW, Archiving
@@ -118,14 +118,14 @@ def test_a_committed_batch_is_indexed_with_its_objects_and_an_empty_one_is_not(c
     assert f"{KEY}/index/1764000000000-0a/000013.json" not in cloud.objects()
 
 
-def said(cloud: Cloud, file: ArchiveFile) -> dict[str, object]:
+def said(cloud: Cloud, file: LineFile) -> dict[str, object]:
     content = cloud.objects()[file.uri.removeprefix(f"s3://{BUCKET}/")]
     return {
         "name": file.uri.removeprefix(f"s3://{BUCKET}/{KEY}/"),
         "lines": 2,
         "bytes": 18,
         "first_record": 0,
-        "first_id": file.archived.first_id,
+        "first_id": file.content.first_id,
         "sha256": hashlib.sha256(content).hexdigest(),
     }
 
@@ -158,7 +158,7 @@ def test_sync_without_an_archive_records_its_rows_in_the_journal_of_an_archived_
     sync.begin(position=("a table", 7))
     sync.ledger.add(sync.stream, 1, [], ("a table", 8), 5)
 
-    assert sync.ledger.location(sync.stream) is None
+    assert sync.ledger.sinks(sync.stream) == ()
     assert (entry(cloud, BEGIN)["keeps_lines"], entry(cloud, BEGIN)["position"]) == (False, 7)
     batch = entry(cloud, f"{KEY}/index/1764000000000-0a/000001.json")
     assert batch == {"batch": 1, "committed": int(NOW * 1000), "objects": [], "position": 8, "rows": 5}

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from destination_datalake.archive.objects import ArchivedObject, ArchivedSync, ArchiveLocation, table_folder
+from destination_datalake.archive.objects import ArchivedSync, ArchiveLocation, table_folder
+from destination_datalake.files.plan import UnitLines
 
 METADATA_BYTES = 2048
 """S3 user guide, user-defined metadata: the sum of the bytes of all keys and values in UTF-8."""
 
 CATALOG = "ab" * 32
 SYNC = ArchivedSync("0123456789ab", 1_700_000_000_000, "orders", CATALOG, "append")
-LINES = ArchivedObject("dt=2026-11-25/unit.jsonl.gz", 10**9, 2**40, 10**12, "0190" * 8)
+LINES = UnitLines("dt=2026-11-25/unit.jsonl.gz", 10**9, 2**40, 10**12, "0190" * 8)
 LOCATION = ArchiveLocation("s3://lake/_raw/shop.orders", "2026-11-25", SYNC)
 NAMES = [
     "",

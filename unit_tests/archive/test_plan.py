@@ -15,9 +15,10 @@ from msgspec import structs
 from pyroaring import BitMap
 
 from destination_datalake.archive.history import SPACING, History, StoredBatch, StoredLines, StoredSync
-from destination_datalake.archive.objects import ArchivedObject, ArchivedSync
+from destination_datalake.archive.objects import ArchivedSync
 from destination_datalake.archive.plan import Kind, Plan, TableFacts, as_append, doubtful_units, plan_of
 from destination_datalake.errors import ConfigError
+from destination_datalake.files.plan import UnitLines
 from destination_datalake.protocol.catalog import Stream
 from integration_tests.harness.messages import configured_stream
 
@@ -92,7 +93,7 @@ def without_schema(stream: Mapping[str, Any]) -> dict[str, Any]:
 def lines_of(name: str, batch: int, attempt: int = 0) -> StoredLines:
     first_id = f"{name.encode().hex()}{batch:08d}{attempt:014d}00000000"
     key = f"dt=2026-11-25/{name}-{batch:06d}-0000-{attempt:08x}.jsonl.gz"
-    return StoredLines(ArchivedObject(key, 4, 100, 0, first_id), f"s3://lake/{key}", "etag", 50)
+    return StoredLines(UnitLines(key, 4, 100, 0, first_id), f"s3://lake/{key}", "etag", 50)
 
 
 def steps(plan: Plan) -> str:

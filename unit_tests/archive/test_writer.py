@@ -23,7 +23,7 @@ def writer_of(cloud: Cloud, bucket: str = BUCKET) -> ArchiveWriter:
     location, file = sync.location, sync.written("000001-0000-ff")
     file.pending_upload.abort(cloud.access.client("s3"))
     location = location if bucket == BUCKET else replace(location, folder=f"s3://{bucket}/x")
-    return ArchiveWriter(location, file.archived, cloud.access.client("s3"))
+    return ArchiveWriter(location, file.content, cloud.access.client("s3"))
 
 
 @pytest.mark.parametrize("held", [True, False], ids=["held", "uploaded"])
@@ -40,7 +40,7 @@ def test_lines_are_visible_once_published_with_metadata_that_say_whose_they_are(
     assert gzip.decompress(cloud.objects()[NAME]) == LINES
     assert file.uri == f"s3://{BUCKET}/{NAME}"
     head = cloud.access.client("s3").head_object(Bucket=BUCKET, Key=NAME)
-    assert head["Metadata"] == sync.location.metadata(file.archived)
+    assert head["Metadata"] == sync.location.metadata(file.content)
     assert cloud.unfinished_uploads() == [] == [*tmp_path.iterdir()]
 
 

@@ -20,22 +20,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from destination_datalake.archive import lines as reading
 from destination_datalake.archive import writer as archive_writing
-from destination_datalake.archive.objects import ArchivedSync, ArchiveFile, ArchiveLocation
-from destination_datalake.files import segments as reading
+from destination_datalake.archive.lines import ArchiveDamaged, ArchivedLines, ArchiveGone
+from destination_datalake.archive.objects import ArchivedSync, ArchiveLocation
+from destination_datalake.archive.writer import ArchiveSink
 from destination_datalake.files.encode import encode
 from destination_datalake.files.erase import Erased, EraseTask, StoredObject, erase
 from destination_datalake.files.ids import digests_of, new_salt
-from destination_datalake.files.plan import Encoded, EncodeTask, EncodeUnit, MalformedRecord, NotEncoded, UnitResult
-from destination_datalake.files.segments import (
-    ArchiveDamaged,
-    ArchivedLines,
-    ArchiveGone,
-    LeftOut,
-    StagedSegment,
-    contents,
+from destination_datalake.files.plan import (
+    Encoded,
+    EncodeTask,
+    EncodeUnit,
+    LineFile,
+    MalformedRecord,
+    NotEncoded,
+    UnitResult,
 )
-from destination_datalake.files.suppression import RECORD_SUPPRESSED
+from destination_datalake.files.segments import StagedSegment, contents
+from destination_datalake.files.suppression import RECORD_SUPPRESSED, SuppressionRule
 from destination_datalake.protocol.messages import MessageReader, Records
 from destination_datalake.schema.types import Field, Int32
 from unit_tests.cloud import BUCKET, Cloud
@@ -52,37 +55,40 @@ FOLDER = f"s3://{BUCKET}/_raw/shop.orders"
 LOCATION = ArchiveLocation(FOLDER, "2026-11-25", ArchivedSync("0a", 7, "orders", "ab" * 32, "append"))
 
 
-def encoded(cloud: Cloud, staged: Sequence[StagedSegment], left_out: tuple[LeftOut, ...] = ()) -> UnitResult:
+def encoded(cloud: Cloud, staged: Sequence[StagedSegment], rules: tuple[SuppressionRule, ...] = ()) -> UnitResult:
     """Encode a unit that is archived."""
-    unit = EncodeUnit(ORDERS, "0a-000001-0000", tuple(staged), PLAN, REJECTS, archive=LOCATION, left_out=left_out)
+    sinks = (ArchiveSink(LOCATION),)
+    unit = EncodeUnit(ORDERS, "0a-000001-0000", tuple(staged), PLAN, REJECTS, filters=rules, sinks=sinks)
     [result] = encode([EncodeTask((unit,), cloud.access)])
     return result
 
 
-def archived(cloud: Cloud, result: UnitResult) -> tuple[ArchiveFile, list[bytes]]:
+def archived(cloud: Cloud, result: UnitResult) -> tuple[LineFile, list[bytes]]:
     """Publish the lines of a unit; return them."""
     assert isinstance(result, Encoded), result
-    assert result.archived is not None
-    result.archived.pending_upload.publish(cloud.access.client("s3"))
-    content = cloud.objects()[result.archived.uri.removeprefix(f"s3://{BUCKET}/")]
-    return result.archived, gzip.decompress(content).splitlines(keepends=True)
+    [file] = result.line_files
+    assert isinstance(file, LineFile)
+    file.pending_upload.publish(cloud.access.client("s3"))
+    content = cloud.objects()[file.uri.removeprefix(f"s3://{BUCKET}/")]
+    return file, gzip.decompress(content).splitlines(keepends=True)
 
 
-def replayed(cloud: Cloud, file: ArchiveFile, only: Sequence[int] | None = None) -> Encoded:
+def replayed(cloud: Cloud, file: LineFile, only: Sequence[int] | None = None) -> Encoded:
     """Encode the lines that were archived."""
     unit = EncodeUnit(ORDERS, "replay", (segment_of(cloud, file, only),), PLAN, REJECTS)
     [result] = encode([EncodeTask((unit,), cloud.access)])
     assert isinstance(result, Encoded), result
-    assert result.archived is None
+    assert result.line_files == ()
     return result
 
 
-def segment_of(cloud: Cloud, file: ArchiveFile, only: Sequence[int] | None = None) -> StagedSegment:
+def segment_of(cloud: Cloud, file: LineFile, only: Sequence[int] | None = None) -> StagedSegment:
     head = cloud.access.client("s3").head_object(Bucket=BUCKET, Key=file.uri.removeprefix(f"s3://{BUCKET}/"))
     lines = None if only is None else BitMap(only)
-    first_id = bytes.fromhex(file.archived.first_id)
-    location = ArchivedLines(file.uri, head["ETag"], head["ContentLength"], first_id, lines)
-    return StagedSegment(location, file.archived.bytes, file.archived.first_record, records=file.archived.lines)
+    first_id = bytes.fromhex(file.content.first_id)
+    location = ArchivedLines(file.uri, head["ETag"], head["ContentLength"], lines)
+    counts = (file.content.bytes, file.content.first_record)
+    return StagedSegment(location, *counts, records=file.content.lines, first_id=first_id)
 
 
 def table(cloud: Cloud, result: Encoded) -> list[dict[str, Any]]:
@@ -124,7 +130,7 @@ def _members(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(archive_writing, "MEMBER_BYTES", request.param)
     if request.param == 100:
         monkeypatch.setattr("destination_datalake.records.decoder.BLOCK_BYTES", 300)
-        monkeypatch.setattr(reading, "_PIECE_BYTES", 61)
+        monkeypatch.setattr(reading, "PIECE_BYTES", 61)
 
 
 @pytest.mark.usefixtures("_members")
@@ -188,11 +194,11 @@ def test_an_object_says_what_its_lines_are(cloud: Cloud, segments: Segments) -> 
     file, lines = archived(cloud, result)
 
     first_row = rows(cloud, files(result)[0])[0]
-    assert file.archived.first_id == first_row["_airbyte_raw_id"].replace("-", "")
-    assert (file.archived.lines, file.archived.bytes) == (3, sum(map(len, lines)))
-    assert file.archived.first_record == 70
-    assert file.uri == f"{FOLDER}/{file.archived.name}"
-    assert file.archived.name.startswith("dt=2026-11-25/0a-000001-0000-")
+    assert file.content.first_id == first_row["_airbyte_raw_id"].replace("-", "")
+    assert (file.content.lines, file.content.bytes) == (3, sum(map(len, lines)))
+    assert file.content.first_record == 70
+    assert file.uri == f"{FOLDER}/{file.content.name}"
+    assert file.content.name.startswith("dt=2026-11-25/0a-000001-0000-")
 
 
 def test_rows_are_made_of_some_lines_only_and_have_the_ids_that_they_had(cloud: Cloud, segments: Segments) -> None:
@@ -210,13 +216,13 @@ def test_rows_are_made_of_some_lines_only_and_have_the_ids_that_they_had(cloud: 
 PEOPLE = pytest.mark.parametrize("people", [(0,), (1, 2, 7), (3,), tuple(range(9))], ids=str)
 
 
-def left_out(cloud: Cloud, people: Sequence[int]) -> tuple[LeftOut, ...]:
+def rules_for(cloud: Cloud, people: Sequence[int]) -> tuple[SuppressionRule, ...]:
     """Rules with the salted hashes of these ids, for the column that has them and for others."""
     salt = new_salt()
     hashes = b"".join(digests_of(pa.array(people, pa.int64()), salt))
     key = f"_deletions/{salt.hex()}/hashes/int64.bin"
     cloud.access.client("s3").put_object(Bucket=BUCKET, Key=key, Body=hashes)
-    return tuple(LeftOut(column, f"s3://{BUCKET}/{key}", salt) for column in ("ID", "other", "id.more"))
+    return tuple(SuppressionRule(column, f"s3://{BUCKET}/{key}", salt) for column in ("ID", "other", "id.more"))
 
 
 def id_of(line: bytes) -> object:
@@ -235,7 +241,7 @@ def test_people_who_were_erased_are_left_out_of_what_is_replayed(
     """By the salted hashes of their ids; also refused records of theirs are no rejects again."""
     first = encoded(cloud, [replace(each, records=9) for each in staged(segments)])
     file, _ = archived(cloud, first)
-    unit = EncodeUnit(ORDERS, "replay", (segment_of(cloud, file),), PLAN, REJECTS, left_out=left_out(cloud, people))
+    unit = EncodeUnit(ORDERS, "replay", (segment_of(cloud, file),), PLAN, REJECTS, filters=rules_for(cloud, people))
 
     [again] = encode([EncodeTask((unit,), cloud.access)])
 
@@ -243,8 +249,8 @@ def test_people_who_were_erased_are_left_out_of_what_is_replayed(
     assert isinstance(first, Encoded)
     assert table(cloud, again) == [row for row in table(cloud, first) if row["id"] not in people]
     of_people = sum(id_of(line) in people for line in lines)
-    assert again.left_out == of_people
-    assert again.counts.records + of_people == len(lines)
+    assert again.counts.reasons.get((None, RECORD_SUPPRESSED), 0) == of_people
+    assert again.counts.records == len(lines)
 
 
 @pytest.mark.usefixtures("_members")
@@ -262,7 +268,7 @@ def test_of_suppressed_people_a_sync_keeps_a_count_and_nothing_else(
     everyone = encoded(cloud, content)
     assert isinstance(everyone, Encoded)
 
-    result = encoded(cloud, content, left_out(cloud, people))
+    result = encoded(cloud, content, rules_for(cloud, people))
 
     assert isinstance(result, Encoded), result
     others = [row for row in table(cloud, everyone) if row["id"] not in people]
@@ -302,7 +308,7 @@ def test_a_malformed_line_behind_one_that_was_taken_out_has_its_number(cloud: Cl
         content[: content.rindex(b'"id": 3')] + content[content.rindex(b'"id": 3') :].replace(b"3", b"}", 1)
     )
 
-    result = encoded(cloud, [of(lines, staged)], left_out(cloud, [1]))
+    result = encoded(cloud, [of(lines, staged)], rules_for(cloud, [1]))
 
     assert isinstance(result, MalformedRecord), result
     assert result.record == 2
@@ -313,13 +319,13 @@ def test_a_unit_whose_hashes_cannot_be_read_is_not_encoded(
     cloud: Cloud, segments: Segments, *, is_refused: bool
 ) -> None:
     lines = [record(1), record(2)]
-    [rule, *_] = left_out(cloud, [1])
+    [rule, *_] = rules_for(cloud, [1])
 
     with cloud.refusing("GetObject") if is_refused else nullcontext():
         result = encoded(cloud, [of(lines, segments.of(*lines))], (replace(rule, uri=f"{rule.uri}.gone"),))
 
     assert isinstance(result, NotEncoded), result
-    assert "int64.bin.gone is gone, which tells whose records are left out" in result.failure.message
+    assert "int64.bin.gone is gone. It has the hashes of the ids" in result.failure.message
     assert result.failure.type == "config_error"
 
 
@@ -340,7 +346,8 @@ def test_members_whose_lines_have_other_frames_are_read_too(cloud: Cloud) -> Non
 
 def put(cloud: Cloud, name: str, body: bytes) -> StagedSegment:
     answer = cloud.access.client("s3").put_object(Bucket=BUCKET, Key=f"_raw/{name}", Body=body)
-    return StagedSegment(ArchivedLines(f"s3://{BUCKET}/_raw/{name}", answer["ETag"], len(body), bytes(16)), len(body))
+    location = ArchivedLines(f"s3://{BUCKET}/_raw/{name}", answer["ETag"], len(body))
+    return StagedSegment(location, len(body), first_id=bytes(16))
 
 
 @pytest.mark.parametrize("body", [b"", gzip.compress(b""), gzip.compress(b"") * 2], ids=["empty", "a member", "two"])

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from moto import mock_aws
 
 from destination_datalake.archive.objects import ArchivedSync, ArchiveLocation
+from destination_datalake.archive.writer import ArchiveSink
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import publish_all
@@ -166,7 +167,7 @@ def test_the_files_and_rejects_of_exactly_one_attempt_are_committed_and_stay(
             "jsonl", "UNCOMPRESSED", (Field("id", "id", Int32()),), {}, f"s3://{BUCKET}/shop", deferred, 1, 1, 1
         )
         rejects = RejectLocation(f"s3://{BUCKET}/_errors", "run", "2026-11-21", "shop", "orders")
-        unit = EncodeUnit(ORDERS, "batch-0000", (segment,), plan, rejects, archive=ARCHIVE)
+        unit = EncodeUnit(ORDERS, "batch-0000", (segment,), plan, rejects, sinks=(ArchiveSink(ARCHIVE),))
         task = EncodeTask((unit,), executors)
         committed: dict[str, bytes] = {}
 
@@ -174,10 +175,10 @@ def test_the_files_and_rejects_of_exactly_one_attempt_are_committed_and_stay(
             """As the driver does: rejects and lines, then the table; then the segments are not needed any more."""
             if not isinstance(result, Encoded):
                 return False
-            assert result.archived is not None
-            publish_all([*(file.pending_upload for file in result.rejects), result.archived.pending_upload], s3)
+            [archived] = result.line_files
+            publish_all([*(file.pending_upload for file in result.rejects), archived.pending_upload], s3)
             publish_all([file.pending_upload for file in result.files if file.pending_upload is not None], s3)
-            uris = [*(file.uri for file in result.files), *(file.uri for file in result.rejects), result.archived.uri]
+            uris = [*(file.uri for file in result.files), *(file.uri for file in result.rejects), archived.uri]
             everything = contents(s3, "")
             committed.update({key: everything[key] for key in (S3Address.parse(uri).key for uri in uris)})
             s3.delete_object(Bucket=BUCKET, Key=KEY)

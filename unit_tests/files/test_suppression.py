@@ -9,13 +9,13 @@ import pytest
 
 from destination_datalake.aws.usage import take_usage
 from destination_datalake.errors import ConnectorError
-from destination_datalake.files.segments import LeftOut
 from destination_datalake.files.suppression import (
     ErasedColumn,
     RequestRecord,
-    left_out,
+    SuppressionRule,
     read_suppressed,
     requests,
+    rules_of,
 )
 from unit_tests.cloud import BUCKET, Cloud
 
@@ -33,8 +33,8 @@ def request(cloud: Cloud, id_: str, *tables: str, suppress: bool) -> None:
     put(cloud, id_, msgspec.json.encode(record))
 
 
-def rule(id_: str) -> LeftOut:
-    return LeftOut("user.id", f"{FOLDER}/{id_}/hashes/timestamp_us__tz_UTC_.bin", id_.encode())
+def rule(id_: str) -> SuppressionRule:
+    return SuppressionRule("user.id", f"{FOLDER}/{id_}/hashes/timestamp_us__tz_UTC_.bin", id_.encode())
 
 
 def test_syncs_reject_whom_requests_suppress_and_replays_leave_all_of_them_out(cloud: Cloud) -> None:
@@ -43,7 +43,7 @@ def test_syncs_reject_whom_requests_suppress_and_replays_leave_all_of_them_out(c
     request(cloud, "3", "lake.orders", suppress=True)
 
     assert read_suppressed(FOLDER, cloud.access) == {"lake.orders": (rule("1"), rule("3"))}
-    assert left_out(FOLDER, requests(FOLDER, cloud.access.client("s3"))) == {
+    assert rules_of(FOLDER, requests(FOLDER, cloud.access.client("s3"))) == {
         "lake.orders": (rule("1"), rule("2"), rule("3")),
         "lake.users": (rule("2"),),
     }

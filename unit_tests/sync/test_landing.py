@@ -17,10 +17,9 @@ from destination_datalake.buffer.staging import LocalStaging, Segment, Staging
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.plan import Encoded, EncodeTask, MalformedRecord, UnitResult
 from destination_datalake.files.segments import StagedSegment
-from destination_datalake.files.suppression import People
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import Partition, RejectFile, RejectLimit
-from destination_datalake.sync.landing import MAX_ENCODINGS, MAX_TASKS, Encoding, Landing, StreamTables
+from destination_datalake.sync.landing import MAX_ENCODINGS, MAX_TASKS, Encoding, Landing, StreamTables, TableFilters
 from destination_datalake.sync.outcome import (
     BatchCommitted,
     BatchFailed,
@@ -50,7 +49,7 @@ class Lake:
     can_acknowledge: Callable[[Batch], bool] = lambda _: True
     on_settle: Callable[[BatchOutcome], None] = lambda _: None
     outcomes: list[BatchOutcome] = field(default_factory=list)
-    left_out: Callable[[], People] = dict
+    filters: Callable[[], TableFilters] = dict
 
     def __post_init__(self) -> None:
         self.a, self.b = (FakeTable(TableName("raw", name)) for name in ("a", "b"))
@@ -60,7 +59,7 @@ class Lake:
     def landing(self) -> Landing:
         landing = Landing(
             StreamTables({A: lambda: self.a, B: lambda: self.b}, ACCESS),
-            Encoding(self.executors, self.staging, ACCESS, "sync", self.left_out),
+            Encoding(self.executors, self.staging, ACCESS, "sync", self.filters),
             new_rejects(self.limit),
             self._settle,
             lambda batch: self.can_acknowledge(batch),
@@ -144,7 +143,7 @@ def test_a_batch_that_cannot_be_staged_fails_alone(lake: Lake, moment: str) -> N
 
 def test_a_bucket_that_cannot_be_read_is_blamed_before_a_table_that_is_in_another(lake: Lake) -> None:
     lake.a.on_prepare = raising(TableConflict("Its location is s3://another/."))
-    lake.left_out = raising(ConfigError("The bucket does not exist."))
+    lake.filters = raising(ConfigError("The bucket does not exist."))
     landing = lake.landing()
 
     failures = [landing.preparation_failure(stream) for stream in (A, B)]

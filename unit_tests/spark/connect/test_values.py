@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from destination_datalake.archive.objects import ArchivedObject, ArchiveFile
 from destination_datalake.aws.objects import HeldObject, PendingUpload
 from destination_datalake.aws.usage import Usage, metered
 from destination_datalake.errors import Failure, MissingPermission
@@ -33,10 +32,12 @@ from destination_datalake.files.plan import (
     Compacted,
     DataFile,
     Encoded,
+    LineFile,
     NotCompacted,
     NotEncoded,
     Rewritten,
     SkippedFile,
+    UnitLines,
     WrittenFile,
 )
 from destination_datalake.files.rewrite import rewrite
@@ -89,7 +90,7 @@ FILE = DataFile(
 )
 REJECTS = RejectFile(Partition("REASON", "shop.orders", "2026-11-22"), "s3://lake/_errors/1", UPLOAD)
 HELD = HeldObject("lake", "_raw/shop.orders/1", "/tmp/held", {"stream": '"caf\\u00e9"', "lines": "2"})
-ARCHIVED = ArchiveFile("s3://lake/_raw/shop.orders/1", ArchivedObject("1", 2, 2**40, 0, "ab" * 16), HELD)
+ARCHIVED = LineFile("s3://lake/_raw/shop.orders/1", UnitLines("1", 2, 2**40, 0, "ab" * 16), HELD)
 INDEX = IndexPart(0, 2, 3, 4, (KeyBounds(date(1, 1, 1), UNKNOWN, has_null=True, has_nan=False),), "", b"ARROW")
 SEARCH = partial(with_ids, locate, Ids.of(pa.array([1])))
 RESULTS: list[tuple[Callable[..., Any], Any]] = [
@@ -97,8 +98,8 @@ RESULTS: list[tuple[Callable[..., Any], Any]] = [
         encode_files,
         Encoded(ORDERS, (FILE,), RejectCounts(5, 1, 2, {(None, "A"): 1, ("id", "B"): 2}), (REJECTS,), ("x",)),
     ),
-    (encode_files, Encoded(ORDERS, (), RejectCounts(), (), (), ARCHIVED, 3)),
-    (encode_files, Encoded(ORDERS, (), RejectCounts(), (), (), replace(ARCHIVED, pending_upload=UPLOAD))),
+    (encode_files, Encoded(ORDERS, (), RejectCounts(), (), (), (ARCHIVED,), 3)),
+    (encode_files, Encoded(ORDERS, (), RejectCounts(), (), (), (replace(ARCHIVED, pending_upload=UPLOAD),))),
     (encode_files, NotEncoded(FAILED, StreamId(None, "orders"))),
     (rewrite, Rewritten("s3://lake/b", 1, 2, b"PAR1", UPLOAD, "s3://lake/a")),
     (rewrite, Failed(FAILED)),

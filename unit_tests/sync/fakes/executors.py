@@ -17,7 +17,7 @@ from destination_datalake.files.plan import (
     Rewritten,
     UnitResult,
 )
-from destination_datalake.files.segments import ArchivedLines, LocalFile, StagedObject, StagedSegment
+from destination_datalake.files.segments import LocalFile, StagedObject, StagedSegment
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.spark.backend import JobsProgress, SparkFailed
@@ -72,7 +72,7 @@ class FakeExecutors:
                 return Path(path).read_bytes()
             case StagedObject():
                 return self.read_staged(segment.location)
-            case ArchivedLines():
+            case _:
                 raise AssertionError("a sync replays nothing")
 
     def rewrite(self, _tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:

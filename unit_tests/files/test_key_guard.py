@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from destination_datalake.files.dedup.keys import canonical_keys
-from destination_datalake.files.encode import KEY_CHANGED, KeptKeys, columns_to_read, encode
+from destination_datalake.files.encode import encode
+from destination_datalake.files.key_guard import KEY_CHANGED, KeyGuard, columns_to_read
 from destination_datalake.files.plan import Deduplication, Encoded, EncodeTask, EncodeUnit, FilePlan
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.decoder import BlockDecoder
@@ -99,7 +100,7 @@ def test_a_record_is_refused_if_its_key_was_changed_or_its_cursor_lost(kind: str
 
 
 def refusals(block: bytes) -> list[tuple[bytes, str, str]]:
-    keys = KeptKeys.of(plan())
+    keys = KeyGuard.of(plan())
     assert keys is not None
     refused = [each for decoded in BlockDecoder(READ).decode(block) for each in keys.refuse(decoded).rejected]
     return [(each.line, each.reason, each.message) for each in refused]
@@ -141,7 +142,7 @@ def test_different_numbers_are_different_keys_or_rejects(type_: ColumnType, text
     lines = [b'{"type":"RECORD","record":{"stream":"s","data":{"n":%b},"emitted_at":1}}' % t.encode() for t in texts]
 
     # When they are read
-    keys = KeptKeys.of(given_plan)
+    keys = KeyGuard.of(given_plan)
     assert keys is not None
     parts = [*map(keys.refuse, BlockDecoder(columns_to_read(given_plan)).decode(b"\n".join([*lines, b""])))]
 
@@ -159,11 +160,11 @@ def test_different_numbers_are_different_keys_or_rejects(type_: ColumnType, text
 
 
 def test_without_deduplication_nothing_is_guarded() -> None:
-    assert KeptKeys.of(plan(None)) is None
+    assert KeyGuard.of(plan(None)) is None
 
 
 def test_without_a_cursor_only_keys_are_guarded() -> None:
-    keys = KeptKeys.of(plan(Deduplication(("id",))))
+    keys = KeyGuard.of(plan(Deduplication(("id",))))
     assert keys is not None
 
     [decoded] = BlockDecoder(READ).decode(REFUSED["a cursor is nulled"] + REFUSED["a key is cut"])
@@ -176,7 +177,7 @@ def test_without_a_cursor_only_keys_are_guarded() -> None:
 @given(kinds=st.lists(st.sampled_from([*KEPT, *REFUSED]), max_size=30))
 def test_the_rows_of_the_others_are_as_they_would_be_without_them(kinds: list[str]) -> None:
     """Values, times, changes, lines and places."""
-    keys = KeptKeys.of(plan())
+    keys = KeyGuard.of(plan())
     assert keys is not None
     lines = [{**KEPT, **REFUSED}[kind] for kind in kinds]
     kept = [number for number, kind in enumerate(kinds) if kind in KEPT]
