@@ -14,10 +14,11 @@ commit, so that over many commits it visits all. `SLICES=5` draws one test of fi
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from math import isqrt
 from random import Random
 from zlib import crc32
@@ -34,6 +35,17 @@ SLICES = int(os.environ.get("SLICES", "1"))
 
 def pytest_report_header() -> str:
     return f"EXAMPLES={HOW_MANY} DRAW={DRAW} SLICES={SLICES}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without collecting garbage, which took a quarter of the time; modules and tests stay anyway."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
