@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from integration_tests.harness.table_kinds import TABLE_KINDS
 from unit_tests.repository.files import ROOT, text
@@ -66,6 +67,24 @@ def test_ci_runs_tests_then_lint_types_a_slice_of_slow_tests_and_the_acceptance_
         "integration_tests/acceptance",
     ]
     assert "--durations" in steps[0], "which tests are slow is in the log of every run"
+
+
+def test_github_runs_what_ci_runs_on_the_oldest_python_and_java() -> None:
+    [job] = yaml.safe_load(text(".github/workflows/ci.yml"))["jobs"].values()
+    versions = {name: value for step in job["steps"] for name, value in step.get("with", {}).items()}
+
+    assert job["runs-on"] == "ubuntu-latest"
+    assert (versions["python-version"], versions["java-version"]) == ("3.11", "17")
+    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+
+
+@pytest.mark.parametrize("form", ["bug", "feature"])
+def test_an_issue_form_asks_questions_with_distinct_names(form: str) -> None:
+    parsed = yaml.safe_load(text(f".github/ISSUE_TEMPLATE/{form}.yml"))
+    questions = [field["id"] for field in parsed["body"] if field["type"] != "markdown"]
+
+    assert {"name", "description", "body"} <= set(parsed)
+    assert len(questions) == len(set(questions)) > 1
 
 
 @pytest.mark.slow
