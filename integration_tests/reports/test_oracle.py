@@ -219,7 +219,8 @@ def check_table(
     if line["sync_mode"] == "append":
         new = len(after.ids - before.ids)
         assert new == line["row_count"] or (adopts and new > line["row_count"]), told
-        assert line["merges"] == line["rows_deduplicated"] == line["rows_deleted"] == 0
+        # Rows that a killed sync has left for a merge are merged by the next sync, whatever its mode.
+        assert adopts or line["merges"] == line["rows_deduplicated"] == line["rows_deleted"] == 0, told
     elif line["sync_mode"] == "append_dedup" and line["status"] == "finished":
         assert line["rows_merged"] >= line["row_count"], told
         lost = len(before.ids - after.ids)
