@@ -48,34 +48,24 @@ def maintain_after_sync(
     stops: Callable[[], bool],
 ) -> None:
     """Do what is due for these tables, as the options ask for, until `stops` returns true. Raises nothing."""
-    try:
-        for report in _reports(config, tables, catalog, access, engine, stops):
-            if report.failure is not None:
-                _logger.warning("%s Rows and states are safe. The next sync tries again.", report.failure.message)
-            _logger.info(report.log_line())
-    except Exception:
-        _logger.warning("Tables could not be maintained. Rows and states are safe.", exc_info=True)
-
-
-def _reports(
-    config: Config,
-    tables: Sequence[TableName],
-    catalog: TableCatalog,
-    access: AwsAccess,
-    engine: Engine,
-    stops: Callable[[], bool],
-) -> Iterator[StepReport]:
     options = config.maintenance
     if not tables or options.mode == "none":
         return
     if config.table_type == "HIVE":
         _logger.info("maintenance.mode %s is for Iceberg tables; Hive tables need none.", options.mode)
         return
-    tables = [table for table in tables if _is_ours(table, catalog)]
-    if isinstance(options, GlueOptimizers) and tables:
-        yield from Optimizers(options, access).turn_on(tables)
-    if isinstance(options, ConnectorMaintenance) and tables:
-        yield from _maintained(config, options, tables, catalog, engine, stops)
+    try:
+        ours = [table for table in tables if _is_ours(table, catalog)]
+        for report in (
+            Optimizers(options, access).turn_on(ours)
+            if isinstance(options, GlueOptimizers)
+            else _maintained(config, options, ours, catalog, engine, stops)
+        ):
+            if report.failure is not None:
+                _logger.warning("%s Rows and states are safe. The next sync tries again.", report.failure.message)
+            _logger.info(report.log_line())
+    except Exception:
+        _logger.warning("Tables could not be maintained. Rows and states are safe.", exc_info=True)
 
 
 def _is_ours(table: TableName, catalog: TableCatalog) -> bool:
@@ -141,6 +131,8 @@ class Optimizers:
 
     def turn_on(self, tables: Sequence[TableName]) -> Iterator[StepReport]:
         """Turn on what the tables lack; yield a report for each that lacked something, and for each failure."""
+        if not tables:
+            return
         began = time.monotonic()
         try:
             catalog = catalog_id(self._access)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from destination_datalake.maintenance.report import StepName, StepReport, megaby
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.compatibility import newer_format
 from destination_datalake.tables.iceberg.maintenance.compaction import CompactFiles, TableCompaction, plan_compaction
-from destination_datalake.tables.iceberg.maintenance.deletion import DeadlineExceeded, MaintenanceSkipped
+from destination_datalake.tables.iceberg.maintenance.deletion import DeadlineExceeded, Deletion, MaintenanceSkipped
 from destination_datalake.tables.iceberg.maintenance.expiry import Expirer, claim_daily_run
 from destination_datalake.tables.iceberg.maintenance.orphans import OrphanRemover
 from destination_datalake.tables.iceberg.maintenance.references import Incomplete
@@ -86,66 +86,47 @@ class Maintainer:
 
     def _plan_compaction(self, table: TableName) -> StepReport:
         plan = plan_compaction(self._operations(table).load(), self.target_bytes)
-        figures = {"files": plan.files, "bytes": plan.bytes, "new_files": len(plan.bins)}
-        done = (
-            f"would rewrite {counted(plan.files, 'file')} ({megabytes(plan.bytes)}) as {len(plan.bins)}"
-            if plan.bins
-            else "nothing to compact"
-        )
-        return StepReport(table, "compaction", done, figures, plan.notes)
+        done = f"would rewrite {_amount(plan.files, plan.bytes)} as {len(plan.bins)}"
+        return _compaction(table, plan.files, plan.bytes, len(plan.bins), done, plan.notes)
 
     def _compact(self, table: TableName) -> StepReport:
         self._operations(table)
         compaction = TableCompaction(table, self.catalog, self.compact_files, self.target_bytes)
-        report = compaction.run(self.should_continue)
-        figures = {"files": report.files_before, "bytes": report.bytes_before, "new_files": report.files_after}
-        done = "nothing to compact"
-        if report.files_before:
-            done = (
-                f"{counted(report.files_before, 'file')} ({megabytes(report.bytes_before)}) became "
-                f"{report.files_after} ({megabytes(report.bytes_after)})"
-            )
-        failure = report.failures[0] if report.failures else None
-        return StepReport(table, "compaction", done, figures, report.notes, failure=failure)
+        found = compaction.run(self.should_continue)
+        before = _amount(found.files_before, found.bytes_before)
+        done = f"{before} became {found.files_after} ({megabytes(found.bytes_after)})"
+        report = _compaction(table, found.files_before, found.bytes_before, found.files_after, done, found.notes)
+        return replace(report, failure=next(iter(found.failures), None))
 
     def _expire(self, table: TableName) -> StepReport:
         options = self.retention
         max_age = timedelta(days=options.snapshot_retention_days)
         expirer = Expirer(self._operations(table), max_age, options.min_snapshots_to_keep)
         found = expirer.expire(self.now(), self.should_continue, dry_run=self.dry_run)
-        size = found.data.bytes + found.metadata.bytes
-        figures = {
-            "snapshots": len(found.expired.snapshots),
-            "refs": len(found.expired.refs),
-            "files": found.data.files,
-            "metadata_files": found.metadata.files,
-            "bytes": size,
-        }
+        text, deleted, paths = self._deleted((found.data, "file"), (found.metadata, "metadata file"))
+        figures = {"snapshots": len(found.expired.snapshots), "refs": len(found.expired.refs), **deleted}
         if not found.expired:
             return StepReport(table, "expiry", "nothing has expired", figures)
         refs = f" and {', '.join(found.expired.refs)}" if found.expired.refs else ""
-        done = (
-            f"{self._did('expire')} {counted(len(found.expired.snapshots), 'snapshot')}{refs}, "
-            f"{self._did('delete')} {counted(found.data.files, 'file')} and "
-            f"{counted(found.metadata.files, 'metadata file')} ({megabytes(size)})"
-        )
+        done = f"{self._did('expire')} {counted(len(found.expired.snapshots), 'snapshot')}{refs}, {text}"
         notes = [f"{counted(found.data.outside, 'file')} outside the table's folder stay"] if found.data.outside else []
-        paths = [*found.data.paths, *found.metadata.paths]
         return StepReport(table, "expiry", done, figures, notes, paths)
 
     def _remove_orphans(self, table: TableName) -> StepReport:
         remover = OrphanRemover(self._operations(table), timedelta(days=self.retention.orphan_retention_days))
         found = remover.remove(self.now(), self.should_continue, dry_run=self.dry_run)
-        files, size = found.files.files + found.old_metadata.files, found.files.bytes + found.old_metadata.bytes
-        figures = {"files": found.files.files, "metadata_files": found.old_metadata.files, "bytes": size}
-        if not files:
-            return StepReport(table, "orphans", "no orphans", figures)
-        done = (
-            f"{self._did('delete')} {counted(found.files.files, 'orphan')} and "
-            f"{counted(found.old_metadata.files, 'old metadata file')} ({megabytes(size)})"
-        )
-        paths = [*found.files.paths, *found.old_metadata.paths]
+        text, figures, paths = self._deleted((found.files, "orphan"), (found.old_metadata, "old metadata file"))
+        done = text if found.files.files or found.old_metadata.files else "no orphans"
         return StepReport(table, "orphans", done, figures, (), paths)
+
+    def _deleted(
+        self, files: tuple[Deletion, str], metadata: tuple[Deletion, str]
+    ) -> tuple[str, dict[str, int], Sequence[str]]:
+        """Return what was deleted, each kind with its name, in words, in numbers, and by path."""
+        (data, name), (other, other_name) = files, metadata
+        figures = {"files": data.files, "metadata_files": other.files, "bytes": data.bytes + other.bytes}
+        amount = f"{counted(data.files, name)} and {counted(other.files, other_name)}"
+        return f"{self._did('delete')} {amount} ({megabytes(figures['bytes'])})", figures, [*data.paths, *other.paths]
 
     def _operations(self, table: TableName) -> TableOperations:
         """Return what changes a table. Raises MaintenanceSkipped for a format that may refer to unknown objects."""
@@ -157,6 +138,15 @@ class Maintainer:
     def _did(self, verb: str) -> str:
         """Return a verb that ends in e as what was done, or as what would be."""
         return f"would {verb}" if self.dry_run else f"{verb}d"
+
+
+def _amount(files: int, size: int) -> str:
+    return f"{counted(files, 'file')} ({megabytes(size)})"
+
+
+def _compaction(table: TableName, files: int, size: int, new_files: int, done: str, notes: Sequence[str]) -> StepReport:
+    figures = {"files": files, "bytes": size, "new_files": new_files}
+    return StepReport(table, "compaction", done if files else "nothing to compact", figures, notes)
 
 
 def _failure(error: Exception, table: TableName, step: StepName) -> Failure:
