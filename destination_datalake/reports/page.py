@@ -379,18 +379,18 @@ def _files(lines: Iterable[ReportLine]) -> list[tuple[str, int, int, int, int, i
 
 def count(value: float) -> str:
     """Return a number with three figures: 950, 12.3k, 4M."""
-    for unit, power in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(value) >= power * 0.9995:
-            return f"{value / power:.3g}{unit}"
-    return f"{value:.3g}" if value != int(value) else f"{int(value)}"
+    return _scaled(value, "k", "M", "G") or (f"{value:.3g}" if value != int(value) else f"{int(value)}")
 
 
 def size(value: float) -> str:
     """Return a number of bytes with three figures: 950 B, 12.3 kB, 4 GB."""
-    for unit, power in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= power * 0.9995:
-            return f"{value / power:.3g} {unit}"
-    return f"{value:.0f} B"
+    return _scaled(value, " kB", " MB", " GB", " TB") or f"{value:.0f} B"
+
+
+def _scaled(value: float, *units: str) -> str | None:
+    """Return a number in the largest of the units, each a thousand of the one before, that it has; None below all."""
+    scales = ((1000.0**power, unit) for power, unit in reversed([*enumerate(units, start=1)]))
+    return next((f"{value / scale:.3g}{unit}" for scale, unit in scales if abs(value) >= scale * 0.9995), None)
 
 
 def percent(share: float) -> str:
