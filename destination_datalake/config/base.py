@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,21 +16,6 @@ REGION = r"^[a-z]{2,4}(-[a-z]+)+-[0-9]+$"
 """The patterns of an IAM role's ARN, and of the codes of regions."""
 
 
-Group = Literal[
-    "aws",
-    "lake",
-    "tables",
-    "columns",
-    "partitions",
-    "rows",
-    "performance",
-    "catalog",
-    "governance",
-    "reports",
-]
-"""The cards of the form, in their order."""
-
-
 @dataclass(frozen=True, slots=True)
 class Form:
     """How Airbyte's form shows an option, and what it must be: one table of `form.toml`, which says what is what."""
@@ -40,7 +24,7 @@ class Form:
     title: str | None = None
     expects: str | None = None
     examples: Sequence[object] = ()
-    group: Group | None = None
+    group: str | None = None
     in_sight: bool = False
     hidden: bool = False
     secret: bool | None = None
@@ -59,12 +43,15 @@ class Options(BaseModel):
     @classmethod
     def form(cls, option: str) -> Form | None:
         """Return how the form shows an option of this model; None for the constant that tells one model of several."""
-        texts = (_texts().get(each.__name__, {}).get(option) for each in cls.__mro__)
-        return next((Form(**each) for each in texts if each), None)
+        found = (texts().get(each.__name__, {}).get(option) for each in cls.__mro__)
+        return next((Form(**each) for each in found if each), None)
 
 
 @cache
-def _texts() -> Mapping[str, Mapping[str, Any]]:
+def texts() -> Mapping[str, Mapping[str, Any]]:
+    """Return the tables of `form.toml`, by model and option."""
+    import tomllib  # A valid configuration needs no texts.
+
     return tomllib.loads(Path(__file__).with_name("form.toml").read_text(encoding="utf-8"))
 
 

@@ -17,24 +17,10 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from destination_datalake.config.base import Entries, Form, Group, Options
+from destination_datalake.config.base import Entries, Form, Options, texts
 from destination_datalake.config.options import Config
 
 SPEC = Path(__file__).parents[2] / "destination_datalake" / "spec.json"
-
-GROUPS: Mapping[Group, str] = {
-    "aws": "AWS",
-    "lake": "Where Data Goes",
-    "tables": "Tables",
-    "columns": "Names and Columns",
-    "partitions": "Folders and Single Streams",
-    "rows": "Deduplication, Rejects, Maintenance",
-    "performance": "Batches and Spark",
-    "catalog": "Catalog, Encryption, Endpoint",
-    "governance": "Lake Formation",
-    "reports": "Reports and Notices",
-}
-"""The cards of the form, in their order, with their titles."""
 
 _DEPENDENT = frozenset(
     {"format", "table_type", "numeric_types", "compression_codec", "partitioning", "partition_source"}
@@ -49,7 +35,8 @@ _Schema = dict[str, Any]
 def specification() -> _Schema:
     """Return the connector's specification."""
     fields = Config.model_fields
-    cards = list(GROUPS)
+    groups = texts()["groups"]
+    cards = list(groups)
     required = [name for name, field in fields.items() if _is_required(name, field)]
 
     def place(name: str) -> tuple[int, bool, bool, bool]:
@@ -77,7 +64,7 @@ def specification() -> _Schema:
             "type": "object",
             "required": required,
             "additionalProperties": True,
-            "groups": [{"id": group, "title": title} for group, title in GROUPS.items()],
+            "groups": [{"id": group, "title": title} for group, title in groups.items()],
             "properties": properties,
         },
     }
