@@ -16,7 +16,7 @@ JVM_ARCHIVE := .venv/share/destination-datalake/spark.jsa
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo test test-slow test-all test-unit test-engines test-cluster test-clients test-catalogs test-report conformance chaos coverage lint types bench archive sbom image-test clean FORCE
+.PHONY: help setup jdk demo docs test test-slow test-all test-unit test-engines test-cluster test-clients test-catalogs test-report conformance chaos coverage lint types bench archive sbom image-test clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,7 +79,10 @@ chaos: jdk setup $(JVM_ARCHIVE) ## kill, refuse and overtake syncs at random (SE
 coverage: setup ## run the unit tests and require the branch coverage that pyproject.toml sets
 	$(PYTEST) unit_tests -n $(WORKERS) -m "not slow" --cov --cov-report term:skip-covered
 
-lint: setup ## check style, formatting, spelling, CloudFormation, and which room imports which
+docs: setup ## build the documentation's site into build/site; broken links and pages outside the navigation fail
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
+
+lint: setup docs ## check style, formatting, spelling, CloudFormation, documentation, and which room imports which
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/typos

@@ -20,6 +20,7 @@ from unit_tests.repository.files import ROOT, text
     [
         "setup",
         "demo",
+        "docs",
         "test",
         "test-slow",
         "test-all",
