@@ -112,6 +112,7 @@ COLD_STARTS: Mapping[str, str] = {
     "test_the_secret_of_an_access_key_stays_in_the_memory_of_processes": "looks at all of its own processes",
     "test_a_cluster_that_shares_no_disk_makes_the_same_tables": "has its executors elsewhere",
     "test_a_sync_over_spark_connect_outlives_its_session_and_leaves_nothing_behind": "has its Spark elsewhere",
+    "test_rows_are_erased_over_spark_connect": "has its Spark elsewhere",
     "test_a_dry_run_says_what_the_command_then_does": "`maintain` starts Spark when there is something to compact",
     "test_an_endpoint_in_the_environment_is_every_client_s": "workers find the endpoint in their environment",
 }
