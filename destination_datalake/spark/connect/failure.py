@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from enum import Enum, auto
+from enum import Enum
 
 import grpc
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
@@ -21,19 +21,46 @@ class NoExecutors(Exception):
 
 
 class Meaning(Enum):
-    """What can be done about an error."""
+    """What can be done about an error, and what the user is told if no job can be run for it."""
 
-    SESSION_LOST = auto()
+    def __init__(self, message: str, failure_type: FailureType) -> None:
+        self.message = message
+        self.failure_type: FailureType = failure_type
+
+    SESSION_LOST = (
+        "The sessions on {server} end again and again ({reason}). The sync can be run again and continues from its "
+        "last state.",
+        "transient_error",
+    )
     """The session has ended: its jobs can be run in another one."""
-    JOB_FAILED = auto()
+    JOB_FAILED = "{it} does not run the connector's jobs: {reason}. The log has the details.", "transient_error"
     """Spark has given up the job; it takes others."""
-    REFUSED = auto()
-    """The server does not accept the token, or the connection's kind."""
-    UNREACHABLE = auto()
+    REFUSED = "{it} refuses access ({reason}). Correct spark.token.", "config_error"
+    """The server does not accept the token."""
+    NO_TLS = (
+        "{it} cannot be reached with TLS ({reason}). If the server has no TLS, leave use_ssl=true out of spark.remote; "
+        "a token is sent without TLS only to localhost. If its certificate is of an authority of your own, name the "
+        "file of that authority's certificates in the environment variable GRPC_DEFAULT_SSL_ROOTS_FILE_PATH.",
+        "config_error",
+    )
+    """The server does not accept the connection's kind."""
+    UNREACHABLE = (
+        "{it} did not answer ({reason}). Is it up, and can this machine reach it? Otherwise correct spark.remote. "
+        "The sync can be run again and continues from its last state.",
+        "transient_error",
+    )
     """No server has answered, for as long as that is tried."""
-    NO_EXECUTORS = auto()
+    NO_EXECUTORS = (
+        "{it} has no executor for the connector: {reason}. Give it executors, or wait until other work has ended; the "
+        "sync can be run again and continues from its last state.",
+        "transient_error",
+    )
     """The server has no executor that takes tasks."""
-    STOPPED = auto()
+    STOPPED = (
+        "Spark has ended on {server} ({reason}). Start it again; the sync can be run again and continues from its "
+        "last state.",
+        "transient_error",
+    )
     """The server has, and its Spark has ended."""
 
 
@@ -48,13 +75,17 @@ def meaning(error: BaseException) -> Meaning:
         return Meaning.SESSION_LOST
     if _STOPPED.search(text):
         return Meaning.STOPPED
-    match status(error):
-        case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
-            return Meaning.REFUSED
-        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.UNIMPLEMENTED:
-            return Meaning.REFUSED if is_handshake_failure(text) else Meaning.UNREACHABLE
-        case _:
-            return Meaning.JOB_FAILED
+    found = _BY_STATUS.get(status(error), Meaning.JOB_FAILED)
+    return Meaning.NO_TLS if found is not Meaning.JOB_FAILED and is_handshake_failure(text) else found
+
+
+_BY_STATUS: Mapping[grpc.StatusCode | None, Meaning] = {
+    grpc.StatusCode.UNAUTHENTICATED: Meaning.REFUSED,
+    grpc.StatusCode.PERMISSION_DENIED: Meaning.REFUSED,
+    grpc.StatusCode.UNAVAILABLE: Meaning.UNREACHABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED: Meaning.UNREACHABLE,
+    grpc.StatusCode.UNIMPLEMENTED: Meaning.UNREACHABLE,
+}
 
 
 def status(error: BaseException) -> grpc.StatusCode | None:
@@ -72,43 +103,8 @@ def is_handshake_failure(text: str) -> bool:
 
 def unusable(why: Meaning, error: BaseException, server: str) -> SparkFailed:
     """Return that no job can be run on `server`, as messages name it, and what the user can do."""
-    message, failure_type = _MESSAGES[why]
-    if why is Meaning.REFUSED and is_handshake_failure(str(error)):
-        message = _NO_TLS
     it = f"{server[:1].upper()}{server[1:]}"
-    return SparkFailed(message.format(it=it, server=server, reason=_reason(error)), failure_type)
-
-
-_CONTINUES = "the sync can be run again and continues from its last state."
-
-_MESSAGES: Mapping[Meaning, tuple[str, FailureType]] = {
-    Meaning.REFUSED: ("{it} refuses access ({reason}). Correct spark.token.", "config_error"),
-    Meaning.NO_EXECUTORS: (
-        "{it} has no executor for the connector: {reason}. Give it executors, or wait until other work has ended; "
-        + _CONTINUES,
-        "transient_error",
-    ),
-    Meaning.STOPPED: (f"Spark has ended on {{server}} ({{reason}}). Start it again; {_CONTINUES}", "transient_error"),
-    Meaning.SESSION_LOST: (
-        "The sessions on {server} end again and again ({reason}). The sync can be run again and continues from its "
-        "last state.",
-        "transient_error",
-    ),
-    Meaning.JOB_FAILED: (
-        "{it} does not run the connector's jobs: {reason}. The log has the details.",
-        "transient_error",
-    ),
-    Meaning.UNREACHABLE: (
-        "{it} did not answer ({reason}). Is it up, and can this machine reach it? Otherwise correct spark.remote. "
-        "The sync can be run again and continues from its last state.",
-        "transient_error",
-    ),
-}
-_NO_TLS = (
-    "{it} cannot be reached with TLS ({reason}). If the server has no TLS, leave use_ssl=true out of spark.remote; a "
-    "token is sent without TLS only to localhost. If its certificate is of an authority of your own, name the file of "
-    "that authority's certificates in the environment variable GRPC_DEFAULT_SSL_ROOTS_FILE_PATH."
-)
+    return SparkFailed(why.message.format(it=it, server=server, reason=_reason(error)), why.failure_type)
 
 
 def _reason(error: BaseException) -> str:

@@ -31,7 +31,7 @@ def answered(message: str, status: grpc.StatusCode = grpc.StatusCode.INTERNAL) -
         (NoExecutors("4 tasks have waited for 301 s"), Meaning.NO_EXECUTORS),
         (answered("no token", grpc.StatusCode.UNAUTHENTICATED), Meaning.REFUSED),
         (answered("not allowed", grpc.StatusCode.PERMISSION_DENIED), Meaning.REFUSED),
-        (answered("Ssl handshake failed: WRONG_VERSION_NUMBER", grpc.StatusCode.UNAVAILABLE), Meaning.REFUSED),
+        (answered("Ssl handshake failed: WRONG_VERSION_NUMBER", grpc.StatusCode.UNAVAILABLE), Meaning.NO_TLS),
         (answered("failed to connect to all addresses", grpc.StatusCode.UNAVAILABLE), Meaning.UNREACHABLE),
         (answered("RPC deadline exceeded", grpc.StatusCode.DEADLINE_EXCEEDED), Meaning.UNREACHABLE),
         (answered("Received http2 header with status: 404", grpc.StatusCode.UNIMPLEMENTED), Meaning.UNREACHABLE),
@@ -47,7 +47,7 @@ def test_an_error_tells_what_can_be_done(error: Exception, expected: Meaning) ->
     ("why", "error", "failure_type", "words"),
     [
         (Meaning.REFUSED, answered("no token"), "config_error", "Correct spark.token."),
-        (Meaning.REFUSED, answered("Ssl handshake failed"), "config_error", "leave use_ssl=true out of spark.remote"),
+        (Meaning.NO_TLS, answered("Ssl handshake failed"), "config_error", "leave use_ssl=true out of spark.remote"),
         (Meaning.UNREACHABLE, answered("Connection refused"), "transient_error", "did not answer (Connection refused)"),
         (Meaning.NO_EXECUTORS, NoExecutors("4 tasks have waited"), "transient_error", "has no executor"),
         (Meaning.STOPPED, answered("SparkContext was shut down"), "transient_error", "Start it again"),
