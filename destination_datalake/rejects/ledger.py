@@ -86,6 +86,10 @@ class RejectCounts:
         """How many values are rejected in records that were written."""
         return sum(count for (column, _), count in self.reasons.items() if column is not None)
 
+    def most_frequent(self) -> list[tuple[tuple[str | None, str], int]]:
+        """Return columns and reasons with their numbers, the largest first."""
+        return sorted(self.reasons.items(), key=lambda each: (-each[1], each[0][0] or "", each[0][1]))
+
     @classmethod
     def refusing(cls, reason: str, records: int) -> Self:
         """Return the counts of records that a rule refuses. No limit counts them: the data are not at fault."""
@@ -128,7 +132,7 @@ class RejectLimit:
 
 def describe_reasons(counts: RejectCounts) -> str:
     """Return the most frequent reasons per column: `price DESTINATION_SERIALIZATION_ERROR 12 times; …`."""
-    ranked = sorted(counts.reasons.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1]))
+    ranked = counts.most_frequent()
     named = [
         f"{'whole records' if column is None else column} {reason} {count} time{'' if count == 1 else 's'}"
         for (column, reason), count in ranked[:_NAMED_REASONS]

@@ -164,12 +164,7 @@ class Reporting:
         stream = next(each for each in self._streams if each.id == progress.stream)
         counts, sizes, history = progress.counts, progress.sizes, self.journal.of(self._tables[stream.id])
         failure, state, merged = failures.get(stream.id) or outcome.fatal, history.state, history.merged
-        status: Status = "finished"
-        if failure is not None:
-            status = "failed"
-        elif exit_code == EXIT_TERMINATED:
-            status = "terminated"
-        ranked = sorted(counts.reasons.items(), key=lambda each: (-each[1], each[0][0] or "", each[0][1]))
+        ended: Status = "terminated" if exit_code == EXIT_TERMINATED else "finished"
         of_table: dict[str, Any] = {}
         if state is not None:
             of_table = {
@@ -182,7 +177,7 @@ class Reporting:
             }
         return self._of(
             stream,
-            status,
+            ended if failure is None else "failed",
             **_error(failure),
             **sizes_of_files(sizes),
             **of_table,
@@ -202,7 +197,7 @@ class Reporting:
             new_columns=_columns({name: history.columns[name] for name in history.new_columns}),
             promoted_columns=_columns(history.promoted_columns),
             redirected_columns=_columns(history.redirected),
-            rejects=tuple(Rejected(column, reason, n) for (column, reason), n in ranked[:_MOST_REASONS]),
+            rejects=tuple(Rejected(*key, n) for key, n in counts.most_frequent()[:_MOST_REASONS]),
             merges=merged.merges,
             merge_pending_bytes=merged.pending_bytes,
             merge_written_bytes=merged.written_bytes,
