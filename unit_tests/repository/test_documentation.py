@@ -167,7 +167,7 @@ def test_no_package_of_the_image_is_under_the_gpl() -> None:
 
 
 def test_the_readme_stays_short_enough_to_be_read() -> None:
-    assert len(text("README.md").splitlines()) <= 150
+    assert len(text("README.md").splitlines()) <= 120
 
 
 def test_the_policy_to_copy_is_valid_json() -> None:
