@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 
-class DoneSync(msgspec.Struct, omit_defaults=True):
+class CompletedSyncSteps(msgspec.Struct, omit_defaults=True):
     """What a replay has done of one sync."""
 
     begun: bool = False
@@ -29,18 +29,18 @@ class DoneSync(msgspec.Struct, omit_defaults=True):
     ended: bool = False
 
 
-class Done(msgspec.Struct, omit_defaults=True):
+class CompletedSteps(msgspec.Struct, omit_defaults=True):
     """What a replay has done. `started` is when it began with an empty table, in seconds since 1970-01-01 UTC."""
 
     run: str
     started: float
-    syncs: dict[str, DoneSync] = msgspec.field(default_factory=dict)
+    syncs: dict[str, CompletedSyncSteps] = msgspec.field(default_factory=dict)
     state: Literal["replaying", "taking over", "complete"] = "replaying"
 
     def add(self, steps: Iterable[Step]) -> None:
         """Note that steps are done."""
         for step in steps:
-            sync = self.syncs.setdefault(step.sync, DoneSync())
+            sync = self.syncs.setdefault(step.sync, CompletedSyncSteps())
             match step.kind:
                 case Kind.BEGIN:
                     sync.begun = True
@@ -51,7 +51,7 @@ class Done(msgspec.Struct, omit_defaults=True):
 
     def has(self, step: Step) -> bool:
         """Whether a step is done."""
-        sync = self.syncs.get(step.sync, DoneSync())
+        sync = self.syncs.get(step.sync, CompletedSyncSteps())
         match step.kind:
             case Kind.BEGIN:
                 return sync.begun
@@ -61,7 +61,7 @@ class Done(msgspec.Struct, omit_defaults=True):
                 return sync.ended
 
 
-class Progress:
+class ReplayProgress:
     """The object at `uri`, as this replay knows it."""
 
     def __init__(self, uri: str, access: AwsAccess) -> None:
@@ -69,9 +69,9 @@ class Progress:
         self._s3 = access.client("s3")
         self._etag: str | None = None
 
-    def claim(self, run: str, now: float) -> Done:
+    def claim(self, run: str, now: float) -> CompletedSteps:
         """Return what former replays have done, nothing without any, and make it this one's. Raises ConnectorError."""
-        done = Done(run, now)
+        done = CompletedSteps(run, now)
         try:
             # Reading comes second: that there is no object S3 tells only who may list the folder.
             self._etag = put(self._s3, self._uri, msgspec.json.encode(done), if_none_match=True)
@@ -83,7 +83,7 @@ class Progress:
             self.save(done)
         return done
 
-    def save(self, done: Done) -> None:
+    def save(self, done: CompletedSteps) -> None:
         """Write what is done. Raises ConnectorError if another replay has claimed it."""
         content = msgspec.json.encode(done)
         try:
@@ -101,11 +101,11 @@ class Progress:
         if self._read().run != run:
             raise _taken_over()
 
-    def _read(self) -> Done:
+    def _read(self) -> CompletedSteps:
         address = S3Address.parse(self._uri)
         answer = self._s3.get_object(Bucket=address.bucket, Key=address.key)
         self._etag = answer["ETag"]
-        return msgspec.json.decode(answer["Body"].read(), type=Done)
+        return msgspec.json.decode(answer["Body"].read(), type=CompletedSteps)
 
 
 def _taken_over() -> ConnectorError:

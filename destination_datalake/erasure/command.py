@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from destination_datalake import terminal
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
-from destination_datalake.archive.progress import Progress
+from destination_datalake.archive.progress import ReplayProgress
 from destination_datalake.aws.objects import put
 from destination_datalake.config.catalog import NO_LIMITS
 from destination_datalake.config.options import Config, aws_access
@@ -261,7 +261,7 @@ class Erasure:
         if catalog.find(name) is None or catalog.find(made) is None or (state := rebuild.state(made)) is None:
             return
         uri = f"{table_folder(config.uri(ARCHIVE_FOLDER), *name)}/replay/{made.table}.json"
-        Progress(uri, access).claim(self.request.id, time.time())
+        ReplayProgress(uri, access).claim(self.request.id, time.time())
         self.ledger.doom([file.uri for file in state.written])
         rebuild.drop(made)
 

@@ -1,1 +1,1 @@
-"""The command `replay`: a table is made again from its archive, by living through its syncs once more."""
+"""The command `replay`: rebuild a table from its archive by re-running the archived syncs."""

@@ -1,4 +1,4 @@
-"""`destination-datalake replay`: make a stream's table again from its archive."""
+"""`destination-datalake replay`: rebuild a table from its archive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from destination_datalake.config.options import Config, aws_access
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.suppression import DELETIONS_FOLDER, unfinished
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.replay.replayer import Replayer, Source
+from destination_datalake.replay.replayer import Replayer, ReplaySource
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.naming import REBUILD_SUFFIX, REPLAY_SUFFIX, TableNaming
 from destination_datalake.tables.table import TableName
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from destination_datalake.spark.engine import Engine
 
 _DESCRIPTION = """\
-Make a stream's table again from the archive of its records (option raw_archive). Every sync is lived through once more,
-in order, with its own catalog, mode, generation and key: rows, columns and ids come out as they did. No state is read
-or written. It can be interrupted and run again, and goes on where it was."""
+Rebuild a stream's table from the archive of its records (option raw_archive). The command re-runs every archived sync
+in order, with that sync's catalog, mode, generation and key. It produces the same rows, columns and ids. It reads and
+writes no states. If it is interrupted, run it again: it resumes."""
 
 _EPILOG = """\
-Without --replace the rows go to another table, which may be queried, compared, and dropped at any time. With --replace
-readers see the old content until the new one takes its place, in one step.
+Without --replace, the command writes to another table, which you can query, compare and drop at any time. With
+--replace, it replaces the content of the stream's table in one step; until then readers see the old content.
 
   destination-datalake replay --config config.json --stream shop.orders --dry-run
   destination-datalake replay --config config.json --stream shop.orders
@@ -47,85 +47,90 @@ _TABLE = re.compile(r"[a-z0-9_]{1,255}")
 def run_replay(arguments: Sequence[str], spark: Engine | None = None) -> int:
     """Run the command with these arguments (without its name); return the exit code: 0, 1 or 143.
 
-    Uses `spark`, and starts its own if it is given none but needs one. Raises SystemExit with code 2 for a wrong
-    command line, and with 0 for `--help`.
+    Uses `spark` if given, otherwise starts an engine when it needs one. Raises SystemExit with code 2 for an invalid
+    command line, and with code 0 for `--help`.
     """
     with terminal.terminable(spark) as termination:
-        asked = _parser().parse_args(arguments)
-        archive = f"the archive of stream {asked.stream}"
-        return terminal.run(asked, "replay", archive, lambda config: _replay(config, asked, termination, spark))
+        options = _parser().parse_args(arguments)
+        archive = f"the archive of stream {options.stream}"
+        return terminal.run(options, "replay", archive, lambda config: _replay(config, options, termination, spark))
 
 
-def _replay(config: Config, asked: argparse.Namespace, termination: Termination, spark: Engine | None) -> int:
-    if asked.replace and config.catalog.limits.assigns_locations:
+def _replay(config: Config, options: argparse.Namespace, termination: Termination, spark: Engine | None) -> int:
+    if options.replace and config.catalog.limits.assigns_locations:
         raise ConfigError(
-            "--replace is not for tables in a table bucket: their files must lie where Amazon S3 Tables puts them. "
-            "Replay into another table, and read that one."
+            "--replace does not support tables in a table bucket: Amazon S3 Tables determines the location of their "
+            "files. Replay into another table and read that one."
         )
     access = aws_access(config)
-    name, history = _archive_of(asked.stream, config)
-    suffix = REBUILD_SUFFIX if asked.replace else REPLAY_SUFFIX
-    made = TableName(name.database, asked.into or f"{name.table}{suffix}")
-    if made == name or not _TABLE.fullmatch(made.table):
-        raise ConfigError(f"--into {asked.into}: it must be another table's name, of a to z, 0 to 9 and _.")
-    if asked.replace and not asked.dry_run:
+    name, history = _find_archive(options.stream, config)
+    suffix = REBUILD_SUFFIX if options.replace else REPLAY_SUFFIX
+    target_table = TableName(name.database, options.into or f"{name.table}{suffix}")
+    if target_table == name or not _TABLE.fullmatch(target_table.table):
+        raise ConfigError(
+            f"--into {options.into}: expected the name of another table, of up to 255 characters from a to z, 0 to 9 "
+            "and _."
+        )
+    if options.replace and not options.dry_run:
         _require_no_erasure(name, config)
     folder = table_folder(config.uri(ARCHIVE_FOLDER), *name)
     with terminal.engine_on_demand(config, spark) as engine:
-        source = Source(config, access, catalog_of(config, access), name, folder)
-        replayer = Replayer(source, made, engine, terminal.write, lambda: termination.requested)
-        if asked.dry_run:
+        source = ReplaySource(config, access, catalog_of(config, access), name, folder)
+        replayer = Replayer(source, target_table, engine, terminal.write, lambda: termination.requested)
+        if options.dry_run:
             plan = replayer.describe(history)
-            if asked.accept_gaps:
+            if options.accept_gaps:
                 replayer.describe_difference(plan)
             return 0
         started = time.monotonic()
-        finished = replayer.run(history, uuid.uuid4().hex[:12], replace=asked.replace, accept_gaps=asked.accept_gaps)
+        is_complete = replayer.run(
+            history, uuid.uuid4().hex[:12], replace=options.replace, accept_gaps=options.accept_gaps
+        )
         terminal.write(f"{replayer.summary} in {time.monotonic() - started:.1f} s.")
-    return 0 if finished else EXIT_TERMINATED
+    return 0 if is_complete else EXIT_TERMINATED
 
 
 def _require_no_erasure(name: TableName, config: Config) -> None:
-    """Raise ConfigError if an erasure has not ended: the table may have rows that the replay makes no more."""
+    """Raise ConfigError if an erasure is unfinished: its rows can still be in the table, but replay suppresses them."""
     ledger = config.uri(DELETIONS_FOLDER)
     if begun := unfinished(ledger, str(name), aws_access(config).client("s3")):
         raise ConfigError(
-            f"Rows are being erased from table {name}: `delete-rows` has not ended its request {begun[0]}. "
-            "Run the same `delete-rows` command again, then this one. If its file of ids is lost, make a new one, or "
-            f"delete {ledger}/{begun[0]}/. Nothing was replaced."
+            f"Cannot replace table {name}: `delete-rows` has not is_complete its request {begun[0]}. "
+            "Run the same `delete-rows` command again, then this one. If its file of ids is lost, create a new one, or "
+            f"delete {ledger}/{begun[0]}/. The table was not changed."
         )
 
 
-def _archive_of(stream: str, config: Config) -> tuple[TableName, History]:
-    """Return a stream's table and its archive. Raises ConfigError if it has none."""
+def _find_archive(stream: str, config: Config) -> tuple[TableName, History]:
+    """Return a stream's table and its archive. Raises ConfigError if the stream has no archive."""
     access = aws_access(config)
-    for name, found in TableNaming.of(config).candidates(stream).items():
+    for name, stream_id in TableNaming.of(config).candidates(stream).items():
         history = read_history(table_folder(config.uri(ARCHIVE_FOLDER), *name), access)
-        if any(StreamId(each.sync.namespace, each.sync.stream) == found for each in history.syncs):
+        if any(StreamId(stored.sync.namespace, stored.sync.stream) == stream_id for stored in history.syncs):
             return name, history
     raise ConfigError(
-        f"--stream {stream}: there is no archive of it under {config.uri(ARCHIVE_FOLDER)}/. Name it as namespace.name, "
-        "or as name if it has no namespace. Syncs archive what they receive if raw_archive.enabled is true."
+        f"--stream {stream}: {config.uri(ARCHIVE_FOLDER)}/ has no archive of this stream. Use the form namespace.name, "
+        "or name if the stream has no namespace. Syncs archive records if raw_archive.enabled is true."
     )
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = terminal.parser("replay", _DESCRIPTION, _EPILOG)
     parser.add_argument(
-        "--stream", required=True, metavar="NAME", help="the stream as namespace.name, or as name if it has none"
+        "--stream", required=True, metavar="NAME", help="namespace.name, or name if the stream has no namespace"
     )
     target = parser.add_mutually_exclusive_group()
     target.add_argument(
         "--into",
         metavar="TABLE",
-        help="the table to make, in the database of the stream's table; the default is its name and __replay",
+        help="name of the table to write, in the database of the stream's table (default: its name with __replay)",
     )
-    target.add_argument("--replace", action="store_true", help="put the rows in the place of the table's content")
+    target.add_argument("--replace", action="store_true", help="replace the content of the stream's table")
     parser.add_argument(
         "--accept-gaps",
         action="store_true",
-        help="with --replace: replace the rows even if the table then lacks some, or has deleted ones again; with "
-        "--dry-run: print how many",
+        help="with --replace: replace the content even if rows are lost or deleted rows come back; with --dry-run: "
+        "print the number of such rows",
     )
-    parser.add_argument("--dry-run", action="store_true", help="change nothing; print what would be replayed")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be replayed; change nothing")
     return parser

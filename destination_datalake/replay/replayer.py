@@ -1,6 +1,7 @@
-"""The replay of one table: what is there, what is done of it, and the steps that are left.
+"""Replay the archived syncs of one table.
 
-Syncs are lived through once more: their batches go through encoding and commits as they did, read from the archive.
+Each sync is re-run: the replay reads its batches from the archive, then encodes and commits them as a sync does. A
+progress object records the completed steps, so that an interrupted replay resumes.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from pyroaring import BitMap
 from destination_datalake.archive.history import History, StoredLines, StoredSync, read_history, time_text
 from destination_datalake.archive.lines import ArchivedLines
 from destination_datalake.archive.plan import Kind, Plan, Step, as_append, doubtful_units, plan_of
-from destination_datalake.archive.progress import Done, Progress
+from destination_datalake.archive.progress import CompletedSteps, ReplayProgress
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.disk import MiB, buffer_directory, raise_limit
 from destination_datalake.buffer.staging import Segment
 from destination_datalake.errors import ConfigError, ConnectorError, Failure, counted
 from destination_datalake.files.find import TableRows, find, find_tasks, total
-from destination_datalake.files.jobs import done as results_of
+from destination_datalake.files.jobs import done as results_or_raise
 from destination_datalake.files.segments import StagedSegment
 from destination_datalake.files.suppression import DELETIONS_FOLDER, requests, rules_of
 from destination_datalake.rejects.ledger import REJECTS_FOLDER, RejectCounts, RejectFile, RejectLedger, RejectLimit
@@ -51,37 +52,38 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import Table
 
 _TASK_BYTES = 1024 * MiB
-"""Records of consecutive batches of one sync are encoded by one job and committed together, up to so many bytes for
-each task that runs at the same time: a batch may be one object, which one task reads."""
+"""Maximum bytes of one job, per concurrent task. A job encodes consecutive batches of one sync, which are committed
+together. A batch can be a single object, which only one task reads: a job of one batch would leave cores idle."""
 
-_STALE_SECONDS = 24 * 3600
-"""After so long a replacement is begun anew: maintenance takes files that no table has for orphans some days later."""
+_MAX_REPLACEMENT_AGE_SECONDS = 24 * 3600
+"""Maximum age of an unfinished replacement; an older one restarts. Maintenance deletes files that no table references
+some days later, as orphans."""
 
-_DISPLACED = 3
-"""How often steps are begun whose table another replay may have taken meanwhile."""
+_MAX_STEP_ATTEMPTS = 3
+"""Maximum number of attempts at the steps while another replay takes the table's fencing token."""
 
-_NAMED = 5
-"""Syncs that are named with the number of their rows."""
+_MAX_LISTED_SYNCS = 5
+"""Maximum number of syncs listed with their number of rows."""
 
-_TAKEN_OVER_IN = 10
-"""How often syncs may commit while the rest of the archive is replayed, before the replacement is given up."""
+_MAX_REPLACE_ATTEMPTS = 10
+"""Maximum number of attempts at a replacement. An attempt fails if a sync commits to the table meanwhile."""
 
 
 class ArchiveStaging:
-    """Segments that are objects of the archive. What jobs write for later ones goes where `own` has it."""
+    """A staging of segments that are archived objects. Jobs exchange intermediate files through `staging`."""
 
     uses_files = True
 
-    def __init__(self, own: Staging) -> None:
-        self._own = own
-        self.scratch = own.scratch
-        self.shared_folder = own.shared_folder
+    def __init__(self, staging: Staging) -> None:
+        self._staging = staging
+        self.scratch = staging.scratch
+        self.shared_folder = staging.shared_folder
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
-        """Do nothing: there are no files."""
+        """Do nothing: archived segments have no local files."""
 
     def begin(self, segment: Segment) -> None:
-        """Do nothing: the object is there."""
+        """Do nothing: the archived object exists."""
 
     def stage(self, segment: Segment) -> StagedSegment:
         """Return the archived object."""
@@ -90,12 +92,12 @@ class ArchiveStaging:
         return replace(segment.staged(segment.location), first_id=segment.first_id)
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """Do nothing: the objects stay."""
+        """Do nothing: archived objects are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedSegment(Segment):
-    """A segment whose lines are an object of the archive."""
+    """A segment with its lines in an archived object."""
 
     location: ArchivedLines | None = None
     first_id: bytes = b""
@@ -104,8 +106,8 @@ class ArchivedSegment(Segment):
     def of(cls, stream: StreamId, lines: StoredLines) -> ArchivedSegment:
         """Return the segment of archived lines."""
         archived = lines.archived
-        only = None if lines.only is None else BitMap(lines.only)
-        location = ArchivedLines(lines.uri, lines.etag, lines.size, only, archived.sha256)
+        line_numbers = None if lines.only is None else BitMap(lines.only)
+        location = ArchivedLines(lines.uri, lines.etag, lines.size, line_numbers, archived.sha256)
         counts = (archived.first_record, archived.lines, archived.bytes)
         return cls(
             stream,
@@ -117,8 +119,8 @@ class ArchivedSegment(Segment):
         )
 
 
-class NoRejects(RejectLedger):
-    """Deletes rejects instead of publishing them: the syncs that are lived through again have published theirs."""
+class DiscardingRejectLedger(RejectLedger):
+    """Deletes rejects instead of publishing them: the original syncs have published the same rejects."""
 
     def publish(self, files: Sequence[RejectFile]) -> None:
         """Delete the rejects of a batch."""
@@ -126,8 +128,8 @@ class NoRejects(RejectLedger):
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """What all syncs that are lived through share: the fencing token too, which is the run's."""
+class ReplayContext:
+    """What all syncs of one replay share. They also share the run's fencing token."""
 
     engine: Engine
     staging: Staging
@@ -136,22 +138,22 @@ class World:
     rejects: RejectLedger
     open_table: Callable[[Stream], Table]
     suppressed: SuppressionRules = field(default_factory=dict)
-    """People whose rows were erased: no rows are made of their records, whenever these were archived."""
+    """Rules of rules rows, by table. The encoding skips matching records, whenever they were archived."""
 
 
-class Life:
-    """One sync, lived through again. Every failure is raised as a ConnectorError."""
+class SyncReplay:
+    """Re-runs one archived sync. Raises every failure as a ConnectorError."""
 
-    def __init__(self, world: World, stream: Stream, number: int) -> None:
-        """Prepare the table. `number` is that of the sync in this replay, from 1."""
+    def __init__(self, context: ReplayContext, stream: Stream, number: int) -> None:
+        """Prepare the table. `number` is the sync's number in this replay, from 1."""
         self._stream = stream.id
         self._outcomes: list[BatchOutcome] = []
         self._batches = 0
-        name = f"{world.run}-{number:04d}"
+        name = f"{context.run}-{number:04d}"
         self._landing = Landing(
-            StreamTables({stream.id: lambda: world.open_table(stream)}, world.access),
-            Encoding(world.engine, ArchiveStaging(world.staging), world.access, name, lambda: world.suppressed),
-            world.rejects,
+            StreamTables({stream.id: lambda: context.open_table(stream)}, context.access),
+            Encoding(context.engine, ArchiveStaging(context.staging), context.access, name, lambda: context.suppressed),
+            context.rejects,
             self._outcomes.append,
             lambda _batch: True,
             ActiveStages(),
@@ -161,9 +163,9 @@ class Life:
             raise ConnectorError(failure)
 
     def land(self, lines: Sequence[StoredLines]) -> RejectCounts:
-        """Encode lines and commit them as one batch; return what was rejected."""
+        """Encode lines and commit them as one batch; return the number of rejects."""
         self._batches += 1
-        segments = tuple(ArchivedSegment.of(self._stream, each) for each in lines)
+        segments = tuple(ArchivedSegment.of(self._stream, stored) for stored in lines)
         self._landing.land([Batch(self._stream, self._batches, segments)])
         match self._outcomes.pop():
             case BatchCommitted(counts=counts):
@@ -171,10 +173,10 @@ class Life:
             case BatchFailed(failure=failure):
                 raise ConnectorError(failure)
             case BatchMalformed(record=record, reason=reason):
-                message = f"Record {record} of stream {self._stream} in the archive is no Airbyte message: {reason}"
+                message = f"Archived record {record} of stream {self._stream} is not an Airbyte message: {reason}"
                 raise ConnectorError(Failure(message, message, "system_error"))
             case _:
-                raise AssertionError("batches are skipped only where states cannot be released")
+                raise AssertionError("a replay releases no states, so it skips no batch")
 
     def publish(self) -> None:
         """Publish the table."""
@@ -182,12 +184,12 @@ class Life:
             raise ConnectorError(failure)
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._landing.close(lambda: False)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ReplaySource:
     """The table whose archive is replayed; `folder` is the S3 URI of the archive."""
 
     config: Config
@@ -198,86 +200,90 @@ class Source:
 
 
 class Replayer:
-    """Replays an archive into the table `made`. `say` writes a line for the user; `is_stopped` asks it to end soon."""
+    """Replays an archive into `target_table`. `print_line` prints a line for the user; `is_stopped` requests a stop."""
 
     def __init__(
         self,
-        source: Source,
-        made: TableName,
+        source: ReplaySource,
+        target_table: TableName,
         engine: Callable[[], Engine],
-        say: Callable[[str], None],
+        print_line: Callable[[str], None],
         is_stopped: Callable[[], bool],
     ) -> None:
         self._source = source
-        self._made = made
+        self._target_table = target_table
         self._engine = engine
-        self._say = say
+        self._print_line = print_line
         self._is_stopped = is_stopped
-        self._lives: dict[str, Life] = {}
-        self._started_lives = 0
-        self._records = self._rejected = self._bytes = self._left_out = 0
+        self._sync_replays: dict[str, SyncReplay] = {}
+        self._sync_replay_count = 0
+        self._records = self._rejected = self._bytes = self._skipped = 0
         self._replayed: set[str] = set()
 
     @property
     def summary(self) -> str:
-        """What was replayed, without a period."""
-        figures = f"{self._records:,} records ({self._bytes / 1e6:,.1f} MB) of {len(self._replayed)} syncs"
-        return f"Replayed {figures}: {self._rejected:,} were refused, and {self._left_out} objects left out"
+        """Return the totals of the replay as a sentence without a period."""
+        totals = f"{self._records:,} records ({self._bytes / 1e6:,.1f} MB) of {len(self._replayed)} syncs"
+        return f"Replayed {totals}: {self._rejected:,} rejected, {self._skipped} objects skipped"
 
     def describe(self, history: History) -> Plan:
-        """Say what an archive has and what is replayed of it; return the plan."""
+        """Print what the archive contains and what the replay includes; return the plan."""
         plan = self._plan(history, self._rebuild().state(self._source.name))
         batches = sum(step.kind is Kind.BATCH for step in plan.steps)
-        since = time_text(min((each.sync.started for each in history.syncs), default=0))
-        complete = "complete" if plan.is_complete else f"not complete: its first sync is of {since}"
-        self._say(f"The archive of table {self._source.name} has {len(history.syncs)} syncs, and is {complete}.")
-        self._left_out = len(plan.left_out)
+        since = time_text(min((stored.sync.started for stored in history.syncs), default=0))
+        complete = "complete" if plan.is_complete else f"incomplete: its first sync started at {since}"
+        self._print_line(f"The archive of table {self._source.name} has {len(history.syncs)} syncs and is {complete}.")
+        self._skipped = len(plan.left_out)
         for text in plan.gaps:
-            self._say(f"Gap: {text}")
+            self._print_line(f"Gap: {text}")
         for text in plan.notes:
-            self._say(f"Note: {text}")
+            self._print_line(f"Note: {text}")
         for uri in plan.left_out:
-            self._say(f"Left out: {uri} is not in the journal, and the table has none of its rows.")
-        self._say(
-            f"{len(plan.syncs)} syncs, {batches} batches and {plan.records:,} records ({plan.bytes / 1e6:,.1f} MB) are "
-            f"replayed into {self._made}."
+            self._print_line(f"Skipped: {uri} is not in the journal, and the table has none of its rows.")
+        self._print_line(
+            f"The replay writes {len(plan.syncs)} syncs, {batches} batches and {plan.records:,} records "
+            f"({plan.bytes / 1e6:,.1f} MB) to {self._target_table}."
         )
         return plan
 
     def describe_difference(self, plan: Plan) -> None:
-        """Say how many rows the table would lose and get back if the plan replaced them, by their ids.
+        """Print how many rows a replacement would lose and bring back, compared by raw ID.
 
-        Nothing is replayed: rows that were erased count among those that come back.
+        Replays nothing, so that it counts rules rows among the rows that come back.
         """
         name, lines = self._source.name, plan.lines(plan.steps)
         if (state := self._rebuild().state(name)) is None:
             return
-        table = self._rows(state.sources, {each.unit for each in lines}, name)
-        self._say(f"{name} would lose {counted(table.unknown, 'row')} that the archive lacks.")
+        table = self._rows(state.sources, {stored.unit for stored in lines}, name)
+        self._print_line(f"{name} would lose {counted(table.unknown, 'row')} that the archive does not have.")
         returning = Counter[str]()
         for sync in plan.syncs.values():
             for batch in () if sync.stream.dedup else sync.batches.values():
-                archived = sum(each.archived.lines for each in batch.lines)
-                present = sum(len(table.lines.get(each.unit, ())) for each in batch.lines)
+                archived = sum(stored.archived.lines for stored in batch.lines)
+                present = sum(len(table.lines.get(stored.unit, ())) for stored in batch.lines)
                 returning[str(sync)] += max(0, min(batch.rows or archived, archived) - present)
-        by_sync = ", ".join(f"{rows:,} of sync {sync}" for sync, rows in returning.most_common(_NAMED) if rows)
+        by_sync = ", ".join(
+            f"{rows:,} of sync {sync}" for sync, rows in returning.most_common(_MAX_LISTED_SYNCS) if rows
+        )
         returned = counted(returning.total(), "row")
-        self._say(f"{name} would get back up to {returned} that it does not have any more{by_sync and f': {by_sync}'}.")
+        self._print_line(f"{name} would regain up to {returned} that it no longer has{by_sync and f': {by_sync}'}.")
         if any(sync.stream.dedup for sync in plan.syncs.values()):
-            self._say("Rows of deduplicated syncs are not among these: replay into another table to compare by key.")
+            self._print_line("These numbers exclude deduplicated syncs: replay into another table to compare by key.")
 
     def run(self, history: History, run: str, *, replace: bool, accept_gaps: bool = False) -> bool:
-        """Replay; with `replace`, put the result in the place of the table's content.
+        """Replay the archive; with `replace`, replace the content of the source table.
 
-        False if it was stopped before. Raises ConnectorError, and what the AWS libraries raise.
+        Returns False if it was stopped. Raises ConnectorError and the errors of the AWS libraries.
         """
         plan = self.describe(history)
         if replace and self._rebuild().state(self._source.name) is None:
-            raise ConfigError(f"There is no table {self._source.name} to replace. Replay into another table.")
+            raise ConfigError(
+                f"Cannot replace table {self._source.name}: it does not exist. Replay into another table."
+            )
         if replace and plan.gaps and not accept_gaps:
             raise ConfigError(
                 f"Nothing was replaced: the archive does not have all rows of the table. {' '.join(plan.gaps)} Replay "
-                "into another table, or repeat the command with --accept-gaps: the missing rows are then gone."
+                "into another table, or repeat the command with --accept-gaps, which deletes the missing rows."
             )
         raise_limit()
         config = self._source.config
@@ -287,56 +293,58 @@ class Replayer:
             staging = stack.enter_context(
                 staging_for(engine, directory, config.uri("_staging"), run, self._source.access)
             )
-            stack.callback(self._close_lives)
+            stack.callback(self._close_sync_replays)
             jobs = Jobs(engine, staging.scratch)
-            ledger = NoRejects if replace else RejectLedger
+            ledger = DiscardingRejectLedger if replace else RejectLedger
             day = datetime.now(UTC).date().isoformat()
             rejects = ledger(config.uri(REJECTS_FOLDER), run, day, RejectLimit(), None, self._source.access)
             open_table = self._opener(jobs, run, in_place=replace)
             deletions = config.uri(DELETIONS_FOLDER)
-            erased = rules_of(deletions, requests(deletions, self._source.access.client("s3")))
-            people = {str(self._made): erased.get(str(self._source.name), ())}
-            world = World(engine, staging, self._source.access, run, rejects, open_table, people)
+            rules = rules_of(deletions, requests(deletions, self._source.access.client("s3")))
+            suppressed = {str(self._target_table): rules.get(str(self._source.name), ())}
+            context = ReplayContext(engine, staging, self._source.access, run, rejects, open_table, suppressed)
             rebuild = self._rebuild(jobs, plan)
-            progress = Progress(f"{self._source.folder}/replay/{self._made.table}.json", self._source.access)
-            done = self._begin(progress, rebuild, run, replace=replace)
+            progress = ReplayProgress(
+                f"{self._source.folder}/replay/{self._target_table.table}.json", self._source.access
+            )
+            completed = self._resume_or_start(progress, rebuild, run, replace=replace)
             if not replace:
-                self._give_columns(plan, world)
-            if not self._live(plan, world, rebuild, progress, done):
+                self._add_columns(plan, context)
+            if not self._run_steps_with_retries(plan, context, rebuild, progress, completed):
                 return False
             if replace:
-                return self._take_over(world, rebuild, progress, done, accept_gaps=accept_gaps)
-            done.state = "complete"
-            progress.save(done)
-            self._say_differences(rebuild)
+                return self._replace_table(context, rebuild, progress, completed, accept_gaps=accept_gaps)
+            completed.state = "complete"
+            progress.save(completed)
+            self._print_differences(rebuild)
             return True
 
-    def _say_differences(self, rebuild: Rebuild) -> None:
-        """Say how the rows of the made table differ from those of the table, if there is one."""
-        state, made = rebuild.state(self._source.name), rebuild.state(self._made)
-        if state is None or made is None:
+    def _print_differences(self, rebuild: Rebuild) -> None:
+        """Print how the rows of the target table differ from those of the source table, if it exists."""
+        state, target_state = rebuild.state(self._source.name), rebuild.state(self._target_table)
+        if state is None or target_state is None:
             return
         history = read_history(self._source.folder, self._source.access)
-        differences = self._compare(history, state, made)
-        for text in differences or [f"{self._made} has the rows of table {self._source.name}, by their ids."]:
-            self._say(f"Difference: {text}" if differences else text)
+        differences = self._compare(history, state, target_state)
+        for text in differences or [f"{self._target_table} has the same rows as table {self._source.name}, by raw ID."]:
+            self._print_line(f"Difference: {text}" if differences else text)
 
-    # What is there
+    # The present rows
 
     def _plan(self, history: History, state: TableState | None) -> Plan:
-        return plan_of(history, state, self._found(state, doubtful_units(history), self._source.name))
+        return plan_of(history, state, self._find_rows(state, doubtful_units(history), self._source.name))
 
-    def _found(self, state: TableState | None, units: Collection[str], name: TableName) -> Mapping[str, BitMap]:
-        """Return the rows of these units that a table has, or had until other rows took their place."""
+    def _find_rows(self, state: TableState | None, units: Collection[str], name: TableName) -> Mapping[str, BitMap]:
+        """Return the rows of these units that a table has, or had until later rows replaced them."""
         return {} if state is None or not units else self._rows(state.written, units, name).lines
 
     def _rows(self, files: Sequence[SourceFile], units: Collection[str], name: TableName) -> TableRows:
-        """Return the rows of some files of a table."""
+        """Return the rows in some files of a table."""
         if not files:
             return TableRows({})
         engine = self._engine()
         tasks = find_tasks(files, units, engine.parallelism(), self._source.catalog.access_of(name))
-        return total(results_of(engine.run(find, tasks)), units)
+        return total(results_or_raise(engine.run(find, tasks)), units)
 
     def _rebuild(self, jobs: Jobs | None = None, plan: Plan | None = None) -> Rebuild:
         def opened() -> Table:
@@ -351,213 +359,235 @@ class Replayer:
     def _opener(self, jobs: Jobs, run: str, *, in_place: bool) -> Callable[[Stream], Table]:
         config = self._source.config
         if in_place:
-            # Delete files belong to sequence numbers of the table that they were written for.
+            # A delete file applies by the sequence numbers of its staging table; the content moves to another table.
             config = config.model_copy(update={"dedup": config.dedup.model_copy(update={"deletes": "copy_on_write"})})
         context = TableContext(run, self._source.access, self._source.catalog, jobs)
-        return lambda stream: open_table(stream, self._made, config, context, Replay(self._source.name, in_place))
+        return lambda stream: open_table(
+            stream, self._target_table, config, context, Replay(self._source.name, in_place)
+        )
 
-    # Beginning
+    # The start
 
-    def _begin(self, progress: Progress, rebuild: Rebuild, run: str, *, replace: bool) -> Done:
-        """Return what is done already; make the table empty if that is nothing."""
+    def _resume_or_start(
+        self, progress: ReplayProgress, rebuild: Rebuild, run: str, *, replace: bool
+    ) -> CompletedSteps:
+        """Return the completed steps of an earlier run. Without any, create an empty target table."""
         now = time.time()
-        done = progress.claim(run, now)
-        exists = rebuild.state(self._made) is not None
+        completed = progress.claim(run, now)
+        exists = rebuild.state(self._target_table) is not None
         if not replace:
-            if exists and done.started == now:
+            if exists and completed.started == now:
                 raise ConfigError(
-                    f"Table {self._made} exists, and no replay has made it that could go on. Drop it, or choose "
+                    f"Table {self._target_table} exists, and is not from a replay that can resume. Drop it, or choose "
                     "another table with --into."
                 )
             if not exists:
-                done.started, done.syncs = now, {}
-            return done
-        is_fresh = done.started != now and now - done.started < _STALE_SECONDS
-        if exists and done.state == "replaying" and is_fresh:
-            return done
+                completed.started, completed.syncs = now, {}
+            return completed
+        is_fresh = completed.started != now and now - completed.started < _MAX_REPLACEMENT_AGE_SECONDS
+        if exists and completed.state == "replaying" and is_fresh:
+            return completed
         if exists:
-            rebuild.drop(self._made)
-        done.started, done.syncs, done.state = now, {}, "replaying"
-        progress.save(done)
-        rebuild.clone(self._made, {REPLAY_OF: str(self._source.name)})
-        return done
+            rebuild.drop(self._target_table)
+        completed.started, completed.syncs, completed.state = now, {}, "replaying"
+        progress.save(completed)
+        rebuild.clone(self._target_table, {REPLAY_OF: str(self._source.name)})
+        return completed
 
-    def _give_columns(self, plan: Plan, world: World) -> None:
+    def _add_columns(self, plan: Plan, context: ReplayContext) -> None:
         for stream in plan.columns:
             try:
-                self._life(stream, world).close()
+                self._start_sync(stream, context).close()
             except ConnectorError as error:
-                self._say(f"Note: columns of a former sync are missing: {error.failure.message}")
+                self._print_line(f"Note: cannot add the columns of an earlier sync: {error.failure.message}")
 
-    # Living
+    # The steps
 
-    def _live(self, plan: Plan, world: World, rebuild: Rebuild, progress: Progress, done: Done) -> bool:
-        """Take the steps that are left; return False if it was stopped.
+    def _run_steps_with_retries(
+        self, plan: Plan, context: ReplayContext, rebuild: Rebuild, progress: ReplayProgress, completed: CompletedSteps
+    ) -> bool:
+        """Run the remaining steps; return False if it was stopped.
 
-        A replay that this one has displaced may take the table's token before it finds that out, and leave. This one
-        then begins with the same steps again.
+        A displaced replay can take the table's fencing token before it notices that it was displaced, and stops. This
+        replay then fails as fenced, and repeats the same steps.
         """
-        for _ in range(_DISPLACED - 1):
+        for _ in range(_MAX_STEP_ATTEMPTS - 1):
             try:
-                return self._lived(plan, world, rebuild, progress, done)
+                return self._run_steps(plan, context, rebuild, progress, completed)
             except ConnectorError as error:
-                progress.require(done.run)
+                progress.require(completed.run)
                 if error.failure.type != "config_error":
                     raise
-                self._close_lives()
-        return self._lived(plan, world, rebuild, progress, done)
+                self._close_sync_replays()
+        return self._run_steps(plan, context, rebuild, progress, completed)
 
-    def _lived(self, plan: Plan, world: World, rebuild: Rebuild, progress: Progress, done: Done) -> bool:
-        self._forget_unfinished(plan, done)
-        left = [step for step in plan.steps if not done.has(step)]
-        present: Mapping[str, BitMap] | None = None if done.syncs and not self._lives else {}
-        for group in _groups(left, plan, lambda: _TASK_BYTES * min(world.engine.parallelism(), MAX_TASKS)):
+    def _run_steps(
+        self, plan: Plan, context: ReplayContext, rebuild: Rebuild, progress: ReplayProgress, completed: CompletedSteps
+    ) -> bool:
+        self._discard_unresumable(plan, completed)
+        remaining = [step for step in plan.steps if not completed.has(step)]
+        present: Mapping[str, BitMap] | None = None if completed.syncs and not self._sync_replays else {}
+        for group in _group_batches(
+            remaining, plan, lambda: _TASK_BYTES * min(context.engine.parallelism(), MAX_TASKS)
+        ):
             if self._is_stopped():
                 return False
             sync = plan.syncs[group[0].sync]
-            if sync.name not in self._lives:
-                self._lives[sync.name] = self._life(sync.stream, world)
-                progress.require(done.run)
+            if sync.name not in self._sync_replays:
+                self._sync_replays[sync.name] = self._start_sync(sync.stream, context)
+                progress.require(completed.run)
             if present is None:
-                # Now that the table is this replay's, and another one that had it commits no more.
-                present = self._present(left, plan, rebuild)
+                # Read after the table's fencing token was taken: an earlier replay can no longer commit.
+                present = self._find_committed_rows(remaining, plan, rebuild)
             if group[0].kind is Kind.BATCH:
                 self._land(sync, group, plan, present)
             elif group[0].kind is Kind.END:
-                life = self._lives.pop(sync.name)
-                life.publish()
-                life.close()
-            done.add(group)
-            progress.save(done)
+                sync_replay = self._sync_replays.pop(sync.name)
+                sync_replay.publish()
+                sync_replay.close()
+            completed.add(group)
+            progress.save(completed)
         return True
 
     def _land(self, sync: StoredSync, group: Sequence[Step], plan: Plan, present: Mapping[str, BitMap]) -> None:
         lines = plan.lines(group)
-        if wanted := [left for each in lines if (left := _without(each, present.get(each.unit)))]:
-            self._rejected += self._lives[sync.name].land(wanted).refused
-        records = sum(each.archived.lines for each in lines)
+        if missing := [part for stored in lines if (part := _exclude_present(stored, present.get(stored.unit)))]:
+            self._rejected += self._sync_replays[sync.name].land(missing).refused
+        records = sum(stored.archived.lines for stored in lines)
         self._records += records
-        self._bytes += sum(each.archived.bytes for each in lines)
+        self._bytes += sum(stored.archived.bytes for stored in lines)
         self._replayed.add(sync.name)
-        self._say(f"Sync {sync}: {records:,} records of {counted(len(group), 'batch', 'es')}.")
+        self._print_line(f"Sync {sync}: {records:,} records of {counted(len(group), 'batch', 'es')}.")
 
-    def _forget_unfinished(self, plan: Plan, done: Done) -> None:
-        """Forget what was done of overwrites that cannot be continued, as nothing identifies them."""
+    def _discard_unresumable(self, plan: Plan, completed: CompletedSteps) -> None:
+        """Discard completed steps of unfinished overwrites without a generation: no later run can resume them."""
         for name, sync in plan.syncs.items():
-            known = done.syncs.get(name)
+            known = completed.syncs.get(name)
             unidentified = sync.stream.overwrites_table and sync.stream.overwrite_generation is None
-            if known is not None and unidentified and not known.ended and name not in self._lives:
-                del done.syncs[name]
+            if known is not None and unidentified and not known.ended and name not in self._sync_replays:
+                del completed.syncs[name]
 
-    def _present(self, left: Sequence[Step], plan: Plan, rebuild: Rebuild) -> Mapping[str, BitMap]:
-        """Return the rows of steps that are left that the table has: a replay was killed before it could say so."""
-        state = rebuild.state(self._made)
-        lines = {each.unit: each.archived.lines for each in plan.lines(left)}
-        found = self._found(state, lines.keys(), self._made)
-        return {unit: BitMap(range(lines[unit])) for unit in found} if state and state.commits_whole else found
+    def _find_committed_rows(self, remaining: Sequence[Step], plan: Plan, rebuild: Rebuild) -> Mapping[str, BitMap]:
+        """Return the rows of the remaining steps that the table has.
 
-    def _life(self, stream: Stream, world: World) -> Life:
-        self._started_lives += 1
-        return Life(world, stream, self._started_lives)
+        A replay that is killed between a commit and its progress object leaves such rows.
+        """
+        state = rebuild.state(self._target_table)
+        lines = {stored.unit: stored.archived.lines for stored in plan.lines(remaining)}
+        rows = self._find_rows(state, lines.keys(), self._target_table)
+        return {unit: BitMap(range(lines[unit])) for unit in rows} if state and state.commits_whole else rows
 
-    def _close_lives(self) -> None:
-        for life in self._lives.values():
-            life.close()
-        self._lives.clear()
+    def _start_sync(self, stream: Stream, context: ReplayContext) -> SyncReplay:
+        self._sync_replay_count += 1
+        return SyncReplay(context, stream, self._sync_replay_count)
 
-    # Replacing
+    def _close_sync_replays(self) -> None:
+        for sync_replay in self._sync_replays.values():
+            sync_replay.close()
+        self._sync_replays.clear()
 
-    def _take_over(self, world: World, rebuild: Rebuild, progress: Progress, done: Done, *, accept_gaps: bool) -> bool:
-        """Replay what has come meanwhile, and put the made table's content in the place of the table's."""
+    # The replacement
+
+    def _replace_table(
+        self,
+        context: ReplayContext,
+        rebuild: Rebuild,
+        progress: ReplayProgress,
+        completed: CompletedSteps,
+        *,
+        accept_gaps: bool,
+    ) -> bool:
+        """Replay the syncs that were archived meanwhile, then replace the content of the source table."""
         rebuild.begin()
-        for _ in range(_TAKEN_OVER_IN):
+        for _ in range(_MAX_REPLACE_ATTEMPTS):
             state = rebuild.state(self._source.name)
             if state is None:
-                raise ConfigError(f"Table {self._source.name} does not exist any more. Replay into another table.")
+                raise ConfigError(f"Table {self._source.name} no longer exists. Replay into another table.")
             history = read_history(self._source.folder, self._source.access)
             plan = self._plan(history, state)
-            if any(not done.has(step) for step in plan.steps):
-                if not self._live(plan, world, rebuild, progress, done):
+            if any(not completed.has(step) for step in plan.steps):
+                if not self._run_steps_with_retries(plan, context, rebuild, progress, completed):
                     return False
                 continue
-            self._settle(plan, world, rebuild)
-            made = None if accept_gaps else rebuild.state(self._made)
-            if made is not None and (differences := self._compare(history, state, made)):
+            self._merge_pending(plan, context, rebuild)
+            target_state = None if accept_gaps else rebuild.state(self._target_table)
+            if target_state is not None and (differences := self._compare(history, state, target_state)):
                 raise ConfigError(
                     f"Nothing was replaced: table {self._source.name} would not have the same rows. "
                     f"{' '.join(differences)} Replay into another table to compare them, or repeat the command with "
-                    f"--accept-gaps. {self._made} is kept until then."
+                    f"--accept-gaps, which uses {self._target_table}."
                 )
-            done.state = "taking over"
-            progress.save(done)
-            if rebuild.take_over(self._made, state):
-                done.state, done.syncs = "complete", {}
-                progress.save(done)
+            completed.state = "taking over"
+            progress.save(completed)
+            if rebuild.take_over(self._target_table, state):
+                completed.state, completed.syncs = "complete", {}
+                progress.save(completed)
                 return True
-            done.state = "replaying"
+            completed.state = "replaying"
         message = (
-            f"Table {self._source.name} was not replaced: syncs have committed to it each time before that could be. "
-            "Nothing was changed. Run the replay again, it goes on where it was."
+            f"Table {self._source.name} was not replaced: syncs committed to it before each of "
+            f"{_MAX_REPLACE_ATTEMPTS} attempts. The table was not changed. Run the replay again: it resumes."
         )
-        raise ConnectorError(Failure(message, "the table changes all the time", "transient_error"))
+        raise ConnectorError(Failure(message, "concurrent commits to the table", "transient_error"))
 
-    def _settle(self, plan: Plan, world: World, rebuild: Rebuild) -> None:
-        """Merge rows that wait for their deduplication."""
-        state = rebuild.state(self._made)
+    def _merge_pending(self, plan: Plan, context: ReplayContext, rebuild: Rebuild) -> None:
+        """Merge pending rows of deduplicated streams."""
+        state = rebuild.state(self._target_table)
         deduplicated = [sync.stream for sync in plan.syncs.values() if sync.stream.dedup]
         if state is not None and state.has_pending and deduplicated:
-            with closing(self._life(as_append(deduplicated[-1], dedup=True), world)) as life:
-                life.publish()
+            with closing(self._start_sync(as_append(deduplicated[-1], dedup=True), context)) as sync_replay:
+                sync_replay.publish()
 
-    def _compare(self, history: History, state: TableState, made: TableState) -> list[str]:
-        """Return in sentences which rows of the table the made one lacks, and which it has besides, by their ids.
+    def _compare(self, history: History, state: TableState, target_state: TableState) -> list[str]:
+        """Return sentences about the rows that only one of the two tables has, compared by raw ID.
 
-        While rows of the table wait for their deduplication, those that they may replace are not missed.
+        While the source table has pending rows, rows that only it has are not reported: the merge may replace them.
         """
-        syncs = {each.unit: sync for sync in history.syncs for each in sync.lines()}
-        table, ours = self._rows(state.sources, syncs, self._source.name), self._rows(made.sources, syncs, self._made)
-        waiting = self._rows(state.unpublished if state.has_pending else (), syncs, self._source.name).lines
-        none, missing, besides = BitMap(), Counter[str](), Counter[str]()
+        syncs = {stored.unit: sync for sync in history.syncs for stored in sync.lines()}
+        source = self._rows(state.sources, syncs, self._source.name)
+        target = self._rows(target_state.sources, syncs, self._target_table)
+        pending = self._rows(state.unpublished if state.has_pending else (), syncs, self._source.name).lines
+        no_rows, missing, extra = BitMap(), Counter[str](), Counter[str]()
         for unit, sync in syncs.items():
-            has, makes = table.lines.get(unit, none), ours.lines.get(unit, none)
-            missing[str(sync)] += 0 if state.has_pending else len(has - makes)
-            besides[str(sync)] += len(makes - has - waiting.get(unit, none))
-        unknown = max(0, table.unknown - ours.unknown)
-        lacking = ", ".join(sorted({*state.columns} - {*made.columns}))
-        found = [
-            (bool(lacking), f"The table has columns of syncs that are not in the archive: {lacking}."),
+            source_rows, target_rows = source.lines.get(unit, no_rows), target.lines.get(unit, no_rows)
+            missing[str(sync)] += 0 if state.has_pending else len(source_rows - target_rows)
+            extra[str(sync)] += len(target_rows - source_rows - pending.get(unit, no_rows))
+        unknown = max(0, source.unknown - target.unknown)
+        columns = ", ".join(sorted({*state.columns} - {*target_state.columns}))
+        differences = [
+            (bool(columns), f"The table has columns of syncs that are not in the archive: {columns}."),
             (unknown, f"The table has {counted(unknown, 'row')} of other writers, or of syncs without an archive."),
             *(
-                (rows, f"The table has {counted(rows, 'row')} of sync {sync} that the archive lacks.")
+                (rows, f"The table has {counted(rows, 'row')} of sync {sync} that the archive does not have.")
                 for sync, rows in missing.items()
             ),
             *(
-                (rows, f"The archive has {counted(rows, 'row')} of sync {sync} that the table does not have any more.")
-                for sync, rows in besides.items()
+                (rows, f"The archive has {counted(rows, 'row')} of sync {sync} that the table no longer has.")
+                for sync, rows in extra.items()
             ),
         ]
-        return [text for number, text in found if number]
+        return [text for count, text in differences if count]
 
 
-def _groups(steps: Sequence[Step], plan: Plan, most_bytes: Callable[[], int]) -> Iterator[Sequence[Step]]:
-    """Yield the steps one by one, but batches of a sync that follow each other together, up to so many bytes."""
+def _group_batches(steps: Sequence[Step], plan: Plan, max_bytes: Callable[[], int]) -> Iterator[Sequence[Step]]:
+    """Yield groups of steps: consecutive batches of one sync up to `max_bytes` together, every other step alone."""
     group: list[Step] = []
-    size = 0
+    group_bytes = 0
     for step in steps:
-        own = sum(each.archived.bytes for each in plan.lines([step]))
+        step_bytes = sum(stored.archived.bytes for stored in plan.lines([step]))
         joins = group and step.kind is Kind.BATCH is group[-1].kind and step.sync == group[-1].sync
-        if group and (not joins or size + own > most_bytes()):
+        if group and (not joins or group_bytes + step_bytes > max_bytes()):
             yield group
-            group, size = [], 0
+            group, group_bytes = [], 0
         group.append(step)
-        size += own
+        group_bytes += step_bytes
     if group:
         yield group
 
 
-def _without(lines: StoredLines, present: BitMap | None) -> StoredLines | None:
-    """Return the lines but for those whose rows the table has already; None if it has all."""
+def _exclude_present(lines: StoredLines, present: BitMap | None) -> StoredLines | None:
+    """Return the lines without those that the table has as rows already; None if it has all."""
     if not present:
         return lines
-    wanted = set(range(lines.archived.lines) if lines.only is None else lines.only) - set(present)
-    return replace(lines, only=tuple(sorted(wanted))) if wanted else None
+    missing = set(range(lines.archived.lines) if lines.only is None else lines.only) - set(present)
+    return replace(lines, only=tuple(sorted(missing))) if missing else None

@@ -73,12 +73,12 @@ def test_rows_that_another_engine_has_deleted_come_back_only_if_gaps_are_accepte
     refused = replays.run(config, "--stream", "orders", "--replace")
 
     assert counted.exit_code == 0, counted
-    assert counted.lines[-2].endswith(".orders would lose 0 rows that the archive lacks.")
-    assert "would get back up to 3 rows that it does not have any more: 2 of sync " in counted.lines[-1]
+    assert counted.lines[-2].endswith(".orders would lose 0 rows that the archive does not have.")
+    assert "would regain up to 3 rows that it no longer has: 2 of sync " in counted.lines[-1]
     assert ", 1 of sync " in counted.lines[-1]
     assert refused.exit_code == 1
     assert "2 rows of sync" in refused.stderr
-    assert "does not have any more" in refused.stderr
+    assert "no longer has" in refused.stderr
     assert difference(damaged, whole(lake)) == []
     accepted = replays.run(config, "--stream", "orders", "--replace", "--accept-gaps")
     assert accepted.exit_code == 0, accepted
@@ -217,7 +217,7 @@ def test_sync_without_an_archive_in_between_is_named(warehouse: Warehouse, repla
     assert "did not archive its records: 1 row." in refused.stderr
     assert warehouse.ids("orders") == [0, 1, 7]
     assert replayed.exit_code == 0, replayed
-    assert "not complete" in replayed.lines[0]
+    assert "is incomplete" in replayed.lines[0]
     assert "Difference: The table has 1 row of other writers, or of syncs without an archive." in (replayed.lines)
 
 
@@ -247,8 +247,8 @@ def test_dry_run_counts_the_rows_that_gaps_cost(warehouse: Warehouse, replays: R
     counted = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--dry-run", "--accept-gaps")
 
     assert counted.exit_code == 0, counted
-    assert counted.lines[-2].endswith(".orders would lose 2 rows that the archive lacks.")
-    assert counted.lines[-1].endswith(".orders would get back up to 0 rows that it does not have any more.")
+    assert counted.lines[-2].endswith(".orders would lose 2 rows that the archive does not have.")
+    assert counted.lines[-1].endswith(".orders would regain up to 0 rows that it no longer has.")
     assert warehouse.ids("orders") == [1, 2, 3]
 
 
@@ -336,4 +336,4 @@ def test_a_stream_without_an_archive_is_told(warehouse: Warehouse, replays: Repl
     told = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders")
 
     assert told.exit_code == 1
-    assert "there is no archive of it" in told.stderr
+    assert "has no archive of this stream" in told.stderr

@@ -125,7 +125,7 @@ def test_replay_equals_the_table_or_names_the_gap(lake: Lake, launch: WarmLaunch
         assert difference(before, whole(lake, "orders__replay")) == [], (said, replayed)
     replaced = replays.run({**config, **ARCHIVE}, "--stream", "orders", "--replace")
     refusals = [line for line in named if "has columns" not in line]  # The table keeps its columns.
-    waits = any(erasures) and "`delete-rows` has not ended its request" in replaced.stderr
+    waits = any(erasures) and "`delete-rows` has not finished its request" in replaced.stderr
     assert replaced.exit_code == (1 if refusals or waits else 0), (said, replayed, replaced)
     assert difference(before, whole(lake, "orders")) == [], (said, replayed, replaced)
 

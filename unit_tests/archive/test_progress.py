@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from destination_datalake.archive.plan import Kind, Step
-from destination_datalake.archive.progress import Done, DoneSync, Progress
+from destination_datalake.archive.progress import CompletedSteps, CompletedSyncSteps, ReplayProgress
 from destination_datalake.errors import ConnectorError
 from unit_tests.cloud import BUCKET, Cloud
 
@@ -15,8 +15,8 @@ URI = f"s3://{BUCKET}/lake/_raw/shop.orders/replay/orders__replay.json"
 STEPS = (Step(1, "a", Kind.BEGIN), Step(2, "a", Kind.BATCH, 7), Step(3, "a", Kind.END), Step(4, "b", Kind.BEGIN))
 
 
-def progress(cloud: Cloud) -> Progress:
-    return Progress(URI, cloud.access)
+def progress(cloud: Cloud) -> ReplayProgress:
+    return ReplayProgress(URI, cloud.access)
 
 
 @pytest.mark.parametrize("steps", [STEPS[:count] for count in range(len(STEPS) + 1)])
@@ -34,14 +34,17 @@ def test_steps_that_were_noted_are_done_and_no_others(cloud: Cloud, steps: Seque
 
 
 def test_the_first_replay_has_done_nothing(cloud: Cloud) -> None:
-    assert progress(cloud).claim("run-1", 10.0) == Done("run-1", 10.0)
+    assert progress(cloud).claim("run-1", 10.0) == CompletedSteps("run-1", 10.0)
     assert [*cloud.objects()] == [URI.removeprefix(f"s3://{BUCKET}/")]
 
 
 def test_everything_that_is_done_is_read_back(cloud: Cloud) -> None:
     first = progress(cloud)
     done = first.claim("run-1", 10.0)
-    done.syncs, done.state = {"a": DoneSync(begun=True, batches={1, 3}, ended=True), "b": DoneSync()}, "taking over"
+    done.syncs, done.state = (
+        {"a": CompletedSyncSteps(begun=True, batches={1, 3}, ended=True), "b": CompletedSyncSteps()},
+        "taking over",
+    )
     first.save(done)
 
     assert progress(cloud).claim("run-1", 20.0) == done
@@ -67,7 +70,7 @@ def test_a_replay_whose_progress_another_one_has_claimed_stops(cloud: Cloud) -> 
 def test_of_two_that_begin_at_once_one_goes_on(cloud: Cloud) -> None:
     first, second = progress(cloud), progress(cloud)
     events = cloud.access.client("s3").meta.events
-    claimed: list[Done] = []
+    claimed: list[CompletedSteps] = []
 
     def meanwhile(**_: object) -> None:
         events.unregister("before-call.s3.PutObject", meanwhile)
@@ -76,8 +79,8 @@ def test_of_two_that_begin_at_once_one_goes_on(cloud: Cloud) -> None:
     events.register("before-call.s3.PutObject", meanwhile)
     done = first.claim("run-1", 10.0)
 
-    assert claimed == [Done("run-2", 20.0)]
-    assert done == Done("run-1", 20.0)
+    assert claimed == [CompletedSteps("run-2", 20.0)]
+    assert done == CompletedSteps("run-1", 20.0)
     first.require("run-1")
     with pytest.raises(ConnectorError, match="Another replay"):
         second.save(claimed[0])
@@ -86,7 +89,7 @@ def test_of_two_that_begin_at_once_one_goes_on(cloud: Cloud) -> None:
 def test_the_first_replay_does_not_ask_whether_there_was_one(cloud: Cloud) -> None:
     """Who may not list the folder is not told that there is no object, but that it may not be read."""
     with cloud.refusing("GetObject"):
-        assert progress(cloud).claim("run-1", 10.0) == Done("run-1", 10.0)
+        assert progress(cloud).claim("run-1", 10.0) == CompletedSteps("run-1", 10.0)
 
 
 def test_a_refusal_is_what_s3_says_of_it(cloud: Cloud) -> None:
