@@ -1,1 +1,1 @@
-"""The archive: RECORD lines as they were received, from which `replay` makes tables again."""
+"""The archive: RECORD lines as received, from which `replay` rebuilds tables."""

@@ -1,6 +1,6 @@
-"""The archive of a table as it is found in S3: its journal of syncs and batches, and lines without an entry.
+"""Read the archive of a table from S3: the journal of syncs and batches, and lines without an entry.
 
-What cannot be read is named, and stops nothing else.
+An object that cannot be read is reported by name; reading continues with the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from destination_datalake.archive.objects import ArchivedBatch, ArchivedEnd, ArchivedSync, unit_of
+from destination_datalake.archive.objects import ArchivedBatch, ArchivedEnd, ArchivedSync, row_id_prefix
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import get, listed
 from destination_datalake.errors import ConnectorError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CONCURRENT_CALLS = 16
 
 SPACING = 1000
-"""The distance between two places in a history: so many batches without an entry have a place between them."""
+"""The gap between the sequence numbers of two events, so that batches without an entry can be numbered in between."""
 
 _ENTRY = re.compile(r"index/(\d+)-([0-9a-f]+)/(begin|end|\d+)\.json")
 _LINES = re.compile(r"(dt=[0-9-]+/([0-9a-f]+)-(\d+)-\d+-[0-9a-f]+\.jsonl\.gz)")
@@ -41,7 +41,7 @@ _Entry = TypeVar("_Entry", ArchivedSync, ArchivedBatch, ArchivedEnd)
 
 @dataclass(frozen=True, slots=True)
 class StoredLines:
-    """An object of lines as S3 lists it; `size` in bytes. Replays read `only` the lines of these numbers, None: all."""
+    """An object of archived lines in S3; `size` in bytes. `only` are the numbers of the lines to replay; None: all."""
 
     archived: UnitLines
     uri: str
@@ -51,25 +51,24 @@ class StoredLines:
 
     @property
     def unit(self) -> str:
-        """The beginning of the ids of its rows."""
-        return unit_of(self.archived.first_id)
+        """Return the common prefix of the raw IDs of its rows."""
+        return row_id_prefix(self.archived.first_id)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A batch in the journal: its place in the history, its lines that are left, and the rows that were written."""
+    """A batch in the journal: its sequence number, its lines that still exist, and the number of rows written."""
 
-    place: int
+    sequence_number: int
     lines: tuple[StoredLines, ...] = ()
     rows: int = 0
 
 
 @dataclass
 class StoredSync:
-    """A sync of one stream. `batches` are those in the journal, `unindexed` are lines of batches that it lacks.
+    """A sync of one stream. `batches` have an entry in the journal, `unindexed` are the lines of batches without one.
 
-    `begun` and `published` are places in the history. `catalog` is the stream's configuration, without the ids of the
-    sync.
+    `begun` and `published` are sequence numbers. `catalog` is the stream's configuration without the ids of the sync.
     """
 
     sync: ArchivedSync
@@ -80,28 +79,28 @@ class StoredSync:
     published: int | None = None
 
     def __str__(self) -> str:
-        """The sync and its time, for messages."""
+        """Return the sync's name and time, for messages."""
         return f"{self.name} of {time_text(self.sync.started)}"
 
     @property
     def name(self) -> str:
-        """The name that no other sync has."""
+        """Return the unique name of the sync."""
         return self.sync.sync
 
     @property
     def last(self) -> int:
-        """The place of the last thing that is known of it."""
-        return max(self.begun, *(batch.place for batch in self.batches.values()), self.published or 0)
+        """Return the sequence number of the sync's last known event."""
+        return max(self.begun, *(batch.sequence_number for batch in self.batches.values()), self.published or 0)
 
     @cached_property
     def stream(self) -> Stream:
-        """The stream as the sync was configured. Raises ConfigError if the catalog has none."""
+        """Return the stream as configured for the sync. Raises ConfigError if the catalog has none."""
         [stream] = parse_catalog({"streams": [self.configured]})
         return stream
 
     @property
     def configured(self) -> Mapping[str, Any]:
-        """The stream as the configured catalog of the sync had it."""
+        """Return the stream's entry in the configured catalog of the sync."""
         sync = self.sync
         ids = {
             "generation_id": sync.generation,
@@ -111,7 +110,7 @@ class StoredSync:
         return {**self.catalog, **{name: value for name, value in ids.items() if value is not None}}
 
     def configure(self, catalog: Mapping[str, Any]) -> None:
-        """Take the stream's configuration, also for what metadata had no room for."""
+        """Set the stream's configuration. It also gives the names that were too long for an object's metadata."""
         self.catalog = catalog
         if not self.sync.stream:
             stream = catalog["stream"]
@@ -130,19 +129,19 @@ class StoredSync:
 class History:
     """All syncs in the order in which they began.
 
-    `gone` are the names of lines that the journal has and S3 has not, or of which S3 has not the catalog. `unreadable`
-    are entries that cannot be read, and `foreign` objects that are not of this archive, or copies of others; both are
-    texts that begin with the object's name.
+    `missing` are the names of lines that the journal lists and S3 lacks, or whose catalog S3 lacks. `unreadable` are
+    entries that cannot be read. `foreign` are objects that do not belong to this archive, or are copies. The texts of
+    both begin with the object's name.
     """
 
     syncs: Sequence[StoredSync]
-    gone: Sequence[str]
+    missing: Sequence[str]
     unreadable: Sequence[str] = ()
     foreign: Sequence[str] = ()
 
 
 def read_history(folder: str, access: AwsAccess) -> History:
-    """Read the archive of the table with this folder, an S3 URI. Raises what S3's client raises."""
+    """Read the archive of the table with this folder, an S3 URI. Raises the errors of the S3 client."""
     present = {uri.removeprefix(f"{folder}/"): each for uri, each in listed(access.client("s3"), folder)}
     reader = _Reader(folder, present)
     entries = {name: match for name in present if (match := _ENTRY.fullmatch(name)) is not None}
@@ -153,21 +152,21 @@ def read_history(folder: str, access: AwsAccess) -> History:
     for name, match in entries.items():
         if match[3] != "begin" and match[2] in reader.syncs:
             reader.event(name, match, contents[name])
-    others = [match for name in present if name not in reader.indexed and (match := _LINES.fullmatch(name))]
-    for match, metadata in zip(others, _heads(folder, [match[1] for match in others], access), strict=True):
+    unindexed = [match for name in present if name not in reader.indexed and (match := _LINES.fullmatch(name))]
+    for match, metadata in zip(unindexed, _heads(folder, [match[1] for match in unindexed], access), strict=True):
         reader.unindexed(match, metadata)
     reader.order()
     hashes = sorted({hash_ for sync in reader.syncs.values() if _catalog_name(hash_ := sync.sync.catalog) in present})
     catalogs = dict(zip(hashes, _read(folder, map(_catalog_name, hashes), access), strict=True))
     for name, sync in [*reader.syncs.items()]:
         if not reader.configure(sync, catalogs.get(sync.sync.catalog)):
-            reader.gone += [lines.archived.name for lines in reader.syncs.pop(name).lines()]
+            reader.missing += [lines.archived.name for lines in reader.syncs.pop(name).lines()]
     syncs = sorted(reader.syncs.values(), key=lambda sync: (sync.begun, sync.name))
-    return History(syncs, reader.gone, reader.unreadable, reader.foreign)
+    return History(syncs, reader.missing, reader.unreadable, reader.foreign)
 
 
 class _Reader:
-    """Puts a history together from the objects of a folder."""
+    """Assembles a history from the objects of a folder."""
 
     def __init__(self, folder: str, present: Mapping[str, ObjectTypeDef]) -> None:
         self._folder = folder
@@ -176,82 +175,82 @@ class _Reader:
         self._units: dict[str, str] = {}
         self.syncs: dict[str, StoredSync] = {}
         self.indexed: set[str] = set()
-        self.gone: list[str] = []
+        self.missing: list[str] = []
         self.unreadable: list[str] = []
         self.foreign: list[str] = []
 
     def begin(self, name: str, content: bytes) -> None:
-        """Take the first entry of a sync."""
+        """Add the first entry of a sync."""
         entry = self._entry(name, content, ArchivedSync)
         if entry is not None:
             self._add(entry)
 
     def event(self, name: str, match: re.Match[str], content: bytes) -> None:
-        """Take the entry of a batch, or of a publication."""
+        """Add the entry of a batch or of a publication."""
         sync = self.syncs[match[2]]
         if match[3] == "end":
             if (end := self._entry(name, content, ArchivedEnd)) is not None:
 
-                def publish(place: int) -> None:
-                    sync.published = place
+                def publish(sequence_number: int) -> None:
+                    sync.published = sequence_number
 
                 self._events.append((sync, end.position, end.published, publish))
             return
         if (batch := self._entry(name, content, ArchivedBatch)) is None:
             return
-        self.gone += [each.name for each in batch.objects if each.name not in self._present]
-        lines = tuple(self._stored(each) for each in batch.objects if each.name in self._present)
-        self.indexed.update(each.archived.name for each in lines)
-        self._units |= {each.archived.first_id: each.archived.name for each in lines}
+        self.missing += [archived.name for archived in batch.objects if archived.name not in self._present]
+        lines = tuple(self._stored(archived) for archived in batch.objects if archived.name in self._present)
+        self.indexed.update(stored.archived.name for stored in lines)
+        self._units |= {stored.archived.first_id: stored.archived.name for stored in lines}
 
-        def commit(place: int) -> None:
-            sync.batches[batch.batch] = StoredBatch(place, lines, batch.rows)
+        def commit(sequence_number: int) -> None:
+            sync.batches[batch.batch] = StoredBatch(sequence_number, lines, batch.rows)
 
         self._events.append((sync, batch.position, batch.committed, commit))
 
     def unindexed(self, match: re.Match[str], metadata: Mapping[str, str]) -> None:
-        """Take lines that no entry has, which their metadata describes."""
+        """Add lines without an entry, as described by their object's metadata."""
         name = match[1]
         try:
-            own = ArchivedSync.of_metadata(metadata)
+            described = ArchivedSync.from_metadata(metadata)
             count, bytes_, first_record = (int(metadata[key]) for key in ("lines", "bytes", "first-record"))
             lines = self._stored(UnitLines(name, count, bytes_, first_record, metadata["first-id"]))
         except (KeyError, ValueError):  # Errors of msgspec and JSON are ValueErrors.
-            self.foreign.append(f"{name} has no metadata of an archive")
+            self.foreign.append(f"{name} has no archive metadata")
             return
         original = self._units.setdefault(lines.archived.first_id, name)
-        if own.sync != match[2] or original != name:
+        if described.sync != match[2] or original != name:
             self.foreign.append(f"{name} is a copy of another object")
             return
-        sync = self.syncs.get(own.sync) or self._add(own)
+        sync = self.syncs.get(described.sync) or self._add(described)
         sync.unindexed.setdefault(int(match[3]), []).append(lines)
 
     def order(self) -> None:
-        """Give each event its place: by table, by the position in the table, and then by time."""
+        """Assign each event its sequence number, ordered by table, position in the table, and time."""
         first: dict[str, int] = {}
-        for sync, _, at, _ in self._events:
-            first[sync.sync.table] = min(at, first.get(sync.sync.table, at))
+        for sync, _, milliseconds, _ in self._events:
+            first[sync.sync.table] = min(milliseconds, first.get(sync.sync.table, milliseconds))
         in_order = sorted(self._events, key=lambda event: (first[event[0].sync.table], *event[1:3]))
-        for number, (*_, take) in enumerate(in_order, start=1):
-            take(number * SPACING)
+        for number, (*_, set_sequence_number) in enumerate(in_order, start=1):
+            set_sequence_number(number * SPACING)
 
     def configure(self, sync: StoredSync, catalog: bytes | None) -> bool:
-        """Give a sync its catalog; return False if it has none that can be read."""
+        """Set a sync's catalog; return False if it is missing or cannot be read."""
         if catalog is None:
             return False
         try:
             sync.configure(json.loads(catalog))
             _ = sync.stream
         except (KeyError, TypeError, ValueError, ConnectorError):
-            self.unreadable.append(f"{_catalog_name(sync.sync.catalog)} is not the catalog of a stream")
+            self.unreadable.append(f"{_catalog_name(sync.sync.catalog)} is not a stream's catalog")
             return False
         return True
 
     def _add(self, entry: ArchivedSync) -> StoredSync:
         sync = self.syncs.setdefault(entry.sync, StoredSync(entry, {}))
 
-        def begin(place: int) -> None:
-            sync.begun = place
+        def begin(sequence_number: int) -> None:
+            sync.begun = sequence_number
 
         self._events.append((sync, entry.position, entry.started, begin))
         return sync

@@ -1,4 +1,4 @@
-"""The archive of one sync: the lines that are published before each commit, and the journal of what was committed."""
+"""Write the archive of one sync: publish lines before each commit, and record commits in the journal."""
 
 from __future__ import annotations
 
@@ -41,20 +41,19 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _REWRITTEN_AFTER_SECONDS = 12 * 3600
-"""Lifecycle rules count in days."""
+"""Age after which a catalog is written again. Lifecycle rules count in days, so half a day is early enough."""
 
 _ATTEMPTS = 5
-
 
 _IDS = ("generation_id", "minimum_generation_id", "sync_id")
 
 
 class ArchiveLedger:
-    """Publishes and indexes the archived lines of a sync. Thread-safe: streams share nothing here.
+    """Publishes and indexes the archived lines of a sync. Thread-safe: streams share no state.
 
-    `root` is the S3 URI of the archive, without a slash at its end; `streams` has each stream with its entry in the
-    configured catalog. Without `keeps_lines`, the sync archives no records: it only keeps the journals of tables that
-    have an archive, so that replays know what they lack.
+    `root` is the S3 URI of the archive, without a trailing slash. `streams` maps each stream to its entry in the
+    configured catalog. Without `keeps_lines`, the sync archives no records. It only writes the journals of tables that
+    have an archive, so that a replay can report the missing rows.
     """
 
     def __init__(
@@ -77,12 +76,12 @@ class ArchiveLedger:
         self._locations: dict[StreamId, ArchiveLocation] = {}
 
     def begin(self, stream_id: StreamId, database: str, table: str, position: Position, *, found_empty: bool) -> None:
-        """Record that the sync has prepared the stream's table, and whether that had no rows. Must be called first.
+        """Record that the sync has prepared the stream's table, and whether the table was empty. Call it first.
 
-        Raises ConnectorError, and what S3's client raises of another kind.
+        Raises ConnectorError for known AWS errors, and other errors of the S3 client unchanged.
         """
         stream, configured = self._streams[stream_id]
-        catalog = _catalog_of(configured)
+        catalog = _encode_catalog(configured)
         sync = ArchivedSync(
             sync=self._sync,
             started=int(self._clock() * 1000),
@@ -101,23 +100,23 @@ class ArchiveLedger:
             keeps_lines=self.keeps_lines,
         )
         location = ArchiveLocation(table_folder(self._root, database, table), self._day, sync)
-        with _explained(f"{location.folder}/"):
-            self._keep_catalog(f"{location.folder}/catalog/{sync.catalog}.json", catalog)
+        with _raise_connector_errors(f"{location.folder}/"):
+            self._write_catalog(f"{location.folder}/catalog/{sync.catalog}.json", catalog)
         self._put(location, "begin", sync)
         self._locations[stream_id] = location
 
     def sinks(self, stream: StreamId) -> tuple[LineSink, ...]:
-        """Return what archives the stream's lines; none if they are not archived."""
+        """Return the sinks that archive the stream's lines; none without `keeps_lines`."""
         return (ArchiveSink(self._locations[stream]),) if self.keeps_lines else ()
 
     def publish(self, files: Sequence[LineFile]) -> None:
-        """Make the lines of a batch visible, before the batch is committed. Raises what S3's client raises."""
+        """Make the lines of a batch visible, before its commit. Raises the errors of the S3 client."""
         publish_all([file.pending_upload for file in files], self._access.client("s3"))
 
     def add(self, stream: StreamId, batch: int, files: Sequence[LineFile], position: Position, rows: int) -> None:
-        """Record a batch of so many rows that was just committed, before its states are released.
+        """Record a committed batch of `rows` rows, before its states are released.
 
-        Raises as `begin`. Nothing if the table of the stream has no journal.
+        Does nothing if the stream's table has no journal. Raises as `begin`.
         """
         if (location := self._locations.get(stream)) is not None and (files or rows):
             objects = tuple(file.content for file in files)
@@ -125,9 +124,9 @@ class ArchiveLedger:
             self._put(location, f"{batch:06d}", entry)
 
     def end(self, stream: StreamId, columns: Sequence[Field], folder: str, position: Position) -> None:
-        """Record that the sync has published the stream's table, which has these columns and files in this folder.
+        """Record that the sync has published the stream's table, with its columns and the folder of its files.
 
-        Raises as `begin`. Nothing if the table of the stream has no journal.
+        Does nothing if the stream's table has no journal. Raises as `begin`.
         """
         if (location := self._locations.get(stream)) is None:
             return
@@ -140,17 +139,17 @@ class ArchiveLedger:
         uri = f"{self._root.removesuffix(ARCHIVE_FOLDER)}{SCHEMA_FOLDER}/{database}/{table}.json"
         schema = {"database": database, "table": table, "stream": str(stream), "files": folder, "columns": described}
         try:
-            self._replace(uri, json.dumps(schema, indent=1, ensure_ascii=False).encode(errors="replace"))
+            self._put_if_changed(uri, json.dumps(schema, indent=1, ensure_ascii=False).encode(errors="replace"))
         except Exception:
-            _logger.warning("%s does not describe the table's present columns.", uri, exc_info=True)
+            _logger.warning("Cannot update %s: it has no description of the current columns.", uri, exc_info=True)
 
     def delete_uncommitted(self, files: Sequence[LineFile]) -> None:
-        """Delete the lines of a batch that is not committed, published or not."""
+        """Delete the lines of an uncommitted batch, published or not."""
         delete_uncommitted(files, self._access.client("s3"))
 
-    def _keep_catalog(self, uri: str, catalog: bytes) -> None:
-        """Write a configuration that is not there; write an old one again, or the rule that ends the lines of former
-        syncs would end it before the lines of this one.
+    def _write_catalog(self, uri: str, catalog: bytes) -> None:
+        """Write a catalog unless it exists. Rewrite an old one: a lifecycle rule would delete it before the lines of
+        this sync.
         """
         s3 = self._access.client("s3")
         try:
@@ -163,10 +162,11 @@ class ArchiveLedger:
             if self._clock() - written.timestamp() > _REWRITTEN_AFTER_SECONDS:
                 put(s3, uri, catalog)
 
-    def _replace(self, uri: str, content: bytes) -> None:
-        """Write an object unless it is so already. Of two that do so at once, one has read what the other wrote.
+    def _put_if_changed(self, uri: str, content: bytes) -> None:
+        """Write an object unless it has this content. Conditional writes keep concurrent writers from lost updates.
 
-        Reading comes second: that there is no object S3 tells only who may list the folder.
+        Writes first and reads second: without permission to list the folder, S3 answers a read of a missing object with
+        "access denied".
         """
         s3, address = self._access.client("s3"), S3Address.parse(uri)
         etag: str | None = None
@@ -185,13 +185,13 @@ class ArchiveLedger:
 
     def _put(self, location: ArchiveLocation, name: str, entry: msgspec.Struct) -> None:
         uri = f"{location.index}/{name}.json"
-        with _explained(uri):
+        with _raise_connector_errors(uri):
             put(self._access.client("s3"), uri, msgspec.json.encode(entry))
 
 
 @contextmanager
-def _explained(uri: str) -> Iterator[None]:
-    """Raise ConnectorError for errors of AWS while the journal is written."""
+def _raise_connector_errors(uri: str) -> Iterator[None]:
+    """Raise known AWS errors of writing the journal as ConnectorError."""
     try:
         yield
     except Exception as error:
@@ -201,10 +201,10 @@ def _explained(uri: str) -> Iterator[None]:
         raise ConnectorError(failure) from error
 
 
-def forget_hashes(folder: str, objects: Iterable[str], access: AwsAccess) -> None:
-    """Remove the hashes of objects of lines from the journal, before an erasure changes the objects.
+def remove_hashes(folder: str, objects: Iterable[str], access: AwsAccess) -> None:
+    """Remove the hashes of archived objects from the journal, before an erasure changes the objects.
 
-    `folder` is the S3 URI of the table's archive, `objects` are S3 URIs. Raises what S3's client raises.
+    `folder` is the S3 URI of the table's archive, `objects` are S3 URIs. Raises the errors of the S3 client.
     """
     s3, names = access.client("s3"), {uri.removeprefix(f"{folder}/") for uri in objects}
     batches = {tuple(name.rpartition("/")[2].split("-")[:2]) for name in names}
@@ -213,15 +213,15 @@ def forget_hashes(folder: str, objects: Iterable[str], access: AwsAccess) -> Non
         if (begun.partition("-")[2], batch) not in batches:
             continue
         entry = msgspec.json.decode(get(s3, uri), type=ArchivedBatch)
-        without = tuple(replace(each, sha256="") if each.name in names else each for each in entry.objects)
-        if without != entry.objects:
-            put(s3, uri, msgspec.json.encode(msgspec.structs.replace(entry, objects=without)))
+        unhashed = tuple(replace(lines, sha256="") if lines.name in names else lines for lines in entry.objects)
+        if unhashed != entry.objects:
+            put(s3, uri, msgspec.json.encode(msgspec.structs.replace(entry, objects=unhashed)))
 
 
-def _catalog_of(configured: Mapping[str, Any]) -> bytes:
-    """Return the configuration of a stream: the same bytes in each of its syncs, as long as it is the same.
+def _encode_catalog(configured: Mapping[str, Any]) -> bytes:
+    """Return the configuration of a stream in JSON. Equal configurations give equal bytes, and so equal hashes.
 
-    The order of fields stays, as it is that of columns.
+    The order of fields is kept, because it is the order of columns.
     """
-    kept = {name: value for name, value in configured.items() if name not in _IDS}
-    return json.dumps(kept, indent=1).encode()
+    catalog = {name: value for name, value in configured.items() if name not in _IDS}
+    return json.dumps(catalog, indent=1).encode()

@@ -1,4 +1,4 @@
-"""Archived lines as replays encode them again, on executors."""
+"""Read archived lines for a replay, on executors."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 MAX_MEMBER_BYTES = 512 * 1024 * 1024
-"""Bytes that a member of an archived object may have. It is written with a hundredth of that, and one record."""
+"""Maximum bytes of a gzip member of an archived object. The writer's members have 1 % of it, plus one record."""
 
 
-class ArchiveGone(ConnectorError):
-    """An object of the archive is not in S3 any more, or is another one."""
+class ArchiveObjectReplaced(ConnectorError):
+    """An archived object was deleted or replaced while it was read."""
 
     def __init__(self, uri: str) -> None:
         message = (
-            f"{uri} was deleted or replaced while it was read: a lifecycle rule of the bucket, or somebody, did so. "
-            "Run the replay again: it goes on with what is there then."
+            f"{uri} was deleted or replaced during the replay, by a lifecycle rule of the bucket or another program. "
+            "Run the replay again: it resumes with the objects that exist then."
         )
-        super().__init__(Failure(message, f"{uri} is gone or was replaced", "transient_error"))
+        super().__init__(Failure(message, f"{uri} was deleted or replaced", "transient_error"))
 
 
-class ArchiveDamaged(ConnectorError):
-    """An object of the archive is not as it was written."""
+class ArchiveObjectCorrupted(ConnectorError):
+    """An archived object does not have the content that was written."""
 
     def __init__(self, uri: str, reason: str) -> None:
         message = (
-            f"{uri} cannot be replayed: another program has changed it ({reason}). Restore it from a copy, or delete "
-            "it to replay the other objects without it."
+            f"Cannot replay {uri}: another program has changed it ({reason}). Restore it from a copy, or delete it to "
+            "replay the other objects without it."
         )
         super().__init__(Failure(message, f"{uri}: {reason}", "config_error"))
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedLines:
-    """An object of the archive, of `size` bytes, which is encoded again: a SegmentSource.
+    """An archived object of `size` bytes as a SegmentSource.
 
-    Rows are made of `only` these lines, by their numbers. `sha256` is the hash that the object's bytes must have; empty
-    if it is not known.
+    `only` are the numbers of the lines to encode; None: all. `sha256` is the expected hash of the object's bytes; empty
+    if unknown.
     """
 
     uri: str
@@ -58,10 +58,10 @@ class ArchivedLines:
     sha256: str = ""
 
     def contents(self, access: AwsAccess) -> Iterator[Content]:
-        """Yield the members, flattened as lines are when they are received: that saves parsing.
+        """Yield the members, with lines flattened as on receipt, which saves parsing.
 
-        Lines that are empty were erased (`files.erase`). Raises ArchiveGone, ArchiveDamaged, SegmentUnreadable, and
-        what botocore raises.
+        Empty lines were erased (`files.erase`). Raises ArchiveObjectReplaced, ArchiveObjectCorrupted,
+        SegmentUnreadable, and the errors of botocore.
         """
         import numpy as np
 
@@ -88,7 +88,7 @@ class ArchivedLines:
             yield content
             lines += len(ends)
             if not fit_all:
-                frame = None  # The next member's first line may tell a better one.
+                frame = None  # Derive another frame from the next member's first line: it may fit more lines.
 
     def _members(self, access: AwsAccess) -> Iterator[bytearray]:
         """Yield the members of the object, each of whole lines."""
@@ -101,13 +101,13 @@ class ArchivedLines:
                 hashed.update(piece)
                 yield piece
 
-        with naming_lost_object(self.uri, ArchiveGone):
+        with naming_lost_object(self.uri, ArchiveObjectReplaced):
             try:
                 for member in filter(None, gunzipped(pieces(), MAX_MEMBER_BYTES)):
                     if not member.endswith(b"\n"):
-                        raise ArchiveDamaged(self.uri, "its last line has no end")
+                        raise ArchiveObjectCorrupted(self.uri, "its last line is incomplete")
                     yield member
             except (EOFError, BadGzipFile) as error:
-                raise ArchiveDamaged(self.uri, str(error)) from error
+                raise ArchiveObjectCorrupted(self.uri, str(error)) from error
         if self.sha256 and hashed.hexdigest() != self.sha256:
-            raise ArchiveDamaged(self.uri, "its hash is not that of the journal")
+            raise ArchiveObjectCorrupted(self.uri, "its hash differs from the journal")

@@ -1,4 +1,4 @@
-"""What the archive of a table consists of, and where it is.
+"""The objects of a table's archive and their names.
 
     _raw/{database}.{table}/dt=2026-11-25/{sync}-{batch}-{part}-{attempt}.jsonl.gz   the lines of a unit
                            /catalog/{sha256}.json                                    how a stream was configured
@@ -8,10 +8,10 @@
     _schema/{database}/{table}.json                                                  the table's present columns
 
 The entries under `index/` are the journal of the table. Lines are published before their batch is committed. The entry
-follows the commit, and precedes the states of the batch: no state goes out without it. So the journal has every
-acknowledged row, and lines without an entry are of a batch that was not acknowledged.
+follows the commit and precedes the states of the batch: no state is released without it. So the journal has every
+acknowledged row, and lines without an entry belong to a batch that was not acknowledged.
 
-Entries have the position of what they describe in the table's own history, which orders them whatever clocks say.
+Each entry has a position in the table's own history. Positions order the entries independently of clocks.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from destination_datalake.files.plan import COUNTED_DIGITS, UnitLines
 ARCHIVE_FOLDER = "_raw"
 
 SCHEMA_FOLDER = "_schema"
-"""Apart from the archive: a rule that ends old lines must not end what describes the table."""
+"""Separate from the archive: a lifecycle rule for old lines must not delete the description of the table."""
 
 _TEXT_BYTES = 1600
-"""Most bytes of names and keys among an object's metadata, of which S3 takes 2 KB together. The rest are numbers."""
+"""Maximum bytes of names and keys in an object's metadata. S3 allows 2 KB in total; the rest is for numbers."""
 
 
 Position = tuple[str, int]
-"""A state of a table: what identifies the table, and a number that grows with each of its commits."""
+"""A state of a table: the table's identifier, and a number that increases with each commit."""
 
 
 class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A sync of a stream, as its first index entry describes it.
+    """The first journal entry of a sync of a stream.
 
-    `sync` is a name that no other sync has. `started` is when it had prepared the table, in milliseconds since
+    `sync` is the unique name of the sync. `started` is the time after it prepared the table, in milliseconds since
     1970-01-01 UTC. `catalog` is the SHA-256 hash of the stream's configuration without the three ids of the sync.
-    `found_empty`: the table had no rows then. `table` identifies the table among all that had its name, and `position`
-    is that of its state then: 0 if it is not known, as in entries of former versions. A sync that does not archive its
-    records, to a table that has an archive, has entries all the same, without `keeps_lines`.
+    `found_empty`: the table had no rows at that time. `table` identifies the table among all tables of the same name;
+    `position` is its position at that time, 0 if unknown, as in entries of earlier versions. A sync without an archive
+    still writes entries, with `keeps_lines` false, if its table has an archive.
     """
 
     sync: str
@@ -65,38 +65,40 @@ class ArchivedSync(msgspec.Struct, frozen=True, omit_defaults=True):
     keeps_lines: bool = True
 
     def metadata(self) -> dict[str, str]:
-        """Return what objects of the sync have as metadata: texts in ASCII, as S3 asks for.
+        """Return the metadata of the sync's objects, in ASCII as S3 requires.
 
-        Names and keys that S3 has no room for are left out: the catalog has them.
+        Omits names and keys beyond S3's size limit: the catalog has them.
         """
         members = {
-            name: _ascii(value) for name, value in msgspec.to_builtins(self).items() if name not in _IN_ENTRIES_ALONE
+            name: _encode_ascii(value)
+            for name, value in msgspec.to_builtins(self).items()
+            if name not in _NOT_IN_METADATA
         }
-        room = _TEXT_BYTES
-        for name in _LONG:
-            if name in members and (size := len(name) + len(members[name])) <= room:
-                room -= size
+        remaining_bytes = _TEXT_BYTES
+        for name in _UNBOUNDED_TEXTS:
+            if name in members and (size := len(name) + len(members[name])) <= remaining_bytes:
+                remaining_bytes -= size
             else:
                 members.pop(name, None)
         return {name.replace("_", "-"): value for name, value in members.items()}
 
     @classmethod
-    def of_metadata(cls, metadata: Mapping[str, str]) -> Self:
-        """Return the sync that an object's metadata describe; `key` and `cursor` are not read.
+    def from_metadata(cls, metadata: Mapping[str, str]) -> Self:
+        """Return the sync from an object's metadata, without `key` and `cursor`.
 
-        `stream` is empty, and `namespace` None, if they had no room.
+        `stream` is empty and `namespace` None if the metadata omits them.
         """
         numbers = {
             name: int(metadata[name.replace("_", "-")]) for name in _NUMBERS if name.replace("_", "-") in metadata
         }
-        texts = {name: _text(metadata[name]) for name in _TEXTS if name in metadata}
+        texts = {name: _decode_text(metadata[name]) for name in _TEXTS if name in metadata}
         return msgspec.convert({"stream": "", **numbers, **texts}, cls)
 
 
 class ArchivedBatch(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The entry of a batch that was committed, `committed` in milliseconds since 1970-01-01 UTC.
+    """The entry of a committed batch; `committed` in milliseconds since 1970-01-01 UTC.
 
-    `position` is that of the table's state after it. The sync has written `rows` rows.
+    `position` is the table's position after the commit, `rows` the number of rows written.
     """
 
     batch: int
@@ -107,7 +109,7 @@ class ArchivedBatch(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ArchivedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The entry of a sync that has published the table, at this position."""
+    """The entry of a sync that published the table, with the table's position after it."""
 
     published: int
     position: int = 0
@@ -115,8 +117,8 @@ class ArchivedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLocation:
-    """Where the lines of one sync of a table are archived. `folder` is the table's, an S3 URI without a slash at its
-    end; `day` that on which the sync began, YYYY-MM-DD in UTC.
+    """The archive location of one sync. `folder` is the table's folder, an S3 URI without a trailing slash; `day` the
+    day of the sync's start, YYYY-MM-DD in UTC.
     """
 
     folder: str
@@ -125,44 +127,44 @@ class ArchiveLocation:
 
     @property
     def index(self) -> str:
-        """The S3 URI of the folder of the sync's index entries."""
+        """Return the S3 URI of the folder of the sync's journal entries."""
         return f"{self.folder}/index/{self.sync.started:013d}-{self.sync.sync}"
 
     def name(self, attempt: str) -> str:
-        """Return the name of the object that an attempt at a unit writes."""
+        """Return the object's name for an attempt at a unit."""
         return f"dt={self.day}/{attempt}.jsonl.gz"
 
     def metadata(self, archived: UnitLines) -> Mapping[str, str]:
-        """Return the metadata of an object: whose it is, and what the index says of it."""
-        own = {name.replace("_", "-"): str(value) for name, value in msgspec.to_builtins(archived).items()}
-        del own["name"], own["sha256"]  # The hash is known only when the object is written.
-        return {**self.sync.metadata(), **own}
+        """Return the metadata of an object: its sync, and the numbers of its journal entry."""
+        unit = {name.replace("_", "-"): str(value) for name, value in msgspec.to_builtins(archived).items()}
+        del unit["name"], unit["sha256"]  # The hash is known only after the object is written; metadata comes first.
+        return {**self.sync.metadata(), **unit}
 
 
-def _ascii(value: object) -> str:
-    """Return a value as text: one that is no text of printable ASCII, in JSON."""
+def _encode_ascii(value: object) -> str:
+    """Return printable ASCII text unchanged, and any other value as JSON."""
     plain = isinstance(value, str) and value.isascii() and value.isprintable() and value == value.strip() != ""
-    # JSON leaves one control character as it is, which HTTP does not take in a header.
+    # JSON does not escape the control character DEL, which is not valid in an HTTP header.
     return str(value) if plain and not str(value).startswith('"') else json.dumps(value).replace("\x7f", "\\u007f")
 
 
-def _text(value: str) -> str:
+def _decode_text(value: str) -> str:
     return str(json.loads(value)) if value.startswith('"') else value
 
 
-_IN_ENTRIES_ALONE = frozenset(("found_empty", "table", "position", "keeps_lines"))
+_NOT_IN_METADATA = frozenset(("found_empty", "table", "position", "keeps_lines"))
 _NUMBERS = ("started", "generation", "minimum_generation", "sync_id")
 _TEXTS = ("sync", "stream", "catalog", "mode", "namespace")
-_LONG = ("stream", "namespace", "key", "cursor")
-"""What may be long, the most useful first."""
+_UNBOUNDED_TEXTS = ("stream", "namespace", "key", "cursor")
+"""Fields of unbounded length, the most useful first."""
 
 
 def table_folder(root: str, database: str, table: str) -> str:
-    """Return the S3 URI of a table's folder in the archive, of which `root` is the URI."""
+    """Return the S3 URI of a table's folder in the archive with the URI `root`."""
     return f"{root}/{database}.{table}"
 
 
-def unit_of(first_id: str) -> str:
-    """Return the beginning of the ids of a unit's rows; `first_id` is that of its first line, without hyphens."""
+def row_id_prefix(first_id: str) -> str:
+    """Return the common prefix of the raw IDs of a unit; `first_id` is the ID of its first line, without hyphens."""
     digits = first_id[:-COUNTED_DIGITS]
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

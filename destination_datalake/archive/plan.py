@@ -1,8 +1,8 @@
-"""What is replayed of an archive, in which order. Pure: it decides by what was found, and reads nothing.
+"""Plan a replay: which archived batches to replay, and in which order. Pure: performs no I/O.
 
-The syncs of a table are replayed as they were: each prepares the table with its own catalog, commits its batches and
-publishes, in the order of the journal, also where they overlapped. What the last refresh has replaced is left out but
-for the columns that it gave the table.
+Each sync prepares the table with its own catalog, commits its batches and publishes. The steps follow the order of the
+journal, also for overlapping syncs. The plan skips the batches that the last refresh replaced, but keeps the columns
+of their syncs.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import Stream
 
 _MAX_NAMES = 20
-"""Missing objects that are named one by one."""
+"""Maximum number of missing objects listed by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What a table records of the syncs that have written to it.
+    """What a table records about the syncs that wrote to it.
 
-    `published_by` is the sync that has published the last overwrite, None if it is not known. `has_pending`: rows wait
-    for their deduplication. If `commits_whole`, a batch was committed as a whole or not at all.
+    `published_by` is the sync that published the last overwrite, None if unknown. `has_pending`: the table has pending
+    rows. With `commits_whole`, commits of batches are atomic.
     """
 
     published_by: str | None
@@ -37,8 +37,8 @@ class TableFacts:
     commits_whole: bool
 
 
-class Kind(IntEnum):
-    """What a step does, in the order of steps at the same place."""
+class StepKind(IntEnum):
+    """The kind of a step, in the order of steps with the same sequence number."""
 
     BEGIN = 0
     BATCH = 1
@@ -47,22 +47,21 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Step:
-    """A sync prepares the table, commits a batch (its number), or publishes, `at` a place in the history."""
+    """A step of a sync: prepare the table, commit the batch with this number, or publish."""
 
-    at: int
+    sequence_number: int
     sync: str
-    kind: Kind
+    kind: StepKind
     batch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps of a replay, in their order.
+    """The steps of a replay, in order.
 
-    `columns` are streams of former syncs as append modes without ids: to prepare the table for them gives it their
-    columns. `gaps` are sentences that name what the archive lacks of the table's rows; `notes` are other sentences for
-    the user. `left_out` are the URIs of lines of batches that were not committed: the next sync has sent their records
-    again.
+    `columns` are the streams of skipped syncs, in append mode without ids: preparing the table for them adds their
+    columns. `gaps` are sentences about rows of the table that the archive lacks; `notes` are other sentences for the
+    user. `skipped` are the URIs of lines of uncommitted batches: the next sync has sent their records again.
     """
 
     steps: Sequence[Step]
@@ -70,13 +69,13 @@ class Plan:
     columns: Sequence[Stream]
     gaps: Sequence[str]
     notes: Sequence[str]
-    left_out: Sequence[str]
+    skipped: Sequence[str]
     replaced: Mapping[str, Sequence[int]]
-    """The batches whose rows a refresh has replaced, by sync."""
+    """The batches whose rows a refresh replaced, by sync."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether the archive has all rows of the table, from the first one on or from a refresh on."""
+        """Return whether the archive has all rows of the table, since its creation or since a refresh."""
         return bool(self.syncs) and not self.gaps
 
     @property
@@ -86,23 +85,23 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """The size of the archived records, in bytes before compression."""
+        """Return the size of the archived records, in bytes before compression."""
         return sum(each.archived.bytes for each in self.lines(self.steps))
 
     def lines(self, steps: Iterable[Step]) -> list[StoredLines]:
-        """Return the lines of some steps."""
-        batches = (self.syncs[step.sync].batches[step.batch] for step in steps if step.kind is Kind.BATCH)
+        """Return the lines of the steps."""
+        batches = (self.syncs[step.sync].batches[step.batch] for step in steps if step.kind is StepKind.BATCH)
         return [each for batch in batches for each in batch.lines]
 
 
-def doubtful_units(history: History) -> frozenset[str]:
-    """Return the units of lines without an entry: the table's rows show whether they were committed."""
+def unindexed_units(history: History) -> frozenset[str]:
+    """Return the units of lines without an entry. Only the table's rows show whether they were committed."""
     batches = (lines for sync in history.syncs for lines in sync.unindexed.values())
     return frozenset(each.unit for lines in batches for each in lines)
 
 
-def plan_of(history: History, state: TableFacts | None, found: Mapping[str, BitMap]) -> Plan:
-    """Return what is replayed. `state` is that of the table, None if there is none; `found` are rows of doubtful units.
+def build_plan(history: History, state: TableFacts | None, committed_rows: Mapping[str, BitMap]) -> Plan:
+    """Return the plan. `state` is None if there is no table; `committed_rows` are the table's rows of unindexed units.
 
     Raises ConfigError for a catalog that cannot be parsed.
     """
@@ -110,86 +109,86 @@ def plan_of(history: History, state: TableFacts | None, found: Mapping[str, BitM
         replace(each, batches={**each.batches}, published=each.published or _published_without_entry(each, state))
         for each in history.syncs
     ]
-    refresh, since = _last_refresh(syncs)
-    left_out: list[str] = []
-    kept: dict[str, StoredSync] = {}
+    refresh_syncs, since = _last_refresh(syncs)
+    skipped: list[str] = []
+    selected: dict[str, StoredSync] = {}
     replaced: dict[str, Sequence[int]] = {}
     columns: list[Stream] = []
     for sync in syncs:
-        after = 0 if sync in refresh else since
-        _add_unindexed(sync, after, state, found, left_out)
-        if old := [number for number, batch in sync.batches.items() if batch.place <= after]:
-            replaced[sync.name] = old
-        if sync in refresh or sync.last > since:
-            new = {number: batch for number, batch in sync.batches.items() if number not in old}
-            kept[sync.name] = replace(sync, batches=new)
+        after = 0 if sync in refresh_syncs else since
+        _add_committed_unindexed(sync, after, state, committed_rows, skipped)
+        if replaced_batches := [number for number, batch in sync.batches.items() if batch.sequence_number <= after]:
+            replaced[sync.name] = replaced_batches
+        if sync in refresh_syncs or sync.last > since:
+            new = {number: batch for number, batch in sync.batches.items() if number not in replaced_batches}
+            selected[sync.name] = replace(sync, batches=new)
         elif (stream := as_append(sync.stream)) not in columns:
             columns.append(stream)
-    steps = sorted(step for sync in kept.values() for step in _steps(sync))
-    gaps = [*_gaps(history, kept, bool(refresh))]
-    return Plan(steps, kept, columns, gaps, [*_notes(history)], left_out, replaced)
+    steps = sorted(step for sync in selected.values() for step in _steps(sync))
+    gaps = [*_gaps(history, selected, bool(refresh_syncs))]
+    return Plan(steps, selected, columns, gaps, [*_notes(history)], skipped, replaced)
 
 
 def _steps(sync: StoredSync) -> Iterator[Step]:
-    yield Step(sync.begun, sync.name, Kind.BEGIN)
+    yield Step(sync.begun, sync.name, StepKind.BEGIN)
     for number, batch in sync.batches.items():
-        yield Step(batch.place, sync.name, Kind.BATCH, number)
+        yield Step(batch.sequence_number, sync.name, StepKind.BATCH, number)
     if sync.published is not None:
-        yield Step(max(sync.published, sync.last), sync.name, Kind.END)
+        yield Step(max(sync.published, sync.last), sync.name, StepKind.END)
 
 
 def _published_without_entry(sync: StoredSync, state: TableFacts | None) -> int | None:
-    """Return the place at which a sync has published the table before it was killed; None if it has not."""
+    """Return the sequence number of a publication without an entry, as of a killed sync; None if there was none."""
     if state is None or not (sync.stream.overwrites_table or sync.stream.dedup):
         return None
     is_published = state.published_by == sync.name if sync.stream.overwrites_table else not state.has_pending
     return sync.last if is_published else None
 
 
-def _add_unindexed(
-    sync: StoredSync, since: int, state: TableFacts | None, found: Mapping[str, BitMap], left_out: list[str]
+def _add_committed_unindexed(
+    sync: StoredSync, since: int, state: TableFacts | None, committed_rows: Mapping[str, BitMap], skipped: list[str]
 ) -> None:
-    """Add the lines without an entry of which the table has rows: of batches after all others, and after `since`."""
+    """Add the lines without an entry that the table has as rows, in batches after all others and after `since`."""
     for number, unindexed in sorted(sync.unindexed.items()):
         for lines in unindexed:
-            if rows := found.get(lines.unit):
+            if rows := committed_rows.get(lines.unit):
                 only = None if state is not None and state.commits_whole else tuple(rows)
                 batch = sync.batches.get(number) or StoredBatch(max(sync.last, since) + 1)
                 sync.batches[number] = replace(batch, lines=(*batch.lines, replace(lines, only=only)))
             else:
-                left_out.append(lines.uri)
+                skipped.append(lines.uri)
 
 
-def _gaps(history: History, kept: Mapping[str, StoredSync], has_refresh: bool) -> Iterator[str]:
-    """Yield what the archive lacks of the rows that its table has, in sentences."""
+def _gaps(history: History, selected: Mapping[str, StoredSync], has_refresh: bool) -> Iterator[str]:
+    """Yield sentences about rows of the table that the archive lacks."""
     known = {stored.name for stored in history.syncs}
     if not has_refresh:
         for stored in _first_of_each_table(history):
             if not stored.sync.found_empty:
-                yield f"Sync {stored} is the first with an archive, and has found rows in the table."
-    for sync in kept.values():
+                yield f"The table had rows before sync {stored}, which is the first in the archive."
+    for sync in selected.values():
         if not sync.sync.keeps_lines and (rows := sum(batch.rows for batch in sync.batches.values())):
             yield f"Sync {sync} did not archive its records: {counted(rows, 'row')}."
-    gone = [name for name in history.gone if _is_missing(name, kept, has_refresh, known)]
-    for name in gone[:_MAX_NAMES]:
-        yield f"{name} is missing: a lifecycle rule, or another program, has deleted it or the catalog of its sync."
-    if len(gone) > _MAX_NAMES:
-        yield f"{len(gone) - _MAX_NAMES:,} more objects of lines are missing."
+    missing = [name for name in history.missing if _is_missing(name, selected, has_refresh, known)]
+    for name in missing[:_MAX_NAMES]:
+        yield f"{name} is missing: a lifecycle rule or another program has deleted it, or the catalog of its sync."
+    if len(missing) > _MAX_NAMES:
+        yield f"{len(missing) - _MAX_NAMES:,} more objects are missing."
     for text in history.unreadable:
         yield f"{text}. Restore it from a copy."
 
 
 def _notes(history: History) -> Iterator[str]:
     for text in history.foreign:
-        yield f"{text}. It is skipped."
+        yield f"{text}. The replay skips it."
     for stored in _first_of_each_table(history)[1:]:
-        yield f"Another table had the name before sync {stored}. Its rows are replayed too."
+        yield f"Before sync {stored}, another table had this name. The replay includes its rows."
 
 
 def _first_of_each_table(history: History) -> list[StoredSync]:
-    """Return the first sync of each table that had the name, in their order.
+    """Return the first sync of each table of this name, in order.
 
-    Entries of former versions do not name their table: it is taken to be that of the entries after them.
+    Entries of earlier versions do not identify their table: it is assumed to be the table of the next entries.
     """
     first: dict[str, StoredSync] = {}
     for stored in history.syncs:
@@ -200,7 +199,7 @@ def _first_of_each_table(history: History) -> list[StoredSync]:
 
 
 def _last_refresh(syncs: Sequence[StoredSync]) -> tuple[list[StoredSync], int]:
-    """Return the syncs of the last refresh that was published, and when it was first; none and 0 without any."""
+    """Return the syncs of the last published refresh, and the sequence number of its first publication; else 0."""
     refreshes = [each for each in syncs if each.stream.overwrites_table and each.published is not None]
     if not refreshes:
         return [], 0
@@ -212,17 +211,17 @@ def _last_refresh(syncs: Sequence[StoredSync]) -> tuple[list[StoredSync], int]:
     return same, min(each.published for each in same if each.published is not None)
 
 
-def _is_missing(lines: str, kept: Mapping[str, StoredSync], has_refresh: bool, syncs: Collection[str]) -> bool:
-    """Whether rows of the table were made of lines that are gone, by their name. A refresh has replaced the others.
+def _is_missing(lines: str, selected: Mapping[str, StoredSync], has_refresh: bool, syncs: Collection[str]) -> bool:
+    """Return whether the table has rows from missing lines, judged by the lines' name.
 
-    Those of a sync of which nothing else is known count unless there was one.
+    A refresh has replaced the rows of other batches. Lines of an unknown sync count unless there was a refresh.
     """
     sync, batch, *_ = lines.rpartition("/")[2].split("-")
-    return int(batch) in kept[sync].batches if sync in kept else not has_refresh and sync not in syncs
+    return int(batch) in selected[sync].batches if sync in selected else not has_refresh and sync not in syncs
 
 
 def as_append(stream: Stream, *, dedup: bool = False) -> Stream:
-    """Return a stream as one whose syncs append, without ids."""
+    """Return the stream in append mode, without the ids of a sync."""
     return replace(
         stream,
         overwrite=False,

@@ -1,7 +1,7 @@
-"""How far a replay is: an object beside the archive, so that one that was killed goes on where it was.
+"""Store the progress of a replay in an object beside the archive, so that a killed replay resumes.
 
-The object is changed by conditional writes alone. A replay that begins claims it; one that is still running then finds
-it changed, and stops. What it has committed before is in the table, and found there.
+All writes are conditional. A new replay claims the object. A replay that is still running then finds the object
+changed, and stops; the new one finds its commits in the table.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from destination_datalake.archive.plan import Kind, Step
+from destination_datalake.archive.plan import Step, StepKind
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import is_changed, put
 from destination_datalake.errors import ConnectorError, Failure
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class CompletedSyncSteps(msgspec.Struct, omit_defaults=True):
-    """What a replay has done of one sync."""
+    """The completed steps of one sync."""
 
     begun: bool = False
     batches: set[int] = msgspec.field(default_factory=set)
@@ -30,7 +30,7 @@ class CompletedSyncSteps(msgspec.Struct, omit_defaults=True):
 
 
 class CompletedSteps(msgspec.Struct, omit_defaults=True):
-    """What a replay has done. `started` is when it began with an empty table, in seconds since 1970-01-01 UTC."""
+    """The completed steps of a replay. `started`: when its table was empty, in seconds since 1970-01-01 UTC."""
 
     run: str
     started: float
@@ -38,31 +38,31 @@ class CompletedSteps(msgspec.Struct, omit_defaults=True):
     state: Literal["replaying", "taking over", "complete"] = "replaying"
 
     def add(self, steps: Iterable[Step]) -> None:
-        """Note that steps are done."""
+        """Record completed steps."""
         for step in steps:
             sync = self.syncs.setdefault(step.sync, CompletedSyncSteps())
             match step.kind:
-                case Kind.BEGIN:
+                case StepKind.BEGIN:
                     sync.begun = True
-                case Kind.BATCH:
+                case StepKind.BATCH:
                     sync.batches.add(step.batch)
-                case Kind.END:
+                case StepKind.END:
                     sync.ended = True
 
     def has(self, step: Step) -> bool:
-        """Whether a step is done."""
+        """Return whether a step is completed."""
         sync = self.syncs.get(step.sync, CompletedSyncSteps())
         match step.kind:
-            case Kind.BEGIN:
+            case StepKind.BEGIN:
                 return sync.begun
-            case Kind.BATCH:
+            case StepKind.BATCH:
                 return step.batch in sync.batches
-            case Kind.END:
+            case StepKind.END:
                 return sync.ended
 
 
 class ReplayProgress:
-    """The object at `uri`, as this replay knows it."""
+    """The progress object at `uri`, with the ETag that this replay last saw."""
 
     def __init__(self, uri: str, access: AwsAccess) -> None:
         self._uri = uri
@@ -70,10 +70,10 @@ class ReplayProgress:
         self._etag: str | None = None
 
     def claim(self, run: str, now: float) -> CompletedSteps:
-        """Return what former replays have done, nothing without any, and make it this one's. Raises ConnectorError."""
+        """Claim the object for this run and return the completed steps of earlier runs. Raises ConnectorError."""
         done = CompletedSteps(run, now)
         try:
-            # Reading comes second: that there is no object S3 tells only who may list the folder.
+            # Write first, read second: without permission to list the folder, S3 denies a read of a missing object.
             self._etag = put(self._s3, self._uri, msgspec.json.encode(done), if_none_match=True)
         except self._s3.exceptions.ClientError as error:
             if not is_changed(error):
@@ -84,7 +84,7 @@ class ReplayProgress:
         return done
 
     def save(self, done: CompletedSteps) -> None:
-        """Write what is done. Raises ConnectorError if another replay has claimed it."""
+        """Write the completed steps. Raises ConnectorError if another replay has claimed the object."""
         content = msgspec.json.encode(done)
         try:
             if self._etag is None:
@@ -93,13 +93,13 @@ class ReplayProgress:
                 self._etag = put(self._s3, self._uri, content, if_match=self._etag)
         except self._s3.exceptions.ClientError as error:
             if is_changed(error):
-                raise _taken_over() from error
+                raise _displaced() from error
             raise
 
     def require(self, run: str) -> None:
-        """Raise ConnectorError if another replay has claimed it."""
+        """Raise ConnectorError if another replay has claimed the object."""
         if self._read().run != run:
-            raise _taken_over()
+            raise _displaced()
 
     def _read(self) -> CompletedSteps:
         address = S3Address.parse(self._uri)
@@ -108,9 +108,9 @@ class ReplayProgress:
         return msgspec.json.decode(answer["Body"].read(), type=CompletedSteps)
 
 
-def _taken_over() -> ConnectorError:
+def _displaced() -> ConnectorError:
     message = (
-        "Another replay into the same table has begun since this one did, or `delete-rows` has, and has taken its "
-        "place. After `delete-rows`, run the replay again."
+        "This replay was stopped: a newer replay into the same table, or `delete-rows`, has displaced it. After "
+        "`delete-rows`, run the replay again."
     )
     return ConnectorError(Failure(message, message, "config_error"))

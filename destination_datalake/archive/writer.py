@@ -1,4 +1,4 @@
-"""Writes the lines of one unit to the archive, on the executor, beside their encoding."""
+"""Write the lines of one unit to the archive, on the executor, while they are encoded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _HashedUpload(Upload):
-    """An upload that hashes what is written."""
+    """An upload that computes the hash of its content."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -40,7 +40,7 @@ class ArchiveSink:
     def open(
         self, segments: Sequence[StagedSegment], attempt: str, first_id: bytes, s3: S3Client, held_in: str | None
     ) -> ArchiveWriter:
-        """Return what writes the object of a unit."""
+        """Return the writer of a unit's object."""
         archived = UnitLines(
             self.location.name(attempt),
             lines=sum(segment.records for segment in segments),
@@ -52,12 +52,12 @@ class ArchiveSink:
 
 
 class ArchiveWriter:
-    """Writes an object of gzipped lines, which is published or deleted with the unit's batch."""
+    """Writes an object of gzipped lines. It is published or deleted with the unit's batch."""
 
     def __init__(
         self, location: ArchiveLocation, archived: UnitLines, s3: S3Client, held_in: str | None = None
     ) -> None:
-        """Write nothing yet. `archived` says what the unit's lines are; a small object is held in this folder."""
+        """Prepare the upload. `archived` describes the unit's lines; a small object is held in the folder `held_in`."""
         self._archived = archived
         self._upload = _HashedUpload(
             s3,
@@ -69,12 +69,12 @@ class ArchiveWriter:
         self._gzip = GzipUpload(self._upload, MEMBER_BYTES)
 
     def write(self, lines: bytes | bytearray | memoryview) -> None:
-        """Append whole lines as they were received. Raises ObjectFailed."""
+        """Append complete lines as received. Raises ObjectFailed."""
         with self._named():
             self._gzip.write(lines)
 
     def close(self) -> LineFile:
-        """Upload the rest; return the object, which is durable and not visible. Raises ObjectFailed."""
+        """Upload the rest and return the object: durable, not yet visible. Raises ObjectFailed."""
         with self._named():
             self._gzip.close()
         assert self._upload.pending_upload is not None
@@ -82,7 +82,7 @@ class ArchiveWriter:
         return LineFile(self._upload.uri, archived, self._upload.pending_upload)
 
     def abort(self) -> None:
-        """Delete what was written, also after `close`."""
+        """Delete the written content, also after `close`."""
         self._upload.abort()
         if self._upload.pending_upload is not None:
             self._upload.pending_upload.abort(self._upload.s3)

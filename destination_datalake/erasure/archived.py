@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from destination_datalake.archive.ledger import forget_hashes
+from destination_datalake.archive.ledger import remove_hashes
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
 from destination_datalake.aws.objects import delete, folders_in, listed
 from destination_datalake.erasure.columns import TableColumns, with_zone_of
@@ -88,7 +88,7 @@ class Archive(_Records):
     def _run(self, groups: Sequence[Group], *, write: bool) -> Iterator[EraseResult]:
         """Run the job; the journal forgets the hashes of objects before they are written again."""
         if write:
-            forget_hashes(self._folder, [each.uri for group in groups for each in group], self.access)
+            remove_hashes(self._folder, [each.uri for group in groups for each in group], self.access)
         yield from super()._run(groups, write=write)
 
     def _left_metadata(self) -> list[str]:

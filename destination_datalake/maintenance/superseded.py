@@ -13,7 +13,7 @@ from pyroaring import BitMap
 
 from destination_datalake.archive.history import History, StoredLines, read_history
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
-from destination_datalake.archive.plan import doubtful_units, plan_of
+from destination_datalake.archive.plan import build_plan, unindexed_units
 from destination_datalake.aws.objects import delete, folders_in
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.errors import counted
@@ -56,7 +56,7 @@ def remove_superseded(
         tasks = find_tasks(state.written, units, _SEARCHES, catalog.access_of(table))
         return total(done(engine().run(find, tasks)), units).lines
 
-    replaced = plan_of(history, state, rows_of(doubtful_units(history))).replaced
+    replaced = build_plan(history, state, rows_of(unindexed_units(history))).replaced
     doomed = _lines(history, replaced)
     if present := rows_of(frozenset(lines.unit for lines in doomed)):
         return StepReport(

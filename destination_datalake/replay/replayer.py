@@ -19,7 +19,7 @@ from pyroaring import BitMap
 
 from destination_datalake.archive.history import History, StoredLines, StoredSync, read_history, time_text
 from destination_datalake.archive.lines import ArchivedLines
-from destination_datalake.archive.plan import Kind, Plan, Step, as_append, doubtful_units, plan_of
+from destination_datalake.archive.plan import Plan, Step, StepKind, as_append, build_plan, unindexed_units
 from destination_datalake.archive.progress import CompletedSteps, ReplayProgress
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.disk import MiB, buffer_directory, raise_limit
@@ -229,16 +229,16 @@ class Replayer:
     def describe(self, history: History) -> Plan:
         """Print what the archive contains and what the replay includes; return the plan."""
         plan = self._plan(history, self._rebuild().state(self._source.name))
-        batches = sum(step.kind is Kind.BATCH for step in plan.steps)
+        batches = sum(step.kind is StepKind.BATCH for step in plan.steps)
         since = time_text(min((stored.sync.started for stored in history.syncs), default=0))
         complete = "complete" if plan.is_complete else f"incomplete: its first sync started at {since}"
         self._print_line(f"The archive of table {self._source.name} has {len(history.syncs)} syncs and is {complete}.")
-        self._skipped = len(plan.left_out)
+        self._skipped = len(plan.skipped)
         for text in plan.gaps:
             self._print_line(f"Gap: {text}")
         for text in plan.notes:
             self._print_line(f"Note: {text}")
-        for uri in plan.left_out:
+        for uri in plan.skipped:
             self._print_line(f"Skipped: {uri} is not in the journal, and the table has none of its rows.")
         self._print_line(
             f"The replay writes {len(plan.syncs)} syncs, {batches} batches and {plan.records:,} records "
@@ -332,7 +332,7 @@ class Replayer:
     # The present rows
 
     def _plan(self, history: History, state: TableState | None) -> Plan:
-        return plan_of(history, state, self._find_rows(state, doubtful_units(history), self._source.name))
+        return build_plan(history, state, self._find_rows(state, unindexed_units(history), self._source.name))
 
     def _find_rows(self, state: TableState | None, units: Collection[str], name: TableName) -> Mapping[str, BitMap]:
         """Return the rows of these units that a table has, or had until later rows replaced them."""
@@ -439,9 +439,9 @@ class Replayer:
             if present is None:
                 # Read after the table's fencing token was taken: an earlier replay can no longer commit.
                 present = self._find_committed_rows(remaining, plan, rebuild)
-            if group[0].kind is Kind.BATCH:
+            if group[0].kind is StepKind.BATCH:
                 self._land(sync, group, plan, present)
-            elif group[0].kind is Kind.END:
+            elif group[0].kind is StepKind.END:
                 sync_replay = self._sync_replays.pop(sync.name)
                 sync_replay.publish()
                 sync_replay.close()
@@ -575,7 +575,7 @@ def _group_batches(steps: Sequence[Step], plan: Plan, max_bytes: Callable[[], in
     group_bytes = 0
     for step in steps:
         step_bytes = sum(stored.archived.bytes for stored in plan.lines([step]))
-        joins = group and step.kind is Kind.BATCH is group[-1].kind and step.sync == group[-1].sync
+        joins = group and step.kind is StepKind.BATCH is group[-1].kind and step.sync == group[-1].sync
         if group and (not joins or group_bytes + step_bytes > max_bytes()):
             yield group
             group, group_bytes = [], 0

@@ -197,7 +197,7 @@ def test_a_table_with_rows_that_the_archive_lacks_is_not_replaced(warehouse: War
 
     refused = replays.run(config, "--stream", "orders", "--replace")
     assert refused.exit_code == 1
-    assert "is the first with an archive, and has found rows in the table" in refused.stderr
+    assert "which is the first in the archive" in refused.stderr
     assert warehouse.ids("orders") == [1, 2, 3]
     accepted = replays.run(config, "--stream", "orders", "--replace", "--accept-gaps")
 
@@ -264,7 +264,7 @@ def test_rows_of_a_dropped_table_come_back_into_another_table_or_if_gaps_are_acc
     refused = replays.run(config, "--stream", "orders", "--replace")
 
     assert replayed.exit_code == 0, replayed
-    assert any(line.startswith("Note: Another table had the name before sync") for line in replayed.lines)
+    assert any(line.startswith("Note: Before sync") for line in replayed.lines)
     assert warehouse.ids("orders__replay") == [0, 1, 7]
     assert refused.exit_code == 1
     assert "2 rows of sync" in refused.stderr

@@ -54,9 +54,9 @@ def test_syncs_are_in_the_order_of_their_start_each_with_its_batches_and_catalog
         1: ["ff-000001-0000-aa.jsonl.gz", "ff-000001-0001-aa.jsonl.gz"],
         3: ["ff-000003-0000-aa.jsonl.gz"],
     }
-    assert found.syncs[0].begun < found.syncs[1].begun < found.syncs[1].batches[1].place
+    assert found.syncs[0].begun < found.syncs[1].begun < found.syncs[1].batches[1].sequence_number
     assert [each.unindexed for each in found.syncs] == [{}, {}]
-    assert found.gone == []
+    assert found.missing == []
 
 
 def test_lines_are_found_with_what_s3_says_of_them(cloud: Cloud) -> None:
@@ -122,7 +122,7 @@ def test_lines_that_the_index_has_and_s3_has_not_are_gone(cloud: Cloud) -> None:
 
     found = history(cloud)
 
-    assert sorted(found.gone) == [
+    assert sorted(found.missing) == [
         "dt=2025-11-24/0a-000001-0001-aa.jsonl.gz",
         "dt=2025-11-24/0a-000002-0000-aa.jsonl.gz",
     ]
@@ -143,7 +143,7 @@ def test_a_sync_whose_catalog_is_gone_is_gone_and_no_other(cloud: Cloud) -> None
     found = history(cloud)
 
     assert [each.sync.sync for each in found.syncs] == ["0b"]
-    assert found.gone == ["dt=2025-11-24/0a-000001-0000-aa.jsonl.gz"]
+    assert found.missing == ["dt=2025-11-24/0a-000001-0000-aa.jsonl.gz"]
 
 
 DAY = 24 * 3600.0
@@ -160,7 +160,13 @@ def test_positions_order_what_clocks_and_uploads_do_not(cloud: Cloud) -> None:
     one, two = history(cloud).syncs
 
     assert [one.sync.sync, two.sync.sync] == ["0a", "0b"]
-    assert one.begun < one.batches[1].place < two.begun < two.batches[1].place < one.batches[2].place
+    assert (
+        one.begun
+        < one.batches[1].sequence_number
+        < two.begun
+        < two.batches[1].sequence_number
+        < one.batches[2].sequence_number
+    )
 
 
 def test_entries_of_a_dropped_table_come_first_whatever_their_positions(cloud: Cloud) -> None:
@@ -172,11 +178,11 @@ def test_entries_of_a_dropped_table_come_first_whatever_their_positions(cloud: C
     one, two = history(cloud).syncs
 
     assert (one.sync.table, two.sync.table) == ("dropped", "present")
-    assert one.batches[1].place < two.begun
+    assert one.batches[1].sequence_number < two.begun
 
 
 @pytest.mark.parametrize(
-    ("damaged", "gone", "syncs"),
+    ("damaged", "missing", "syncs"),
     [
         ("index/1764000000000-0a/begin.json", [], 2),
         ("index/1764000000000-0a/000001.json", [], 2),
@@ -185,7 +191,7 @@ def test_entries_of_a_dropped_table_come_first_whatever_their_positions(cloud: C
     ],
 )
 def test_damaged_object_is_named_and_stops_nothing_else(
-    cloud: Cloud, damaged: str, gone: Sequence[str], syncs: int
+    cloud: Cloud, damaged: str, missing: Sequence[str], syncs: int
 ) -> None:
     for name, schema in (("0a", {}), ("0b", {"type": "object"})):
         sync = Archiving(cloud, name, catalog=configured_stream("orders", schema)).begin()
@@ -199,7 +205,7 @@ def test_damaged_object_is_named_and_stops_nothing_else(
     found = history(cloud)
 
     assert [text.partition(" ")[0] for text in found.unreadable] == [key.removeprefix(f"{KEY}/")]
-    assert (found.gone, len(found.syncs)) == (gone, syncs)
+    assert (found.missing, len(found.syncs)) == (missing, syncs)
 
 
 def test_copies_and_objects_without_metadata_are_named_and_not_replayed(cloud: Cloud) -> None:
@@ -216,7 +222,7 @@ def test_copies_and_objects_without_metadata_are_named_and_not_replayed(cloud: C
 
     assert found.foreign == [
         "dt=2025-11-24/0a-000001-0000-bb.jsonl.gz is a copy of another object",
-        "dt=2025-11-24/0a-000002-0000-cc.jsonl.gz has no metadata of an archive",
+        "dt=2025-11-24/0a-000002-0000-cc.jsonl.gz has no archive metadata",
     ]
     assert found.syncs[0].unindexed == {}
 

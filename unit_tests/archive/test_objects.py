@@ -77,7 +77,7 @@ def test_metadata_have_whose_the_lines_are_and_what_the_index_says_of_them() -> 
 def test_a_sync_is_read_back_from_metadata(stream: str, namespace: str | None) -> None:
     sync = msgspec.structs.replace(SYNC, stream=stream, namespace=namespace, generation=0, sync_id=2**63 - 1)
 
-    assert ArchivedSync.of_metadata(sync.metadata()) == sync
+    assert ArchivedSync.from_metadata(sync.metadata()) == sync
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=400)
@@ -98,7 +98,7 @@ def test_s3_takes_the_metadata_of_any_stream_and_no_text_in_them_is_cut(
 
     assert sum(len(name) + len(value) for name, value in metadata.items()) <= METADATA_BYTES
     assert all(value.isascii() and value.isprintable() and value == value.strip() for value in metadata.values())
-    read = ArchivedSync.of_metadata(metadata)
+    read = ArchivedSync.from_metadata(metadata)
     assert read.stream in (stream, "")
     assert read.namespace in (namespace, None)
     expected = msgspec.structs.replace(sync, stream=read.stream, namespace=read.namespace, key=(), cursor=())

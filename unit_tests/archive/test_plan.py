@@ -16,7 +16,7 @@ from pyroaring import BitMap
 
 from destination_datalake.archive.history import SPACING, History, StoredBatch, StoredLines, StoredSync
 from destination_datalake.archive.objects import ArchivedSync
-from destination_datalake.archive.plan import Kind, Plan, TableFacts, as_append, doubtful_units, plan_of
+from destination_datalake.archive.plan import Plan, StepKind, TableFacts, as_append, build_plan, unindexed_units
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.plan import UnitLines
 from destination_datalake.protocol.catalog import Stream
@@ -49,19 +49,21 @@ class Archive:
 
     def __init__(self, happened: str, *, found_empty: bool = True, **streams: Mapping[str, Any]) -> None:
         self.syncs: dict[str, StoredSync] = {}
-        self.gone: list[str] = []
+        self.missing: list[str] = []
         for number, event in enumerate(happened.split(), start=1):
-            at, name, what = number * SPACING, event[0], event[1:]
+            sequence_number, name, what = number * SPACING, event[0], event[1:]
             if what == "+":
-                self.syncs[name] = stored_sync(name, at, streams.get(name, APPEND), found_empty and not self.syncs)
+                self.syncs[name] = stored_sync(
+                    name, sequence_number, streams.get(name, APPEND), found_empty and not self.syncs
+                )
             elif what == "!":
-                self.syncs[name].published = at
+                self.syncs[name].published = sequence_number
             else:
-                self.syncs[name].batches[int(what)] = StoredBatch(at, (lines_of(name, int(what)),), rows=4)
+                self.syncs[name].batches[int(what)] = StoredBatch(sequence_number, (lines_of(name, int(what)),), rows=4)
 
     @property
     def history(self) -> History:
-        return History([*self.syncs.values()], self.gone)
+        return History([*self.syncs.values()], self.missing)
 
     def unindexed(self, name: str, batch: int, attempt: int = 0) -> StoredLines:
         """Add lines that the journal does not have."""
@@ -73,7 +75,7 @@ class Archive:
         """Lose the lines of a batch: the journal has it, and S3 has not."""
         stored = self.syncs[name].batches[batch]
         self.syncs[name].batches[batch] = replace(stored, lines=())
-        self.gone += [each.archived.name for each in stored.lines]
+        self.missing += [each.archived.name for each in stored.lines]
 
 
 def stored_sync(name: str, started: int, stream: Mapping[str, Any], found_empty: bool) -> StoredSync:
@@ -97,7 +99,7 @@ def lines_of(name: str, batch: int, attempt: int = 0) -> StoredLines:
 
 
 def steps(plan: Plan) -> str:
-    marks = {Kind.BEGIN: "+", Kind.END: "!"}
+    marks = {StepKind.BEGIN: "+", StepKind.END: "!"}
     return " ".join(f"{step.sync}{marks.get(step.kind, step.batch)}" for step in plan.steps)
 
 
@@ -156,7 +158,7 @@ def steps(plan: Plan) -> str:
 def test_syncs_are_lived_through_in_the_order_in_which_they_did_what_they_did(
     happened: str, streams: Mapping[str, Any], expected: str
 ) -> None:
-    plan = plan_of(Archive(happened, **streams).history, ICEBERG, {})
+    plan = build_plan(Archive(happened, **streams).history, ICEBERG, {})
 
     assert steps(plan) == expected
     assert plan.notes == []
@@ -164,7 +166,7 @@ def test_syncs_are_lived_through_in_the_order_in_which_they_did_what_they_did(
 
 
 def test_a_plan_counts_what_it_replays_and_names_what_a_refresh_has_replaced() -> None:
-    plan = plan_of(Archive("a+ a1 b+ a2 b1 b! a3 a!", b=refresh(2)).history, ICEBERG, {})
+    plan = build_plan(Archive("a+ a1 b+ a2 b1 b! a3 a!", b=refresh(2)).history, ICEBERG, {})
 
     assert (plan.records, plan.bytes) == (8, 200)
     assert [each.only for each in plan.lines(plan.steps)] == [None, None]
@@ -176,7 +178,7 @@ def test_of_what_a_refresh_has_replaced_columns_are_left() -> None:
     older = {**DEDUP, "schema": {**SCHEMA, "properties": {"old": {}, "id": {}}}}
     archive = Archive("a+ a1 a! b+ b1 b! c+ c1 c! d+ d1 d!", a=older, d=refresh(2))
 
-    columns = plan_of(archive.history, ICEBERG, {}).columns
+    columns = build_plan(archive.history, ICEBERG, {}).columns
 
     assert [[*each.json_schema["properties"]] for each in columns] == [["old", "id"], ["id"]]
     assert {(each.overwrites_table, each.dedup, each.primary_key, each.sync_id) for each in columns} == {
@@ -200,9 +202,9 @@ def test_lines_that_the_index_lacks_are_replayed_if_the_table_has_rows_of_them(
 ) -> None:
     archive = Archive("a+ a1 b+ b1 b!")
     lost = archive.unindexed("a", 2)
-    assert doubtful_units(archive.history) == {lost.unit}
+    assert unindexed_units(archive.history) == {lost.unit}
 
-    plan = plan_of(archive.history, facts, {lost.unit: BitMap(rows)})
+    plan = build_plan(archive.history, facts, {lost.unit: BitMap(rows)})
 
     assert steps(plan) == "a+ a1 a2 b+ b1 b!"
     assert plan.syncs["a"].batches[2].lines == (replace(lost, only=only),)
@@ -213,10 +215,10 @@ def test_lines_that_the_index_lacks_are_left_out_if_the_table_has_no_row_of_them
     archive = Archive("a+ a1 b+ b1 b!")
     lost = archive.unindexed("a", 2)
 
-    plan = plan_of(archive.history, ICEBERG, {})
+    plan = build_plan(archive.history, ICEBERG, {})
 
     assert steps(plan) == "a+ a1 b+ b1 b!"
-    assert plan.left_out == [lost.uri]
+    assert plan.skipped == [lost.uri]
     assert plan.is_complete
 
 
@@ -225,18 +227,18 @@ def test_of_two_attempts_at_a_batch_the_one_is_replayed_of_which_there_are_rows(
     archive.unindexed("a", 1, attempt=1)
     second = archive.unindexed("a", 1, attempt=2)
 
-    plan = plan_of(archive.history, HIVE, {second.unit: ROWS})
+    plan = build_plan(archive.history, HIVE, {second.unit: ROWS})
 
     assert steps(plan) == "a+ a1"
     assert plan.lines(plan.steps) == [replace(second, only=(0, 1, 2, 3))]
-    assert len(plan.left_out) == 1
+    assert len(plan.skipped) == 1
 
 
 def test_lines_without_an_entry_are_after_the_refresh_if_the_table_has_their_rows() -> None:
     archive = Archive("a+ a1 b+ b1 b!", b=refresh(2))
     lost = archive.unindexed("a", 2)
 
-    plan = plan_of(archive.history, ICEBERG, {lost.unit: ROWS})
+    plan = build_plan(archive.history, ICEBERG, {lost.unit: ROWS})
 
     assert steps(plan) == "a+ b+ b1 b! a2"
     assert plan.replaced == {"a": [1]}
@@ -262,7 +264,7 @@ def test_table_shows_whether_a_killed_sync_had_published_it(
 ) -> None:
     archive = Archive("a+ a1 a! b+ b1", b=stream)
 
-    assert steps(plan_of(archive.history, replace(ICEBERG, **facts), {})) == expected
+    assert steps(build_plan(archive.history, replace(ICEBERG, **facts), {})) == expected
 
 
 # What is not there any more
@@ -281,7 +283,7 @@ def test_table_shows_whether_a_killed_sync_had_published_it(
     ],
 )
 def test_an_archive_is_complete_if_nothing_was_before_it(archive: Archive, is_complete: bool) -> None:
-    assert plan_of(archive.history, ICEBERG, {}).is_complete == is_complete
+    assert build_plan(archive.history, ICEBERG, {}).is_complete == is_complete
 
 
 @pytest.mark.parametrize(
@@ -301,7 +303,7 @@ def test_an_archive_is_not_complete_if_lines_have_expired_whose_rows_no_refresh_
     for sync, batch in expired:
         archive.expire(sync, batch)
 
-    plan = plan_of(archive.history, ICEBERG, {})
+    plan = build_plan(archive.history, ICEBERG, {})
 
     assert plan.is_complete == is_complete
     assert len(plan.gaps) == (0 if is_complete else 1)
@@ -312,9 +314,9 @@ def test_lines_of_a_sync_of_which_nothing_else_is_known_are_missing_unless_there
     streams: Mapping[str, Any], is_complete: bool
 ) -> None:
     archive = Archive("a+ a1 a! b+ b1 b!", **streams)
-    archive.gone.append(lines_of("c", 1).archived.name)
+    archive.missing.append(lines_of("c", 1).archived.name)
 
-    assert plan_of(archive.history, ICEBERG, {}).is_complete == is_complete
+    assert build_plan(archive.history, ICEBERG, {}).is_complete == is_complete
 
 
 def test_gaps_name_the_syncs_without_an_archive_whose_rows_no_refresh_has_replaced() -> None:
@@ -324,7 +326,7 @@ def test_gaps_name_the_syncs_without_an_archive_whose_rows_no_refresh_has_replac
         stored.sync = structs.replace(stored.sync, keeps_lines=False)
         stored.batches = {number: replace(batch, lines=()) for number, batch in stored.batches.items()}
 
-    plan = plan_of(archive.history, ICEBERG, {})
+    plan = build_plan(archive.history, ICEBERG, {})
 
     assert steps(plan) == "b+ b1 b! c+ c1 c2 c!"
     [gap] = plan.gaps
@@ -337,11 +339,11 @@ def test_rows_of_a_dropped_table_are_replayed_and_a_note_says_so() -> None:
     for name, table in (("a", "one"), ("b", "two")):
         archive.syncs[name].sync = structs.replace(archive.syncs[name].sync, table=table, found_empty=True)
 
-    plan = plan_of(archive.history, ICEBERG, {})
+    plan = build_plan(archive.history, ICEBERG, {})
 
     assert steps(plan) == "a+ a1 a! b+ b1 b!"
     assert plan.is_complete
-    assert [note.startswith("Another table had the name before sync b") for note in plan.notes] == [True]
+    assert [note.startswith("Before sync b") for note in plan.notes] == [True]
 
 
 def test_a_catalog_that_is_none_is_an_error_of_the_user_s() -> None:
@@ -349,12 +351,12 @@ def test_a_catalog_that_is_none_is_an_error_of_the_user_s() -> None:
     archive.syncs["a"].catalog = {"stream": {}}
 
     with pytest.raises(ConfigError):
-        plan_of(archive.history, ICEBERG, {})
+        build_plan(archive.history, ICEBERG, {})
 
 
 @pytest.mark.parametrize(("dedup", "key"), [(False, ()), (True, ("id",))])
 def test_a_stream_as_one_that_appends_overwrites_nothing(dedup: bool, key: tuple[str, ...]) -> None:
-    plan = plan_of(Archive("a+ a!", a={**DEDUP, **refresh(2)}).history, ICEBERG, {})
+    plan = build_plan(Archive("a+ a!", a={**DEDUP, **refresh(2)}).history, ICEBERG, {})
     stream: Stream = plan.syncs["a"].stream
     assert stream.overwrites_table
 

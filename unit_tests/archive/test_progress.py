@@ -6,13 +6,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from destination_datalake.archive.plan import Kind, Step
+from destination_datalake.archive.plan import Step, StepKind
 from destination_datalake.archive.progress import CompletedSteps, CompletedSyncSteps, ReplayProgress
 from destination_datalake.errors import ConnectorError
 from unit_tests.cloud import BUCKET, Cloud
 
 URI = f"s3://{BUCKET}/lake/_raw/shop.orders/replay/orders__replay.json"
-STEPS = (Step(1, "a", Kind.BEGIN), Step(2, "a", Kind.BATCH, 7), Step(3, "a", Kind.END), Step(4, "b", Kind.BEGIN))
+STEPS = (
+    Step(1, "a", StepKind.BEGIN),
+    Step(2, "a", StepKind.BATCH, 7),
+    Step(3, "a", StepKind.END),
+    Step(4, "b", StepKind.BEGIN),
+)
 
 
 def progress(cloud: Cloud) -> ReplayProgress:
@@ -29,7 +34,7 @@ def test_steps_that_were_noted_are_done_and_no_others(cloud: Cloud, steps: Seque
     later = progress(cloud).claim("run-2", 20.0)
 
     assert [step for step in STEPS if later.has(step)] == [*steps]
-    assert not later.has(Step(2, "a", Kind.BATCH, 8))
+    assert not later.has(Step(2, "a", StepKind.BATCH, 8))
     assert (later.run, later.started, later.state) == ("run-2", 10.0, "replaying")
 
 
@@ -58,7 +63,7 @@ def test_a_replay_whose_progress_another_one_has_claimed_stops(cloud: Cloud) -> 
 
     newer.claim("run-2", 20.0)
 
-    with pytest.raises(ConnectorError, match="Another replay into the same table has begun") as raised:
+    with pytest.raises(ConnectorError, match="This replay was stopped") as raised:
         older.save(done)
     assert raised.value.failure.type == "config_error"
     with pytest.raises(ConnectorError):
@@ -82,7 +87,7 @@ def test_of_two_that_begin_at_once_one_goes_on(cloud: Cloud) -> None:
     assert claimed == [CompletedSteps("run-2", 20.0)]
     assert done == CompletedSteps("run-1", 20.0)
     first.require("run-1")
-    with pytest.raises(ConnectorError, match="Another replay"):
+    with pytest.raises(ConnectorError, match="This replay was stopped"):
         second.save(claimed[0])
 
 

@@ -22,7 +22,7 @@ from pyroaring import BitMap
 
 from destination_datalake.archive import lines as reading
 from destination_datalake.archive import writer as archive_writing
-from destination_datalake.archive.lines import ArchiveDamaged, ArchivedLines, ArchiveGone
+from destination_datalake.archive.lines import ArchivedLines, ArchiveObjectCorrupted, ArchiveObjectReplaced
 from destination_datalake.archive.objects import ArchivedSync, ArchiveLocation
 from destination_datalake.archive.writer import ArchiveSink
 from destination_datalake.files.encode import encode
@@ -370,7 +370,7 @@ def test_an_archived_object_that_is_gone_or_another_one_is_not_read(
     segment = put(cloud, "gone", gzip.compress(record(1)))
     change(cloud.access.client("s3"), "_raw/gone")
 
-    with pytest.raises(ArchiveGone) as failed:
+    with pytest.raises(ArchiveObjectReplaced) as failed:
         [*contents([segment], cloud.access)]
 
     assert failed.value.failure.type == "transient_error"
@@ -396,11 +396,11 @@ def test_an_archived_object_that_is_damaged_is_named(
     if not has_isal:
         monkeypatch.setitem(sys.modules, "isal", None)
 
-    with pytest.raises(ArchiveDamaged) as failed:
+    with pytest.raises(ArchiveObjectCorrupted) as failed:
         [*contents([put(cloud, "damaged", body)], cloud.access)]
 
     assert failed.value.failure.type == "config_error"
-    assert failed.value.failure.message.startswith(f"s3://{BUCKET}/_raw/damaged cannot be replayed")
+    assert failed.value.failure.message.startswith(f"Cannot replay s3://{BUCKET}/_raw/damaged")
 
 
 def test_archived_object_that_is_not_the_one_of_the_journal_is_refused(cloud: Cloud) -> None:
@@ -409,10 +409,10 @@ def test_archived_object_that_is_not_the_one_of_the_journal_is_refused(cloud: Cl
     assert isinstance(segment.location, ArchivedLines)
     expected = hashlib.sha256(gzip.compress(record(1))).hexdigest()
 
-    with pytest.raises(ArchiveDamaged) as failed:
+    with pytest.raises(ArchiveObjectCorrupted) as failed:
         [*contents([replace(segment, location=replace(segment.location, sha256=expected))], cloud.access)]
 
-    assert "its hash is not that of the journal" in failed.value.failure.message
+    assert "its hash differs from the journal" in failed.value.failure.message
 
 
 def test_nothing_is_archived_of_a_unit_that_has_a_malformed_line(cloud: Cloud, segments: Segments) -> None:

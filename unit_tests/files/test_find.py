@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap
 
-from destination_datalake.archive.objects import unit_of
+from destination_datalake.archive.objects import row_id_prefix
 from destination_datalake.aws.objects import Upload
 from destination_datalake.files.block_tables import OrderedIds, first_id
 from destination_datalake.files.dedup.tasks import RowSet
@@ -27,7 +27,7 @@ from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.files.stored import FOLDER, dead, put, put_deletes, with_deletes
 
 ONE, TWO, OTHER = (first_id(FIRST) for _ in range(3))
-UNITS = {unit_of(octets.hex()): name for name, octets in (("one", ONE), ("two", TWO))}
+UNITS = {row_id_prefix(octets.hex()): name for name, octets in (("one", ONE), ("two", TWO))}
 
 KINDS: list[tuple[FileFormat, str]] = [("parquet", "ZSTD"), ("jsonl", "GZIP"), ("jsonl", "UNCOMPRESSED")]
 
@@ -182,4 +182,4 @@ def test_rows_of_other_writers_and_second_copies_are_counted_as_unknown(cloud: C
 
 
 def test_a_unit_is_the_beginning_of_its_ids() -> None:
-    assert {str(id_)[:-8] for id_ in ids(ONE, 0, 1, 0xFFFF_FFFF).to_pylist()} == {unit_of(ONE.hex())}
+    assert {str(id_)[:-8] for id_ in ids(ONE, 0, 1, 0xFFFF_FFFF).to_pylist()} == {row_id_prefix(ONE.hex())}
