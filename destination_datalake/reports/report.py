@@ -1,8 +1,8 @@
 """The report of a sync, as values: a line for the sync, and one for each of its streams.
 
 Names and meanings are those of Segment's sync reports as far as those go (Segment data lakes: sync reports); a `source`
-there is a sync here, and an `event` a stream. docs/operating/reports.md describes each member. The lines are the rows of
-a Glue table, so every line has all members, and times are in the format of Hive's JSON SerDes, in UTC.
+there is a sync here, and an `event` a stream. docs/operating/reports.md describes each member. The lines are the rows
+of a Glue table, so every line has all members, and times are in the format of Hive's JSON SerDes, in UTC.
 """
 
 from __future__ import annotations
