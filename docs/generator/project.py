@@ -54,7 +54,9 @@ def promises() -> str:
     """Return a row for each promise, a column for each table type."""
     by_type = [PROMISES[name] for name in _TITLES]
     files = ["in one step" if each.commits_atomically else "one after the other" for each in by_type]
-    appends = ["all go on" if each.appends_side_by_side else "the newest goes on, older ones fail" for each in by_type]
+    appends = [
+        "all continue" if each.appends_side_by_side else "the newest continues, older ones fail" for each in by_type
+    ]
     rows = [["the files of a commit become visible", *files], ["syncs that append at the same time", *appends]]
     for wide, narrow in _FROM.items():
         promotions = [each.promotions[wide] for each in by_type]
