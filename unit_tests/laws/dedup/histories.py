@@ -184,3 +184,21 @@ def shared_histories(draw: st.DrawFn, steps: int) -> History:
     key = draw(st.sampled_from([("k_integer",), ("k_text",), ("k_integer", "k_text")]))
     cursors = draw(st.sampled_from([(None,), ("c_integer",), ("c_integer", None)]))
     return History(key, cursors, steps=draw(st.lists(_among_others, min_size=2, max_size=steps).map(tuple)))
+
+
+_merges = st.builds(
+    Step,
+    batches=st.lists(st.lists(_drafts, min_size=4, max_size=9).map(tuple), min_size=1, max_size=2).map(tuple),
+    merge_on_read=st.booleans(),
+    maintained=st.sampled_from([False, False, True]),
+)
+
+
+@st.composite
+def partitioned_histories(draw: st.DrawFn) -> History:
+    """Return histories of merges, before each of which the partitions of the table change."""
+    key = draw(st.sampled_from([("k_integer",), ("k_text",), ("k_integer", "k_text")]))
+    by_value, by_bucket = ({"source": key[0]},), ({"source": key[0], "transform": "bucket[3]"},)
+    layouts = draw(st.permutations([(), by_value, by_bucket]).map(tuple))
+    steps = [replace(draw(_merges), layout=number) for number in range(len(layouts))]
+    return History(key, draw(st.sampled_from([(None,), ("c_integer",)])), layouts, steps=tuple(steps))

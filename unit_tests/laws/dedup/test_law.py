@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import tempfile
+from collections.abc import Hashable
 from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
@@ -17,10 +20,17 @@ from unit_tests.cloud import another_client, ungoverned
 from unit_tests.examples import ALL, long_examples
 from unit_tests.laws.dedup.extension.judge import Extension, extension
 from unit_tests.laws.dedup.foreign import act
-from unit_tests.laws.dedup.histories import Foreign, History, Step, histories, shared_histories
+from unit_tests.laws.dedup.histories import (
+    Foreign,
+    History,
+    Step,
+    histories,
+    partitioned_histories,
+    shared_histories,
+)
 from unit_tests.laws.dedup.judges import by_duckdb, by_pyiceberg, versions_of
 from unit_tests.laws.dedup.kills import Killed, watched
-from unit_tests.laws.dedup.model.versions import Version
+from unit_tests.laws.dedup.model.versions import Definition, Version
 from unit_tests.laws.dedup.model.worlds import Sync, Worlds
 from unit_tests.laws.dedup.syncs import RunningSync, maintain
 
@@ -82,6 +92,11 @@ class Play:
         for foreign in step.foreign:
             self._share(sync, foreign)
 
+    def main(self, by: Definition) -> dict[tuple[Hashable, ...], Version]:
+        """Return by their keys the rows that readers find, of syncs none of which was killed."""
+        [world] = self._worlds.possible
+        return {by.key_of(version): version for version in world.main}
+
     def _share(self, sync: RunningSync, foreign: Foreign) -> None:
         try:
             table = TableOperations(sync.name, ungoverned(_READER)).load()
@@ -136,3 +151,34 @@ def test_a_table_has_the_rows_that_a_dict_has() -> None:
 @pytest.mark.usefixtures("cloud")
 def test_a_table_that_others_write_to_and_roll_back_has_the_rows_that_a_dict_has() -> None:
     holds(shared_histories(steps=4), long_examples(200, more=5))
+
+
+_FIGURES = re.compile(r"rows were merged by .*: (\d+) inserted, (\d+) replaced, (\d+) deleted")
+
+
+@pytest.mark.law
+@pytest.mark.usefixtures("cloud")
+def test_rows_are_found_and_counted_whatever_partitions_the_table_had_when_they_came(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    @settings(max_examples=long_examples(100, more=6), suppress_health_check=[HealthCheck.too_slow])
+    @given(partitioned_histories())
+    def law(history: History) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            play = Play(history, Path(folder))
+            for number, step in enumerate(history.steps, start=1):
+                by = history.definition(step)
+                assert by is not None
+                before = play.main(by)
+                caplog.clear()
+                play.sync(number, step)
+                after = play.main(by)
+                [figures] = filter(None, map(_FIGURES.search, caplog.messages))
+                inserted, replaced, deleted = map(int, figures.groups())
+                assert inserted == len(after.keys() - before.keys())
+                assert replaced == sum(before[key] != after[key] for key in before.keys() & after.keys())
+                assert deleted == len(before.keys() - after.keys())
+
+    law()
