@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from destination_datalake.files.dedup.index import KeySet, bounds_of, key_table
-from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, mask, one_array
+from destination_datalake.files.dedup.index import bounds_of
 from destination_datalake.files.dedup.probe import may_have_keys
 from destination_datalake.files.dedup.tasks import KeyBounds, RowSet
 
@@ -54,11 +53,12 @@ class Ids:
     def of(cls, values: pa.Array[Any]) -> Self:
         """Return the set of these values, none of which is null."""
         distinct = one_array(cast("Any", pc.unique(values)))
-        return cls(values.type, canonical_keys([distinct]), ranges_of(distinct) if len(distinct) else ())
+        return cls(values.type, canonical_keys(distinct), ranges_of(distinct) if len(distinct) else ())
 
     @cached_property
-    def _set(self) -> KeySet:
-        return KeySet(key_table(self.keys))
+    def _rows(self) -> dict[Any, int]:
+        """The row of each id in the set."""
+        return {key: row for row, key in enumerate(self.keys.to_pylist())}
 
     def contains(self, values: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
         """Return a mask of the values that are ids. They may be of a type from which `type` was promoted.
@@ -70,15 +70,15 @@ class Ids:
         if not len(self) or column.null_count == len(column):
             return found
         rows = np.flatnonzero(mask(column.is_valid()))
-        keys = canonical_keys([column if len(rows) == len(column) else column.take(pa.array(rows, pa.int64()))])
-        at = self._set.lookup(keys, key_hashes(keys))
+        keys: Any = canonical_keys(column.drop_null())
+        at = np.fromiter((self._rows.get(key, -1) for key in keys.to_pylist()), np.int64, len(keys))
         found[rows] = at >= 0
         self.matched.update(at[at >= 0].astype(np.uint32))
         return found
 
     def matched_texts(self) -> set[str]:
         """Return the ids that were values so far."""
-        keys: Any = self._set.keys.take(pa.array(self.matched, pa.int64()))
+        keys: Any = self.keys.take(pa.array(self.matched, pa.int64()))
         return {key.decode(errors="replace") if isinstance(key, bytes) else str(key) for key in keys.to_pylist()}
 
     def may_be_in(self, group: pq.RowGroupMetaData, column: str | None) -> bool:
@@ -126,6 +126,52 @@ def ranges_of(values: pa.Array[Any]) -> tuple[KeyBounds, ...]:
 
 
 NO_IDS = Ids(pa.null(), pa.nulls(0), ())
+
+
+# --- values in canonical form -----------------------------------------------------------------------------------------
+
+
+def canonical_keys(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Return values as 64-bit integers or as binary values, null where they are: equal if, and only if, they are.
+
+    -0.0 equals 0.0, and NaN equals NaN. A column that is promoted (Iceberg spec: Schema Evolution, int to long, float
+    to double, decimals of more digits) gives the same. Integers and texts share the memory of the column. Raises
+    TypeError for nested columns.
+    """
+    types, type_ = pa.types, column.type
+    if types.is_integer(type_) or types.is_boolean(type_) or types.is_null(type_):
+        return column.cast(pa.int64())
+    if types.is_floating(type_):
+        return _bits_of_floats(column)
+    if types.is_date32(type_) or types.is_time32(type_):
+        return column.view(pa.int32()).cast(pa.int64())
+    if types.is_timestamp(type_) or types.is_time64(type_) or types.is_date64(type_):
+        return column.view(pa.int64())
+    if types.is_decimal(type_):
+        return column.view(pa.binary(type_.byte_width)).cast(pa.binary())
+    texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    if any(is_(type_) for is_ in (*texts, types.is_fixed_size_binary)):
+        return column.cast(pa.binary())
+    raise TypeError(f"{type_} cannot be a key")
+
+
+def _bits_of_floats(column: pa.Array[Any]) -> pa.Array[Any]:
+    values = column.cast(pa.float64()).fill_null(0).to_numpy() + 0.0  # -0.0 becomes 0.0.
+    values[np.isnan(values)] = np.nan  # There are many NaNs.
+    return pa.array(values.view(np.int64), mask=mask(column.is_null()) if column.null_count else None)
+
+
+def one_array(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any]:
+    """Return a column as one array, without a copy if it is in one piece."""
+    if isinstance(column, pa.ChunkedArray):
+        combined: Any = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        return cast("pa.Array[Any]", combined)
+    return column
+
+
+def mask(array: pa.BooleanArray) -> NDArray[np.bool_]:
+    """Return an array of Booleans without nulls as numpy has it."""
+    return cast("NDArray[np.bool_]", array.to_numpy(zero_copy_only=False))
 
 
 # --- ids that nobody can read back ------------------------------------------------------------------------------------
@@ -179,7 +225,7 @@ def digests_of(values: pa.Array[Any], salt: bytes) -> Sequence[bytes]:
 
     Null has none, and must not be among them.
     """
-    canonical = canonical_keys([values])
+    canonical = canonical_keys(values)
     keys: list[Any] = canonical.to_pylist()
     if pa.types.is_integer(canonical.type):
         return [_digest(b"n%d" % key, salt) for key in keys]

@@ -20,10 +20,9 @@ from pyroaring import BitMap
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.objects import is_missing
-from destination_datalake.files.dedup.keys import one_array
 from destination_datalake.files.dedup.tasks import RowSet
 from destination_datalake.files.find import RAW_ID
-from destination_datalake.files.ids import NO_IDS, Ids
+from destination_datalake.files.ids import NO_IDS, Ids, one_array
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import field_id, has_field_ids
 from destination_datalake.files.plan import SourceFile

@@ -289,14 +289,9 @@ def _lines_by_duckdb(copy: Path, longest: int, *, is_gzip: bool) -> tuple[int, .
 
 
 def _first_row(copy: Path, query: str) -> tuple[int, ...] | None:
-    """Return the first row of a query on a file; None if executors of a cluster have no DuckDB, or it no memory.
+    """Return the first row of a query on a file; None if it needs more memory. Raises Unsuitable where it fails."""
+    import duckdb
 
-    Raises Unsuitable for what it cannot read.
-    """
-    try:
-        import duckdb
-    except ImportError:
-        return None
     limits: dict[str, Any] = {"threads": 1, "memory_limit": _MEMORY, "temp_directory": str(copy.parent)}
     with duckdb.connect(config=limits) as engine:
         try:

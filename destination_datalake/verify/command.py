@@ -300,9 +300,7 @@ def _read(
         found.problems += [Finding(each.uri, problem) for each in results for problem in each.problems]
         without_duckdb += sum(not (each.by_duckdb or each.problems or each.gone) for each in results)
     if without_duckdb:
-        found.notes.append(
-            f"{without_duckdb} files were not read by DuckDB, which is not there or has too little memory."
-        )
+        found.notes.append(f"{without_duckdb} files were not read by DuckDB, which has too little memory.")
     found.files, found.rows, found.bytes = (
         sum(getattr(each, what) for group, each in read.items() if what == "bytes" or group != "deletes")
         for what in ("files", "rows", "bytes")

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from destination_datalake.files.dedup.keys import canonical_keys
 from destination_datalake.files.encode import encode
+from destination_datalake.files.ids import canonical_keys
 from destination_datalake.files.key_guard import KEY_CHANGED, KeyGuard, columns_to_read
 from destination_datalake.files.plan import Deduplication, Encoded, EncodeTask, EncodeUnit, FilePlan
 from destination_datalake.protocol.catalog import StreamId
@@ -149,7 +149,7 @@ def test_different_numbers_are_different_keys_or_rejects(type_: ColumnType, text
     # Then each is a row, whose key no other number has, or a reject
     sent: dict[Any, set[decimal.Decimal]] = {}
     for part in parts:
-        for place, key in zip(part.line_numbers, canonical_keys(part.columns).to_pylist(), strict=True):
+        for place, key in zip(part.line_numbers, canonical_keys(part.columns[0]).to_pylist(), strict=True):
             sent.setdefault(key, set()).add(decimal.Decimal(json.loads(texts[place], parse_float=str, parse_int=str)))
     assert all(len(numbers) == 1 for numbers in sent.values())
     refused = sorted(each.line for part in parts for each in part.rejected)

@@ -1,11 +1,11 @@
-"""The rows of a stored file, looked up in an index of winners: those that a pending row replaces, or loses to."""
+"""The rows of stored files that have a key of pending rows: those that a pending row replaces, or loses to."""
 
 from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -14,25 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap
 
-from destination_datalake.files.dedup.index import Index, open_index
-from destination_datalake.files.dedup.keys import canonical_keys, key_hashes, one_array, part_numbers
-from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds, RowSet, Versions, add_rows, row_sets
+from destination_datalake.files.dedup.index import index_files
+from destination_datalake.files.dedup.tasks import KeyBounds, RemoveTask, RowSet, add_rows, row_sets
+from destination_datalake.files.dedup.versions import comparable, database, find_replaced
 from destination_datalake.files.parquet import columns_by_id
-from destination_datalake.files.reading import OpenedFile, RowGroup, with_following
+from destination_datalake.files.projection import naming
+from destination_datalake.files.reading import OpenedFile, with_following
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from destination_datalake.aws.access import AwsAccess
-
-_KEY_BYTES = 8 * 1024 * 1024
-"""Arrow bytes of the keys that are looked up at a time: an index is faster at many."""
-
-_OPEN_BYTES = 96 * 1024 * 1024
-"""Parts of the index up to this size in all stay open: what leads to a row by its hash is made when one is opened."""
-
-_HITS = 1024 * 1024
-"""So many hits wait at most, but for those of one row group, before their versions are read and compared."""
 
 _COMPARABLE = (bool, int, float, str, bytes, Decimal, datetime.date, datetime.datetime)
 """The types of bounds. Python compares strings by code points, as Parquet does by the bytes of UTF-8."""
@@ -40,171 +30,66 @@ _COMPARABLE = (bool, int, float, str, bytes, Decimal, datetime.date, datetime.da
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What an index says of a file: `replaced` and `deleted` are masks of its rows, dead by upserts and tombstones.
+    """What the index of a task says of its files: their rows that are dead, by the place of the file in the task.
 
-    `superseded` are the pending rows that lose to rows of the file, by the number of their file.
+    `replaced` and `deleted` count the rows that die by upserts and by tombstones. `superseded` are the pending rows
+    that lose to rows of the files, by the number of their file.
     """
 
-    replaced: NDArray[np.bool_]
-    deleted: NDArray[np.bool_]
-    superseded: Mapping[int, RowSet]
+    dead: Mapping[int, RowSet] = field(default_factory=dict)
+    replaced: int = 0
+    deleted: int = 0
+    superseded: Mapping[int, RowSet] = field(default_factory=dict)
 
 
-def probe(
-    file: OpenedFile,
-    dead: NDArray[np.bool_],
-    index: Iterable[IndexPart],
-    schema: pa.Schema,
-    versions: Versions,
-    access: AwsAccess,
-) -> Probed:
-    """Look up all rows of a file but those that are `dead`. Columns of `versions` have the types of `schema`.
+def probe(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: RemoveTask) -> Probed:
+    """Look for the keys of the task's index in all rows of its files but those that are `dead`: a mask for each file.
 
-    Raises Unsuitable, errors of AWS, and OSError if the index is gone from the disk.
+    Raises Unsuitable, ConnectorError, errors of AWS, and OSError if the index is gone from the disk.
     """
-    search = _Search(file, dead, tuple(part for part in index if part.rows), schema, versions, access)
-    groups = [group for group in file.groups if search.concerns(group)]
-    for group, following in with_following(groups):
-        search.read(group, following)
-    return search.result()
+    replaced: dict[int, BitMap] = {}
+    superseded: dict[int, BitMap] = {}
+    deleted = 0
+    count = sum(int(np.count_nonzero(~each)) for each in dead)
+    with database() as (connection, scratch):
+        index = index_files(task.index, scratch, task.access)
+        for batch in find_replaced(connection, _rows(files, dead, task), _schema(task), count, index):
+            found = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
+            wins = found["wins"]
+            add_rows(replaced, found["file"][wins], found["position"][wins])
+            add_rows(superseded, found["by_file"][~wins], found["by_position"][~wins])
+            deleted += int(np.count_nonzero(found["is_tombstone"][wins]))
+    return Probed(row_sets(replaced), sum(map(len, replaced.values())) - deleted, deleted, row_sets(superseded))
 
 
-@dataclass(frozen=True, slots=True)
-class _Hits:
-    """Rows of the file, by position, ascending, and the rows of one part of the index that have their keys."""
-
-    part: int
-    positions: NDArray[np.int64]
-    rows: NDArray[np.int64]
-
-
-class _Search:
-    def __init__(
-        self,
-        file: OpenedFile,
-        dead: NDArray[np.bool_],
-        parts: tuple[IndexPart, ...],
-        schema: pa.Schema,
-        versions: Versions,
-        access: AwsAccess,
-    ) -> None:
-        self._file = file
-        self._dead = dead
-        self._parts = parts
-        self._access = access
-        self._key = file.projection(columns_by_id(schema, versions.key))
-        self._order = file.projection(columns_by_id(schema, versions.order))
-        self._open_parts: dict[int, Index] = {}
-        self._keys: list[pa.Table] = []
-        self._positions: list[NDArray[np.int64]] = []
-        self._key_bytes = 0
-        self._groups: list[RowGroup] = []
-        self._hits: list[_Hits] = []
-        self._replaced = np.zeros(len(dead), np.bool_)
-        self._deleted = np.zeros(len(dead), np.bool_)
-        self._superseded: dict[int, BitMap] = {}
-
-    def concerns(self, group: RowGroup) -> bool:
-        """Whether rows of a row group may be found."""
-        is_dead = self._dead[group.first : group.first + group.rows].all()
-        bounds = [part.bounds for part in self._parts]
-        return not is_dead and may_have_keys(group.metadata, self._key.sources, bounds)
-
-    def read(self, group: RowGroup, following: RowGroup | None) -> None:
-        """Look up the rows of a row group, now or later; `following` will be read next."""
-        first = group.first
-        for table in self._file.read(group, self._key, following):
-            live = ~self._dead[first : first + table.num_rows]
-            positions = np.flatnonzero(live) + first
-            first += table.num_rows
-            if len(positions):
-                self._keys.append(table if len(positions) == table.num_rows else table.filter(pa.array(live)))
-                self._positions.append(positions)
-                self._key_bytes += self._keys[-1].nbytes
-            if self._key_bytes >= _KEY_BYTES:
-                self._look_up()
-        self._groups.append(group)
-        if sum(len(hits.rows) for hits in self._hits) >= _HITS:
-            self._look_up()
-            self._compare()
-
-    def result(self) -> Probed:
-        self._look_up()
-        self._compare()
-        return Probed(self._replaced, self._deleted, row_sets(self._superseded))
-
-    def _look_up(self) -> None:
-        """Find the keys that were read in the index."""
-        if not self._keys:
-            return
-        table, positions = pa.concat_tables(self._keys), np.concatenate(self._positions)
-        self._keys, self._positions, self._key_bytes = [], [], 0
-        keys = canonical_keys(table.columns)
-        hashes = key_hashes(keys)
-        numbers = part_numbers(hashes, self._parts[0].parts) if self._parts[0].parts > 1 else None
-        for place, part in enumerate(self._parts):
-            if numbers is None:
-                found = self._open(place).lookup(keys, hashes)
-                of_part = positions
-            else:
-                chosen = np.flatnonzero(numbers == part.number)
-                if not len(chosen):
-                    continue
-                found = self._open(place).lookup(keys.take(pa.array(chosen, pa.int64())), hashes[chosen])
-                of_part = positions[chosen]
-            is_hit = found >= 0
-            if is_hit.any():
-                self._hits.append(_Hits(place, of_part[is_hit], found[is_hit]))
-
-    def _open(self, place: int) -> Index:
-        if place not in self._open_parts:
-            while self._open_parts and self._size((*self._open_parts, place)) > _OPEN_BYTES:
-                del self._open_parts[next(iter(self._open_parts))]
-            self._open_parts[place] = open_index(self._parts[place], self._access)
-        return self._open_parts[place]
-
-    def _size(self, places: Iterable[int]) -> int:
-        return sum(self._parts[place].size for place in places)
-
-    def _compare(self) -> None:
-        """Decide between the rows that were found and those of the index."""
-        hits = {
-            group.number: [within for each in self._hits if len((within := _within(each, group)).rows)]
-            for group in self._groups
-        }
-        groups = [group for group in self._groups if hits[group.number]]
-        for group, following in with_following(groups):
-            self._decide(group, following, hits[group.number])
-        self._groups, self._hits = [], []
-
-    def _decide(self, group: RowGroup, following: RowGroup | None, hits: Sequence[_Hits]) -> None:
-        wanted = np.unique(np.concatenate([each.positions for each in hits]))
-        order = self._rows_at(group, following, wanted)
-        for each in hits:
-            stored = order.take(pa.array(np.searchsorted(wanted, each.positions), pa.int64()))
-            index = self._open(each.part)
-            replaces = index.replaces(each.rows, [one_array(column) for column in stored.columns])
-            deletes = index.is_tombstone[each.rows]
-            self._replaced[each.positions[replaces & ~deletes]] = True
-            self._deleted[each.positions[replaces & deletes]] = True
-            superseded = each.rows[~replaces]
-            add_rows(self._superseded, index.files[superseded], index.positions[superseded])
-
-    def _rows_at(self, group: RowGroup, following: RowGroup | None, positions: NDArray[np.int64]) -> pa.Table:
-        """Return what decides between versions, of the rows at these positions of the file, which ascend."""
-        taken, first = [], group.first
-        for table in self._file.read(group, self._order, following):
-            start, end = np.searchsorted(positions, [first, first + table.num_rows])
-            if start < end:
-                taken.append(table.take(pa.array(positions[start:end] - first, pa.int64())))
-            first += table.num_rows
-        return pa.concat_tables(taken)
+def _rows(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: RemoveTask) -> Iterator[pa.Table]:
+    """Yield the rows that may have a key of the index, with the place of their file and their position there."""
+    target, schema, bounds = _columns(task), _schema(task), [part.bounds for part in task.index]
+    for place, (removal, file) in enumerate(zip(task.files, files, strict=True)):
+        with naming(removal.source.uri):
+            project = file.projection(target)
+            key = project.sources[: len(task.versions.key)]
+            alive = (group for group in file.groups if not dead[place][group.first : group.first + group.rows].all())
+            groups = [group for group in alive if may_have_keys(group.metadata, key, bounds)]
+            for group, following in with_following(groups):
+                first = group.first
+                for table in file.read(group, project, following):
+                    positions = np.arange(first, first + table.num_rows)
+                    first += table.num_rows
+                    columns: list[Any] = [comparable(column) for column in table.columns]
+                    columns += [np.full(table.num_rows, place, np.int32), positions]
+                    yield pa.table(columns, schema=schema).filter(pa.array(~dead[place][positions]))
 
 
-def _within(hits: _Hits, group: RowGroup) -> _Hits:
-    """Return the hits in a row group."""
-    start, end = np.searchsorted(hits.positions, [group.first, group.first + group.rows])
-    return _Hits(hits.part, hits.positions[start:end], hits.rows[start:end])
+def _columns(task: RemoveTask) -> pa.Schema:
+    return columns_by_id(task.schema, (*task.versions.key, *task.versions.order))
+
+
+def _schema(task: RemoveTask) -> pa.Schema:
+    """Return the columns that `find_replaced` is given."""
+    names = task.versions.names
+    columns = [comparable(pa.nulls(0, field.type)).type for field in _columns(task)]
+    return pa.schema([*zip(names, columns, strict=True), ("file", pa.int32()), ("position", pa.int64())])
 
 
 def may_have_keys(

@@ -1,8 +1,8 @@
 """The removal job of a merge, as it runs on executors: files without the rows that have lost.
 
 A file is read a few rows at a time and the new one is sent in parts while it is encoded, as in compaction: memory
-depends neither on the file's size nor on the index's, but on one row group, and has one byte for each of the file's
-rows. Small files of a task are read once, and held until they are written again as one.
+depends neither on the file's size nor on the index's, but on one row group and DuckDB's limit, and has one byte for
+each of the file's rows. Small files of a task are read once, and held until they are written again as one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from destination_datalake.aws.objects import Upload, delete_uncommitted, undone_on_failure
 from destination_datalake.files.dedup.probe import Probed, probe
-from destination_datalake.files.dedup.tasks import Removal, Removed, RemoveTask, united
+from destination_datalake.files.dedup.tasks import Removal, Removed, RemoveTask, RowSet
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import ParquetFileWriter, write_position_deletes
 from destination_datalake.files.plan import SourceFile, WrittenFile
@@ -67,7 +67,6 @@ class _LookedAt:
     dead: NDArray[np.bool_]
     before: int
     erased: bool
-    probed: Probed
 
     @property
     def count(self) -> int:
@@ -77,7 +76,12 @@ class _LookedAt:
 def _removed(task: RemoveTask, stored: Sequence[StoredFile] | None) -> Removed:
     s3 = task.access.client("s3")
     content = opened((each.source for each in task.files), s3) if stored is None else stored
-    files = [_looked_at(each, file, task, s3) for each, file in zip(task.files, content, strict=True)]
+    files = [_looked_at(each, file, s3) for each, file in zip(task.files, content, strict=True)]
+    probed = Probed()
+    if task.index:
+        probed = probe([each.file for each in files], [each.dead for each in files], task)
+        for place, rows in probed.dead.items():
+            _add(rows, files[place].dead)
     losing = {number: each for number, each in enumerate(files) if each.count > each.before or each.erased}
     beside = {number: each for number, each in losing.items() if _gets_position_deletes(each, task)}
     gone = {number: each for number, each in losing.items() if number not in beside}
@@ -86,30 +90,23 @@ def _removed(task: RemoveTask, stored: Sequence[StoredFile] | None) -> Removed:
     with undone_on_failure(lambda: delete_uncommitted(written, s3)):
         written.extend(_with_position_deletes(task, each, s3) for each in beside.values())
         rewritten = _rewritten(task, left, s3) if left else None
-    return Removed(
-        task.name,
-        tuple(gone),
-        rewritten,
-        dict(zip(beside, written, strict=True)),
-        sum(int(np.count_nonzero(each.probed.replaced)) for each in files),
-        sum(int(np.count_nonzero(each.probed.deleted)) for each in files),
-        united(each.probed.superseded for each in files),
-    )
+    deletes = dict(zip(beside, written, strict=True))
+    return Removed(task.name, tuple(gone), rewritten, deletes, probed.replaced, probed.deleted, probed.superseded)
 
 
-def _looked_at(removal: Removal, stored: StoredFile, task: RemoveTask, s3: S3Client) -> _LookedAt:
+def _looked_at(removal: Removal, stored: StoredFile, s3: S3Client) -> _LookedAt:
     source = removal.source
     with naming(source.uri):
         file = OpenedFile(stored)
-        dead = _mask(source.rows) if (deleted := deleted_rows(source, s3)) is None else deleted
+        dead = np.zeros(source.rows, np.bool_) if (deleted := deleted_rows(source, s3)) is None else deleted
         before = int(np.count_nonzero(dead))
         for rows in filter(None, (removal.dead, removal.erased)):
-            dead[np.asarray(rows.rows().to_array())] = True
-        found = Probed(_mask(len(dead)), _mask(len(dead)), {})
-        if removal.index:
-            found = probe(file, dead, removal.index, task.schema, task.versions, task.access)
-        erased = removal.erased is not None
-        return _LookedAt(source, file, dead | found.replaced | found.deleted, before, erased, found)
+            _add(rows, dead)
+        return _LookedAt(source, file, dead, before, removal.erased is not None)
+
+
+def _add(rows: RowSet, dead: NDArray[np.bool_]) -> None:
+    dead[np.asarray(rows.rows().to_array())] = True
 
 
 def _gets_position_deletes(file: _LookedAt, task: RemoveTask) -> bool:
@@ -143,7 +140,3 @@ def _with_position_deletes(task: RemoveTask, file: _LookedAt, s3: S3Client) -> W
 def _upload(task: RemoveTask, s3: S3Client, ending: str) -> Upload:
     # An attempt that Spark has given up may still run: its file has a name of its own.
     return Upload(s3, f"{task.folder}/{task.name}-{secrets.token_hex(4)}.{ending}", deferred=False)
-
-
-def _mask(rows: int) -> NDArray[np.bool_]:
-    return np.zeros(rows, np.bool_)

@@ -11,7 +11,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 from pyroaring import BitMap
@@ -47,6 +49,12 @@ class Versions:
     def order(self) -> tuple[int, ...]:
         """The columns by which a row is later than another, the most significant first; then the arrival decides."""
         return (self.extracted_at,) if self.cursor is None else (self.cursor, self.extracted_at)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns of `key` and `order` in tables of versions."""
+        key = (f"key{number}" for number in range(len(self.key)))
+        return (*key, *(f"order{number}" for number in range(len(self.order))))
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -115,19 +123,22 @@ class KeyBounds:
 
 @dataclass(frozen=True, slots=True)
 class IndexPart:
-    """An index of winners, one part of those of all keys: an Arrow file at `uri`, or `content` if it is small.
+    """An index of winners, one part of those of all keys: a Parquet file at `uri`, or `content` if it is small.
 
-    The keys of part `number` of `parts` are those whose hash gives that number. `bounds` has one entry for each part of
-    the key.
+    `bounds` has one entry for each part of the key.
     """
 
-    number: int
-    parts: int
     rows: int
-    size: int
     bounds: tuple[KeyBounds, ...]
     uri: str = ""
+    size: int = 0
     content: bytes = field(default=b"", repr=False)
+
+
+def local_path(uri: str) -> Path | None:
+    """Return the path that a URI has on the local disk; None if it is one of S3."""
+    parts = urlsplit(uri)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +185,13 @@ class Winners:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The removal of rows from one file: those in `dead`, and those that a row in the index replaces.
+    """The removal of rows from one file: those in `dead`, and those that a row in the task's index replaces.
 
     Rows that are `erased` are removed too, and the file is written again even if position deletes hide them already.
     """
 
     source: SourceFile
     dead: RowSet | None = None
-    index: tuple[IndexPart, ...] = ()
     erased: RowSet | None = None
 
 
@@ -202,6 +212,7 @@ class RemoveTask:
     codec: str
     deletes: Deletes
     access: AwsAccess
+    index: tuple[IndexPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

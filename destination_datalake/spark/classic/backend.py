@@ -254,7 +254,7 @@ class ClassicBackend:
 
         threads = ThreadPoolExecutor(1, "archive")
         try:
-            return threads.submit(archive, self._scratch, with_json_lines=self._settings.writes_json_lines)
+            return threads.submit(archive, self._scratch)
         finally:
             threads.shutdown(wait=False)
 

@@ -75,21 +75,20 @@ _LOCAL_ALWAYS: Mapping[str, str] = {
 class ClassicSettings:
     """How our own driver runs. `conf` has properties, which override our defaults; `jvm_options` are added to ours.
 
-    `python` is what executors of a cluster run, and `writes_json_lines` whether they need packages for that format.
+    `python` is what executors of a cluster run.
     """
 
     master: str
     conf: Mapping[str, str]
     jvm_options: tuple[str, ...] = ()
     python: ExecutorPython = field(default_factory=ExecutorPython)
-    writes_json_lines: bool = False
 
     @classmethod
     def from_config(cls, config: Config) -> ClassicSettings:
         """Return the settings that the connector's configuration has."""
         spark = config.spark
         python = ExecutorPython(spark.python) if _is_cluster(spark.master) else ExecutorPython()
-        return cls(spark.master, spark.conf, (), python, config.format.format_type == "JSONL")
+        return cls(spark.master, spark.conf, (), python)
 
     @property
     def is_local(self) -> bool:

@@ -233,11 +233,7 @@ def connect_backend(config: Config) -> ConnectBackend:
     from destination_datalake.spark.executors.archive import archive
 
     python = ExecutorPython(config.spark.python)
-
-    def packages(scratch: Path) -> Path:
-        return archive(scratch, with_json_lines=config.format.format_type == "JSONL")
-
-    return ConnectBackend(Endpoint.of(config.spark), python, config.spark.conf, packages if python.is_packed else None)
+    return ConnectBackend(Endpoint.of(config.spark), python, config.spark.conf, archive if python.is_packed else None)
 
 
 def server_version(config: Config) -> str:

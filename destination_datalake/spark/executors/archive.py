@@ -35,6 +35,7 @@ DISTRIBUTIONS = (
     "anyascii",
     "boto3",
     "botocore",
+    "duckdb",
     "isal",
     "jmespath",
     "mmh3",
@@ -50,9 +51,6 @@ DISTRIBUTIONS = (
     "urllib3",
 )
 """The distributions whose packages executors import, with what these require."""
-
-FOR_JSON_LINES = ("duckdb",)
-"""The distributions that executors import besides if they write JSON lines."""
 
 _OMITTED = (
     "../*",  # commands
@@ -107,13 +105,13 @@ class Contents:
         return f"executors-{self.fingerprint}.tar.gz"
 
 
-def archive(scratch: Path, *, with_json_lines: bool) -> Path:
+def archive(scratch: Path) -> Path:
     """Return the archive of this environment: that of the image, or one that is built in `scratch`.
 
     It is a gzip-compressed tar file; `bin/python` in it starts the executor's Python with what is in `packages/`. To
-    build it takes some seconds and 50 MB, 73 MB `with_json_lines`. Raises OSError if the disk is full.
+    build it takes some seconds and 79 MB. Raises OSError if the disk is full.
     """
-    content = contents(with_json_lines=with_json_lines)
+    content = contents()
     path, how = _prebuilt() / content.name, "comes with the image"
     if not path.exists():
         started = time.monotonic()
@@ -130,14 +128,14 @@ def _prebuilt() -> Path:
     return Path(sys.prefix) / "share" / "destination-datalake"
 
 
-def contents(*, with_json_lines: bool) -> Contents:
+def contents() -> Contents:
     """Return what executors need of this environment. Raises PackageNotFoundError if a distribution is missing.
 
     The fingerprint rests on the digests that installers have recorded for libraries, and on the connector's files.
     """
     digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')} {_OMITTED} {_KEPT} {launcher()}".encode())
     files: dict[str, Path] = {}
-    for name in (*DISTRIBUTIONS, *(FOR_JSON_LINES if with_json_lines else ())):
+    for name in DISTRIBUTIONS:
         distribution = metadata.distribution(name)
         digest.update(f"{name} {distribution.version}\n{distribution.read_text('RECORD')}".encode())
         files |= _files_of(distribution)
@@ -228,13 +226,12 @@ exec python3 "$@"
 
 
 def _build_for_image() -> None:
-    """Build the archives of both formats beside the interpreter, and print their paths."""
+    """Build the archive beside the interpreter, and print its path."""
     folder = _prebuilt()
     folder.mkdir(parents=True, exist_ok=True)
-    for with_json_lines in (False, True):
-        content = contents(with_json_lines=with_json_lines)
-        build(content, folder / content.name)
-        sys.stdout.write(f"{folder / content.name}\n")
+    content = contents()
+    build(content, folder / content.name)
+    sys.stdout.write(f"{folder / content.name}\n")
 
 
 if __name__ == "__main__":

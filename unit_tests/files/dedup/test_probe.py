@@ -83,7 +83,7 @@ def probed(
 ) -> tuple[Removed, list[int]]:
     """The result, and the positions of the rows that are dead then."""
     task = RemoveTask(
-        "merge", (Removal(file, gone, parts),), versions, of, FOLDER, "ZSTD", "merge_on_read", lake.access
+        "merge", (Removal(file, gone),), versions, of, FOLDER, "ZSTD", "merge_on_read", lake.access, parts
     )
     [result] = done(remove([replace(task, deletes="copy_on_write")]))
     if result.rewritten is None:
@@ -257,31 +257,26 @@ def test_only_row_groups_that_may_have_keys_of_the_index_are_read(lake: Cloud, m
         result, gone = probed(lake, file, newer, of)
 
     assert footer_only == 1
-    # The footer, a group's keys, what decides, and four groups that are written again.
-    assert len(ranges) - footer_only == 1 + 1 + 1 + 4
+    # The footer, a group's versions, and four groups that are written again.
+    assert len(ranges) - footer_only == 1 + 1 + 4
     assert (gone, result.replaced) == ([2500, 2600], 2)
 
 
 @pytest.mark.parametrize("parts", [1, 5])
-def test_small_and_large_pieces_find_the_same(lake: Cloud, monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
-    import destination_datalake.files.dedup.probe as probing
-
+def test_all_parts_of_an_index_are_looked_at(lake: Cloud, parts: int) -> None:
     numbers = random.Random(1).sample(range(10_000), 3000)
     of = schema(pa.string())
-    file = put(lake, "stored", table([Row(str(number), at=number % 3) for number in numbers], of), row_group_size=500)
+    file = put(lake, "stored", table([Row(str(number), at=number % 4) for number in numbers], of), row_group_size=500)
     wanted = range(0, 10_000, 3)
     found = index(lake, [[Row(str(number), at=1) for number in wanted]], of, parts=parts)
     assert len(found) == parts
 
-    whole = probed(lake, file, found, of)
-    monkeypatch.setattr(probing, "_KEY_BYTES", 3000)
-    monkeypatch.setattr(probing, "_HITS", 100)
-    pieces = probed(lake, file, found, of)
+    result, gone = probed(lake, file, found, of)
 
     hits = [(position, number) for position, number in enumerate(numbers) if number % 3 == 0]
-    assert whole[1] == pieces[1] == [position for position, number in hits]
-    assert len(whole[1]) == whole[0].replaced == pieces[0].replaced
-    assert superseded(whole[0]) == superseded(pieces[0])
+    assert gone == [position for position, number in hits if number % 4 <= 1]
+    assert len(gone) == result.replaced
+    assert superseded(result) == {0: sorted(number // 3 for _, number in hits if number % 4 > 1)}
 
 
 def test_the_cursor_may_be_the_key(lake: Cloud) -> None:

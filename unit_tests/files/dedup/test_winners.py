@@ -19,8 +19,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.types import TimestampType
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
-from destination_datalake.files.dedup.index import bounds_of, open_index
-from destination_datalake.files.dedup.keys import canonical_keys, key_hashes
+from destination_datalake.files.dedup.index import bounds_of, index_files
 from destination_datalake.files.dedup.probe import may_have_keys
 from destination_datalake.files.dedup.tasks import (
     UNKNOWN,
@@ -32,15 +31,8 @@ from destination_datalake.files.dedup.tasks import (
     Winners,
     WinnersTask,
 )
-from destination_datalake.files.dedup.winners import (
-    Candidates,
-    consume_versions,
-    produce_versions,
-    read_versions,
-    winners,
-)
+from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
 from destination_datalake.files.jobs import Failed, done
-from destination_datalake.files.reading import opened
 from destination_datalake.tables.iceberg.snapshots.entries import KeyColumns
 from unit_tests.cloud import BUCKET, Cloud, during
 from unit_tests.examples import examples
@@ -216,32 +208,12 @@ def test_winners_are_those_of_a_dict_with_and_without_a_shuffle(
         assert sum(result.keys for result in results) == len(latest)
         lost = [(file, row) for each in results for file, rows in positions(each.losers).items() for row in rows]
         assert sorted(lost) == sorted(losers)
-        indexed: dict[int, int] = {}
-        for part in [result.index for result in results if result.index is not None]:
-            index = open_index(part, lake.access)
-            keys = canonical_keys([each.combine_chunks() for each in whole.columns[:key]])
-            for row, at in enumerate(index.lookup(keys, key_hashes(keys)).tolist()):
-                if at >= 0:
-                    assert row not in indexed, "a key is in one part"
-                    indexed[row] = places.index((int(index.files[at]), int(index.positions[at])))
-        for row in range(len(places)):
-            of_key = tuple(ordered(each[row]) for _, each in columns[:key])
-            assert indexed.get(row) == (latest[of_key][1] if of_key in latest else None)
-
-
-def test_losers_are_the_same_if_memory_holds_few_rows(lake: Cloud) -> None:
-    rows = [order(f"{row % 7}", row * 31 % 17, raw=f"{row:04}") for row in range(400)]
-    asked = task(lake, put(lake, "a", rows[:150], row_group_size=20), put(lake, "b", rows[150:], row_group_size=20))
-    candidates = Candidates(reduced_bytes=1)
-
-    for versions in read_versions(asked, opened(asked.files, lake.access.client("s3"))):
-        for start in range(0, versions.num_rows, 13):
-            candidates.add(versions.slice(start, 13))
-
-    latest = candidates.winners()
-    assert latest is not None
-    assert latest.num_rows == 7
-    assert positions(candidates.losers()) == positions(found(asked).losers)
+        indexed = [
+            places.index((row["file"], row["position"]))
+            for path in index_files([each.index for each in results if each.index is not None], tmp_path, lake.access)
+            for row in pq.read_table(path).to_pylist()
+        ]
+        assert sorted(indexed) == sorted(row for _, row in latest.values())
 
 
 def test_bounds_leave_null_and_nan_out(lake: Cloud, tmp_path: Path) -> None:
@@ -253,7 +225,7 @@ def test_bounds_leave_null_and_nan_out(lake: Cloud, tmp_path: Path) -> None:
 
     assert result.index is not None
     assert result.index.bounds == (KeyBounds("a", "c", True, False), KeyBounds(1.0, 2.0, True, True))
-    assert (result.index.number, result.index.parts, result.index.rows) == (0, 1, 4)
+    assert result.index.rows == 4
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ FILE = DataFile(
 REJECTS = RejectFile(Partition("REASON", "shop.orders", "2026-11-22"), "s3://lake/_errors/1", UPLOAD)
 HELD = HeldObject("lake", "_raw/shop.orders/1", "/tmp/held", {"stream": '"caf\\u00e9"', "lines": "2"})
 ARCHIVED = LineFile("s3://lake/_raw/shop.orders/1", UnitLines("1", 2, 2**40, 0, "ab" * 16), HELD)
-INDEX = IndexPart(0, 2, 3, 4, (KeyBounds(date(1, 1, 1), UNKNOWN, has_null=True, has_nan=False),), "", b"ARROW")
+INDEX = IndexPart(3, (KeyBounds(date(1, 1, 1), UNKNOWN, has_null=True, has_nan=False),), "", 4, b"PAR1")
 SEARCH = partial(with_ids, locate, Ids.of(pa.array([1])))
 RESULTS: list[tuple[Callable[..., Any], Any]] = [
     (

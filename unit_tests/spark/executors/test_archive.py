@@ -20,7 +20,6 @@ import destination_datalake
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.spark.executors.archive import (
     DISTRIBUTIONS,
-    FOR_JSON_LINES,
     Contents,
     archive,
     build,
@@ -40,7 +39,7 @@ MIB = 1024 * 1024
 
 @pytest.fixture(scope="module")
 def everything() -> Contents:
-    return contents(with_json_lines=True)
+    return contents()
 
 
 def imported(module: Path) -> Iterator[str]:
@@ -87,19 +86,11 @@ def test_every_library_that_work_on_executors_imports_is_sent(everything: Conten
 
 
 def test_whatever_a_library_requires_is_sent_too() -> None:
-    sent = {*DISTRIBUTIONS, *FOR_JSON_LINES}
+    sent = {*DISTRIBUTIONS}
     required = [Requirement(text) for name in sent for text in metadata.requires(name) or ()]
     needed = {each.name for each in required if each.marker is None or each.marker.evaluate({"extra": ""})}
 
     assert needed - sent == set()
-
-
-def test_duckdb_is_sent_only_where_json_lines_are_written(everything: Contents) -> None:
-    without = contents(with_json_lines=False)
-
-    assert not any("duckdb" in path for path in without.files)
-    assert any(path.startswith("_duckdb.") for path in everything.files)
-    assert without.fingerprint != everything.fingerprint
 
 
 def test_neither_pyspark_nor_what_only_the_driver_needs_is_sent(everything: Contents) -> None:
@@ -121,11 +112,11 @@ def test_a_change_of_the_connector_changes_the_fingerprint(
     changed = tmp_path / PACKAGE.name
     shutil.copytree(PACKAGE, changed, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(destination_datalake, "__file__", str(changed / "__init__.py"))
-    before = contents(with_json_lines=True).fingerprint
+    before = contents().fingerprint
     with (changed / "errors.py").open("a") as module:
         module.write("\n")
 
-    after = contents(with_json_lines=True).fingerprint
+    after = contents().fingerprint
 
     assert before == everything.fingerprint
     assert after != before
@@ -233,11 +224,11 @@ def test_an_archive_that_comes_with_the_image_is_not_built_again(
     shared, scratch = tmp_path / "share" / "destination-datalake", tmp_path / "scratch"
     shared.mkdir(parents=True)
     scratch.mkdir()
-    of_image = shared / contents(with_json_lines=False).name
+    of_image = shared / contents().name
     of_image.write_bytes(b"archive")
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
 
-    assert archive(scratch, with_json_lines=False) == of_image
+    assert archive(scratch) == of_image
     assert list(scratch.iterdir()) == []
 
 

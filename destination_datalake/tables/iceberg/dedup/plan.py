@@ -6,29 +6,22 @@ read of a manifest, and what a job has made of files, is kept while a merge is p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from botocore.exceptions import BotoCoreError, ClientError
-from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import VoidTransform
-from pyiceberg.types import BinaryType, DecimalType, DoubleType, FixedType, FloatType, StringType
+from pyiceberg.types import DoubleType, FloatType
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import delete
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import (
@@ -41,6 +34,7 @@ from destination_datalake.files.dedup.tasks import (
     Versions,
     Winners,
     WinnersTask,
+    local_path,
     united,
 )
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
@@ -54,14 +48,8 @@ from destination_datalake.tables.iceberg.snapshots.entries import KeyColumns
 if TYPE_CHECKING:
     from destination_datalake.tables.context import Jobs
 
-_INDEX_BYTES = 32 * 1024 * 1024
-"""About the largest index of a part of the keys. The task that finds its winners takes some ten times as much."""
-
-_BYTES_OF_AN_ENTRY = 24
-"""What an index has for each key besides the values of its columns: where the row is, and offsets."""
-
-_BYTES_OF_A_VALUE = 8
-_TEXTS = (StringType, BinaryType, FixedType)
+_ROWS_OF_A_PART = 1_000_000
+"""Keys of more pending rows are divided among as many tasks as have so many."""
 
 
 class Unmergeable(Exception):
@@ -117,27 +105,9 @@ class MergePlan:
         return number >= self.pooled
 
     @property
-    def texts(self) -> frozenset[int]:
-        """The columns of the versions whose values are of any length, but for the one that is the last to decide."""
-        ids = (id_ for id_ in self.versions.columns if id_ != self.versions.raw_id)
-        return frozenset(id_ for id_ in ids if isinstance(_type(id_, self.metadata.schema()), _TEXTS))
-
-    def parts(self, expansion: float) -> int:
-        """Return into how many parts to divide the keys, so that an index of one is not too large.
-
-        `expansion` is how many times as large as in files texts are in memory.
-        """
-        schema = self.metadata.schema()
-        size = sum(
-            each.entry.record_count * _BYTES_OF_AN_ENTRY
-            + sum(
-                _size(each.entry, id_, schema, expansion)
-                for id_ in self.versions.columns
-                if id_ != self.versions.raw_id
-            )
-            for each in self.pending
-        )
-        return max(1, -(-size // _INDEX_BYTES))
+    def parts(self) -> int:
+        """Into how many parts to divide the keys, each of which a task finds the winners of."""
+        return max(1, -(-sum(each.entry.record_count for each in self.pending) // _ROWS_OF_A_PART))
 
     def touched(self, index: Sequence[IndexPart]) -> Iterator[tuple[LiveFile, tuple[IndexPart, ...]]]:
         """Yield the stored files that may have rows of the keys in an index, and its parts that have those keys."""
@@ -225,17 +195,6 @@ def _unique(content: Sequence[LiveFile], table: Table, scope: MergeScope, files:
     return frozenset(file.path for file in content if file.path in deletes and deletes[file.path] <= set(file.state))
 
 
-def _size(file: IcebergFile, id_: int, schema: Schema, expansion: float) -> int:
-    """Return about how many bytes the values of a column take in memory."""
-    match _type(id_, schema):
-        case StringType() | BinaryType() | FixedType():
-            known: Mapping[int, int] = file.column_sizes or {}
-            return round(known.get(id_, file.file_size_in_bytes) * expansion)
-        case DecimalType():
-            return file.record_count * 2 * _BYTES_OF_A_VALUE
-    return file.record_count * _BYTES_OF_A_VALUE
-
-
 def _type(id_: int, schema: Schema) -> object:
     return schema.find_type(id_) if schema.find_column_name(id_) is not None else None
 
@@ -246,10 +205,6 @@ def _type(id_: int, schema: Schema) -> object:
 _TASKS_OF_A_JOB = 1000
 """Spark's driver holds all tasks of a job in memory, and each has the table's schema."""
 
-_USUAL_EXPANSION = 2.0
-_FEW_BYTES = 2 * 1024 * 1024
-"""Pending files of less than this have an index that is small, even if their keys are much alike."""
-
 _SMALL_BYTES = 2 * 1024 * 1024
 """Files up to this size are looked at by one task, and those that lose rows become one: each costs requests, more than
 to encode its rows again."""
@@ -257,9 +212,6 @@ to encode its rows again."""
 _TOGETHER_BYTES = 16 * 1024 * 1024
 _MOST_TOGETHER = 200
 """Limits of the small files of one task, which it holds in memory."""
-
-_TAIL_BYTES = 256 * 1024
-"""Bytes to read at the end of a file: mostly they have its footer."""
 
 _CacheKey = tuple[object, ...]
 """A result is valid as long as its key is the same."""
@@ -344,8 +296,8 @@ class MergeJobs:
     def delete_indexes(self) -> None:
         """Delete the indexes, which nobody will look at any more. Raises errors of S3 and of the disk."""
         for part in self._indexes:
-            if part.uri.startswith("file:"):
-                Path(unquote(urlsplit(part.uri).path)).unlink(missing_ok=True)
+            if (path := local_path(part.uri)) is not None:
+                path.unlink(missing_ok=True)
             elif part.uri:
                 delete(self._access.client("s3"), part.uri)
         self._indexes = []
@@ -385,7 +337,7 @@ class MergeJobs:
         ]
 
     def _find_winners(self, plan: MergePlan) -> None:
-        name, parts = uuid4().hex, plan.parts(self._expansion(plan))
+        name, parts = uuid4().hex, plan.parts
         folder = f"{self._scratch()}/{name}" if plan.stored else None
         sources = [each.source(plan.metadata) for each in plan.pending]
         # Without a shuffle, one task reads them all.
@@ -453,22 +405,6 @@ class MergeJobs:
             for files in self._by_task(plan, dict.fromkeys(range(len(entries))))
         }
 
-    def _expansion(self, plan: MergePlan) -> float:
-        """Return how many times as large as in the pending files texts are in memory: keys may be much alike."""
-        if not plan.texts or sum(each.entry.file_size_in_bytes for each in plan.pending) < _FEW_BYTES:
-            return _USUAL_EXPANSION
-        largest = max(plan.pending, key=lambda each: each.entry.file_size_in_bytes)
-        address = S3Address.parse(largest.path)
-        try:
-            answer = self._access.client("s3").get_object(
-                Bucket=address.bucket, Key=address.key, Range=f"bytes=-{_TAIL_BYTES}"
-            )
-            with closing(answer["Body"]) as body:
-                found = _expansion(body.read(), plan.texts)
-        except (ClientError, BotoCoreError, pa.ArrowException, OSError):
-            return _USUAL_EXPANSION  # The job that reads the file says what is wrong with it.
-        return max(_USUAL_EXPANSION, found)
-
     def _remove(self, tasks: Sequence[tuple[_CacheKey, RemoveTask]]) -> None:
         # Large files first, so that no executor is left alone with one in the end.
         tasks = sorted(tasks, key=lambda each: sum(file.source.size for file in each[1].files), reverse=True)
@@ -499,13 +435,14 @@ class MergeJobs:
             deletes = "copy_on_write"  # Nobody has read these files. Several with deletes each would cost readers more.
         return RemoveTask(
             uuid4().hex,
-            tuple(Removal(each.file.source(plan.metadata), each.dead, each.index) for each in files),
+            tuple(Removal(each.file.source(plan.metadata), each.dead) for each in files),
             plan.versions,
             plan.schema,
             folder if f"{folder}/".startswith(f"{self._folder}/") else self._folder,
             self._codec,
             deletes,
             self._access,
+            tuple({part.uri or part.content: part for each in files for part in each.index}.values()),
         )
 
 
@@ -524,23 +461,6 @@ def _together(files: Iterable[_Losing]) -> Iterator[_Losers]:
             of_partition.clear()
         of_partition.append(each)
     yield from map(tuple, waiting.values())
-
-
-def _expansion(tail: bytes, ids: Collection[int]) -> float:
-    """Return how many times as many bytes as in a file its top-level columns with these ids have before compression.
-
-    `tail` are the last bytes of the file. It is 1 if it has none of the columns. Raises Arrow's errors for what is no
-    Parquet file, or has a larger footer.
-    """
-    footer = pq.read_metadata(pa.BufferReader(tail))
-    names = {field.name for field in footer.schema.to_arrow_schema() if field_id(field) in ids}
-    stored = values = 0
-    for group in map(footer.row_group, range(footer.num_row_groups)):
-        for chunk in map(group.column, range(group.num_columns)):
-            if chunk.path_in_schema in names:
-                stored += chunk.total_compressed_size
-                values += chunk.total_uncompressed_size
-    return values / stored if stored else 1.0
 
 
 def _key_of_winners(plan: MergePlan) -> _CacheKey:

@@ -109,7 +109,7 @@ class MayHave:
         self._ids = ids
         self._metadata = metadata
         self._keys = KeyColumns.of((column.field.field_id,), metadata.schema())
-        self._ranges = [IndexPart(0, 1, 1, 0, (each,)) for each in ids.ranges]
+        self._ranges = [IndexPart(1, (each,)) for each in ids.ranges]
         self._values = None if few is None else [as_stored(value) for value in few]
         self._partitions: dict[int, list[tuple[int, frozenset[Any]]]] = {}
 

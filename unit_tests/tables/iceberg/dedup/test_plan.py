@@ -29,9 +29,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds, RemoveTask, Winners
+from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds, RemoveTask
 from destination_datalake.schema.types import Field, String
-from destination_datalake.tables.iceberg.dedup import plan
 from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.entries import KeyColumns
@@ -302,7 +301,7 @@ def file_with(lower: Mapping[int, bytes], upper: Mapping[int, bytes], **counts: 
 
 
 def index(*bounds: KeyBounds) -> IndexPart:
-    return IndexPart(0, 1, 5, 100, bounds)
+    return IndexPart(5, bounds)
 
 
 def keys(low: Any, high: Any, *, null: bool = False, nan: bool = False) -> KeyBounds:
@@ -385,38 +384,7 @@ def test_bounds_that_are_no_values_of_the_column_rule_nothing_out(type_: Primiti
 
 
 def test_an_index_without_keys_needs_no_file() -> None:
-    assert not key_columns(LongType()).may_have(file_with({}, {}), IndexPart(0, 1, 0, 0, (keys(None, None),)))
-
-
-# --- Into how many parts keys are divided, so that no task has an index that is too large.
-
-
-LIMIT = 128 * 1024
-
-
-@pytest.mark.parametrize(
-    ("text", "several"),
-    [
-        ("{:016x}", False),
-        ("https://api.example.com/v2/tenants/acme-corporation/customers/00000000/orders/{:012}/lines?expand=all", True),
-    ],
-    ids=["short keys", "long keys that are much alike, of which files have few bytes"],
-)
-def test_an_index_is_not_too_large(orders: Orders, monkeypatch: pytest.MonkeyPatch, text: str, several: bool) -> None:
-    monkeypatch.setattr(plan, "_INDEX_BYTES", LIMIT)
-    monkeypatch.setattr(plan, "_FEW_BYTES", 0)
-    orders.sync([named(-1, "another", 1)], key=("name",))
-    sizes: list[int] = []
-
-    def note(_name: str, _tasks: object, results: list[Any]) -> None:
-        sizes.extend(each.index.size for each in results if isinstance(each, Winners) and each.index is not None)
-
-    orders.watch(note)
-    orders.sync([named(number, text.format(number), 1) for number in range(1500)], key=("name",))
-
-    assert (len(sizes) > 1) == several
-    assert max(sizes) < 1.3 * LIMIT
-    assert len(orders.names()) == 1501
+    assert not key_columns(LongType()).may_have(file_with({}, {}), IndexPart(0, (keys(None, None),)))
 
 
 # --- What the driver keeps of a table's files while it merges.

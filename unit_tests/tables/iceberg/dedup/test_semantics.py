@@ -100,7 +100,7 @@ def test_no_row_comes_of_syncs_without_records(orders: Orders) -> None:
 @pytest.mark.parametrize("deletes", ["copy_on_write", "merge_on_read"])
 def test_many_keys_are_divided_among_tasks(orders: Orders, monkeypatch: pytest.MonkeyPatch, deletes: str) -> None:
     # Given an index that has to be in several parts, each a file
-    monkeypatch.setattr(plan, "_INDEX_BYTES", 2048)
+    monkeypatch.setattr(plan, "_ROWS_OF_A_PART", 50)
     monkeypatch.setattr(index, "_INLINE_BYTES", 0)
     random = Random(12)
     expected: dict[int, tuple[int, str]] = {}

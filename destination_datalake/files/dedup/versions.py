@@ -1,0 +1,159 @@
+"""The two questions of a merge, which DuckDB answers in SQL: the latest row of each key, and the rows that it replaces.
+
+Memory is bounded by a limit, whatever the number of rows: rows beyond it wait on the local disk. Keys are equal if all
+parts are: null with null, NaN with NaN, -0.0 with 0.0. Values are ordered: null, then NaN, then all others. Texts are
+binary values here: they are compared by their bytes, which need not be UTF-8.
+"""
+
+from __future__ import annotations
+
+import errno
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from destination_datalake.errors import ConnectorError, Failure
+from destination_datalake.files.sorting import spark_directory
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+MEMORY_LIMIT_MB = 192
+"""DuckDB's memory limit, for each Spark task."""
+
+_LATEST = """
+CREATE TEMP TABLE winners AS
+SELECT {kept}, is_tombstone, file, position FROM pending
+QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) = 1
+"""
+
+_REPLACED = """
+SELECT stored.file, stored.position, winners.is_tombstone, winners.file AS by_file, winners.position AS by_position,
+    {is_as_late} AS wins
+FROM {larger} JOIN {smaller} ON {same_key}
+"""
+
+
+@contextmanager
+def database() -> Iterator[tuple[DuckDBPyConnection, Path]]:
+    """Yield an empty database, and a folder on the local disk that vanishes with it.
+
+    Raises ConnectorError if the disk is full, or the memory limit is too low.
+    """
+    import duckdb
+
+    with tempfile.TemporaryDirectory(prefix="dedup-", dir=spark_directory()) as folder:
+        limits: dict[str, str | bool | int | float | list[str]] = {
+            "threads": 1,
+            "memory_limit": f"{MEMORY_LIMIT_MB}MB",
+            "temp_directory": folder,
+            "disabled_optimizers": "join_order,build_side_probe_side",
+        }
+        try:
+            with duckdb.connect(config=limits) as connection:
+                yield connection, Path(folder)
+        except (duckdb.OutOfMemoryException, duckdb.IOException, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            message = (
+                "The disk on which keys of rows wait for their deduplication is full, or single keys are too long for "
+                f"{MEMORY_LIMIT_MB} MB of memory. Set TMPDIR (for executors of a cluster, spark.local.dir) to a folder "
+                "on a larger disk."
+            )
+            raise ConnectorError(Failure(message, str(error), "transient_error")) from error
+
+
+def find_winners(connection: DuckDBPyConnection, rows: Iterable[pa.Table], schema: pa.Schema, content: int) -> None:
+    """Make the table `winners` of the latest row of each key, given rows with the columns of `read_versions`.
+
+    It has the columns of the key and of the order. Rows of files with numbers from `content` on have arrived last.
+    """
+    key, order = _named(schema, "key"), _named(schema, "order")
+    ranks = [rank for name in order for rank in _ranks(name, schema)]
+    arrival = [f"file >= {content}", *_ranks("raw_id", schema), "file", "position"]
+    latest_first = ", ".join(f"{rank} DESC" for rank in (*ranks, *arrival))
+    kept = ", ".join((*key, *order))
+    with _streamed(connection, "pending", rows, schema):
+        connection.execute(_LATEST.format(kept=kept, key=", ".join(key), order=latest_first))
+
+
+def find_replaced(
+    connection: DuckDBPyConnection,
+    rows: Iterable[pa.Table],
+    schema: pa.Schema,
+    count: int,
+    index: Sequence[Path],
+) -> Iterator[pa.RecordBatch]:
+    """Yield which of the rows, at most `count`, have a key in an index, the winner of each, and whether it is as late.
+
+    The index is Parquet files of the table `winners`. The rows have its columns but `is_tombstone`.
+    """
+    winners = connection.read_parquet([str(path) for path in index], hive_partitioning=False)
+    winners.create_view("winners")
+    ranks = [rank for name in _named(schema, "order") for rank in _ranks(name, schema, "{table}.")]
+    is_as_late = "true"
+    for rank in reversed(ranks):
+        ours, theirs = rank.format(table="winners"), rank.format(table="stored")
+        is_as_late = f"CASE WHEN {ours} IS NOT DISTINCT FROM {theirs} THEN {is_as_late} ELSE {ours} > {theirs} END"
+    same_key = " AND ".join(f"stored.{name} IS NOT DISTINCT FROM winners.{name}" for name in _named(schema, "key"))
+    # DuckDB does not know how many rows it is sent. It builds a hash table of those on the right.
+    larger, smaller = ("stored", "winners") if count > len(winners) else ("winners", "stored")
+    query = _REPLACED.format(is_as_late=is_as_late, larger=larger, smaller=smaller, same_key=same_key)
+    with _streamed(connection, "stored", rows, schema):
+        yield from connection.sql(query).to_arrow_reader()
+
+
+def comparable(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any] | pa.ChunkedArray[Any]:
+    """Return a column as rows have it here. DuckDB refuses texts of others that are not UTF-8."""
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    return column.cast(pa.binary()) if is_text else column
+
+
+def divided(connection: DuckDBPyConnection, rows: pa.Table, parts: int) -> DuckDBPyRelation:
+    """Return rows with `part`, the number from 0 of the part that their key belongs to, in its order."""
+    connection.register("rows", rows)
+    key = ", ".join(_named(rows.schema, "key"))
+    return connection.sql(f"SELECT *, (hash({key}) % {parts})::INTEGER AS part FROM rows ORDER BY part")
+
+
+def _named(schema: pa.Schema, kind: str) -> list[str]:
+    return [name for name in schema.names if name.startswith(kind)]
+
+
+def _ranks(column: str, schema: pa.Schema, prefix: str = "") -> list[str]:
+    """Return expressions by which values of a column are in order, the most significant first."""
+    value = f"{prefix}{column}"
+    not_nan = [f"(NOT isnan({value}))"] if pa.types.is_floating(schema.field(column).type) else []
+    return [f"({value} IS NOT NULL)", *not_nan, value]
+
+
+@contextmanager
+def _streamed(
+    connection: DuckDBPyConnection, name: str, tables: Iterable[pa.Table], schema: pa.Schema
+) -> Iterator[None]:
+    """Let a query read rows under a name, once. Raises what reading them raises."""
+    import duckdb
+
+    raised: list[Exception] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            for table in tables:
+                yield from table.to_batches()
+        except Exception as error:  # DuckDB raises its own instead.
+            raised.append(error)
+            raise
+
+    connection.register(name, pa.RecordBatchReader.from_batches(schema, batches()))
+    try:
+        yield
+    except duckdb.Error:
+        if raised:
+            raise raised[0] from None
+        raise
+    finally:
+        connection.unregister(name)
