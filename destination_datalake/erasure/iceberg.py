@@ -19,8 +19,8 @@ from destination_datalake.tables.iceberg.erasure.column import IdColumn, NoSuchC
 from destination_datalake.tables.iceberg.erasure.erase import ErasureRequest, TableErasure
 from destination_datalake.tables.iceberg.erasure.strays import Strays
 from destination_datalake.tables.iceberg.maintenance.deletion import MaintenanceSkipped
-from destination_datalake.tables.iceberg.maintenance.references import Incomplete
 from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
+from destination_datalake.tables.iceberg.snapshots.branch_files import Incomplete
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict, TableName
 
 if TYPE_CHECKING:

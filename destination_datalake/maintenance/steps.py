@@ -19,8 +19,8 @@ from destination_datalake.tables.iceberg.maintenance.compaction import CompactFi
 from destination_datalake.tables.iceberg.maintenance.deletion import DeadlineExceeded, Deletion, MaintenanceSkipped
 from destination_datalake.tables.iceberg.maintenance.expiry import Expirer, claim_daily_run
 from destination_datalake.tables.iceberg.maintenance.orphans import OrphanRemover
-from destination_datalake.tables.iceberg.maintenance.references import Incomplete
 from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
+from destination_datalake.tables.iceberg.snapshots.branch_files import Incomplete
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
 
 if TYPE_CHECKING:

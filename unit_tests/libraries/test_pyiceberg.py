@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 from pyiceberg.avro.codecs.deflate import DeflateCodec
 from pyiceberg.avro.decoder import new_decoder
-from pyiceberg.avro.reader import DecimalReader
+from pyiceberg.avro.file import AvroFile, AvroOutputFile
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, FileFormat, PartitionFieldStats
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -193,13 +194,16 @@ def test_the_ids_of_equality_deletes_are_written_as_longs() -> None:
     assert ids.element_type == LongType()
 
 
-def test_a_decimal_is_skipped_as_if_its_length_came_before_it() -> None:
-    price, next_ = b"\x00\x02\xff\xff\xff", b"next"
-    decoder = new_decoder(price + next_)
+def test_an_avro_file_that_is_cut_off_is_read_without_an_error(tmp_path: Path) -> None:
+    schema, path = Schema(NestedField(1, "id", LongType(), required=True)), tmp_path / "list.avro"
+    io = PyArrowFileIO()
+    with AvroOutputFile[Record](io.new_output(str(path)), schema, "r", metadata={"avro.codec": "null"}) as file:
+        for id_ in range(3):
+            file.write_block([Record(id_)])
+    path.write_bytes(path.read_bytes()[: -(1 + 1 + 1 + 16)])
 
-    DecimalReader(10, 2).skip(decoder)
-
-    assert decoder.tell() != len(price)
+    with AvroFile[Record](io.new_input(str(path))) as reader:
+        assert [record[0] for record in reader] == [0, 1]
 
 
 def test_a_snapshot_that_replaces_files_cannot_be_summed_up() -> None:

@@ -22,10 +22,10 @@ from zlib import MAX_WBITS, decompressobj
 import pyiceberg.manifest
 from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder, new_decoder
 from pyiceberg.avro.file import SYNC_SIZE, AvroFile, Block
-from pyiceberg.avro.reader import DecimalReader, DoubleReader, Reader
-from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor
+from pyiceberg.avro.reader import DoubleReader, Reader
+from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor, resolve_reader
 from pyiceberg.conversions import to_bytes
-from pyiceberg.io import FileIO, InputFile
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     DEFAULT_READ_VERSION,
@@ -57,7 +57,6 @@ from pyiceberg.table.update import (
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT, Record, TableVersion
 from pyiceberg.types import (
-    DecimalType,
     DoubleType,
     FloatType,
     IcebergType,
@@ -231,15 +230,15 @@ class _DeletesWriter(ManifestWriterV2):
 # --- manifests and their entries -------------------------------------------------------------------------------------
 
 
-def manifest_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
-    """Return all entries of a manifest but those of deleted files, with what they inherit from it.
+def manifest_entries(manifest: ManifestFile, io: FileIO) -> Iterator[ManifestEntry]:
+    """Yield all entries of a manifest but those of deleted files, with what they inherit from it.
 
     Like `ManifestFile.fetch_manifest_entry`, but doubles are read exactly, and files that deletes refer to are read.
     """
     with _ManifestReader(manifest, io) as entries:
-        return [
-            _inherit_from_manifest(entry, manifest) for entry in entries if entry.status != ManifestEntryStatus.DELETED
-        ]
+        for entry in entries:
+            if entry.status != ManifestEntryStatus.DELETED:
+                yield _inherit_from_manifest(entry, manifest)
 
 
 def deleted_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
@@ -260,26 +259,47 @@ def referenced_data_file(file: DataFile) -> str | None:
     return file[len(_DELETE_FILE_TYPE.fields) - 1] if len(file) == len(_DELETE_FILE_TYPE.fields) else None
 
 
-class _WholeBlocks(AvroFile[_Entry]):
-    """An Avro file whose blocks must be consumed to their last byte: else some of what was read was something else.
+class _WholeFile(AvroFile[_Entry]):
+    """An Avro file that is read to its last byte, and each block to its own: PyIceberg ends at an incomplete block.
 
-    Raises OversizedFile for one whose blocks unpack to too many bytes.
+    Raises ValueError or EOFError otherwise, and OversizedFile if the blocks unpack to too many bytes.
     """
 
+    _bytes = 0
     _block_size = 0
     _unpacked = 0
 
-    def _read_block(self) -> int:
-        # As PyIceberg's own, which forgets the block's size.
-        if self.block is not None:
-            if (consumed := self.block.block_decoder.tell()) != self._block_size:
-                raise ValueError(f"its entries take {consumed} bytes of a block of {self._block_size}")
-            if self.decoder.read(SYNC_SIZE) != self.header.sync:
-                raise ValueError("a block does not end with the file's marker")
-        records, content = self.decoder.read_int(), self.decoder.read_bytes()
-        content = self._decompressed(content)
-        self.block, self._block_size = Block(self.reader, records, new_decoder(content)), len(content)
-        return records
+    def __enter__(self) -> Self:
+        with self.input_file.open() as source:
+            content = source.read()
+        # The compiled decoder reads beyond the end of what it is given: only whole blocks are given to it.
+        self.decoder, self._bytes = StreamingBinaryDecoder(content), len(content)
+        self.header = self._read_header()
+        if (schema := self.header.meta.get("avro.schema")) is None:
+            raise ValueError("it has no schema")
+        self.reader = self._entry_reader(schema)
+        return self
+
+    def _entry_reader(self, schema: str) -> Reader:
+        assert self.read_schema is not None
+        present = AvroSchemaConversion().avro_to_iceberg(json.loads(schema))
+        return resolve_reader(present, self.read_schema, self.read_types, self.read_enums)
+
+    def __next__(self) -> _Entry:
+        while self.block is None or not self.block.has_next():
+            if self.block is not None:
+                self._end_block(self.block)
+            if self.decoder.tell() == self._bytes:
+                raise StopIteration
+            records, content = self.decoder.read_int(), self._decompressed(self.decoder.read_bytes())
+            self.block, self._block_size = Block(self.reader, records, new_decoder(content)), len(content)
+        return next(self.block)
+
+    def _end_block(self, block: Block[_Entry]) -> None:
+        if (consumed := block.block_decoder.tell()) != self._block_size:
+            raise ValueError(f"its entries take {consumed} bytes of a block of {self._block_size}")
+        if self.decoder.read(SYNC_SIZE) != self.header.sync:
+            raise ValueError("a block does not end with the file's marker")
 
     def _decompressed(self, content: bytes) -> bytes:
         limit = MAX_FILE_BYTES - self._unpacked
@@ -310,24 +330,17 @@ def _chunks(reader: IO[bytes], limit: int) -> Iterator[bytes]:
 
 _CHUNK = 64 * 1024
 
-# PyIceberg reads manifest lists with its own class, whose blocks may unpack to any size.
-vars(pyiceberg.manifest)["AvroFile"] = _WholeBlocks
+# PyIceberg reads manifest lists with its own class.
+vars(pyiceberg.manifest)["AvroFile"] = _WholeFile
 
 
-class _ManifestReader(_WholeBlocks[ManifestEntry]):
+class _ManifestReader(_WholeFile[ManifestEntry]):
     def __init__(self, manifest: ManifestFile, io: FileIO) -> None:
         super().__init__(io.new_input(manifest.manifest_path))
         self._manifest_content = manifest.content
 
-    def __enter__(self) -> Self:
-        with self.input_file.open() as source:
-            self.decoder = new_decoder(source.read())
-        self.header = self._read_header()
-        schema = self.header.meta.get("avro.schema")
-        if schema is None:
-            raise ValueError("it has no schema")
-        self.reader = _entry_reader(schema, self._manifest_content)
-        return self
+    def _entry_reader(self, schema: str) -> Reader:
+        return _entry_reader(schema, self._manifest_content)
 
 
 @lru_cache(64)
@@ -344,9 +357,6 @@ class _Resolver(ReadSchemaResolver):
     def visit_double(self, double_type: DoubleType, partner: IcebergType | None) -> Reader:  # noqa: ARG002
         return _ExactDoubleReader()  # type: ignore[no-untyped-call]
 
-    def visit_decimal(self, decimal_type: DecimalType, partner: IcebergType | None) -> Reader:  # noqa: ARG002
-        return _FixedDecimalReader(decimal_type.precision, decimal_type.scale)
-
 
 class _ExactDoubleReader(DoubleReader):
     """PyIceberg's compiled decoder rounds doubles to floats."""
@@ -354,69 +364,6 @@ class _ExactDoubleReader(DoubleReader):
     def read(self, decoder: BinaryDecoder) -> float:
         value: float = _DOUBLE.unpack(decoder.read(_DOUBLE.size))[0]
         return value
-
-
-class _FixedDecimalReader(DecimalReader):
-    """PyIceberg skips a decimal as if its length came before it; whatever follows is then read from a wrong place."""
-
-    def skip(self, decoder: BinaryDecoder) -> None:
-        decoder.skip(self._length)
-
-
-def complete_records(file: InputFile, fields: Schema) -> Iterator[Record]:
-    """Yield the records of an Avro file, with these fields alone. Raises EOFError if it ends too early, and others.
-
-    PyIceberg's reader ends at an incomplete or empty block without an error.
-    """
-    with _CompleteReader(file, fields) as reader:
-        yield from reader
-        if not reader.is_at_the_end():
-            raise EOFError("it ends too early")
-
-
-class _CompleteReader(_WholeBlocks[Record]):
-    """Reads records that must go on to the end of the file."""
-
-    def __enter__(self) -> Self:
-        with self.input_file.open() as source:
-            self._content = source.read()
-        # The compiled decoder reads beyond the end of what it is given: only whole blocks are given to it.
-        self.decoder = StreamingBinaryDecoder(self._content)
-        self.header = self._read_header()
-        if not self._content.endswith(self.header.sync):
-            raise EOFError("the last block is incomplete")
-        self.schema = self.header.get_schema()
-        resolver: Any = _Resolver({}, {})
-        self.reader = visit_with_partner(self.schema, self.read_schema, resolver, _Skipping())
-        return self
-
-    def __next__(self) -> Record:
-        try:
-            while self.block is None or not self.block.has_next():
-                self._read_block()
-        except EOFError:
-            raise StopIteration from None
-        return next(self.block)
-
-    def is_at_the_end(self) -> bool:
-        """Whether all blocks were read, with the marker that ends each (Avro spec: Object Container Files)."""
-        return self.decoder.tell() == len(self._content)
-
-
-class _Skipping(SchemaPartnerAccessor):
-    """PyIceberg's own cannot skip a field of a file that is a list, a map or a struct."""
-
-    def field_partner(self, partner: IcebergType | None, field_id: int, field_name: str) -> IcebergType | None:
-        return super().field_partner(partner, field_id, field_name) if partner is not None else None
-
-    def list_element_partner(self, partner_list: IcebergType | None) -> IcebergType | None:
-        return super().list_element_partner(partner_list) if partner_list is not None else None
-
-    def map_key_partner(self, partner_map: IcebergType | None) -> IcebergType | None:
-        return super().map_key_partner(partner_map) if partner_map is not None else None
-
-    def map_value_partner(self, partner_map: IcebergType | None) -> IcebergType | None:
-        return super().map_value_partner(partner_map) if partner_map is not None else None
 
 
 # --- metadata --------------------------------------------------------------------------------------------------------

@@ -27,10 +27,10 @@ from destination_datalake.tables.iceberg.maintenance.references import (
     File,
     References,
     live_files,
-    manifests_of,
     read_concurrently,
 )
 from destination_datalake.tables.iceberg.pyiceberg_internals import apply
+from destination_datalake.tables.iceberg.snapshots.branch_files import manifests_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
@@ -142,7 +142,7 @@ def _delete_unreferenced(plan: ExpiryPlan, references: References, data: Deletio
         File(each.manifest_list, 0) for each in plan.before.snapshots if each.snapshot_id in gone
     )
     found = _present(lambda manifest_list: manifests_of(manifest_list.path, io), lists)
-    by_path = {manifest.path: manifest for manifests in found for manifest in manifests}
+    by_path = {manifest.manifest_path: manifest for manifests in found for manifest in manifests}
     manifests = [by_path[file.path] for file in references.unreferenced(File(path, 0) for path in by_path)]
     if manifests:
         references.add_files()
@@ -150,7 +150,7 @@ def _delete_unreferenced(plan: ExpiryPlan, references: References, data: Deletio
         for files in _present(lambda manifest: live_files(manifest, io), manifests):
             data.delete(file for file in references.unreferenced(files) if file.path not in seen)
             seen.update(file.path for file in files)
-    metadata.delete(File(manifest.path, manifest.size) for manifest in manifests)
+    metadata.delete(File(manifest.manifest_path, manifest.manifest_length) for manifest in manifests)
     statistics = [
         File(each.statistics_path, each.file_size_in_bytes)
         for each in (*plan.before.statistics, *plan.before.partition_statistics)

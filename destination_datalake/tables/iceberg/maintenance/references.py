@@ -1,8 +1,8 @@
 """The objects that a table refers to, from its metadata down to the data files.
 
 Everything is read twice, by readers that share no code: the first must have found all that the second one finds. The
-first one is here. It reads a manifest completely or raises Incomplete: objects that nothing refers to are deleted, and
-PyIceberg's own reader ends at an incomplete or empty Avro block without an error.
+first one is that of commits, which reads a manifest completely or raises Incomplete: objects that nothing refers to are
+deleted.
 
 For each object a hash of eight bytes is kept, so a table of ten million files takes 80 MB. Where two hashes are equal,
 an object seems to be referred to that is not, and stays. The hash is of the key alone, as writers have it who see one
@@ -12,7 +12,6 @@ slash in several: an object may be written in several ways, and buckets have oth
 from __future__ import annotations
 
 import re
-import zlib
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -20,19 +19,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import blake2b
 from posixpath import normpath
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pyiceberg.exceptions import ResolveError
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestEntryStatus
-from pyiceberg.schema import Schema
-from pyiceberg.typedef import Record
-from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
+from pyiceberg.manifest import ManifestFile
 
 from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement, SecondReader
-from destination_datalake.tables.iceberg.pyiceberg_internals import complete_records
+from destination_datalake.tables.iceberg.snapshots.branch_files import Incomplete, complete_entries, manifests_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -65,7 +60,7 @@ class References:
         self._new = array("Q")
         self._manifest_lists: set[int] = set()
         self._manifests: set[int] = set()
-        self._unread: list[Manifest] = []
+        self._unread: list[ManifestFile] = []
         """Manifests whose files were not added yet, of the lists in `_of_unread`."""
         self._of_unread: set[int] = set()
         self._confirmed: set[int] = set()
@@ -90,10 +85,11 @@ class References:
         with self._forgetting_unread():
             for manifests in read_concurrently(lambda path: manifests_of(path, self.io), unread):
                 for manifest in manifests:
-                    if manifest.sequence >= self._since and (key := _hash(manifest.path)) not in self._manifests:
+                    path, sequence = manifest.manifest_path, manifest.sequence_number or 0
+                    if sequence >= self._since and (key := _hash(path)) not in self._manifests:
                         self._manifests.add(key)
                         self._unread.append(manifest)
-                        self._add(manifest.path)
+                        self._add(path)
         self._of_unread |= lists.keys() - self._manifest_lists
         self._manifest_lists |= lists.keys()
         self._add(*unread)
@@ -142,7 +138,7 @@ class References:
         try:
             yield
         except BaseException:
-            self._manifests -= {_hash(manifest.path) for manifest in self._unread}
+            self._manifests -= {_hash(manifest.manifest_path) for manifest in self._unread}
             self._manifest_lists -= self._of_unread
             self._unread, self._of_unread = [], set()
             raise
@@ -205,33 +201,7 @@ def _hash_of_key(path: str) -> int:
     return _hash(key)
 
 
-# --- the first reader -------------------------------------------------------------------------------------------------
-
-
-# Iceberg spec: Manifest lists, Manifests. Only these fields are decoded.
-_MANIFEST_LIST = Schema(
-    NestedField(500, "manifest_path", StringType(), required=True),
-    NestedField(501, "manifest_length", LongType(), required=True),
-    NestedField(504, "added_files_count", IntegerType(), required=False),
-    NestedField(505, "existing_files_count", IntegerType(), required=False),
-    NestedField(515, "sequence_number", LongType(), required=False),
-)
-_MANIFEST = Schema(
-    NestedField(0, "status", IntegerType(), required=True),
-    NestedField(
-        2,
-        "data_file",
-        StructType(
-            NestedField(100, "file_path", StringType(), required=True),
-            NestedField(104, "file_size_in_bytes", LongType(), required=True),
-        ),
-        required=True,
-    ),
-)
-
-
-class Incomplete(Exception):
-    """A manifest or manifest list ends too early, has more than its entries, or others than its snapshot says."""
+# --- the first reader, which is that of commits -----------------------------------------------------------------------
 
 
 class File(NamedTuple):
@@ -241,41 +211,14 @@ class File(NamedTuple):
     size: int
 
 
-class Manifest(NamedTuple):
-    """A manifest as a manifest list has it. `live` is the number of its live files; None in old tables.
+def live_files(manifest: ManifestFile, io: FileIO) -> list[File]:
+    """Return the live files in a manifest, data files and delete files, as many as the manifest list says.
 
-    `sequence` is the sequence number of the commit that has added it; 0 in tables of format version 1.
+    Raises as `manifests_of`.
     """
-
-    path: str
-    size: int
-    live: int | None
-    sequence: int = 0
-
-
-def manifests_of(manifest_list: str, io: FileIO) -> list[Manifest]:
-    """Return the manifests in a manifest list. Raises Incomplete, FileNotFoundError, and botocore's exceptions."""
-    return [
-        Manifest(path, size, None if added is None or existing is None else added + existing, sequence or 0)
-        for path, size, added, existing, sequence in _records(manifest_list, _MANIFEST_LIST, io)
-    ]
-
-
-def live_files(manifest: Manifest, io: FileIO) -> list[File]:
-    """Return the live files in a manifest, data files and delete files. Raises as `manifests_of`."""
-    entries = _records(manifest.path, _MANIFEST, io)
-    live = [File(*file) for status, file in entries if status != ManifestEntryStatus.DELETED]
-    if manifest.live is not None and len(live) != manifest.live:
-        raise Incomplete(f"{manifest.path} has {len(live)} live files in place of {manifest.live}")
+    entries = (entry.data_file for entry in complete_entries(manifest, io))
+    live = [File(file.file_path, file.file_size_in_bytes) for file in entries]
+    added, existing = manifest.added_files_count, manifest.existing_files_count  # None in old tables.
+    if added is not None and existing is not None and len(live) > added + existing:
+        raise Incomplete(f"{manifest.manifest_path} has {len(live)} live files in place of {added + existing}")
     return live
-
-
-def _records(path: str, fields: Schema, io: FileIO) -> Iterator[Any]:
-    try:
-        yield from map(_values, complete_records(io.new_input(path), fields))
-    except (EOFError, ResolveError, SystemError, ValueError, zlib.error) as error:
-        raise Incomplete(f"{path} cannot be read: {error}") from error
-
-
-def _values(record: Any) -> Any:
-    return tuple(_values(each) if isinstance(each, Record) else each for each in record._data)

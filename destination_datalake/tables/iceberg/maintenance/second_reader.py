@@ -1,4 +1,4 @@
-"""What a table refers to, as a second reader finds it, which shares no code with the first one (`paths.py`, PyIceberg).
+"""What a table refers to, as a second reader finds it, which shares no code with the first one, PyIceberg's.
 
 A mistake of one reader would delete live files. This one requests every object from S3, whatever the process has kept
 of it, reads metadata files as JSON, and manifest lists and manifests with fastavro, by field ids.

@@ -5,14 +5,17 @@ Manifests are immutable: what was read of one is kept while work is planned agai
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from pyiceberg.exceptions import ResolveError
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestFile, read_manifest_list
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -136,23 +139,51 @@ class BranchFiles:
         return lean_entry(file, self._metrics) if self._metrics is not None else file
 
 
-def live_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
-    """Return the entries of a manifest without those of deleted files.
+class Incomplete(Exception):
+    """A manifest list or a manifest cannot be read to its end, or has fewer live files than its list says."""
 
-    Raises TableConflict if there are fewer than the manifest list says, or if a block has more than its entries. What
-    is written in place of a manifest would lack the others, and PyIceberg's reader takes an incomplete or empty Avro
-    block for the end of the file.
-    """
-    try:
-        live = manifest_entries(manifest, io)
-    except ValueError as error:
-        raise TableConflict(f"Cannot read {manifest.manifest_path}: {error}. {_REMEDY}") from error
+
+def manifests_of(manifest_list: str, io: FileIO) -> list[ManifestFile]:
+    """Return the manifests in a manifest list. Raises Incomplete, FileNotFoundError, and botocore's exceptions."""
+    with _to_the_end(manifest_list):
+        return [*read_manifest_list(io.new_input(manifest_list))]
+
+
+def complete_entries(manifest: ManifestFile, io: FileIO) -> Iterator[ManifestEntry]:
+    """Yield the entries of a manifest without those of deleted files. Raises as `manifests_of`."""
+    found = 0
+    with _to_the_end(manifest.manifest_path):
+        for entry in manifest_entries(manifest, io):
+            found += 1
+            yield entry
     counts = (manifest.added_files_count, manifest.existing_files_count)  # None in old tables.
-    if len(live) < (listed := sum(count or 0 for count in counts)):
-        raise TableConflict(
-            f"Cannot read {manifest.manifest_path}: {len(live)} of {listed} live files are found in it. {_REMEDY}"
-        )
-    return live
+    if found < (listed := sum(count or 0 for count in counts)):
+        raise Incomplete(f"{manifest.manifest_path} cannot be read: {found} of {listed} live files are found in it")
+
+
+@contextmanager
+def _to_the_end(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, ResolveError, SystemError, ValueError, zlib.error) as error:
+        raise Incomplete(f"{path} cannot be read: {error}") from error
+
+
+def live_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
+    """Return what `complete_entries` yields. Raises TableConflict where it raises Incomplete.
+
+    A manifest that is written in place of an incomplete one would lack the other files.
+    """
+    with _as_conflict():
+        return [*complete_entries(manifest, io)]
+
+
+@contextmanager
+def _as_conflict() -> Iterator[None]:
+    try:
+        yield
+    except Incomplete as error:
+        raise TableConflict(f"{error}. {_REMEDY}") from error
 
 
 def lean_entry(file: IcebergFile, columns: Collection[int] = ()) -> IcebergFile:
@@ -181,8 +212,12 @@ def lean_entry(file: IcebergFile, columns: Collection[int] = ()) -> IcebergFile:
 
 
 def live_manifests(snapshot: Snapshot | None, io: FileIO) -> list[ManifestFile]:
-    """Return the manifests of a snapshot that have live files, data files or delete files. Reads its list only."""
-    manifests = snapshot.manifests(io) if snapshot is not None else []
+    """Return the manifests of a snapshot that have live files, data files or delete files. Reads its list only.
+
+    Raises TableConflict.
+    """
+    with _as_conflict():
+        manifests = manifests_of(snapshot.manifest_list, io) if snapshot is not None else []
     return [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
 
 

@@ -126,19 +126,24 @@ EMPTY_BLOCK = b"\x00\x04\x03\x00"
 """No objects, in two bytes of deflate (Avro spec: Object Container Files). PyIceberg takes it for the file's end."""
 
 
-def with_empty_block(body: bytes) -> bytes:
-    marker = body[-16:]
-    header, rest = body.split(marker, 1)
-    return header + marker + EMPTY_BLOCK + marker + rest
+def test_an_empty_block_is_not_the_end_of_a_manifest(lake: Lake) -> None:
+    opened(lake)
+    lake.append(1)
+    [theirs] = lake.manifests()
+    header, marker, blocks = parts(lake.read_object(theirs.manifest_path))
+    lake.write_object(theirs.manifest_path, header + marker + EMPTY_BLOCK + marker + blocks)
+
+    assert len(live_entries(theirs, lake.load().io)) == 1
 
 
-def test_a_manifest_that_seems_to_end_too_early_is_not_merged(lake: Lake) -> None:
+def test_a_manifest_that_lacks_a_live_file_is_not_merged(lake: Lake) -> None:
     syncing = opened(lake)
     for id_ in range(FAN_IN):
         lake.append(id_)
     [theirs, *_] = lake.manifests()
     body = lake.read_object(theirs.manifest_path)
-    lake.write_object(theirs.manifest_path, with_empty_block(body))
+    header, marker, _ = parts(body)
+    lake.write_object(theirs.manifest_path, header + marker)
 
     lake.commit(syncing, 10)
 
@@ -147,3 +152,27 @@ def test_a_manifest_that_seems_to_end_too_early_is_not_merged(lake: Lake) -> Non
         live_entries(theirs, lake.load().io)
     lake.write_object(theirs.manifest_path, body)
     assert lake.ids() == [*range(FAN_IN), 10]
+
+
+def test_a_manifest_list_that_is_cut_off_is_not_committed_upon(lake: Lake) -> None:
+    """Its other manifests, and their rows, would be missing in the next snapshot."""
+    syncing = opened(lake)
+    for id_ in range(2):
+        lake.append(id_)
+    snapshot = lake.load().current_snapshot()
+    assert snapshot is not None
+    body = lake.read_object(snapshot.manifest_list)
+    lake.write_object(snapshot.manifest_list, body[:-20])
+
+    with pytest.raises(TableConflict, match="cannot be read"):
+        lake.commit(syncing, 10)
+
+    lake.write_object(snapshot.manifest_list, body)
+    assert lake.ids() == [0, 1]
+
+
+def parts(body: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return the header of an Avro file, the marker at its end, and the blocks."""
+    marker = body[-16:]
+    header, blocks = body.split(marker, 1)
+    return header, marker, blocks

@@ -15,8 +15,7 @@ import pyiceberg.table.update
 import pyiceberg.table.update.snapshot
 import pytest
 from pyiceberg.avro.file import AvroFile
-from pyiceberg.avro.reader import DecimalReader
-from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor
+from pyiceberg.avro.resolver import ReadSchemaResolver
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.manifest import DATA_FILE_TYPE, DEFAULT_READ_VERSION, DataFile, ManifestEntry, ManifestWriterV2
@@ -61,10 +60,6 @@ REPLACED: list[tuple[Any, str, str]] = [
     (ManifestWriterV2, "content", "self"),
     (ManifestWriterV2, "prepare_entry", "self entry"),
     (ReadSchemaResolver, "visit_double", "self double_type partner"),
-    (ReadSchemaResolver, "visit_decimal", "self decimal_type partner"),
-    (DecimalReader, "skip", "self decoder"),
-    (AvroFile, "_read_block", "self"),
-    (SchemaPartnerAccessor, "field_partner", "self partner field_id field_name"),
     (AvroFile, "__enter__", "self"),
     (AvroFile, "__next__", "self"),
     (GlueCatalog, "_load_file_io", "self properties location"),
