@@ -103,11 +103,11 @@ def test_what_a_sync_commits_meanwhile_is_kept(warehouse: Warehouse, replays: Re
 
 
 REPLAYER = "destination_datalake.replay.replayer:Replayer"
-PROGRESS = "destination_datalake.archive.progress:Progress"
+PROGRESS = "destination_datalake.archive.progress:ReplayProgress"
 POINTS: Sequence[str] = (
-    f"{REPLAYER}._begin",
+    f"{REPLAYER}._resume_or_start",
     f"{REPLAYER}._land",
-    f"{REPLAYER}._take_over",
+    f"{REPLAYER}._replace_table",
     f"{PROGRESS}.claim",
     f"{PROGRESS}.save",
     f"{PROGRESS}.save",
