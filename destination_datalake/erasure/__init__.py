@@ -1,1 +1,1 @@
-"""The command `delete-rows`: rows of people erased from all that the connector has written, and the proof of it."""
+"""The command `delete-rows`: erase rows by ID from everything the connector has written, and verify the result."""

@@ -1,4 +1,4 @@
-"""The archive and the rejects of a table: RECORD lines as they were received, and dead letters with the originals."""
+"""Erase rows from the archive (RECORD lines as received) and from the rejects (dead letters with the originals)."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _REASONS = (
     RECORD_UNREADABLE,
     KEY_CHANGED,
 )
-"""The reasons of rejects: each has a folder."""
+"""The reasons of rejects. Each reason has a folder."""
 
 
 class _Records(Objects):
-    """Objects with the records of a table's stream, by the column that each value came to be in."""
+    """Objects with records of a table's stream, searched by the table's column."""
 
     def __init__(self, request: Request, table: TableName, name: str) -> None:
         super().__init__(request, table, f"{name} of table {table}")
 
     def columns(self) -> tuple[Field, ...]:
-        """Return the places in records that the column's values come from."""
+        """Return the fields of the records that the column's values come from."""
         found = TableColumns.of(self.table, self.request).in_records(self.request.column)
         return with_zone_of(self.request.types.get(self.table), found)
 
 
 class Archive(_Records):
-    """The archived lines of a table; and metadata that a replacement of it has left, which have bounds of values."""
+    """The archived lines of a table, and leftover metadata of a `replay --replace`, whose bounds can contain IDs."""
 
     content = "archive"
 
@@ -58,41 +58,41 @@ class Archive(_Records):
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folder that its objects are, or were, in."""
+        """Return the folder of the present and former objects."""
         return (self._folder,)
 
     def takes(self, uri: str) -> bool:
-        """Whether an object has lines: the others are the index, and catalogs."""
+        """Return whether an object has lines; the others are journal entries and catalogs."""
         return uri.removeprefix(f"{self._folder}/").startswith("dt=")
 
     def groups(self) -> Iterator[Group]:
-        """Yield the archived objects, each alone."""
+        """Yield the archived objects, one per group."""
         for day in folders_in(self.access.client("s3"), self._folder):
             if day.startswith("dt="):
                 yield from ((each,) for each in stored_in(self.access, f"{self._folder}/{day}"))
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield each object that has lines of the ids, and metadata that has bounds."""
+        """Yield each object with lines of the IDs, and metadata with bounds of values."""
         yield from super().find()
-        for uri in self._left_metadata():
-            yield ErasedObject(uri, -1, reason="it is metadata of a replacement that has ended")
+        for uri in self._leftover_metadata():
+            yield ErasedObject(uri, -1, reason="leftover metadata of a completed `replay --replace`")
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Write archived objects again, and delete the metadata."""
+        """Rewrite archived objects without the rows, and delete the metadata."""
         yield from super().erase()
         s3 = self.access.client("s3")
-        for uri in self._left_metadata():
+        for uri in self._leftover_metadata():
             delete(s3, uri)
             yield ErasedObject(uri, -1, -1, "removed")
 
     def _run(self, groups: Sequence[Group], *, write: bool) -> Iterator[EraseResult]:
-        """Run the job; the journal forgets the hashes of objects before they are written again."""
+        """Run the job. Remove the hashes of objects from the journal first, as a rewrite changes them."""
         if write:
             remove_hashes(self._folder, [each.uri for group in groups for each in group], self.access)
         yield from super()._run(groups, write=write)
 
-    def _left_metadata(self) -> list[str]:
-        """Return the metadata that no table has any more (`replay --replace`)."""
+    def _leftover_metadata(self) -> list[str]:
+        """Return the metadata of replaced tables (`replay --replace`) that no table references."""
         rebuilt = TableName(self.table.database, f"{self.table.table}{REBUILD_SUFFIX}")
         if not self._columns or self.request.catalog.find(rebuilt) is not None:
             return []
@@ -100,7 +100,7 @@ class Archive(_Records):
 
 
 class Rejects(_Records):
-    """The dead letters of a table, and those of tables that a replay has made of it."""
+    """The dead letters of a table, and of the tables that replays made from it."""
 
     content = "rejects"
 
@@ -108,21 +108,21 @@ class Rejects(_Records):
         super().__init__(request, table, "Rejects")
 
     def groups(self) -> Iterator[Group]:
-        """Yield the objects of each attempt at a unit, whatever their reasons."""
+        """Yield the objects of each attempt at a unit, of all reasons together."""
         yield from by_attempt(each for folder in self.folders for each in stored_in(self.access, folder))
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folders that its objects are, or were, in: one of each reason and table."""
+        """Return the folders of the present and former objects: one for each reason and table."""
         root = self.request.config.uri(REJECTS_FOLDER)
         tables = [f"{self.table}{suffix}" for suffix in ("", REPLAY_SUFFIX, REBUILD_SUFFIX)]
-        # Of a reason without present objects there may be former versions.
+        # A reason without current objects can have noncurrent versions, so include all known reasons.
         reasons = dict.fromkeys((*_REASONS, *folders_in(self.access.client("s3"), root)))
         return tuple(f"{root}/{reason}/{table}" for reason in reasons for table in tables)
 
 
 def by_attempt(rejects: Iterable[StoredObject]) -> Iterator[Group]:
-    """Yield the objects that attempts at units have written together: they differ in the folder of the reason."""
+    """Yield the objects of each attempt at a unit as a group: they differ only in the folder of the reason."""
     attempts: dict[tuple[str, ...], list[StoredObject]] = defaultdict(list)
     for each in rejects:
         attempts[tuple(each.uri.rsplit("/", 3)[1:])].append(each)

@@ -1,4 +1,4 @@
-"""Where the values of a table's column were in the records: by the catalog, and by the schemas of archived streams."""
+"""Map a table's column to the fields of its records, by the catalog and by the schemas of archived streams."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """The columns of a table, as the catalog has them or, once it was dropped, as the archive describes them.
+    """The columns of a table: from the catalog, or from the archive's description if the table was dropped.
 
-    `present` are named as in the table, with what they were made of as their paths; `naming` is what named them.
+    `present` have the names of the table, and the fields of the records as their paths. `naming` mapped the names.
     """
 
     present: tuple[Field, ...]
@@ -48,7 +48,7 @@ class TableColumns:
 
     @classmethod
     def of(cls, table: TableName, request: Request) -> TableColumns:
-        """Read them. Raises errors of AWS."""
+        """Read the columns of a table. Raises AWS errors."""
         found = request.catalog.find(table)
         naming, record = TableNaming.of(request.config).naming, NO_RECORD
         described: Sequence[tuple[str, str, str]]
@@ -71,17 +71,17 @@ class TableColumns:
         return cls(present, naming, tuple(_archived(table, request, naming, sources, record, types)))
 
     def in_table(self, column: str) -> Field | None:
-        """Return a column, or a field inside it, by its dotted path; its own path is that in a row of the table."""
+        """Return a column or nested field by its dotted path. The result's path is the path in a row of the table."""
         rows = [_as_keys(replace(each, source=each.name, parents=())) for each in self.present]
         found = field_at(rows, column.split("."))
         return None if found is None else replace(found, type=_scalar(found.type, column))
 
     def in_records(self, column: str) -> Sequence[Field]:
-        """Return the places in records that the values of a column, or of a field inside it, come from."""
+        """Return the fields of records that the values of a column or nested field come from."""
         path = column.split(".")
         known = field_at([*map(_as_keys, self.present)], path)
         found = [each for columns in self.archived if (each := field_at(columns, path)) is not None]
-        # Fields inside structs have other names in records than in the table: only schemas know them.
+        # Nested fields can have other names in records than in the table: only archived schemas have them.
         own = [known] if known is not None and (not found or "." not in column) else []
         columns = (*own, *found)
         type_ = known.type if known is not None else columns[0].type if columns else None
@@ -90,7 +90,7 @@ class TableColumns:
 
 
 def redirected_columns(table: TableName, request: Request) -> list[str]:
-    """Return the columns of a table to which values of the request's column were redirected, as by another type."""
+    """Return the columns to which values of the request's column were redirected because of another type."""
     first, *rest = request.column.split(".")
     found = TableColumns.of(table, request).present
     return [
@@ -104,12 +104,12 @@ def redirected_columns(table: TableName, request: Request) -> list[str]:
 
 def _scalar(type_: ColumnType, column: str) -> ColumnType:
     if isinstance(type_, Struct | List):
-        raise ConfigError(f"--column {column}: it has objects or lists. Name a field of an object, as user.id.")
+        raise ConfigError(f"--column {column}: the column has objects or lists. Name a nested field, such as user.id.")
     return type_
 
 
 def _as_keys(column: Field) -> Field:
-    """Return a column with the names inside structs as keys: catalogs record no others."""
+    """Return a column with nested names as keys: the catalog does not record the original keys."""
     return replace(column, type=_named(column.type))
 
 
@@ -127,29 +127,29 @@ def _archived(
     record: NameRecord,
     types: Mapping[str, ColumnType | None],
 ) -> Iterator[tuple[Field, ...]]:
-    """Yield the columns that the streams of archived syncs mean."""
+    """Yield the columns of each archived stream configuration."""
     config, s3 = request.config, request.access.client("s3")
     folder = f"{table_folder(config.uri(ARCHIVE_FOLDER), *table)}/catalog"
     for uri, _ in listed(s3, folder):
         try:
             [stream] = parse_catalog({"streams": [json.loads(get(s3, uri))]})
         except ValueError as error:
-            raise ConfigError(f"{uri} is no configured stream. Restore it from a copy, or delete it.") from error
+            raise ConfigError(f"{uri} is not a configured stream. Restore it from a copy, or delete it.") from error
         layout = TableLayout(stream, config, TableLocation.of(config, stream.id, table, naming))
         yield assign_names(layout.columns(naming), naming, existing, record, types)
 
 
 def saved_schema(table: TableName, request: Request) -> Mapping[str, Any]:
-    """Return what the last archived sync has said of the table; nothing if there was none. Raises errors of AWS."""
+    """Return the table's description by its last archived sync; empty if there was none. Raises AWS errors."""
     uri = f"{request.config.uri(SCHEMA_FOLDER)}/{table.database}/{table.table}.json"
     saved: Mapping[str, Any] = json.loads(get_or_none(request.access.client("s3"), uri) or b"{}")
     return saved
 
 
 def with_zone_of(known: Any, columns: Iterable[Field]) -> tuple[Field, ...]:
-    """Return columns of timestamps with a zone if the `known` type of the column, Arrow's, has one.
+    """Return timestamp columns with the time zone of the `known` Arrow type.
 
-    Glue has one type for timestamps with a zone and without. An Iceberg table has two.
+    Glue has one type for timestamps with and without a zone; Iceberg has two.
     """
     if known is None or not pa.types.is_timestamp(known):
         return tuple(columns)

@@ -1,4 +1,4 @@
-"""`destination-datalake delete-rows`: erase the rows of people from all that a configuration has written."""
+"""`destination-datalake delete-rows`: erase rows by ID from everything that a configuration has written."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from destination_datalake.archive.progress import ReplayProgress
 from destination_datalake.aws.objects import put
 from destination_datalake.config.catalog import NO_LIMITS
 from destination_datalake.config.options import Config, aws_access
-from destination_datalake.erasure import elsewhere
+from destination_datalake.erasure import targets
 from destination_datalake.erasure.iceberg import IcebergPlace
 from destination_datalake.erasure.ids import IdsFile
 from destination_datalake.erasure.ledger import Ledger
 from destination_datalake.erasure.mask import Mask
-from destination_datalake.erasure.place import ErasedObject, Place, Request
-from destination_datalake.erasure.report import GONE, PlaceLine, Report, now, place_line
+from destination_datalake.erasure.place import ErasedObject, ErasureTarget, Request
+from destination_datalake.erasure.report import REMOVED_EARLIER, Report, TargetReport, now, target_report
 from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.files.suppression import REPORT
 from destination_datalake.maintenance.superseded import archived_tables
@@ -46,70 +46,79 @@ if TYPE_CHECKING:
     from destination_datalake.tables.catalog import TableCatalog
 
 _DESCRIPTION = """\
-Erase the rows of people from all that a configuration has written: from tables with their branches, tags and history,
-and from files that nothing refers to any more. A second search then finds none, or the command fails and says where
-some are. It can be interrupted and run again, and goes on where it was."""
+Erase the rows of given IDs from everything that a configuration has written: tables with their branches, tags and
+history, and unreferenced files. Afterwards a second search verifies that no such row is left. If it finds one, the
+command fails and reports where. If the command is interrupted, run it again: it resumes."""
 
 _EPILOG = """\
-The file has an id in each line, in UTF-8: a value of the column, as 42 or anna@example.com. It is never copied, and no
-message, report or object in S3 has an id.
+The file has one ID per line, in UTF-8: a value of the column, such as 42 or anna@example.com. The command never copies
+the file, and no message, report or object in S3 contains an ID.
 
-In a column of numbers, dates or times an id matches every form of the same value that a sync reads ("735", " 735" and
-735.0 are 735); in a column of texts it matches exactly the same text, with its letter case and blanks.
+In a column of numbers, dates or times, an ID matches every form of the same value that a sync reads ("735", " 735" and
+735.0 are 735). In a column of texts, it matches only the same text, including letter case and blanks.
 
   destination-datalake delete-rows --config config.json --all --column user_id --ids-file ids.txt --dry-run
   destination-datalake delete-rows --config config.json --stream shop.orders --column user_id --ids-file ids.txt
   destination-datalake delete-rows --config config.json --table lake.orders --column user.id --ids-file ids.txt \\
       --report erased.html
 
-The exit code is 0, 1 if the configuration is not valid, or rows are left or could not be erased, 2 for a wrong command
-line, and 143 after SIGTERM."""
+The exit code is 0; 1 if the configuration is not valid, or if rows are left or could not be erased; 2 for a wrong
+command line; 143 after SIGTERM."""
 
 
 def run_delete_rows(arguments: Sequence[str], spark: Engine | None = None) -> int:
     """Run the command with these arguments (without its name); return the exit code: 0, 1 or 143.
 
-    Uses `spark`, and starts its own if it is given none. Raises SystemExit with code 2 for a wrong command line, and
-    with 0 for `--help`.
+    Uses `spark` if given, otherwise starts an engine. Raises SystemExit with code 2 for a wrong command line, and with
+    code 0 for `--help`.
     """
     with terminal.terminable(spark) as termination:
-        asked = _parser().parse_args(arguments)
+        options = _parser().parse_args(arguments)
         return terminal.run(
-            asked, "erase rows of", "the tables", lambda config: _delete_rows(config, asked, termination, spark)
+            options, "erase rows of", "the tables", lambda config: _delete_rows(config, options, termination, spark)
         )
 
 
-def _delete_rows(config: Config, asked: argparse.Namespace, termination: Termination, spark: Engine | None) -> int:
-    file = IdsFile(Path(asked.ids_file))
+def _delete_rows(config: Config, options: argparse.Namespace, termination: Termination, spark: Engine | None) -> int:
+    file = IdsFile(Path(options.ids_file))
     file.require()
-    if asked.report is not None:
-        _require_writable(Path(asked.report))
+    if options.report is not None:
+        _require_writable(Path(options.report))
     if config.catalog.limits.assigns_locations:
         raise ConfigError(
-            "The tables are in a table bucket, where Amazon S3 Tables deletes files, when and which it decides: that "
-            "rows are gone cannot be proved there. Nothing was done."
+            "Cannot erase rows from tables in a table bucket: Amazon S3 Tables decides which files it deletes, and "
+            "when, so that the erasure cannot be verified. Nothing was changed."
         )
     access = aws_access(config)
     catalog = catalog_of(config, access, NO_LIMITS)
-    target = _target(asked)
-    tables = _tables(asked, config, catalog)
-    ledger = Ledger.open(asked.column, target, file, config, access)
+    target = _target(options)
+    tables = _tables(options, config, catalog)
+    ledger = Ledger.open(options.column, target, file, config, access)
     with terminal.engine_on_demand(encrypting(config), spark) as engine:
-        history, id_ = asked.keep_history, ledger.record.id
-        mask = Mask(asked.column, file.typed(pa.string(), asked.column))
+        history, id_ = options.keep_history, ledger.record.id
+        mask = Mask(options.column, file.typed(pa.string(), options.column))
         request = Request(
-            id_, asked.column, file, config, access, catalog, engine(), history, drop_tags=asked.drop_tags, mask=mask
+            id_,
+            options.column,
+            file,
+            config,
+            access,
+            catalog,
+            engine(),
+            history,
+            drop_tags=options.drop_tags,
+            mask=mask,
         )
         iceberg = [name for name in tables if (entry := catalog.find(name)) is not None and is_iceberg(entry)]
-        places: list[Place] = [
-            IcebergPlace(name, own, ledger, may_lack_column=asked.all)
+        places: list[ErasureTarget] = [
+            IcebergPlace(name, own, ledger, may_lack_column=options.all)
             for name in iceberg
-            for own in elsewhere.by_column(request, name)
+            for own in targets.requests_by_column(request, name)
         ]
-        places += elsewhere.places(request, tables)
-        erasure = Erasure(places, tables, request, ledger, lambda: termination.requested, asked.suppress)
+        places += targets.erasure_targets(request, tables)
+        erasure = Erasure(places, tables, request, ledger, lambda: termination.requested, options.suppress)
         try:
-            report = erasure.dry_run() if asked.dry_run else erasure.run()
+            report = erasure.dry_run() if options.dry_run else erasure.run()
         except ConnectorError as error:
             failure = error.failure
             hidden = dataclasses.replace(failure, message=mask(failure.message), detail=mask(failure.detail))
@@ -117,23 +126,23 @@ def _delete_rows(config: Config, asked: argparse.Namespace, termination: Termina
         if report is None:
             return EXIT_TERMINATED
         try:
-            # First the file: a reader of what is printed may leave.
-            if asked.report is not None:
-                as_page = asked.report.lower().endswith((".html", ".htm"))
-                Path(asked.report).write_bytes(report.page().encode() if as_page else report.encoded())
+            # Write the file before printing: a closed output pipe would end the command.
+            if options.report is not None:
+                as_page = options.report.lower().endswith((".html", ".htm"))
+                Path(options.report).write_bytes(report.page().encode() if as_page else report.encoded())
         except OSError as error:
-            remedy = "Nothing was changed." if asked.dry_run else f"The report is also in {ledger.folder}/."
-            raise _unwritable(asked.report, error, remedy) from error
+            remedy = "Nothing was changed." if options.dry_run else f"The report is also in {ledger.folder}/."
+            raise _unwritable(options.report, error, remedy) from error
         finally:
-            _tell(report)
-    return 0 if asked.dry_run or not report.is_left else 1
+            _print_report(report)
+    return 0 if options.dry_run or not report.is_left else 1
 
 
 def _require_writable(path: Path) -> None:
-    """Raise ConfigError if the report cannot be written. Leaves no file that was not there."""
+    """Raise ConfigError if the report cannot be written. Removes the file if the test created it."""
     is_new = not path.exists()
     if path.is_fifo():
-        return  # Its reader would take the end of this for the end of the report.
+        return  # Closing it here would signal the end of the report to its reader.
     try:
         path.open("ab").close()
     except OSError as error:
@@ -143,31 +152,32 @@ def _require_writable(path: Path) -> None:
 
 
 def _unwritable(path: object, error: OSError, remedy: str) -> ConfigError:
-    return ConfigError(f"--report {path} cannot be written: {error.strerror or error}. {remedy}")
+    return ConfigError(f"Cannot write --report {path}: {error.strerror or error}. {remedy}")
 
 
 def encrypting(config: Config) -> Config:
-    """Return the configuration with a Spark that encrypts what it writes to local disks, where ids would be in clear.
+    """Return the configuration with Spark's encryption of local files enabled.
 
-    Spark broadcasts them by files, which stay if it is killed. The key is in the memory of its processes alone.
+    Spark writes the broadcast IDs to local files, which remain if it is killed. The key is only in the memory of its
+    processes.
     """
     conf = {"spark.io.encryption.enabled": "true", **config.spark.conf}
     return config.model_copy(update={"spark": config.spark.model_copy(update={"conf": conf})})
 
 
-def _target(asked: argparse.Namespace) -> tuple[str, ...]:
-    if asked.all:
+def _target(options: argparse.Namespace) -> tuple[str, ...]:
+    if options.all:
         return ("all",)
-    return ("table", asked.table) if asked.table is not None else ("stream", asked.stream)
+    return ("table", options.table) if options.table is not None else ("stream", options.stream)
 
 
-def _tables(asked: argparse.Namespace, config: Config, catalog: TableCatalog) -> list[TableName]:
-    """Return the tables, those that replays have made of them, and those of which the archive alone is left.
+def _tables(options: argparse.Namespace, config: Config, catalog: TableCatalog) -> list[TableName]:
+    """Return the tables, the tables that replays made from them, and dropped tables that still have an archive.
 
     Raises ConfigError if there are none.
     """
-    if not (found := [*_named(asked, config, catalog)]):
-        raise ConfigError("There are no tables of this configuration. Nothing was changed.")
+    if not (found := [*_named(options, config, catalog)]):
+        raise ConfigError("This configuration has no tables. Nothing was changed.")
     names = {str(name) for name in found}
     made = [
         TableName(listed.database, listed.glue_table["Name"])
@@ -178,22 +188,22 @@ def _tables(asked: argparse.Namespace, config: Config, catalog: TableCatalog) ->
     return [*dict.fromkeys((*found, *made))]
 
 
-def _named(asked: argparse.Namespace, config: Config, catalog: TableCatalog) -> Iterator[TableName]:
-    archived = archived_tables(config, [asked.stream] if asked.stream is not None else [])
-    if asked.table is not None:
-        database, dot, table = asked.table.rpartition(".")
+def _named(options: argparse.Namespace, config: Config, catalog: TableCatalog) -> Iterator[TableName]:
+    archived = archived_tables(config, [options.stream] if options.stream is not None else [])
+    if options.table is not None:
+        database, dot, table = options.table.rpartition(".")
         name = TableName(database, table)
         if not dot or (catalog.find(name) is None and name not in archived):
-            raise ConfigError(f"--table {asked.table}: there is no such table. Name it as database.table.")
+            raise ConfigError(f"--table {options.table}: no such table. Use the form database.table.")
         yield name
         return
     finder = TableFinder(config, catalog, with_hive=True)
     try:
-        found = finder.tables([asked.stream] if asked.stream is not None else [])
+        found = finder.tables([options.stream] if options.stream is not None else [])
     except ConfigError:
         if not archived:
             raise
-        found = []  # A table that was dropped is in the archive.
+        found = []  # A dropped table can still have an archive.
     yield from dict.fromkeys((*found, *archived))
     for note in finder.notes:
         terminal.note(f"Note: {note}")
@@ -201,19 +211,19 @@ def _named(asked: argparse.Namespace, config: Config, catalog: TableCatalog) -> 
 
 @dataclass(slots=True)
 class Erasure:
-    """The steps of the command. Nothing is changed before each place has said that rows can be erased there."""
+    """Runs the steps of the command. Changes nothing before every target has passed its preconditions."""
 
-    places: Sequence[Place]
+    places: Sequence[ErasureTarget]
     tables: Sequence[TableName]
     request: Request
     ledger: Ledger
     is_stopped: Callable[[], bool]
     suppress: bool = False
     started: str = field(default_factory=now)
-    _lines: list[PlaceLine] = field(default_factory=list)
+    _lines: list[TargetReport] = field(default_factory=list)
 
     def dry_run(self) -> Report:
-        """Return what would be erased. Raises ConnectorError, and what the AWS libraries raise."""
+        """Return what would be erased. Raises ConnectorError and the errors of the AWS libraries."""
         self._require()
         for place in self.places:
             found = [replace(each, outcome="found") for each in place.find()]
@@ -221,7 +231,7 @@ class Erasure:
         return self._report(dry_run=True)
 
     def run(self) -> Report | None:
-        """Erase, and search again; None if it was stopped. Raises ConnectorError, and what the AWS libraries raise."""
+        """Erase, then search again. Returns None if stopped. Raises ConnectorError and errors of the AWS libraries."""
         self._require()
         types = {str(name): self.request.types[name] for name in self.tables if name in self.request.types}
         self.ledger.begin(types, self.request.file, suppress=self.suppress)
@@ -234,14 +244,14 @@ class Erasure:
             if self.is_stopped():
                 return None
             erased[place.name] = [*place.erase()]
-        earlier: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        found_earlier: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for name, uri, rows in self.ledger.noted("found"):
-            earlier[name][uri] = rows
+            found_earlier[name][uri] = rows
         for place in self.places:
             if self.is_stopped():
                 return None
             afterwards = [*place.find()]
-            self._lines.append(self._line(place, erased[place.name], afterwards, earlier[place.name]))
+            self._lines.append(self._line(place, erased[place.name], afterwards, found_earlier[place.name]))
         report = self._report(dry_run=False)
         s3 = self.request.access.client("s3")
         put(s3, f"{self.ledger.folder}/{REPORT}", report.encoded())
@@ -251,13 +261,13 @@ class Erasure:
         return report
 
     def _displace_replay(self, name: TableName) -> None:
-        """Drop what a `replay --replace` has made so far, which may have the rows; one that still runs stops.
+        """Drop the unfinished table of a `replay --replace`, which may have the rows, and displace a running replay.
 
-        The next replay begins anew, and leaves these people out.
+        The next replay starts again and suppresses the rows.
         """
         config, catalog, access = self.request.config, self.request.catalog, self.request.access
         made = TableName(name.database, f"{name.table}{REBUILD_SUFFIX}")
-        rebuild = rebuild_of(config, name, catalog, _unopened)
+        rebuild = rebuild_of(config, name, catalog, _open_table)
         if catalog.find(name) is None or catalog.find(made) is None or (state := rebuild.state(made)) is None:
             return
         uri = f"{table_folder(config.uri(ARCHIVE_FOLDER), *name)}/replay/{made.table}.json"
@@ -278,23 +288,25 @@ class Erasure:
                 names |= {each["Name"] for each in found.get("StorageDescriptor", {}).get("Columns", ())}
         close = " or ".join(get_close_matches(column, sorted(names), n=3))
         return ConfigError(
-            f"--column {column}: no table, no archive and no rejects have such a column, so nothing was searched. "
-            f"{f'Did you mean {close}? ' if close else ''}Name a field within a column by its path, as user.id. "
+            f"Unknown column --column {column}: no table, archive or reject has it. "
+            f"{f'Did you mean {close}? ' if close else ''}Name a nested field by its path, such as user.id. "
             "Nothing was changed."
         )
 
     def _line(
         self,
-        place: Place,
+        place: ErasureTarget,
         objects: Iterable[ErasedObject],
         afterwards: Sequence[ErasedObject] | None,
-        earlier: Mapping[str, int],
-    ) -> PlaceLine:
+        found_earlier: Mapping[str, int],
+    ) -> TargetReport:
         mask = self.request.mask
-        line = place_line(place.name, objects, afterwards, earlier, self._mask, mask or str)
+        line = target_report(place.name, objects, afterwards, found_earlier, self._mask, mask or str)
         figures = place.figures
         line.objects_searched, line.objects_read = figures.objects, figures.objects_read
-        if afterwards is not None and not any(each.reason == GONE and each.rows_found > 0 for each in line.objects):
+        if afterwards is not None and not any(
+            each.reason == REMOVED_EARLIER and each.rows_found > 0 for each in line.objects
+        ):
             line.distinct_rows = figures.distinct_rows
         line.snapshots_expired, line.notes = figures.snapshots_expired, tuple(map(mask or str, figures.notes))
         return line
@@ -325,11 +337,11 @@ class Erasure:
         )
 
 
-def _unopened() -> Any:
-    raise AssertionError("a table is not written to")
+def _open_table() -> Any:
+    raise AssertionError("an erasure does not open the table for writing")
 
 
-def _tell(report: Report) -> None:
+def _print_report(report: Report) -> None:
     would = "would be " if report.dry_run else ""
     for line in report.places:
         rows = line.rows_found if report.dry_run else line.rows_removed
@@ -340,42 +352,44 @@ def _tell(report: Report) -> None:
             + (f", {line.snapshots_expired} snapshots expired" if line.snapshots_expired else "")
         )
         for each in line.objects if report.dry_run else line.left:
-            rows_of_it = f"{each.rows_found} rows" if each.rows_found >= 0 else "ids"
-            terminal.write(f"  {each.uri}: {rows_of_it}{f': {each.reason}' if each.reason else ''}")
-    had = "have" if report.dry_run else "had"
-    terminal.write(f"{report.ids_with_rows} of {report.ids} ids {had} rows, as this run has found them.")
+            content = f"{each.rows_found} rows" if each.rows_found >= 0 else "ids"
+            terminal.write(f"  {each.uri}: {content}{f': {each.reason}' if each.reason else ''}")
+    have = "have" if report.dry_run else "had"
+    terminal.write(f"In this run, {report.ids_with_rows} of {report.ids} ids {have} rows.")
     terminal.write(f"Request {report.request}: {report.verdict}.")
     if report.suppress:
-        terminal.write("Syncs that begin from now on reject records with these ids.")
+        terminal.write("Syncs that start from now on reject records with these ids.")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = terminal.parser("delete-rows", _DESCRIPTION, _EPILOG)
     target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("--table", metavar="DATABASE.TABLE", help="the rows of this table")
+    target.add_argument("--table", metavar="DATABASE.TABLE", help="erase rows from this table")
     target.add_argument(
-        "--stream", metavar="NAME", help="the rows of this stream: namespace.name, or name if it has no namespace"
+        "--stream", metavar="NAME", help="erase rows of this stream: namespace.name, or name without a namespace"
     )
-    target.add_argument("--all", action="store_true", help="the rows of all tables of the configuration")
+    target.add_argument("--all", action="store_true", help="erase rows from all tables of the configuration")
     parser.add_argument(
         "--column",
         required=True,
         metavar="NAME",
-        help="the column that has the ids; a field within a column by its path, as user.id",
+        help="the column with the ids; for a nested field its path, such as user.id",
     )
-    parser.add_argument("--ids-file", required=True, metavar="FILE", help="the ids, one in each line")
-    parser.add_argument("--dry-run", action="store_true", help="change nothing; print what would be erased")
+    parser.add_argument("--ids-file", required=True, metavar="FILE", help="file with one id per line")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be erased; change nothing")
     parser.add_argument(
         "--keep-history",
         type=_days,
         metavar="DAYS",
-        help="leave snapshots that are no older than so many days, which have the rows",
+        help="keep snapshots of the last DAYS days; they still have the rows",
     )
-    parser.add_argument("--drop-tags", action="store_true", help="drop tags of snapshots that have the rows")
+    parser.add_argument("--drop-tags", action="store_true", help="drop tags of snapshots with such rows")
     parser.add_argument(
-        "--suppress", action="store_true", help="later syncs reject records with these ids: they are counted, not kept"
+        "--suppress", action="store_true", help="reject records with these ids in later syncs, without storing them"
     )
-    parser.add_argument("--report", metavar="FILE", help="write the report to this file, as a page if it ends in .html")
+    parser.add_argument(
+        "--report", metavar="FILE", help="write the report to this file: HTML if its name ends in .html, else JSON"
+    )
     return parser
 
 
@@ -385,5 +399,5 @@ def _days(text: str) -> float:
     except ValueError:
         days = -1
     if not 0 < days <= 3650:
-        raise argparse.ArgumentTypeError(f"{text} is no number of days up to 3650")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of days from 0 to 3650")
     return days

@@ -1,7 +1,7 @@
-"""Files that dropped Iceberg tables have left in the folders of their names: no catalog refers to them any more.
+"""Erase rows from the leftover files of dropped Iceberg tables, which no catalog references.
 
-They are written again where they are, as those of Hive tables; manifests that tell an id are deleted. A folder in which
-the catalog has a table now is that table's.
+Files are rewritten in place, like files of Hive tables. Manifests that reveal an ID are deleted. A folder that overlaps
+the location of a present table is skipped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from destination_datalake.aws.objects import delete, get
 from destination_datalake.erasure.columns import saved_schema, with_zone_of
-from destination_datalake.erasure.hive import HiveTablePlace, outermost, stream_of
+from destination_datalake.erasure.hive import HiveTarget, outermost, stream_of
 from destination_datalake.erasure.objects import stored_in
 from destination_datalake.erasure.place import ErasedObject
 from destination_datalake.schema.evolution import WIDER
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 
-class DroppedTablePlace(HiveTablePlace):
-    """The files of Iceberg tables that had the name of a table before, or still had it if it was dropped."""
+class DroppedTableTarget(HiveTarget):
+    """The files of dropped Iceberg tables of one name."""
 
     has_metadata = True
 
@@ -42,17 +42,17 @@ class DroppedTablePlace(HiveTablePlace):
         self.name = request.of(self.title)
 
     def require(self) -> None:
-        """Raise ConnectorError if the ids are none of the column's type."""
+        """Raise ConnectorError if the IDs are not valid for the column's type."""
         if self.folders and self._columns:
             _ = self._ids
 
     def columns(self) -> tuple[Field, ...]:
-        """Return the column as rows have it."""
+        """Return the column as in the table's rows."""
         return with_zone_of(self.request.types.get(self.table), super().columns())
 
     @cached_property
     def folders(self) -> Sequence[str]:
-        """The folders of that name, but for those that the catalog has a table in, or around."""
+        """Return the folders of that name, except those that overlap the location of a present table."""
         config, catalog = self.request.config, self.request.catalog
         saved = saved_schema(self.table, self.request)
         named = {saved["files"].rstrip("/")} if saved.get("files") else set[str]()
@@ -71,33 +71,33 @@ class DroppedTablePlace(HiveTablePlace):
         return outermost(left)
 
     def takes(self, uri: str) -> bool:
-        """Whether an object is a data file."""
+        """Return whether an object is a data file."""
         return super().takes(uri) and uri.endswith(".parquet")
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the files that have rows of the ids, and manifests that tell one."""
+        """Yield the files with rows of the IDs, and manifests that reveal an ID."""
         yield from super().find()
-        for uri in self._telling():
-            yield ErasedObject(uri, -1, reason="it is metadata of a dropped table")
+        for uri in self._revealing_objects():
+            yield ErasedObject(uri, -1, reason="metadata of a dropped table")
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Write files again, and delete manifests that tell an id."""
+        """Rewrite files without the rows, and delete manifests that reveal an ID."""
         yield from super().erase()
-        for uri in self._telling():
+        for uri in self._revealing_objects():
             delete(self.access.client("s3"), uri)
             yield ErasedObject(uri, -1, -1, "removed")
 
     def conclude(self) -> bool:
-        """Do nothing: no sync writes there."""
+        """Do nothing: no sync writes to a dropped table."""
         return True
 
     def tells(self, stored: StoredObject) -> bool:
-        """Whether an object is a manifest that tells an id."""
+        """Return whether an object is a manifest that reveals an ID."""
         if not self._columns or not stored.uri.endswith(".avro"):
             return False
         return tells_in(get(self.access.client("s3"), stored.uri, version=stored.version), self._types, self._ids)
 
-    def _telling(self) -> list[str]:
+    def _revealing_objects(self) -> list[str]:
         return [each.uri for folder in self.folders for each in stored_in(self.access, folder) if self.tells(each)]
 
     @cached_property

@@ -1,8 +1,8 @@
-"""Hive tables: each file in a folder of the table, read by readers or not, is replaced by one without the rows.
+"""Erase rows from Hive tables: rewrite every file in the table's folders, visible or not, without the rows.
 
-A file keeps its name: readers see it before or after, and a table keeps its location, its partitions, and what is
-written to it meanwhile. A sync that is about to copy files, to widen a column or to take a pending overwrite in, may
-have read them before: it is fenced, and the next one goes on.
+A file keeps its name, so that readers see it either before or after, and the table keeps its location, its partitions
+and concurrent writes. A sync that copies files, to widen a column or to adopt a pending overwrite, may have read a file
+before its rewrite. It is fenced; the next sync continues.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 
-class HiveTablePlace(Objects):
-    """All files of a Hive table: of its content, of former contents, of a pending overwrite, of syncs that died."""
+class HiveTarget(Objects):
+    """All files of a Hive table: current and former content, a pending overwrite, leftovers of failed syncs."""
 
     content = "rows"
 
@@ -45,29 +45,29 @@ class HiveTablePlace(Objects):
 
     @property
     def access(self) -> AwsAccess:
-        """What the table's files are read and written with."""
+        """Return the access to the table's files."""
         return self.request.catalog.access_of(self.table)
 
     def require(self) -> None:
-        """Raise ConfigError also for a column that the table is partitioned by: folders are named after its values."""
+        """Raise ConfigError also for a partition column: its values are in the names of folders."""
         table_input, column = self._glue_table.find(), self.request.column
-        if table_input is not None and (key := _key_that_tells(table_input, column)) is not None:
+        if table_input is not None and (key := _revealing_key(table_input, column)) is not None:
             raise ConfigError(
-                f"--column {column}: table {self.table} is partitioned by it (key {key}), so that ids are in the names "
-                "of its folders, and rows cannot be erased. Write the stream to another table with another "
-                "partition_by, drop this one, and run the command again: it searches what is left of dropped tables. "
+                f"Cannot erase rows by --column {column}: table {self.table} is partitioned by it (key {key}), so that "
+                "names of folders contain ids. Write the stream to another table with another partition_by, drop this "
+                "table, and run the command again: it also searches the leftovers of dropped tables. "
                 "Nothing was changed."
             )
         super().require()
 
     def columns(self) -> tuple[Field, ...]:
-        """Return the column as rows have it."""
+        """Return the column as in the table's rows."""
         found = TableColumns.of(self.table, self.request).in_table(self.request.column)
         return () if found is None else (found,)
 
     @property
     def folders(self) -> Sequence[str]:
-        """The folders that its files are, or were, in; none is inside another."""
+        """Return the folders of present and former files; no folder contains another."""
         table_input = self._glue_table.find()
         found = outermost(self._folders(table_input))
         if table_input is None and self.request.mask is not None:
@@ -75,12 +75,12 @@ class HiveTablePlace(Objects):
         return found
 
     def groups(self) -> Iterator[Group]:
-        """Yield the files, each alone."""
+        """Yield the files, one per group."""
         for folder in self.folders:
             yield from ((each,) for each in stored_in(self.access, folder) if self.takes(each.uri))
 
     def conclude(self) -> bool:
-        """Fence a sync that copies files which it may have read before they were replaced; return False if there is."""
+        """Fence a sync that may copy files it read before their rewrite; return False if there was one."""
 
         def fence(table_input: TableInput) -> bool:
             parameters = table_input["Parameters"]
@@ -94,15 +94,15 @@ class HiveTablePlace(Objects):
         if self._glue_table.find() is None or not self._glue_table.update(fence):
             return True
         self.figures.notes.append(
-            f"A sync was about to copy files of table {self.table}, or had died there: it is fenced, and the next "
-            "sync goes on. If it still runs, let it end and run the command again."
+            f"Fenced a sync that was copying files of table {self.table}, or had failed there; the next sync "
+            "continues. If the sync still runs, let it end and run the command again."
         )
         return False
 
     # Folders
 
     def _folders(self, table_input: TableInput | None) -> Iterator[str]:
-        """Yield the folders, S3 URIs, in which files of the table are, or may have been left."""
+        """Yield the folders, as S3 URIs, that have or may have files of the table."""
         config = self.request.config
         stream = stream_of(self.table, table_input, self.request)
         if stream is not None:
@@ -123,17 +123,17 @@ class HiveTablePlace(Objects):
             yield folder
         else:
             self.figures.note(
-                "A partition is registered at a folder elsewhere, which others write to: it was not looked at."
+                "Skipped a partition with a folder outside the table: other programs write to that folder."
             )
 
     def takes(self, uri: str) -> bool:
-        """Whether an object is in no folder of another kind, as where a table's location is that of all tables."""
+        """Return whether an object is outside the connector's other folders, which the table's location may contain."""
         taken = (*TAKEN_FOLDERS, "_deletions")
         return not uri.startswith(tuple(f"{self.request.config.uri(folder)}/" for folder in taken))
 
 
 def stream_of(table: TableName, table_input: TableInput | None, request: Request) -> StreamId | None:
-    """Return the stream that a table was created for; None if nothing tells."""
+    """Return the stream that a table was created for; None if unknown."""
     if table_input is not None:
         owner = TableOwner.of(table_input["Parameters"])
         return None if owner is None else owner.stream
@@ -142,7 +142,7 @@ def stream_of(table: TableName, table_input: TableInput | None, request: Request
 
 
 def outermost(folders: Iterable[str]) -> list[str]:
-    """Return the folders that are in none of the others."""
+    """Return the folders that no other of the folders contains."""
     outer: list[str] = []
     for folder in sorted(set(folders), key=lambda each: f"{each}/"):
         if not outer or not f"{folder}/".startswith(f"{outer[-1]}/"):
@@ -150,8 +150,8 @@ def outermost(folders: Iterable[str]) -> list[str]:
     return outer
 
 
-def _key_that_tells(table_input: TableInput, column: str) -> str | None:
-    """Return the partition key whose values tell those of a column; None if there is none, as hashes tell none."""
+def _revealing_key(table_input: TableInput, column: str) -> str | None:
+    """Return the partition key that reveals values of a column, if any. Buckets are hashes and do not reveal values."""
     keys = {key["Name"].lower(): key["Name"] for key in table_input.get("PartitionKeys") or ()}
     scheme = PartitionScheme.recorded(table_input, (*METADATA_COLUMNS, *known_columns(table_input)))
     for key in scheme.folders.keys if scheme is not None else ():

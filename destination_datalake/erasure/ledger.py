@@ -1,7 +1,7 @@
-"""The ledger of a request, in S3: who asked for what, salted hashes of the ids, and how far it is.
+"""Store the ledger of a request in S3: the request, salted hashes of its IDs, and its progress.
 
-Objects are named there by salted hashes of their URIs, and in what people read without values of partitions: a folder
-such as `user_id=42/` has an id in its name.
+The ledger identifies objects by salted hashes of their URIs, and reports mask the values of partitions: the name of a
+folder such as `user_id=42/` contains an ID.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ _TEXT = pa.string()
 
 @dataclass(slots=True)
 class Ledger:
-    """The ledger of one request. What is doomed and what was found is remembered by all attempts at it."""
+    """The ledger of one request. All attempts share the objects marked for deletion and the objects found."""
 
     record: RequestRecord
     folder: str
     access: AwsAccess
     _doomed: set[bytes] = field(default_factory=set)
     _earlier: Sequence[Ledger] = ()
-    """Those of other requests that were not finished: what they were about to delete is dead, too."""
+    """Ledgers of other unfinished requests: objects that they marked for deletion are not live either."""
 
     @classmethod
     def open(cls, column: str, target: Sequence[str], file: IdsFile, config: Config, access: AwsAccess) -> Self:
-        """Return the ledger of a request that was not finished and asks for the same, or a new one, not written yet."""
+        """Return the ledger of an unfinished identical request, or a new one, which is not yet written."""
         root = config.uri(DELETIONS_FOLDER)
         unfinished = [each for each in requests(root, access.client("s3")) if each.finished is None]
         earlier = [cls(each, f"{root}/{each.id}", access) for each in unfinished]
@@ -72,13 +72,13 @@ class Ledger:
 
     @property
     def salt(self) -> bytes:
-        """The salt of all hashes."""
+        """Return the salt of all hashes."""
         return base64.b64decode(self.record.salt)
 
     def begin(self, types: Mapping[str, pa.DataType], file: IdsFile, *, suppress: bool) -> None:
-        """Write the request and its hashes: replays leave these people out from now on, and syncs if asked to.
+        """Write the request and the hashes of its IDs. From now on replays suppress these rows; syncs with `suppress`.
 
-        `types` has the column's type in each table that has it.
+        `types` maps each table with the column to the column's type.
         """
         record = self.record
         for type_ in {*types.values()}:
@@ -87,27 +87,27 @@ class Ledger:
         self._write(replace(record, suppress=suppress or record.suppress, tables={**record.tables, **tables}))
 
     def finish(self) -> None:
-        """Write that the request is done."""
+        """Mark the request as finished."""
         self._write(replace(self.record, finished=now()))
 
     def doom(self, uris: Sequence[str]) -> None:
-        """Remember objects that are about to be deleted."""
+        """Mark objects for deletion, before they are deleted."""
         if hashes := {self._hash(uri) for uri in uris} - self._doomed:
             self._doomed |= hashes
             self._put("doomed", b"".join(sorted(hashes)), "bin")
 
     def are_doomed(self, uris: Sequence[str]) -> list[bool]:
-        """Return for each object whether it was to be deleted, by this request or one that was not finished."""
+        """Return for each object whether this request or another unfinished one marked it for deletion."""
         ledgers = [each for each in (self, *self._earlier) if each._doomed]
         return [any(each._hash(uri) in each._doomed for each in ledgers) for uri in uris]
 
     def note(self, kind: str, lines: Iterable[Any]) -> None:
-        """Keep values (of structs or dataclasses), for the report of an attempt that goes on."""
+        """Store values (of structs or dataclasses) for the report of a resumed attempt."""
         if content := b"".join(msgspec.json.encode(line) + b"\n" for line in lines):
             self._put(kind, content, "jsonl")
 
     def noted(self, kind: str) -> Iterator[Any]:
-        """Yield the values that attempts have kept."""
+        """Yield the values that all attempts stored."""
         for content in self._contents(kind):
             yield from map(msgspec.json.decode, content.splitlines())
 
@@ -140,7 +140,7 @@ class Ledger:
 
 
 def _check(file: IdsFile, salt: bytes) -> tuple[str, int]:
-    """Return a sum of the salted hashes of all ids as texts, the same in any order, and how many ids there are."""
+    """Return the sum of the salted hashes of all IDs as texts, independent of their order, and the number of IDs."""
     total = count = 0
     for digest in file.digests(_TEXT, "", salt):
         total += int.from_bytes(digest, "big")

@@ -1,4 +1,4 @@
-"""Ids in the names of objects: hidden in all that people read of an erasure, and in its ledger."""
+"""Mask IDs in the names of objects, in user-facing output and in the ledger."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Mask:
-    """Hides ids in texts that name objects: in steps of a URI's path that are one, or are of a partition that tells it.
+    """Masks IDs in URIs: path segments that equal an ID, and values of partitions that reveal one.
 
-    `fields` are names of partition fields that tell the column's values, in lower case; `dropped` are folders of tables
-    whose partitions nothing describes any more: all are hidden there.
+    `fields` are lower-case names of partition fields that reveal the column's values. `dropped` are folders of dropped
+    tables with unknown partitions: all partition values are masked there.
     """
 
     column: str
@@ -27,11 +27,11 @@ class Mask:
     dropped: set[str] = field(default_factory=set)
 
     def __call__(self, text: str) -> str:
-        """Return a text with each id in a URI hidden."""
+        """Return the text with the IDs in its URIs masked."""
         return _URI.sub(lambda found: self.uri(found[0]), text)
 
     def uri(self, uri: str) -> str:
-        """Return a URI with each id hidden."""
+        """Return the URI with its IDs masked."""
         is_dropped = uri.startswith(tuple(f"{folder}/" for folder in self.dropped))
         *start, path = uri.split("/", 3) if _URI.match(uri) else (uri,)
         return "/".join((*start, *(self._step(step, is_dropped=is_dropped) for step in path.split("/"))))

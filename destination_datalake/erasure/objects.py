@@ -1,6 +1,6 @@
-"""Places of objects that no snapshot has: found and written again by jobs, several objects a task.
+"""Search and rewrite objects outside of snapshots by jobs, several objects per task.
 
-Nothing is noted: what is there is looked at again each time, so an erasure that was killed goes on by being repeated.
+No progress is stored: each run searches all objects again, so that a killed erasure can be repeated.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
     from destination_datalake.schema.types import Field
     from destination_datalake.tables.table import TableName
 
-_AT_ONCE = 5_000
-"""Groups of objects that one job looks at: what is in memory of them is some MB."""
+_MAX_BATCH = 5_000
+"""Maximum number of groups of objects per job, which limits memory to a few MB."""
 
-_TASKS_EACH = 4
-"""Tasks for each that runs at the same time: objects differ in size."""
+_TASKS_PER_CORE = 4
+"""Number of tasks per concurrent task. Objects differ in size, so that several small tasks balance better."""
 
 _ATTEMPTS = 10
-"""How often objects may be replaced by others while they are looked at, before it is given up."""
+"""Maximum number of searches while concurrent writers replace objects."""
 
 Group = tuple[StoredObject, ...]
 
 
 @dataclass(slots=True)
 class _Search:
-    """What a search has found: objects with rows, and those that cannot be read."""
+    """The result of a search: objects with rows, and objects that cannot be read."""
 
     hits: set[StoredObject] = field(default_factory=set)
     failed: list[NotErased] = field(default_factory=list)
     is_gone: bool = False
 
     def add(self, result: EraseResult) -> None:
-        """Note a result."""
+        """Add the result of one object."""
         if isinstance(result, NotErased):
             self.failed.append(result)
             return
@@ -58,13 +58,13 @@ class _Search:
 
 
 class Objects(ABC):
-    """Objects of one kind of content, all of which have the column under the same names."""
+    """Objects with one kind of content and the same names of the column."""
 
     content: Content
     table: TableName
-    """The table whose rows they are, or that rows of them came into."""
+    """The table that the rows belong to or were written to."""
     has_metadata = False
-    """Whether the folders also have metadata, which may tell an id."""
+    """Whether the folders also have metadata, which can reveal an ID."""
 
     def __init__(self, request: Request, table: TableName, name: str) -> None:
         self.request = request
@@ -77,71 +77,71 @@ class Objects(ABC):
 
     @abstractmethod
     def columns(self) -> tuple[Field, ...]:
-        """Return the column under the names and paths that it has or had, of one type; none if no object has it."""
+        """Return the column under all its present and former names, of one type; empty if no object has it."""
 
     @property
     @abstractmethod
     def folders(self) -> Sequence[str]:
-        """The folders, S3 URIs without a slash at their ends, that the objects are in, or were."""
+        """Return the folders of present and former objects, as S3 URIs without a trailing slash."""
 
     @abstractmethod
     def groups(self) -> Iterator[Group]:
-        """Yield the objects as they are now, in groups as `EraseTask` has them."""
+        """Yield the current objects, in the groups of `EraseTask`."""
 
     def takes(self, uri: str) -> bool:  # noqa: ARG002
-        """Whether an object in the folders is one of the place's."""
+        """Return whether an object in the folders belongs to this target."""
         return True
 
     def tells(self, stored: StoredObject) -> bool:  # noqa: ARG002
-        """Whether an object in the folders is metadata that tells an id. Raises errors of AWS."""
+        """Return whether an object in the folders is metadata that reveals an ID. Raises AWS errors."""
         return False
 
     @property
     def access(self) -> AwsAccess:
-        """The access to the objects."""
+        """Return the access to the objects."""
         return self.request.access
 
     def require(self) -> None:
-        """Raise ConnectorError if the ids are none of the column's type."""
+        """Raise ConnectorError if the IDs are not valid for the column's type."""
         if self._columns:
             _ = self._ids
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield each object that has rows of the ids."""
+        """Yield each object with rows of the IDs."""
         self._search = None
         search = _Search()
         for result in self._searched():
             search.add(result)
             if isinstance(result, NotErased):
-                yield ErasedObject(result.object.uri, -1, reason=f"it cannot be read: {result.failure.message}")
+                yield ErasedObject(result.object.uri, -1, reason=f"cannot be read: {result.failure.message}")
             elif result.found:
                 yield ErasedObject(result.object.uri, result.found)
         self._search = search
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Write objects again without the rows; yield each that had some.
+        """Rewrite objects without the rows; yield each object that had some.
 
-        What `find` has just found need not be looked for again: an object is replaced only if it is still the same.
+        Reuses the result of a preceding `find`: a conditional write replaces an object only if it is unchanged.
         """
         known, self._search = self._search, None
         for _ in range(_ATTEMPTS if self._columns else 0):
             search = known or _Search()
-            for some in _in_batches(self.groups()):
+            for batch in _in_batches(self.groups()):
                 if known is None:
-                    for each in self._run(some, write=False):
+                    for each in self._run(batch, write=False):
                         search.add(each)
-                yield from self._written(search, some)
+                yield from self._written(search, batch)
             yield from map(_left, search.failed)
-            is_settled = not search.hits and not search.is_gone
+            is_complete = not search.hits and not search.is_gone
             known = None
-            if self.conclude() and is_settled:
+            if self.conclude() and is_complete:
                 return
         if self._columns:
-            raise self._never_settles()
+            raise self._retries_exhausted()
 
-    def _written(self, search: _Search, some: Sequence[Group]) -> Iterator[ErasedObject]:
-        """Write those of some objects again that a search has found; it knows then which are still to be written."""
-        found = [group for group in some if not search.hits.isdisjoint(group)]
+    def _written(self, search: _Search, batch: Sequence[Group]) -> Iterator[ErasedObject]:
+        """Rewrite the objects that the search found, and remove them from its hits."""
+        found = [group for group in batch if not search.hits.isdisjoint(group)]
         search.hits -= {each for group in found for each in group}
         for result in self._run(found, write=True):
             if isinstance(result, NotErased):
@@ -152,7 +152,7 @@ class Objects(ABC):
             search.is_gone |= isinstance(result, Erased) and result.is_gone
 
     def conclude(self) -> bool:
-        """Do what is left when all objects are written; return False if they have to be looked at again."""
+        """Finish after all objects are rewritten; return False if they must be searched again."""
         return True
 
     # Jobs
@@ -169,26 +169,28 @@ class Objects(ABC):
         return self.request.ids(arrow_type(widest(self._columns[0].type)), self.table)
 
     def _searched(self) -> Iterator[EraseResult]:
-        """Yield what is found of each object; of one that is replaced meanwhile, what is found of the other one."""
-        wanted: set[str] | None = None
+        """Yield the result of each object. Search an object again if a writer replaces it meanwhile."""
+        replaced_uris: set[str] | None = None
         for _ in range(_ATTEMPTS if self._columns else 0):
             gone: set[str] = set()
             self.figures.objects = self.figures.objects_read = 0
-            groups = self.groups() if wanted is None else self._groups_of(wanted)
-            for some in _in_batches(groups):
-                for result in self._run(some, write=False):
+            groups = self.groups() if replaced_uris is None else self._groups_of(replaced_uris)
+            for batch in _in_batches(groups):
+                for result in self._run(batch, write=False):
                     if isinstance(result, Erased) and result.is_gone:
                         gone.add(result.object.uri)
                     else:
                         yield result
             if not gone:
                 return
-            wanted = gone
+            replaced_uris = gone
         if self._columns:
-            raise self._never_settles()
+            raise self._retries_exhausted()
 
-    def _never_settles(self) -> ConnectorError:
-        message = f"{self.name}: other writers replace its objects all the time. Run the command again."
+    def _retries_exhausted(self) -> ConnectorError:
+        message = (
+            f"{self.name}: other writers replaced objects during each of {_ATTEMPTS} searches. Run the command again."
+        )
         return ConnectorError(Failure(message, message, "transient_error"))
 
     def _groups_of(self, uris: set[str]) -> Iterator[Group]:
@@ -202,8 +204,8 @@ class Objects(ABC):
             return
         executors = self.request.executors
         tasks = [
-            EraseTask(some, self.content, self._columns, self.access, write)
-            for some in dealt(groups, _TASKS_EACH * executors.parallelism())
+            EraseTask(batch, self.content, self._columns, self.access, write)
+            for batch in dealt(groups, _TASKS_PER_CORE * executors.parallelism())
         ]
         yield from search(executors.run, erase, self._ids, tasks)
 
@@ -221,12 +223,12 @@ def _left(result: NotErased) -> ErasedObject:
 
 def _in_batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
     rest = iter(groups)
-    while some := [*islice(rest, _AT_ONCE)]:
-        yield some
+    while batch := [*islice(rest, _MAX_BATCH)]:
+        yield batch
 
 
 def stored_in(access: AwsAccess, folder: str) -> Iterator[StoredObject]:
-    """Yield the objects in a folder that are not empty, at any depth. Raises errors of AWS."""
+    """Yield the non-empty objects in a folder, at any depth. Raises AWS errors."""
     for uri, entry in listed(access.client("s3"), folder):
         if entry["Size"]:
             yield StoredObject(uri, entry["ETag"], entry["Size"])

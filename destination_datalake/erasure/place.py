@@ -1,7 +1,7 @@
-"""Where rows can be, and what is reported of it: the seam between the command and what it erases.
+"""Define the interface between the command and its targets, and the values of the report.
 
-A place is one table, or one folder of objects of a kind. The command asks each to `require`, all of them before
-anything is changed; then has each `erase`, and each `find` again: that second search must find nothing.
+A target is one table, or one folder of objects of one kind. The command calls `require` of all targets before it
+changes anything, then `erase` of each, and finally `find` of each: this second search must find nothing.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 Outcome = Literal["found", "rewritten", "removed", "left", "kept"]
-"""What became of an object: another has its other rows, or nothing has any; or it is as it was, also because
-`Request.keep_history` asks for it."""
+"""The outcome of an object: "rewritten" without the rows; "removed"; "left" unchanged, as it could not be erased; or
+"kept" because of `Request.keep_history`. "found" is the result of a search alone."""
 
 
 class ErasedObject(msgspec.Struct, frozen=True):
-    """An object that has, or had, rows of the ids, and what became of it.
+    """An object with rows of the IDs, and its outcome.
 
-    `rows_found` is -1 if they cannot be counted (bounds in metadata). `new` are the objects that have its other rows.
-    One that is `left` has a `reason`: a clause about the object, with the date at which it ends if one is known.
-    `versions_deleted` counts older versions of the object that were deleted too.
+    `rows_found` is -1 if the rows cannot be counted (bounds in metadata). `new` are the objects with its other rows.
+    An object that is `left` has a `reason`: a clause about the object, with the date of its expiry if known.
+    `versions_deleted` is the number of older versions of the object that were also deleted.
     """
 
     uri: str
@@ -48,10 +48,10 @@ class ErasedObject(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for: rows with one of the ids in the column, a name or the dotted path of a field.
+    """A request to erase the rows with one of the IDs in `column`, a name or the dotted path of a field.
 
-    `id` names the request, and its folder in the ledger: the same request has the same one when it is run again.
-    With `keep_history`, snapshots of so many days stay.
+    `id` names the request and its folder in the ledger; an identical request that resumes has the same ID.
+    With `keep_history`, snapshots of that many days are kept.
     """
 
     id: str
@@ -64,22 +64,22 @@ class Request:
     keep_history: float | None = None
     drop_tags: bool = False
     types: dict[TableName, pa.DataType] = field(default_factory=dict)
-    """The type of the column in each table, as far as it was asked for."""
+    """The type of the column in each table that was searched so far."""
 
     mask: Mask | None = None
-    """Hides ids in what people read; places tell it of their partitions."""
+    """Masks IDs in user-facing output. Targets add the names of their partition fields."""
 
     redirected_from: str | None = None
-    """The column whose values came to this one, as its type does not hold them: ids that this one cannot hold are none
-    of its values."""
+    """The column whose values were redirected to this one because of their type. IDs that this column's type cannot
+    represent are skipped."""
 
     searched: list[Ids] = field(default_factory=list)
-    """The ids as values of each type that they were looked up as."""
+    """The IDs as values of each type that was searched."""
 
     _ids: dict[pa.DataType, Ids] = field(default_factory=dict)
 
     def ids(self, type_: pa.DataType, table: TableName) -> Ids:
-        """Return the ids as values of a table's column, of this type. Raises ConfigError."""
+        """Return the IDs as values of a table's column of this type. Raises ConfigError."""
         self.types.setdefault(table, type_)
         if type_ not in self._ids:
             typed = self.file.typed if self.redirected_from is None else self.file.possible
@@ -88,52 +88,53 @@ class Request:
         return self._ids[type_]
 
     def of(self, name: str) -> str:
-        """Return what a place is called: by the column too if that is not the one of the command line."""
+        """Return the display name of a target, with the column if it is not the command line's."""
         return name if self.redirected_from is None else f"{name}, column {self.column}"
 
     def redirected_to(self, column: str) -> Request:
-        """Return the request for a column that has values of this one which this one's type does not hold."""
+        """Return the request for a column to which values of this request's column were redirected."""
         return replace(self, column=column, redirected_from=self.column, types={}, _ids={})
 
 
 @dataclass(slots=True)
 class Figures:
-    """What a place tells of itself besides its objects."""
+    """Statistics of a target besides its objects."""
 
     snapshots_expired: int = 0
     objects: int = 0
     objects_read: int = 0
-    """Of how many of the objects the column was read: bounds and partitions leave out the others."""
+    """Number of objects whose column was read. Bounds and partitions exclude the others."""
     distinct_rows: int | None = None
-    """How many rows the rows in files that were erased are copies of; None if that is not known."""
+    """Number of distinct rows among the erased rows; None if unknown."""
     notes: list[str] = field(default_factory=list)
-    """What was not touched, and why: sentences."""
+    """Sentences about skipped objects, with the reason."""
 
     def note(self, text: str) -> None:
-        """Add a note, once."""
+        """Add a note unless it exists."""
         if text not in self.notes:
             self.notes.append(text)
 
 
-class Place(Protocol):
-    """A table, or a folder of objects of one kind, that may have rows of the ids."""
+class ErasureTarget(Protocol):
+    """A table, or a folder of objects of one kind, that may have rows of the IDs."""
 
     @property
     def name(self) -> str:
-        """What it is called in the report: "Iceberg table shop.orders"."""
+        """Return the name in the report, such as "Iceberg table shop.orders"."""
 
     @property
     def figures(self) -> Figures:
-        """What it tells of itself so far."""
+        """Return the statistics so far."""
 
     def require(self) -> None:
         """Raise ConnectorError if rows cannot be erased here. Changes nothing."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield each object that has rows of the ids, as it is now: found or kept. Changes nothing."""
+        """Yield each object that has rows of the IDs now, as found or kept. Changes nothing."""
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Erase them; yield each object that had rows, once no more can go wrong with it.
+        """Erase the rows; yield each object that had rows, once its outcome is final.
 
-        Idempotent: it finds out itself what is there, and what an earlier attempt, killed at any point, has done.
+        Idempotent: detects the present objects and the results of an earlier attempt, which may have been killed at any
+        point.
         """

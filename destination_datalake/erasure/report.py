@@ -1,4 +1,4 @@
-"""The report of an erasure: what was found where, what became of each object, and what a second search has found."""
+"""Report an erasure: the objects found, their outcomes, and the result of the second search."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from msgspec.structs import replace
 from destination_datalake.erasure.place import ErasedObject, Outcome
 
 NEVER = (
-    "Results of queries (such as Athena's, in the folder of its workgroup), and tables that others have made of these.",
+    "Query results (such as Athena's, in the folder of its workgroup), and tables derived from these tables.",
     "Copies in other buckets, prefixes, accounts and backups (replication, AWS Backup, exports).",
-    "The source: what it still has, the next sync brings again.",
-    "Values of other columns: rows are erased whose value in the one column is one of the ids.",
+    "The source: the next sync writes rows again that the source still has.",
+    "Values of other columns: the command erases rows by the value of one column.",
 )
-"""What the command never touches, as the report says."""
+"""Exclusions of the command, as listed in the report."""
 
 
-_AGAIN = "it came while the command ran: run it again"
-GONE = "by an attempt that did not end, or by another writer"
+_WRITTEN_MEANWHILE = "written while the command ran; run the command again"
+REMOVED_EARLIER = "removed by an unfinished attempt or by another writer"
 
 
-class PlaceLine(msgspec.Struct, kw_only=True):
-    """A table, or a folder of objects of one kind. `found_afterwards` is what the second search has found.
+class TargetReport(msgspec.Struct, kw_only=True):
+    """The report of one target. `found_afterwards` is the number of objects that the second search found.
 
-    A row is found and removed in each object that has a copy of it; `distinct_rows` counts it once, if that is known.
+    `rows_found` and `rows_removed` count every copy of a row; `distinct_rows` counts a row once, if known.
     """
 
     place: str
@@ -45,7 +45,7 @@ class PlaceLine(msgspec.Struct, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """The whole. `complete`: the second search has found nothing, and nothing was left or kept."""
+    """The report of an erasure. `complete`: the second search found nothing, and no object was left or kept."""
 
     request: str
     connector: str
@@ -55,48 +55,48 @@ class Report(msgspec.Struct, kw_only=True):
     target: tuple[str, ...]
     ids: int
     ids_with_rows: int
-    """Of how many ids this run has found rows, or other values: an attempt that was killed may have erased others."""
+    """Number of IDs with rows, or other values, in this run. A killed attempt may have erased rows of others."""
     started: str
     ended: str
     dry_run: bool
     complete: bool
     keeps_history_days: float | None
     found_afterwards: int | None
-    places: tuple[PlaceLine, ...]
+    places: tuple[TargetReport, ...]
     suppress: bool = False
     """Later syncs reject records with these ids."""
     never_touched: tuple[str, ...] = NEVER
 
     @property
     def is_left(self) -> bool:
-        """Whether an object has rows that nobody has asked to keep."""
+        """Return whether an object still has rows without a request to keep them."""
         return any(each.outcome == "left" for place in self.places for each in place.left)
 
     @property
     def verdict(self) -> str:
-        """What it comes to, in a sentence."""
+        """Return the result as a sentence without a period."""
         if self.dry_run:
             return "Nothing was changed"
         if self.complete:
-            return "A second search has found no object with these rows"
+            return "Complete: a second search found no object with these rows"
         if self.is_left:
             left = sum(each.outcome == "left" for place in self.places for each in place.left)
-            what = "1 object" if left == 1 else f"{left} objects"
-            return f"Not done: {what} may still have rows. The report says of each what to do"
-        return "Done but for the history that --keep-history keeps, in which the rows can be read"
+            objects = "1 object" if left == 1 else f"{left} objects"
+            return f"Incomplete: {objects} may still have rows. The report has a remedy for each"
+        return "Complete except for the history that --keep-history keeps: the rows can still be read there"
 
-    def objects(self, outcomes: Sequence[str]) -> list[tuple[PlaceLine, ErasedObject]]:
-        """Return the objects with one of these outcomes, and the place of each."""
+    def objects(self, outcomes: Sequence[str]) -> list[tuple[TargetReport, ErasedObject]]:
+        """Return the objects with one of these outcomes, and the target of each."""
         return [(place, each) for place in self.places for each in place.objects if each.outcome in outcomes]
 
     def page(self) -> str:
-        """Return the report as a page: one file, without scripts, and nothing from elsewhere."""
+        """Return the report as one HTML file, without scripts and external resources."""
         from destination_datalake.reports.page import templates
 
         rows = sum(each.rows_found if self.dry_run else each.rows_removed for each in self.places)
         kpis = (
-            ("Ids", f"{self.ids_with_rows:,}", f"of {self.ids:,} had rows, as this run has found them"),
-            ("Rows", f"{rows:,}", "found" if self.dry_run else "removed, with the copies in history and versions"),
+            ("Ids", f"{self.ids_with_rows:,}", f"of {self.ids:,} had rows in this run"),
+            ("Rows", f"{rows:,}", "found" if self.dry_run else "removed, including copies in history and versions"),
             ("Objects", f"{sum(each.objects_found for each in self.places):,}", "had such rows"),
             ("Snapshots", f"{sum(each.snapshots_expired for each in self.places):,}", "expired"),
             ("Second search", "–" if self.found_afterwards is None else f"{self.found_afterwards:,}", "objects found"),
@@ -105,30 +105,29 @@ class Report(msgspec.Struct, kw_only=True):
         return template.render(report=self, kpis=kpis, verdict=self.verdict)
 
     def encoded(self) -> bytes:
-        """Return the report in JSON, for people too."""
+        """Return the report in indented JSON."""
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
 
-def place_line(
+def target_report(
     name: str,
     objects: Iterable[ErasedObject],
     afterwards: Sequence[ErasedObject] | None,
     earlier: Mapping[str, int],
     mask: Callable[[str], str],
     hidden: Callable[[str], str],
-) -> PlaceLine:
-    """Return what there is to say of a place but for its figures.
+) -> TargetReport:
+    """Return the report of a target without its statistics.
 
-    `objects` are those that were erased, or, if there was no second search (`afterwards`), those that were found.
-    `mask` hides ids in a URI, `hidden` in a text. `earlier` are objects with their rows that attempts have found: what
-    neither this one has erased nor the second
-    search has found, an attempt has erased that did not end.
+    `objects` are the erased objects, or the found ones without a second search (`afterwards`). `mask` masks IDs in a
+    URI, `hidden` in a text. `earlier` maps the objects that any attempt found to their rows. An unfinished attempt
+    removed those that this attempt did not erase and the second search did not find.
     """
     by_uri = {each.uri: each for each in objects}
     for each in afterwards or ():
         if each.uri not in by_uri or by_uri[each.uri].outcome != "left":
             outcome: Outcome = "kept" if each.outcome == "kept" else "left"
-            by_uri[each.uri] = replace(each, outcome=outcome, reason=each.reason or _AGAIN)
+            by_uri[each.uri] = replace(each, outcome=outcome, reason=each.reason or _WRITTEN_MEANWHILE)
     lines = [
         replace(
             each,
@@ -140,10 +139,12 @@ def place_line(
     ]
     known = {each.uri for each in lines}
     lines += [
-        ErasedObject(uri, rows, rows, "removed", reason=GONE) for uri, rows in earlier.items() if uri not in known
+        ErasedObject(uri, rows, rows, "removed", reason=REMOVED_EARLIER)
+        for uri, rows in earlier.items()
+        if uri not in known
     ]
     lines.sort(key=lambda each: each.uri)
-    return PlaceLine(
+    return TargetReport(
         place=name,
         objects_found=len(lines),
         rows_found=sum(max(0, each.rows_found) for each in lines),

@@ -1,8 +1,8 @@
-"""Noncurrent versions: what a bucket with versioning keeps of objects that were replaced or deleted.
+"""Erase rows from noncurrent versions, which a bucket with versioning keeps of replaced and deleted objects.
 
-Those that have rows of the ids are deleted. Of what waits for Spark, all are: dead syncs have left it, and nobody needs
-it. A version that cannot be read is left; so is one that may not be deleted, for a policy or a lock, with the day at
-which a lifecycle rule ends it.
+Versions with rows of the IDs are deleted. All versions in the staging folder are deleted: no sync needs them. A version
+is left if it cannot be read, or if a policy or a lock denies its deletion; the report then has the day on which a
+lifecycle rule deletes it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A noncurrent version, since when it is one, and whether it is a delete marker, which has no content."""
+    """A noncurrent version, the time it became noncurrent, and whether it is a delete marker (without content)."""
 
     stored: StoredObject
     since: datetime
@@ -48,7 +48,7 @@ class Version:
 
 
 class VersionsOf(Objects):
-    """The noncurrent versions of a place's objects, searched as these are."""
+    """The noncurrent versions of a target's objects, searched like its objects."""
 
     def __init__(self, request: Request, origin: Objects) -> None:
         super().__init__(request, origin.table, f"Noncurrent versions: {origin.title}")
@@ -58,43 +58,43 @@ class VersionsOf(Objects):
 
     @property
     def access(self) -> AwsAccess:
-        """The access to the objects."""
+        """Return the access to the objects."""
         return self._origin.access
 
     @property
     def folders(self) -> Sequence[str]:
-        """The folders that the objects are in, or were."""
+        """Return the folders of present and former objects."""
         return self._origin.folders
 
     def columns(self) -> tuple[Field, ...]:
-        """Return the column as the objects have it."""
+        """Return the column as in the objects."""
         return self._origin.columns()
 
     def groups(self) -> Iterator[Group]:
-        """Yield the versions, as the objects are."""
+        """Yield the versions, grouped like the objects."""
         found = (each for each in self._versions() if self._origin.takes(each.uri))
         return by_attempt(found) if self.content == "rejects" else ((each,) for each in found)
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield each version that has rows of the ids, with what keeps it."""
+        """Yield each version with rows of the IDs, and each folder whose versions cannot be listed."""
         for result in self._searched():
             if isinstance(result, NotErased):
-                note = f"a noncurrent version, which cannot be read: {result.failure.message}"
+                note = f"a noncurrent version that cannot be read: {result.failure.message}"
                 yield ErasedObject(result.object.uri, -1, reason=note)
             elif result.found:
                 yield ErasedObject(result.object.uri, result.found, reason="a noncurrent version")
-        for each in self._telling():
+        for each in self._revealing_objects():
             yield ErasedObject(each.uri, -1, reason="a noncurrent version of metadata")
-        yield from self._bucket.not_looked_at()
+        yield from self._bucket.unlisted_folders()
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Delete the versions that have such rows, and the delete markers of keys that have no version then."""
+        """Delete the versions with such rows, then the delete markers of keys without any other version."""
         for result in [*self._searched()]:
             if isinstance(result, NotErased):
                 yield ErasedObject(result.object.uri, -1, 0, "left", reason=result.failure.message)
             elif isinstance(result, Erased) and result.found:
                 yield self._bucket.deleted(result.object, result.found)
-        for each in self._telling():
+        for each in self._revealing_objects():
             yield self._bucket.deleted(each, -1)
         self._bucket.delete_lone_markers(self.folders)
 
@@ -102,12 +102,12 @@ class VersionsOf(Objects):
         found = (each.stored for folder in self.folders for each in self._bucket.noncurrent(folder))
         return (each for each in found if each.size)
 
-    def _telling(self) -> list[StoredObject]:
+    def _revealing_objects(self) -> list[StoredObject]:
         return [each for each in self._versions() if self._origin.tells(each)] if self._origin.has_metadata else []
 
 
 class TableVersions:
-    """The noncurrent versions in the folder of an Iceberg table that is in the catalog, searched by field ids."""
+    """The noncurrent versions in the folder of a present Iceberg table, searched by field IDs."""
 
     def __init__(self, request: Request, table: TableName, folder: str) -> None:
         self._request = request
@@ -118,16 +118,16 @@ class TableVersions:
         self._bucket = _Bucket(request.access)
 
     def require(self) -> None:
-        """Do nothing: the table's own place refuses what cannot be searched."""
+        """Do nothing: the table's own target checks the preconditions."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield each version that has rows, or tells an id, and those that cannot be read."""
+        """Yield each version that has rows, reveals an ID, or cannot be read."""
         for stored, rows in self._searched():
             yield ErasedObject(stored.uri, rows or -1, reason="a noncurrent version" if rows else _UNREADABLE)
-        yield from self._bucket.not_looked_at()
+        yield from self._bucket.unlisted_folders()
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Delete the versions that have rows, or tell an id; leave those that cannot be read."""
+        """Delete the versions that have rows or reveal an ID; leave those that cannot be read."""
         for stored, rows in [*self._searched()]:
             if rows:
                 yield self._bucket.deleted(stored, rows)
@@ -136,7 +136,7 @@ class TableVersions:
         self._bucket.delete_lone_markers([self._folder])
 
     def _searched(self) -> Iterator[tuple[StoredObject, int]]:
-        """Yield versions with their rows: -1 for a manifest that tells an id, 0 for what cannot be read."""
+        """Yield versions with their rows: -1 for a manifest that reveals an ID, 0 for an unreadable version."""
         try:
             with as_failures(self._table):
                 erasure = table_erasure(self._table, self._request)
@@ -145,14 +145,14 @@ class TableVersions:
         self.figures.objects = self.figures.objects_read = 0
         found = (each.stored for each in self._bucket.noncurrent(self._folder))
         rest = (each for each in found if each.size and not each.uri.endswith(_NO_ROWS))
-        while some := [*islice(rest, _AT_ONCE)]:
-            self.figures.objects += len(some)
-            manifests = [each for each in some if each.uri.endswith(".avro")]
-            yield from ((each, -1) for each in self._telling(manifests, erasure))
-            for files in _by_distinct_uri(each for each in some if not each.uri.endswith(".avro")):
+        while batch := [*islice(rest, _MAX_BATCH)]:
+            self.figures.objects += len(batch)
+            manifests = [each for each in batch if each.uri.endswith(".avro")]
+            yield from ((each, -1) for each in self._revealing_objects(manifests, erasure))
+            for files in _by_distinct_uri(each for each in batch if not each.uri.endswith(".avro")):
                 yield from self._located(files, erasure)
 
-    def _telling(self, manifests: Sequence[StoredObject], erasure: TableErasure) -> list[StoredObject]:
+    def _revealing_objects(self, manifests: Sequence[StoredObject], erasure: TableErasure) -> list[StoredObject]:
         s3, column = self._request.access.client("s3"), erasure.column.field
         self.figures.objects_read += len(manifests)
 
@@ -161,7 +161,7 @@ class TableVersions:
                 content = get(s3, stored.uri, version=stored.version)
             except s3.exceptions.ClientError as error:
                 if error.response["Error"]["Code"] in ("NoSuchKey", "NoSuchVersion"):
-                    return False  # A lifecycle rule has just ended it.
+                    return False  # A lifecycle rule has just deleted it.
                 raise
             return tells_in(content, [column.field_type], erasure.request.ids, column.field_id)
 
@@ -177,19 +177,19 @@ class TableVersions:
 
 
 _NO_ROWS = (".metadata.json", ".metadata.json.gz", ".puffin", ".stats", "version-hint.text")
-"""Ends of names of metadata files, which have neither rows nor bounds."""
+"""Suffixes of metadata files without rows and bounds."""
 
 _UNREADABLE = (
-    "a noncurrent version that is neither Parquet nor Avro, or damaged: it cannot be told whether it has such rows. "
-    "Delete that version if nobody needs it, and run the command again"
+    "a noncurrent version that is neither Parquet nor Avro, or is corrupted: cannot determine whether it has such "
+    "rows. Delete the version if it is not needed, and run the command again"
 )
 
-_AT_ONCE = 5_000
-"""Versions that are searched together, which bounds memory."""
+_MAX_BATCH = 5_000
+"""Maximum number of versions per search, which limits memory."""
 
 
 def _by_distinct_uri(stored: Iterable[StoredObject]) -> list[dict[str, StoredObject]]:
-    """Return versions in groups in which no two are of the same object."""
+    """Return versions in groups that have at most one version of an object."""
     groups: list[dict[str, StoredObject]] = []
     for each in stored:
         group = next((group for group in groups if each.uri not in group), None)
@@ -200,7 +200,7 @@ def _by_distinct_uri(stored: Iterable[StoredObject]) -> list[dict[str, StoredObj
 
 
 class AllVersions:
-    """The noncurrent versions of folders whose objects nobody needs."""
+    """All noncurrent versions of folders with temporary objects."""
 
     def __init__(self, access: AwsAccess, folders: Sequence[str], name: str) -> None:
         self._access = access
@@ -210,17 +210,17 @@ class AllVersions:
         self._bucket = _Bucket(access)
 
     def require(self) -> None:
-        """Do nothing: what may not be deleted is left, and listed."""
+        """Do nothing: versions that cannot be deleted are reported as left."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield all versions: whether they have rows of the ids is not looked at."""
+        """Yield all versions, without searching them."""
         for folder in self._folders:
             for each in self._bucket.noncurrent(folder):
                 yield ErasedObject(each.stored.uri, -1, reason="a noncurrent version")
-        yield from self._bucket.not_looked_at()
+        yield from self._bucket.unlisted_folders()
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Delete them."""
+        """Delete all versions."""
         for folder in self._folders:
             for each in [*self._bucket.noncurrent(folder)]:
                 yield self._bucket.deleted(each.stored, -1)
@@ -228,12 +228,12 @@ class AllVersions:
 
 
 class _Bucket:
-    """Versions of a bucket's objects."""
+    """Lists and deletes versions of a bucket's objects."""
 
     def __init__(self, access: AwsAccess) -> None:
         self._access = access
         self.unlisted: dict[str, str] = {}
-        """Folders whose versions may not be listed, and why."""
+        """Folders without permission to list versions, with the reason."""
         self._since: dict[tuple[str, str | None], datetime] = {}
         self._emptied: set[str] = set()
         self._lifecycle: dict[str, Sequence[Any]] = {}
@@ -243,9 +243,9 @@ class _Bucket:
         return self._access.client("s3")
 
     def noncurrent(self, folder: str) -> Iterator[Version]:
-        """Yield the noncurrent versions in a folder that have content; none in a bucket without versioning.
+        """Yield the noncurrent versions with content in a folder; none in a bucket without versioning.
 
-        A folder whose versions may not be listed is `unlisted` then.
+        Adds the folder to `unlisted` if the permission to list versions is missing.
         """
         for each in self._versions(folder):
             if not each.is_marker:
@@ -253,23 +253,23 @@ class _Bucket:
                 yield each
 
     def deleted(self, stored: StoredObject, found: int) -> ErasedObject:
-        """Delete a version, or say why it is left."""
+        """Delete a version, or return why it is left."""
         try:
             self._s3.delete_object(**_named(stored))
         except self._s3.exceptions.ClientError as error:
             code = error.response["Error"]["Code"]
             ends = self._end(S3Address.parse(stored.uri), self._since.get((stored.uri, stored.version)))
-            reason = f"this noncurrent version may not be deleted ({code}{self._lock(stored)}); {ends}"
+            reason = f"cannot delete this noncurrent version ({code}{self._lock(stored)}); {ends}"
             return ErasedObject(stored.uri, found, 0, "left", reason=reason)
         self._emptied.add(stored.uri)
         return ErasedObject(stored.uri, found, max(found, 0), "removed", versions_deleted=1)
 
-    def not_looked_at(self) -> Iterator[ErasedObject]:
-        """Yield the folders whose versions may not be listed: whether one has rows cannot be told."""
+    def unlisted_folders(self) -> Iterator[ErasedObject]:
+        """Yield the folders whose versions could not be listed and therefore not searched."""
         return (ErasedObject(folder, -1, reason=reason) for folder, reason in self.unlisted.items())
 
     def delete_lone_markers(self, folders: Sequence[str]) -> None:
-        """Delete the delete markers of keys whose versions were deleted here, if they have no other."""
+        """Delete the delete markers of keys whose last versions were deleted here."""
         if not self._emptied:
             return
         markers: dict[str, list[StoredObject]] = {}
@@ -292,7 +292,7 @@ class _Bucket:
         try:
             for page in pages.paginate(Bucket=address.bucket, Prefix=address.key):
                 entries: list[Any] = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
-                # S3 has a key's versions in order, but versions and markers apart.
+                # S3 lists versions and delete markers separately, each in order: merge them, newest first.
                 entries.sort(key=lambda each: (each["Key"], not each["IsLatest"], -each["LastModified"].timestamp()))
                 for each in entries:
                     since = newer[1] if newer[0] == each["Key"] else each["LastModified"]
@@ -310,14 +310,14 @@ class _Bucket:
                 self.unlisted[f"{folder}/"] = f"its noncurrent versions could not be listed: {failure.message}"
 
     def _has_versions(self, bucket: str) -> bool:
-        """Whether a bucket may have noncurrent versions: it has, or had, versioning, or that may not be asked."""
+        """Return whether a bucket may have noncurrent versions: it has or had versioning, or the check is denied."""
         try:
             return "Status" in self._s3.get_bucket_versioning(Bucket=bucket)
         except self._s3.exceptions.ClientError:
             return True
 
     def _lock(self, stored: StoredObject) -> str:
-        """Return until when Object Lock keeps a version, as a part of a sentence."""
+        """Return the end of a version's Object Lock, as part of a sentence."""
         try:
             head = self._s3.head_object(**_named(stored))
         except self._s3.exceptions.ClientError:
@@ -327,7 +327,7 @@ class _Bucket:
         return (f", Object Lock keeps it until {until:%Y-%m-%d}" if until is not None else "") + hold
 
     def _end(self, address: S3Address, since: datetime | None) -> str:
-        """Return when a lifecycle rule ends a version, as a clause."""
+        """Return the day on which a lifecycle rule deletes a version, as a clause."""
         days = [
             rule["NoncurrentVersionExpiration"]["NoncurrentDays"]
             for rule in self._rules(address.bucket)
@@ -336,10 +336,10 @@ class _Bucket:
             and _prefix_of(rule) is not None
         ]
         if not days or since is None:
-            return "no lifecycle rule that is known ends it"
+            return "no known lifecycle rule deletes it"
         # S3 rounds up to the next midnight in UTC.
         end = (since + timedelta(days=min(days) + 1)).date()
-        return f"a lifecycle rule ends it on {end.isoformat()}"
+        return f"a lifecycle rule deletes it on {end.isoformat()}"
 
     def _rules(self, bucket: str) -> Sequence[Any]:
         if bucket not in self._lifecycle:
@@ -352,13 +352,13 @@ class _Bucket:
 
 
 def _named(stored: StoredObject) -> dict[str, Any]:
-    """Return the parameters by which S3 knows a version."""
+    """Return the S3 parameters that identify a version."""
     address = S3Address.parse(stored.uri)
     return {"Bucket": address.bucket, "Key": address.key, "VersionId": stored.version}
 
 
 def _prefix_of(rule: Any) -> str | None:
-    """Return the keys that a lifecycle rule is for, by what they begin with; None if it asks for more."""
+    """Return the key prefix of a lifecycle rule; None if the rule also filters by other properties."""
     if "Filter" not in rule:
         prefix: str = rule.get("Prefix", "")
         return prefix

@@ -93,7 +93,7 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_erased(warehouse: Ware
 
     assert (done.exit_code, done.stderr) == (0, ""), done
     assert lake.objects() == before
-    assert "1 of 1 ids have rows, as this run has found them." in done.lines
+    assert "In this run, 1 of 1 ids have rows." in done.lines
     assert done.lines[0].startswith(f"Iceberg table {lake.database}.orders: 1 rows would be removed from 1 objects")
     assert [each["outcome"] for each in done.place(f"Iceberg table {lake.database}.orders")["objects"]] == ["found"]
 
@@ -103,12 +103,12 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_erased(warehouse: Ware
     [
         ({"column": "nobody", "target": ("--stream", "orders")}, "--column nobody: table "),
         ({"target": ("--stream", "shop.orders")}, "--stream shop.orders: no table of this configuration"),
-        ({"target": ("--table", "orders")}, "--table orders: there is no such table"),
+        ({"target": ("--table", "orders")}, "--table orders: no such table"),
         ({"column": "user_idd"}, "Did you mean user_id"),
         ({"column": "user"}, "is no single value but struct"),
         (
             {"target": ("--all", "--report", "/nowhere/erased.html")},
-            "--report /nowhere/erased.html cannot be written: No such file or directory. Nothing was changed.",
+            "Cannot write --report /nowhere/erased.html: No such file or directory. Nothing was changed.",
         ),
     ],
 )
@@ -135,7 +135,7 @@ def test_the_report_may_be_a_page(warehouse: Warehouse, deletions: Deletions, tm
 
     assert done.exit_code == 0, done
     text = page.read_text()
-    assert "A second search has found no object with these rows" in text
+    assert "Complete: a second search found no object with these rows" in text
     assert str(FIRST + 1) not in text
     assert "<script" not in text
 

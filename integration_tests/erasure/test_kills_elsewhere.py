@@ -31,7 +31,7 @@ from integration_tests.harness.warehouse import Warehouse
 REPLACING = [
     KillPoint(moment, step)
     for step in (
-        "destination_datalake.archive.progress:Progress.save",
+        "destination_datalake.archive.progress:ReplayProgress.save",
         "destination_datalake.tables.iceberg.rebuild:IcebergRebuild.clone",
         "destination_datalake.tables.iceberg.rebuild:IcebergRebuild.take_over",
         "destination_datalake.tables.hive.rebuild:HiveRebuild.clone",
@@ -94,8 +94,8 @@ STEPS = (
     f"{OBJECTS}.erase",
     f"{OBJECTS}._written",
     f"{OBJECTS}._run",
-    f"{PLACES}.hive:HiveTablePlace.conclude",
-    f"{PLACES}.hive:HiveTablePlace.groups",
+    f"{PLACES}.hive:HiveTarget.conclude",
+    f"{PLACES}.hive:HiveTarget.groups",
     f"{PLACES}.ledger:Ledger.begin",
     f"{PLACES}.ledger:Ledger.note",
     f"{PLACES}.ledger:Ledger.finish",

@@ -8,9 +8,9 @@ from typing import Any
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.options import Config
-from destination_datalake.erasure.elsewhere import places
 from destination_datalake.erasure.ids import IdsFile
-from destination_datalake.erasure.place import ErasedObject, Place, Request
+from destination_datalake.erasure.place import ErasedObject, ErasureTarget, Request
+from destination_datalake.erasure.targets import erasure_targets
 from destination_datalake.tables.catalog import TableCatalog
 from destination_datalake.tables.table import TableName
 from integration_tests.erasure import oracle
@@ -35,7 +35,7 @@ def request_of(
 
 def erased(asked: Request, *tables: TableName) -> list[ErasedObject]:
     """Erase in all places, as the command does: what became of objects. The second search must find nothing."""
-    found = places(asked, tables)
+    found = erasure_targets(asked, tables)
     for place in found:
         place.require()
     assert all(each.rows_found for place in found for each in place.find())
@@ -46,12 +46,12 @@ def erased(asked: Request, *tables: TableName) -> list[ErasedObject]:
 
 
 def second_search(asked: Request, *tables: TableName) -> list[ErasedObject]:
-    return [each for place in places(asked, tables) for each in place.find()]
+    return [each for place in erasure_targets(asked, tables) for each in place.find()]
 
 
-def named(asked: Request, name: str, *tables: TableName) -> Place:
+def named(asked: Request, name: str, *tables: TableName) -> ErasureTarget:
     """The place of this name."""
-    (place,) = [each for each in places(asked, tables) if each.name == name]
+    (place,) = [each for each in erasure_targets(asked, tables) if each.name == name]
     return place
 
 

@@ -160,7 +160,7 @@ def test_what_waits_for_spark_is_deleted_once_its_sync_is_dead(
     put(cloud, "lake/_staging/0a/scratch/keys", b"keys")
     asked = request(tmp_path, cloud.access, "id", PERSON, bucket_prefix="lake")
 
-    (place,) = [named(asked, "Records that wait for Spark", NAME)]
+    (place,) = [named(asked, "Staged records", NAME)]
     assert {each.outcome for each in place.erase()} == {"left"}
     assert [each.reason.partition(":")[0] for each in second_search(asked, NAME)] == [
         "of a sync that may be running"
@@ -168,6 +168,6 @@ def test_what_waits_for_spark_is_deleted_once_its_sync_is_dead(
 
     from datetime import timedelta
 
-    monkeypatch.setattr("destination_datalake.erasure.elsewhere._LONGEST", timedelta(seconds=-1))
+    monkeypatch.setattr("destination_datalake.erasure.targets._MAX_SYNC_AGE", timedelta(seconds=-1))
     assert {each.outcome for each in place.erase()} == {"removed"}
     assert cloud.objects() == {}

@@ -92,7 +92,7 @@ def test_files_that_a_sync_copied_meanwhile_are_found(cloud: Cloud, tmp_path: Pa
     with pytest.raises(Fenced):
         running.commit("b", WIDE, rewrite=during_rewrite(lambda: [*place.erase()]))
 
-    assert any("was about to copy files" in note for note in place.figures.notes)
+    assert any("Fenced a sync that was copying files" in note for note in place.figures.notes)
     erased(request(tmp_path, cloud.access, "id", PERSON), NAME)
     assert (ids(cloud), traces(cloud, PERSON)) == ([1], [])
     following = sync(cloud)
@@ -228,7 +228,7 @@ def test_partitions_of_other_columns_are_read_and_stay(cloud: Cloud, tmp_path: P
     asked = request(tmp_path, cloud.access, "id", PERSON)
     place = named(asked, "Hive table shop.events", events.NAME)
     assert len([*place.find()]) == 2
-    assert any("was not looked at" in note for note in place.figures.notes)
+    assert any("Skipped a partition" in note for note in place.figures.notes)
     erased(asked, events.NAME)
 
     assert traces(cloud, PERSON) == []

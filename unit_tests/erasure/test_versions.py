@@ -116,7 +116,7 @@ def test_a_version_that_may_not_be_deleted_is_listed_with_the_day_at_which_it_en
 
     rewritten, left = done
     assert (rewritten.outcome, left.outcome, left.rows_found, left.rows_removed) == ("rewritten", "left", 1, 0)
-    assert re.search(r"may not be deleted \(AccessDenied\); a lifecycle rule ends it on 20\d\d-\d\d-\d\d", left.reason)
+    assert re.search(r"cannot delete .* \(AccessDenied\); a lifecycle rule deletes it on 20\d\d-\d\d-\d\d", left.reason)
     assert [each.reason for each in second_search(asked, NAME)] == ["a noncurrent version"]
 
 

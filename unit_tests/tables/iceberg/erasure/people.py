@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from destination_datalake.config.options import Config
-from destination_datalake.erasure import elsewhere
+from destination_datalake.erasure import targets
 from destination_datalake.erasure.command import Erasure
 from destination_datalake.erasure.iceberg import IcebergPlace
 from destination_datalake.erasure.ids import IdsFile
 from destination_datalake.erasure.ledger import Ledger
 from destination_datalake.erasure.mask import Mask
 from destination_datalake.erasure.place import Request
-from destination_datalake.erasure.report import PlaceLine, Report
+from destination_datalake.erasure.report import Report, TargetReport
 from destination_datalake.schema.types import Field, Int64, String, Struct
 from destination_datalake.tables.table import Committed
 from integration_tests.erasure.oracle import Id, objects_with
@@ -82,8 +82,8 @@ class People:
             mask=Mask(column, IdsFile(file).typed(pa.string(), column)),
         )
         asked = replace(asked, **changes)
-        own = [IcebergPlace(self.lake.name, each, ledger) for each in elsewhere.by_column(asked, self.lake.name)]
-        places = [*own, *elsewhere.places(asked, [self.lake.name])]
+        own = [IcebergPlace(self.lake.name, each, ledger) for each in targets.requests_by_column(asked, self.lake.name)]
+        places = [*own, *targets.erasure_targets(asked, [self.lake.name])]
         return Erasure(places, [self.lake.name], asked, ledger, lambda: False)
 
     def erase(self, *ids: Id, column: str = "id", **changes: Any) -> Report:
@@ -106,7 +106,7 @@ class People:
         return sorted(found, key=repr)
 
 
-def of_table(report: Report) -> PlaceLine:
+def of_table(report: Report) -> TargetReport:
     """What a report says of the Iceberg table."""
     [found] = [each for each in report.places if each.place.startswith("Iceberg table ")]
     return found

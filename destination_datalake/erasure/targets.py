@@ -1,6 +1,7 @@
-"""All places of tables that are no Iceberg data files, in the order in which they are erased.
+"""List the erasure targets besides Iceberg tables, in the order of their erasure.
 
-One of them is here: records that wait for Spark, in the folder `_staging/`. Those of syncs that died are deleted.
+Two targets are defined here: the staged records of failed syncs in the folder `_staging/`, and incomplete multipart
+uploads.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.aws.objects import delete, listed
 from destination_datalake.erasure.archived import Archive, Rejects
 from destination_datalake.erasure.columns import redirected_columns
-from destination_datalake.erasure.dropped import DroppedTablePlace
-from destination_datalake.erasure.hive import HiveTablePlace
+from destination_datalake.erasure.dropped import DroppedTableTarget
+from destination_datalake.erasure.hive import HiveTarget
 from destination_datalake.erasure.place import ErasedObject, Figures
 from destination_datalake.erasure.versions import AllVersions, TableVersions, VersionsOf
 from destination_datalake.tables.catalog import is_iceberg
@@ -25,20 +26,20 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import MultipartUploadTypeDef
 
     from destination_datalake.erasure.objects import Objects
-    from destination_datalake.erasure.place import Place, Request
+    from destination_datalake.erasure.place import ErasureTarget, Request
     from destination_datalake.tables.table import TableName
 
 
 STAGING_FOLDER = "_staging"
 
-_LONGEST = timedelta(hours=24)
-"""A sync that has written nothing there for so long is taken for dead, as reports of syncs take one."""
+_MAX_SYNC_AGE = timedelta(hours=24)
+"""Age of the last write after which a sync counts as dead; the same limit as in the reports of syncs."""
 
 
 class Staging:
-    """What syncs have left there. Its records are of any stream, and nobody needs them once a sync is dead."""
+    """Staged records of all streams. They are not needed once their sync is dead."""
 
-    name = "Records that wait for Spark"
+    name = "Staged records"
 
     def __init__(self, request: Request) -> None:
         self._access = request.access
@@ -51,22 +52,22 @@ class Staging:
     def find(self) -> Iterator[ErasedObject]:
         """Yield all objects."""
         for uri, is_dead in self._objects():
-            whose = "of a sync that died" if is_dead else "of a sync that may be running: let it end, and run again"
-            yield ErasedObject(uri, -1, reason=whose)
+            reason = "of a dead sync" if is_dead else "of a sync that may be running: let it end and run again"
+            yield ErasedObject(uri, -1, reason=reason)
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Delete what dead syncs have left."""
+        """Delete the objects of dead syncs."""
         s3 = self._access.client("s3")
         for uri, is_dead in [*self._objects()]:
             if is_dead:
                 delete(s3, uri)
                 yield ErasedObject(uri, -1, -1, "removed")
             else:
-                reason = "it is of a sync that may be running; let it end, and run the command again"
+                reason = "of a sync that may be running; let it end and run the command again"
                 yield ErasedObject(uri, -1, 0, "left", reason=reason)
 
     def _objects(self) -> Iterator[tuple[str, bool]]:
-        """Yield the objects, and whether the sync that each is of is dead."""
+        """Yield each object, and whether its sync is dead."""
         found: dict[str, list[str]] = {}
         latest: dict[str, datetime] = {}
         for uri, entry in listed(self._access.client("s3"), self._folder):
@@ -75,16 +76,16 @@ class Staging:
             latest[sync] = max(latest.get(sync, entry["LastModified"]), entry["LastModified"])
         now = datetime.now(UTC)
         for sync, uris in found.items():
-            yield from ((uri, now - latest[sync] > _LONGEST) for uri in uris)
+            yield from ((uri, now - latest[sync] > _MAX_SYNC_AGE) for uri in uris)
 
 
 class Uploads:
-    """Multipart uploads that were begun and not completed, as killed syncs leave them: completed, one is a file.
+    """Incomplete multipart uploads of killed syncs. Their content would become visible if they were completed.
 
-    Old ones are aborted. A sync that runs may own a young one: it is noted.
+    Old uploads are aborted. A recent upload may belong to a running sync; it is only reported.
     """
 
-    name = "Uploads that are not complete"
+    name = "Incomplete uploads"
 
     def __init__(self, request: Request) -> None:
         self._s3 = request.access.client("s3")
@@ -95,25 +96,25 @@ class Uploads:
         """Do nothing."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the old ones: whether they have rows of the ids cannot be read."""
+        """Yield the old uploads. S3 cannot read their content."""
         young = []
         for name, upload in self._uploads():
-            if datetime.now(UTC) - upload["Initiated"] > _LONGEST:
-                yield ErasedObject(name, -1, reason=f"an upload that was begun on {upload['Initiated']:%Y-%m-%d}")
+            if datetime.now(UTC) - upload["Initiated"] > _MAX_SYNC_AGE:
+                yield ErasedObject(name, -1, reason=f"an upload started on {upload['Initiated']:%Y-%m-%d}")
             else:
                 young.append(upload["Initiated"])
         if young:
             since = f"{min(young):%Y-%m-%d %H:%M} UTC"
             self.figures.note(
-                f"{len(young)} uploads below {self._folder} are not complete, the oldest begun at {since}: they may "
-                "have rows, and may be of syncs that run. This command aborts those that are older than 24 hours; "
+                f"{self._folder} has {len(young)} incomplete uploads, the oldest started at {since}: they may have "
+                "rows, and may belong to running syncs. This command aborts uploads older than 24 hours; "
                 "`aws s3api list-multipart-uploads` and `abort-multipart-upload` list and abort others."
             )
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Abort the old ones."""
+        """Abort the old uploads."""
         for name, upload in [*self._uploads()]:
-            if datetime.now(UTC) - upload["Initiated"] > _LONGEST:
+            if datetime.now(UTC) - upload["Initiated"] > _MAX_SYNC_AGE:
                 id_ = upload["UploadId"]
                 with suppress(self._s3.exceptions.NoSuchUpload):
                     self._s3.abort_multipart_upload(Bucket=self._folder.bucket, Key=upload["Key"], UploadId=id_)
@@ -126,31 +127,33 @@ class Uploads:
                 for each in page.get("Uploads", []):
                     yield f"{S3Address(self._folder.bucket, each['Key'])}?uploadId={each['UploadId']}", each
         except self._s3.exceptions.ClientError as error:
-            failure = explain(error, doing="list the uploads that are not complete in", resource=f"{self._folder}")
+            failure = explain(error, doing="list the incomplete uploads in", resource=f"{self._folder}")
             if failure is None or failure.missing is None:
                 raise
-            self.figures.note(f"Uploads that are not complete were not looked for: {failure.message}")
+            self.figures.note(f"Incomplete uploads were not searched: {failure.message}")
 
 
-def by_column(request: Request, table: TableName) -> list[Request]:
-    """Return the request, and one for each column that its values were redirected to. Raises errors of AWS."""
+def requests_by_column(request: Request, table: TableName) -> list[Request]:
+    """Return the request, and one for each column that its values were redirected to. Raises AWS errors."""
     return [request, *map(request.redirected_to, redirected_columns(table, request))]
 
 
-def places(request: Request, tables: Sequence[TableName]) -> Sequence[Place]:
-    """Return the places of the tables, noncurrent versions last. Raises errors of AWS."""
-    origins: list[Objects] = []
-    of_tables: list[TableVersions] = []
-    for table, own in ((name, each) for name in tables for each in by_column(request, name)):
+def erasure_targets(request: Request, tables: Sequence[TableName]) -> Sequence[ErasureTarget]:
+    """Return the targets of the tables, noncurrent versions last. Raises AWS errors."""
+    targets: list[Objects] = []
+    table_versions: list[TableVersions] = []
+    for table, column_request in ((name, each) for name in tables for each in requests_by_column(request, name)):
         found = request.catalog.find(table)
         if not (request.config.table_type == "ICEBERG" if found is None else is_iceberg(found)):
-            origins.append(HiveTablePlace(own, table))
+            targets.append(HiveTarget(column_request, table))
         else:
-            origins.append(DroppedTablePlace(own, table))
+            targets.append(DroppedTableTarget(column_request, table))
             if found is not None:
                 folder = found.get("StorageDescriptor", {}).get("Location", "").rstrip("/")
-                of_tables += [TableVersions(own, table, folder)] if folder else []
-        origins += [Archive(own, table), Rejects(own, table)]
-    staged = AllVersions(request.access, [request.config.uri(STAGING_FOLDER)], f"Noncurrent versions: {Staging.name}")
-    versions = [VersionsOf(each.request, each) for each in origins]
-    return [*origins, Staging(request), Uploads(request), *versions, *of_tables, staged]
+                table_versions += [TableVersions(column_request, table, folder)] if folder else []
+        targets += [Archive(column_request, table), Rejects(column_request, table)]
+    staging_versions = AllVersions(
+        request.access, [request.config.uri(STAGING_FOLDER)], f"Noncurrent versions: {Staging.name}"
+    )
+    versions = [VersionsOf(each.request, each) for each in targets]
+    return [*targets, Staging(request), Uploads(request), *versions, *table_versions, staging_versions]
