@@ -154,7 +154,7 @@ class _Sync:
             self.encoding / seconds / self.setting.cores,
             self.jobs,
             self.tasks,
-            self.sizes.yield_of(_STREAM),
+            self.sizes.expected_output_ratio(_STREAM),
         )
 
     def _change(self) -> None:
@@ -222,7 +222,7 @@ class _Sync:
             began = self.env.now
             segments = max(1, round(size / SEGMENT_BYTES))
             waiting = sum(self.s3.seconds(size / segments, self.chance) for _ in range(segments))
-            file = size * self.sizes.yield_of(_STREAM)
+            file = size * self.sizes.expected_output_ratio(_STREAM)
             yield self.env.timeout(waiting + self.costs.encode * size / GB + self.s3.seconds(file, self.chance))
             self.encoding += self.env.now - began
 

@@ -1,6 +1,6 @@
-"""The buffer: an open segment and a queue of sealed ones for each stream, and the disk space of them all.
+"""Buffer records on disk: an open segment and a queue of sealed segments per stream, within a limit of disk space.
 
-A segment is record lines of one stream in a file that grows until it is sealed and read by Spark.
+A segment is a file of record lines of one stream. It grows until it is sealed; then Spark reads it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ SEGMENT_BYTES = 16 * MiB
 """Small enough that a batch divides evenly among the cores, large enough that the cost of opening it is negligible."""
 
 MAX_OPEN_FILES = 256
-"""How many streams' segments keep their file open; those of further streams are opened again for each write."""
+"""Maximum number of open segment files. Files of further streams are reopened for each write."""
 
 
 class Buffer:
-    """Keeps records on disk by stream. Not thread-safe: its owner locks.
+    """Keeps records on disk by stream. Not thread-safe: the owner locks.
 
-    A segment is sealed once it holds `segment_bytes`. `buffered_bytes` counts record lines from `append` to `release`:
-    those that wait and those that are being landed. `disk_bytes` is the size of all files, spare ones and the unused
-    ends of others included. Spare files are kept while `disk_bytes` is less than `max_disk_bytes`. `staging` has each
-    segment from when it is sealed until it is released; files that it does not use are free once `free_file` says so.
+    A segment is sealed once it holds `segment_bytes`. `buffered_bytes` counts queued and running record lines, from
+    `append` to `release`. `disk_bytes` is the size of all files, including spare files and unused file ends. Spare
+    files are kept while `disk_bytes` is less than `max_disk_bytes`. `staging` has each segment from its seal to its
+    release. If the staging does not use the files, `free_file` frees them earlier.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class Buffer:
         self.buffered_bytes = 0
         self.disk_bytes = 0
         self.uploading_bytes = 0
-        """The size of the files that are free once they are uploaded."""
+        """The size of the files with a pending upload, which frees them."""
 
     @property
     def occupied_bytes(self) -> int:
-        """The size of the files that cannot be deleted before something has landed, or is uploaded."""
+        """Return the size of the files that only a commit or an upload can free."""
         return self.disk_bytes - self._spare_bytes
 
     def append(
@@ -75,13 +75,13 @@ class Buffer:
         frame: Frame | None = None,
         flat: int = 0,
     ) -> bool:
-        """Add record lines to the stream's open segment; `first_record` is the number of the first in the stream.
+        """Append record lines to the stream's open segment; `first_record` is the number of the first in the stream.
 
-        `flat` of them have the `frame`. A segment has one frame, so another one begins a new segment. `places` are the
-        numbers of lines in the input, and how many follow each other from there.
+        `flat` of the lines have the `frame`. A segment has one frame, so another frame starts a new segment. `places`
+        are runs of input lines: the number of the first line, and the number of lines.
 
-        Returns whether a batch may have become due: a segment was sealed, or begun in an empty buffer, so that its age
-        counts from now. Raises DiskFailed; then none of the lines were added.
+        Returns whether a batch may have become due: a segment was sealed, or started in an empty buffer, so that its
+        age counts from now. Raises DiskFailed; the buffer is then unchanged.
         """
         segment = self._open.get(stream)
         if segment is not None and frame is not None and segment.frame not in (None, frame):
@@ -109,31 +109,31 @@ class Buffer:
         return begun
 
     def waiting_bytes(self, stream: StreamId) -> int:
-        """Return the bytes of the stream that no batch has taken yet."""
+        """Return the queued bytes of the stream."""
         return self._waiting.get(stream, 0)
 
     def waiting(self) -> Iterable[tuple[StreamId, int]]:
-        """Return each stream of which some bytes wait, with its `waiting_bytes`."""
+        """Return each stream with queued bytes, and its `waiting_bytes`."""
         return self._waiting.items()
 
     def waiting_streams(self) -> list[StreamId]:
-        """Return the streams with records that no batch has taken yet, the longest waiting first."""
+        """Return the streams with queued records, ordered by the age of the oldest record, oldest first."""
         since = {stream: queue[0].since for stream, queue in self._sealed.items() if queue}
         for stream, segment in self._open.items():
             since.setdefault(stream, segment.since)
         return sorted(since, key=since.__getitem__)
 
     def oldest(self, stream: StreamId) -> float | None:
-        """Return when the stream's oldest waiting record was read, by the clock; None if none waits."""
+        """Return the time at which the stream's oldest queued record was read, by `clock`; None if there is none."""
         if self._sealed.get(stream):
             return self._sealed[stream][0].since
         open_segment = self._open.get(stream)
         return open_segment.since if open_segment else None
 
     def take(self, stream: StreamId, at_most: int) -> list[Segment]:
-        """Take the stream's next segments, in order: at least one, and as many as fit into `at_most` bytes.
+        """Take the stream's next segments, in order: at least one, and up to `at_most` bytes.
 
-        The open segment is sealed if the sealed ones do not fill the batch. Raises DiskFailed if it cannot be.
+        Seals the open segment if the sealed segments do not fill the batch. Raises DiskFailed if that fails.
         """
         queue = self._sealed.get(stream)
         if stream in self._open and sum(segment.bytes for segment in queue or ()) < at_most:
@@ -144,14 +144,14 @@ class Buffer:
         while queue and (not taken or size + queue[0].bytes <= at_most):
             taken.append(queue.popleft())
             size += taken[-1].bytes
-        if left := self.waiting_bytes(stream) - size:
-            self._waiting[stream] = left
+        if remaining := self.waiting_bytes(stream) - size:
+            self._waiting[stream] = remaining
         else:
             self._waiting.pop(stream, None)
         return taken
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """Release segments that are committed, or will not be, and their disk space."""
+        """Release segments whose batch was committed or discarded, and free their disk space."""
         released = [*segments]
         for segment in released:
             self.buffered_bytes -= segment.bytes
@@ -161,13 +161,13 @@ class Buffer:
         self._trim_spare_files()
 
     def free_file(self, segment: Segment) -> None:
-        """Release the disk space of a segment that is uploaded, or never will be."""
+        """Free the disk space of a segment whose upload has finished or was discarded."""
         self.uploading_bytes -= segment.bytes
         self._add_spare_file(segment)
         self._trim_spare_files()
 
     def release_stream(self, stream: StreamId) -> None:
-        """Release the disk space of all that waits of a stream."""
+        """Discard all queued records of a stream and free their disk space."""
         self.release(self._sealed.pop(stream, ()))
         self._waiting.pop(stream, None)
         segment = self._open.get(stream)
@@ -176,12 +176,12 @@ class Buffer:
             self._delete(stream, segment)
 
     def delete_spare_files(self) -> None:
-        """Delete all files that no segment uses now."""
+        """Delete all spare files."""
         for path in self.take_spare_files():
             path.unlink(missing_ok=True)
 
     def take_spare_files(self) -> list[Path]:
-        """Return all files that no segment uses now, which the caller deletes."""
+        """Return all spare files. The caller deletes them."""
         paths = [path for path, _ in self._spare]
         self.disk_bytes -= self._spare_bytes
         self._spare, self._spare_bytes = [], 0
@@ -210,7 +210,7 @@ class Buffer:
     def _add_spare_file(self, segment: Segment) -> None:
         """Keep a file for later segments.
 
-        Overwriting pages that the kernel has cached for a file is much cheaper than allocating new ones.
+        Overwriting a file's cached pages is much cheaper for the kernel than allocating new pages.
         """
         self._spare.append((segment.path, segment.bytes))
         self._spare_bytes += segment.bytes
@@ -233,9 +233,9 @@ class Buffer:
 
 
 class OpenSegment:
-    """A segment that still grows. Lines are written to the file at once: nothing is kept in memory.
+    """A segment that still grows. Lines are written to the file immediately; none are kept in memory.
 
-    The file at `path` may exist with `former` bytes: they are overwritten, and the rest of them is cut off by `seal`.
+    The file at `path` can be a spare file of `former` bytes. Appends overwrite them, and `seal` truncates the rest.
     """
 
     def __init__(self, stream: StreamId, path: Path, former: int, first_record: int, since: float) -> None:
@@ -253,7 +253,7 @@ class OpenSegment:
 
     @property
     def file_bytes(self) -> int:
-        """The size of the file, in bytes."""
+        """Return the size of the file, in bytes."""
         return max(self._former, self.bytes)
 
     def append(
@@ -264,7 +264,7 @@ class OpenSegment:
         frame: Frame | None = None,
         flat: int = 0,
     ) -> None:
-        """Add whole lines: all of them or, if that raises OSError, none. The rest is as in `Buffer.append`."""
+        """Append complete lines, or none on OSError. For the parameters see `Buffer.append`."""
         file = self._descriptor()
         view = memoryview(lines)
         offset = self.bytes
@@ -310,13 +310,13 @@ class OpenFiles:
         self._used: OrderedDict[int, OpenSegment] = OrderedDict()
 
     def mark_used(self, segment: OpenSegment) -> None:
-        """Call before each write to the segment. Closes the least recently written file if there are too many."""
+        """Mark a segment as used, before each write. Closes the least recently written file beyond `max_open`."""
         self._used[id(segment)] = segment
         self._used.move_to_end(id(segment))
         if len(self._used) > self._max_open:
             self._used.popitem(last=False)[1].close()
 
     def close(self, segment: OpenSegment) -> None:
-        """Close the file of a segment that is not written again."""
+        """Close the file of a complete segment."""
         self._used.pop(id(segment), None)
         segment.close()

@@ -1,4 +1,4 @@
-"""The local disk that records wait on, the errors of one that is full or broken, and the limit of open files."""
+"""Handle the buffer's local disk: its directory, errors of a full or broken disk, and the limit of open files."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MiB = 1024 * 1024
 
 
 class DiskFailed(Exception):
-    """The disk cannot be written or read. The text is for the user: the reason and the remedy."""
+    """The disk cannot be written or read. The text has the reason and the remedy for the user."""
 
 
 @contextlib.contextmanager
 def disk_errors(directory: Path) -> Iterator[None]:
-    """Raise OSErrors of the body as DiskFailed; `directory` is the one being written or read."""
+    """Raise OSErrors of the body as DiskFailed; `directory` is the directory in use."""
     try:
         yield
     except OSError as error:
@@ -35,10 +35,8 @@ def buffer_directory() -> Iterator[Path]:
         directory = tempfile.TemporaryDirectory(prefix="destination-datalake-", ignore_cleanup_errors=True)
     except OSError as error:
         if (exhausted := exhaustion(error)) is not None:
-            raise DiskFailed(f"Records cannot wait on disk. {exhausted}") from error
-        raise DiskFailed(
-            f"Records cannot wait on disk: {error}. Set TMPDIR to a folder that can be written."
-        ) from error
+            raise DiskFailed(f"Cannot buffer records on disk. {exhausted}") from error
+        raise DiskFailed(f"Cannot buffer records on disk: {error}. Set TMPDIR to a writable folder.") from error
     with directory as path:
         yield Path(path)
 
@@ -46,13 +44,13 @@ def buffer_directory() -> Iterator[Path]:
 def _message(directory: Path, error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
-            f"The disk on which records wait ({directory.parent}) is full. Give it as much room as buffer_size_mb, "
-            "set TMPDIR to a folder on a larger disk, or lower buffer_size_mb."
+            f"The buffer disk ({directory.parent}) is full. Provide at least buffer_size_mb of space, set TMPDIR to a "
+            "folder on a larger disk, or lower buffer_size_mb."
         )
     if (exhausted := exhaustion(error)) is not None:
-        return f"Records cannot wait on disk. {exhausted}"
+        return f"Cannot buffer records on disk. {exhausted}"
     return (
-        f"The disk on which records wait ({directory.parent}) failed: {os.strerror(error.errno or 0)}. "
+        f"The buffer disk ({directory.parent}) failed: {os.strerror(error.errno or 0)}. "
         "Set TMPDIR to a folder that can be written."
     )
 
@@ -60,11 +58,11 @@ def _message(directory: Path, error: OSError) -> str:
 # --- File descriptors -----------------------------------------------------------------------------------------------
 
 MAX_DESCRIPTORS = 65_536
-"""With a higher limit, programs that close every possible descriptor before an exec become slow."""
+"""Maximum soft limit. Programs that close every possible descriptor before an exec are slow with a higher limit."""
 
 
 def raise_limit() -> None:
-    """Raise the soft limit, often 1,024, to the hard one: the connections and files of each stream take some."""
+    """Raise the soft limit of open files, often 1,024, to the hard limit: each stream needs connections and files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -72,6 +70,6 @@ def raise_limit() -> None:
 
 
 def share_of_limit(wanted: int) -> int:
-    """Return `wanted`, or a quarter of the process's limit if that is less: connections and Spark need the rest."""
+    """Return `wanted`, but at most a quarter of the process's limit: connections and Spark need the rest."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft // 4))

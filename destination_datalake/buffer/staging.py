@@ -1,7 +1,7 @@
-"""Staging: sealed segments are readable for executors until they are released.
+"""Make sealed segments readable for executors until their release.
 
-Executors on this machine read the segments' own files. For those on other machines segments are uploaded to S3 as they
-are sealed, and deleted when their batch is committed.
+Executors on this machine read the segments' files. For executors on other machines, segments are uploaded to S3 when
+they are sealed, and deleted after the commit of their batch.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 CONCURRENT_CALLS = 16
-"""Segments that are uploaded or deleted at the same time: S3 takes a third of a second for 16 MiB on one connection, so
-eight of them would be slower than reading is."""
+"""Maximum number of concurrent uploads and deletions. S3 takes a third of a second for 16 MiB on one connection, so
+that eight connections would be slower than reading."""
 
 CLOSE_SECONDS = 5.0
-"""How long the end of a sync waits until its segments are deleted. A lifecycle rule deletes what is left."""
+"""Maximum time that the end of a sync waits for deletions. A lifecycle rule deletes the remaining objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Segment:
     """A sealed file of RECORD lines of one stream.
 
     `first_record` is the number (from 0) of its first record in the stream's input, `since` the time (by the buffer's
-    clock) at which that record was read. `flat` of its lines have the `frame`. `places` says where its records stood in
-    the input: runs of consecutive lines, as the number of the first line and how many they are.
+    clock) at which that record was read. `flat` of its lines have the `frame`. `places` are the runs of its input
+    lines, as pairs of the first line's number and the number of lines.
     """
 
     stream: StreamId
@@ -57,54 +57,54 @@ class Segment:
     places: Sequence[int] = field(default=(), compare=False, repr=False)
 
     def staged(self, location: SegmentLocation) -> StagedSegment:
-        """Return the segment as it is found at a location."""
+        """Return the segment as staged at a location."""
         mixed = 0 < self.flat < self.records
         return StagedSegment(location, self.bytes, self.first_record, self.frame, mixed, self.records)
 
 
 class Staging(Protocol):
-    """Makes sealed segments readable for executors until they are released."""
+    """Makes sealed segments readable for executors until their release."""
 
     @property
     def uses_files(self) -> bool:
-        """Whether executors read the segments' own files, so that these stay until the segments are released."""
+        """Return whether executors read the segments' own files, which must then exist until the release."""
 
     def scratch(self) -> str:
-        """Return the URI of a folder for what jobs write for later jobs, `file:` or `s3:`, without a slash at its end.
+        """Return the URI of a folder for intermediate files of jobs, `file:` or `s3:`, without a trailing slash.
 
-        It is deleted at the end of the sync. May call S3, and raise what its client raises.
+        It is deleted at the end of the sync. May call S3, and raise the errors of its client.
         """
 
     def shared_folder(self) -> str | None:
-        """Return a folder on the disk of this process and of all executors; None if they share none.
+        """Return a folder on a disk that this process and all executors share; None without a shared disk.
 
         It may not exist yet. It is deleted at the end of the sync.
         """
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
-        """Call this, on any thread, for each segment whose file is not needed any more, unless `uses_files`."""
+        """Set the callback for segments whose file is no longer needed, unless `uses_files`. Runs on any thread."""
 
     def begin(self, segment: Segment) -> None:
-        """Begin to make a segment readable that was just sealed. Returns at once."""
+        """Start to make a sealed segment readable. Returns immediately."""
 
     def stage(self, segment: Segment) -> StagedSegment:
-        """Return where executors read a segment. Waits until they can; raises why they never will."""
+        """Wait until executors can read a segment, and return its location. Raises the error of its upload."""
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """No executor needs these segments any more: they are committed, or will not be. Returns at once."""
+        """Release committed or discarded segments: no executor needs them. Returns immediately."""
 
 
 class LocalStaging:
-    """For executors on this machine, which read the segments' own files."""
+    """The staging for executors on this machine, which read the segments' own files."""
 
     uses_files = True
 
     def __init__(self, directory: Path | None = None) -> None:
-        """`directory` is the buffer's, which goes with the sync."""
+        """Use the buffer's `directory`, which is deleted at the end of the sync."""
         self._directory = directory or Path(tempfile.gettempdir())
 
     def scratch(self) -> str:
-        """Return a folder on the local disk. It may not be there yet."""
+        """Return a folder on the local disk. It may not exist yet."""
         return (self._directory / "scratch").as_uri()
 
     def shared_folder(self) -> str:
@@ -112,17 +112,17 @@ class LocalStaging:
         return str(self._directory / "held")
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
-        """Do nothing: files are free when the buffer releases their segments."""
+        """Do nothing: the buffer frees the files when it releases their segments."""
 
     def begin(self, segment: Segment) -> None:
-        """Do nothing: the file is there."""
+        """Do nothing: the file exists."""
 
     def stage(self, segment: Segment) -> StagedSegment:
         """Return the segment's own file."""
         return segment.staged(LocalFile(str(segment.path)))
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """Do nothing: the files are the buffer's."""
+        """Do nothing: the buffer owns the files."""
 
 
 # --- In S3 ----------------------------------------------------------------------------------------------------------
@@ -136,10 +136,10 @@ class Pool(Protocol):
 
 
 class RemoteStaging:
-    """Uploads segments to a folder of this sync's own in S3. Thread-safe.
+    """Uploads segments to this sync's folder in S3. Thread-safe.
 
-    What is being uploaded is on the local disk, so it takes no memory. An upload that fails is kept as the answer of
-    `stage`, so that batches before it are committed first.
+    Uploads read the local files, so that they take no memory. `stage` raises the error of a failed upload, so that
+    earlier batches are committed first.
     """
 
     uses_files = False
@@ -147,7 +147,7 @@ class RemoteStaging:
     def __init__(
         self, root: str, sync: str, access: AwsAccess, pool: Pool, close_seconds: float = CLOSE_SECONDS
     ) -> None:
-        """`root` is the S3 URI of the folder of all syncs; `sync` names this one. Calls go to the pool."""
+        """Use a folder named `sync` in `root`, the S3 URI for all syncs. Calls run in the pool."""
         self._folder = f"{root}/{sync}"
         self._access = access
         self._pool = pool
@@ -167,9 +167,9 @@ class RemoteStaging:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Delete all that is staged, as far as that is possible in time.
+        """Delete all staged objects, within the time limit.
 
-        After SIGTERM jobs may still run: what they seal is not uploaded, and what they release is already.
+        After SIGTERM jobs may still run: their new segments are not uploaded, and their releases have no effect.
         """
         with self._lock:
             self._has_ended = True
@@ -182,27 +182,28 @@ class RemoteStaging:
         _, late = wait(deletions, self._close_seconds)
         if late or not self._is_clean:
             _logger.warning(
-                "Objects under %s are left. A lifecycle rule of the bucket deletes them (docs/permissions.md).",
+                "Some objects under %s were not deleted. A lifecycle rule of the bucket deletes them "
+                "(docs/permissions.md).",
                 self._folder,
             )
 
     def scratch(self) -> str:
-        """Return a folder of the sync's own, which is deleted with it."""
+        """Return a folder of this sync, which is deleted at its end."""
         self._has_scratch = True
         return f"{self._folder}/scratch"
 
     def shared_folder(self) -> None:
-        """Return None: executors have disks of their own."""
+        """Return None: executors on other machines do not share a disk."""
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
-        """Call this for each segment once it is uploaded, or never will be."""
+        """Set the callback for segments whose upload has finished or was discarded."""
         self._free_file = call
 
     def begin(self, segment: Segment) -> None:
         """Queue the upload of a segment."""
         staged = _Staged(segment, f"{self._folder}/{next(self._numbers):08d}.jsonl")
         with self._lock:
-            staged.is_wanted = not self._has_ended
+            staged.is_needed = not self._has_ended
             self._staged[segment] = staged
             staged.upload = self._pool.submit(lambda: self._upload(staged))
 
@@ -215,20 +216,20 @@ class RemoteStaging:
         return uploaded
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """Queue the deletion of segments; those that are not uploaded yet never will be."""
+        """Queue the deletion of segments, and discard their queued uploads."""
         with self._lock:
             for segment in segments:
                 staged = self._staged.pop(segment, None)
                 if staged is None:
-                    continue  # The end of the sync has released it.
-                staged.is_wanted = False
+                    continue  # Already released at the end of the sync.
+                staged.is_needed = False
                 deletion = self._pool.submit(lambda staged=staged: self._delete(staged))  # type: ignore[misc]
                 self._deletions.add(deletion)
                 deletion.add_done_callback(self._deletions.discard)
 
     def _upload(self, staged: _Staged) -> StagedSegment | None:
         try:
-            if not staged.is_wanted:
+            if not staged.is_needed:
                 return None
             address = S3Address.parse(staged.uri)
             with staged.segment.path.open("rb") as file:
@@ -238,8 +239,8 @@ class RemoteStaging:
             self._free_file(staged.segment)
 
     def _delete(self, staged: _Staged) -> None:
-        """Delete what was uploaded, and what may have been, because only S3's answer was lost."""
-        wait([staged.upload])  # It runs on another thread of the pool, if it still does.
+        """Delete an uploaded object. Also after a failed upload: S3 may have stored it, with only its answer lost."""
+        wait([staged.upload])  # The upload may still run on another thread of the pool.
         if staged.upload.exception() is None and staged.upload.result() is None:
             return
         try:
@@ -249,17 +250,17 @@ class RemoteStaging:
             _logger.debug("Segment %s could not be deleted.", staged.uri, exc_info=True)
 
     def _delete_scratch(self) -> None:
-        """Delete what jobs have left that failed or were given up."""
+        """Delete the intermediate files of failed and abandoned jobs."""
         try:
             delete_folder(self._access.client("s3"), f"{self._folder}/scratch")
         except Exception:
             self._is_clean = False
-            _logger.debug("Indexes could not be deleted.", exc_info=True)
+            _logger.debug("The scratch folder could not be deleted.", exc_info=True)
 
 
 @dataclass(eq=False)
 class _Staged:
     segment: Segment
     uri: str
-    is_wanted: bool = True
+    is_needed: bool = True
     upload: Future[StagedSegment | None] = field(default_factory=Future)

@@ -1,4 +1,4 @@
-"""Lines of states that wait for their records to be committed: the first in memory, the rest on disk."""
+"""Store the lines of states that wait for the commit of their records: the first in memory, the rest on disk."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ FILE_BYTES = 16 * MiB
 
 
 class StateStore:
-    """Keeps STATE lines: up to `memory_bytes` of them in memory, the rest in files of `file_bytes` each.
+    """Stores STATE lines: up to `memory_bytes` in memory, the rest in files of `file_bytes` each.
 
-    Not thread-safe: its owner locks; only a line's `read` may be called at any time. `disk_bytes` is the size of the
-    files; a file is deleted once all its lines are released.
+    Not thread-safe: the owner locks, except for `read` of a line. `disk_bytes` is the size of the files. A file is
+    deleted when all its lines are released.
     """
 
     def __init__(self, directory: Path, memory_bytes: int = MEMORY_BYTES, file_bytes: int = FILE_BYTES) -> None:

@@ -120,7 +120,7 @@ class InFlight:
         with self._changed:
             while not (self._termination.requested or self._is_pointless_locked()) and (
                 self._backlog.is_full(self._ledger.held, self._ledger.needs)
-                or self._policy.is_ahead(self._buffer.waiting(), self._jobs_running, self._tasks_running)
+                or self._policy.has_enough_queued(self._buffer.waiting(), self._jobs_running, self._tasks_running)
             ):
                 self._changed.notify_all()
                 self._changed.wait(_POLL_SECONDS)
@@ -156,8 +156,8 @@ class InFlight:
     def _is_pointless_locked(self) -> bool:
         return self._outcome.all_failed or self._engine_failed or self._ledger.is_blocked
 
-    def _must_land_locked(self) -> bool:
-        return self._backlog.must_land(self._ledger.held, self._ledger.needs)
+    def _must_flush_locked(self) -> bool:
+        return self._backlog.must_flush(self._ledger.held, self._ledger.needs)
 
     # Landing.
 
@@ -169,7 +169,7 @@ class InFlight:
         with self._changed:
             while True:
                 slots = self._slots()
-                everything = self._input_ended or self._must_land_locked()
+                everything = self._input_ended or self._must_flush_locked()
                 early = self._policy.waits_for_spark(slots, self._tasks_running, everything=everything)
                 if not self._engine_failed and not early and (batches := self._due_batches_locked(slots)):
                     self._jobs_running += 1
@@ -242,7 +242,7 @@ class InFlight:
         while True:
             try:
                 batches = self._backlog.next_batches(
-                    everything=self._input_ended or self._must_land_locked(),
+                    everything=self._input_ended or self._must_flush_locked(),
                     ended=self._input_ended,
                     slots=slots,
                     tasks=self._tasks_running,

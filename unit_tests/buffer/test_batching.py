@@ -106,8 +106,8 @@ class Source:
             self.backlog.buffer.append(stream, b"123456789\n", 1, self.sent)
             self.sent += 1
 
-    def is_ahead(self, landing: int, tasks: int) -> bool:
-        return self.sizes.is_ahead(self.backlog.buffer.waiting(), landing, tasks)
+    def has_enough_queued(self, landing: int, tasks: int) -> bool:
+        return self.sizes.has_enough_queued(self.backlog.buffer.waiting(), landing, tasks)
 
     def take(self, slots: int | None, running: int, *, ended: bool = False) -> list[tuple[int, int | None]]:
         """Take what is due; return the size of each batch, and the number of tasks of their job."""
@@ -205,7 +205,7 @@ def test_reading_waits_once_there_is_a_share_for_each_task_and_one_more(
     source = Source(tmp_path)
     source.send(waiting)
 
-    assert source.is_ahead(1, running) is ahead
+    assert source.has_enough_queued(1, running) is ahead
 
 
 @pytest.mark.parametrize(
@@ -224,16 +224,16 @@ def test_reading_waits_once_enough_batches_of_a_fixed_size_wait_or_land(
     waiting: list[int], landing: int, ahead: bool
 ) -> None:
     assert READ_AHEAD_BATCHES == 4
-    assert BatchPolicy(10).is_ahead(of_streams(waiting), landing, 0) is ahead
+    assert BatchPolicy(10).has_enough_queued(of_streams(waiting), landing, 0) is ahead
 
 
 @given(st.lists(st.integers(0, 100)), st.integers(0, 5), st.integers(0, 100), st.integers(0, 5))
 def test_more_work_never_ends_back_pressure(waiting: list[int], landing: int, more: int, more_landing: int) -> None:
     policy = BatchPolicy(10)
 
-    if policy.is_ahead(of_streams(waiting), landing, 0):
-        assert policy.is_ahead(of_streams([*waiting, more]), landing + more_landing, 0)
-        assert policy.is_ahead(of_streams([size + more for size in waiting]), landing, 0)
+    if policy.has_enough_queued(of_streams(waiting), landing, 0):
+        assert policy.has_enough_queued(of_streams([*waiting, more]), landing + more_landing, 0)
+        assert policy.has_enough_queued(of_streams([size + more for size in waiting]), landing, 0)
 
 
 def of_streams(sizes: list[int]) -> list[tuple[StreamId, int]]:
@@ -252,7 +252,7 @@ def test_the_files_of_a_long_sync_are_near_their_target(tmp_path: Path, slots: i
     while source.sent * 10 < total or source.backlog.buffer.buffered_bytes:
         step += 1
         tasks = sum(each for _, each, _ in running)
-        if not source.is_ahead(len(running), tasks):
+        if not source.has_enough_queued(len(running), tasks):
             source.send(min(pace * 10, total - source.sent * 10))
         ended = source.sent * 10 >= total
         if not source.sizes.waits_for_spark(slots, tasks, everything=ended):

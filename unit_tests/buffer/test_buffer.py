@@ -184,7 +184,7 @@ def test_a_failed_append_leaves_the_segment_as_it_was(buffer: Buffer) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (4, before[1]))
     try:
         for stream in (ORDERS, ITEMS):
-            with pytest.raises(DiskFailed, match="The disk on which records wait"):
+            with pytest.raises(DiskFailed, match="The buffer disk"):
                 buffer.append(stream, b"123456789\n", 1, 1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from destination_datalake.buffer.backlog import STAGED_BUFFERS, Backlog
+from destination_datalake.buffer.backlog import MAX_STAGED_BUFFERS, Backlog
 from destination_datalake.buffer.batching import BatchPolicy
 from destination_datalake.buffer.buffer import Buffer
 from destination_datalake.buffer.disk import MiB
@@ -97,7 +97,7 @@ def fill(backlog: Backlog, megabytes: int, first: int = 0) -> None:
 
 def test_a_disk_full_of_uploads_stops_reading_and_cuts_no_batch_short(backlog: Backlog, staging: SlowUploads) -> None:
     fill(backlog, 10)
-    assert (backlog.is_full(0, 0), backlog.must_land(0, 0)) == (True, False)
+    assert (backlog.is_full(0, 0), backlog.must_flush(0, 0)) == (True, False)
 
     staging.end_one()
 
@@ -109,16 +109,16 @@ def test_a_disk_full_of_what_no_upload_would_free_must_land(backlog: Backlog) ->
     for number in range(11):
         backlog.buffer.append(StreamId(None, str(number)), bytes(MiB - 1), 1, 0)
 
-    assert (backlog.is_full(0, 0), backlog.must_land(0, 0)) == (True, True)
+    assert (backlog.is_full(0, 0), backlog.must_flush(0, 0)) == (True, True)
 
 
 def test_what_is_staged_is_limited_although_it_is_not_on_the_disk(backlog: Backlog, staging: SlowUploads) -> None:
-    for number in range(10 * STAGED_BUFFERS):
+    for number in range(10 * MAX_STAGED_BUFFERS):
         assert not backlog.is_full(0, 0)
         fill(backlog, 1, first=number)
         staging.end_one()
 
-    assert (backlog.is_full(0, 0), backlog.must_land(0, 0), backlog.buffer.occupied_bytes) == (True, True, 0)
+    assert (backlog.is_full(0, 0), backlog.must_flush(0, 0), backlog.buffer.occupied_bytes) == (True, True, 0)
 
 
 def test_a_file_is_reused_once_it_is_uploaded(backlog: Backlog, staging: SlowUploads, tmp_path: Path) -> None:

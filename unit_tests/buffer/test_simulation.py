@@ -66,7 +66,7 @@ class Simulation:
         source = iter(self.order)
         while sum(self.sent.values()) < len(self.order) or self.backlog.buffer.buffered_bytes:
             assert self.now < _PATIENCE, "the sync hangs"
-            if not (self._is_full() or self._is_ahead()):
+            if not (self._is_full() or self._has_enough_queued()):
                 self._read(islice(source, self.pace))
             self._begin_jobs(ended=sum(self.sent.values()) == len(self.order))
             self._run_spark()
@@ -75,8 +75,8 @@ class Simulation:
     def _is_full(self) -> bool:
         return self.backlog.is_full(0, 0)
 
-    def _is_ahead(self) -> bool:
-        return self.sizes.is_ahead(self.backlog.buffer.waiting(), len(self.jobs), self._tasks())
+    def _has_enough_queued(self) -> bool:
+        return self.sizes.has_enough_queued(self.backlog.buffer.waiting(), len(self.jobs), self._tasks())
 
     def _tasks(self) -> int:
         return sum(job.tasks for job in self.jobs)
