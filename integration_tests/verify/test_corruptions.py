@@ -292,8 +292,8 @@ def test_partitions_and_objects_that_do_not_agree_are_found(
     found = {problem["where"]: problem["what"] for problem in verifying.problems(config)}
 
     assert found == {
-        empty: "is registered as a partition and has no objects",
-        location: "has files and is no registered partition, so readers do not see them",
+        empty: "is registered as a partition but has no objects",
+        location: "has files but is not registered as a partition, so readers do not see them",
     }
 
 

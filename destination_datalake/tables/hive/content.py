@@ -19,7 +19,7 @@ from destination_datalake.schema.types import ColumnType, Field
 from destination_datalake.tables.fencing import OVERWRITES_PROPERTY, Overwrites
 from destination_datalake.tables.glue.glue_table import TableInput, column_types, set_column_types, table_location
 from destination_datalake.tables.hive.folders import Folders
-from destination_datalake.tables.hive.partition_index import mark_behind
+from destination_datalake.tables.hive.partition_index import mark_partitions_stale
 from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, TableName
 
 _logger = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ def publish_content(table_input: TableInput, content: Content, table: TableName)
     before, types = table_location(table_input), column_types(table_input)
     set_column_types(table_input, content.types)
     if before != content.folder or types != column_types(table_input):
-        mark_behind(table_input, left=before)
+        mark_partitions_stale(table_input, left=before)
     if before == content.folder:
         return
     table_input["StorageDescriptor"]["Location"] = f"{content.folder}/"

@@ -35,7 +35,7 @@ from destination_datalake.tables.hive.content import (
     unlist_folders,
 )
 from destination_datalake.tables.hive.folders import Folders
-from destination_datalake.tables.hive.partition_index import PartitionIndex, mark_behind
+from destination_datalake.tables.hive.partition_index import PartitionIndex, mark_partitions_stale
 from destination_datalake.tables.hive.write_modes import WriteMode
 from destination_datalake.tables.table import Rewrite, TableBusy, TableName
 
@@ -115,7 +115,7 @@ class Moves:
                 raise _changed_meanwhile(self.glue_table.name)
             self.index.project(table_input, partitions)
             if not is_followed:
-                mark_behind(table_input)
+                mark_partitions_stale(table_input)
             PendingOverwrite.clear(table_input)
             list_folder(table_input, pending.location, FolderState.DEAD)
             lowest = lowest_generation(table_input)

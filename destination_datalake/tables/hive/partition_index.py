@@ -1,14 +1,12 @@
-"""The registered partitions of a table: an index derived from its content, kept up to date with it.
+"""Register the partitions of a Hive table in the Glue Data Catalog, and keep them consistent with its content.
 
-A partition of the Glue Data Catalog has a storage descriptor of its own, by which engines read its files: they must be
-read with the types that they were written with. So each partition has a location inside the content's folder, and the
-content's columns.
+A partition in Glue has its own storage descriptor, and engines read its files with the types in that descriptor. So
+each partition has a location inside the content's folder, and the content's columns.
 
-Partitions are changed by calls of their own, unconditionally, after the compare-and-set that changes the table. So this
-change also says that the partitions are behind; a sync that reads it brings them up to date, whether or not the one
-that changed the table was killed. A sync that finds itself fenced says so, too, and brings them up to date: its last
-calls may have come after those of its successor, which may have ended. A table that does not say so only gets new
-partitions: a late call can move none back.
+Glue changes partitions by separate, unconditional calls after the compare-and-set of the table. So the compare-and-set
+also marks the partitions as stale. The next sync that reads this mark updates them, even if the sync that changed the
+table was killed. A sync that detects that it is fenced also marks and updates them: its last calls may have followed
+the calls of its successor. Without the mark, a sync only creates partitions, so that a late call moves none back.
 """
 
 from __future__ import annotations
@@ -42,18 +40,18 @@ from destination_datalake.tables.table import TableBusy, table_conflict
 
 _logger = logging.getLogger(__name__)
 
-_BEHIND = "airbyte.partition-index"
+_INDEX_PROPERTY = "airbyte.partition-index"
 
-_AT_ONCE = 1000
-"""Partitions, each with all columns of the table, that are in memory at the same time."""
+_MAX_PARTITIONS_IN_MEMORY = 1000
+"""Maximum number of partitions in memory, each with all columns of the table."""
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
-    """Partitions are behind the content. `id` is another one each time that this is said.
+class StalePartitions:
+    """A mark that registered partitions do not match the content. Each mark has a new `id`.
 
-    `left` are the folders, S3 URIs, that the content has left. If it was `replaced`, all partitions of the new content
-    must be registered, and those elsewhere deleted.
+    `left` are the former folders of the content, as S3 URIs. If the content was `replaced`, all partitions of the new
+    content must be registered, and partitions in other folders deleted.
     """
 
     id: str = ""
@@ -62,32 +60,32 @@ class Behind:
 
     @classmethod
     def of(cls, table_input: TableInput) -> Self | None:
-        """Return what a table's parameters say; None if its partitions are up to date, or if it registers none."""
-        saved = json.loads(table_input["Parameters"].get(_BEHIND, "{}")).get("behind")
+        """Return the mark in a table's parameters; None if its partitions are up to date or not registered."""
+        saved = json.loads(table_input["Parameters"].get(_INDEX_PROPERTY, "{}")).get("behind")
         if saved is None or not has_registered_partitions(table_input):
             return None
         return cls(saved["id"], tuple(saved["left"]), saved["replaced"])
 
 
-def mark_behind(table_input: TableInput, *, left: str | None = None, replaced: bool = False) -> None:
-    """Say that the partitions are behind, if the table registers any; also what made them so before."""
+def mark_partitions_stale(table_input: TableInput, *, left: str | None = None, replaced: bool = False) -> None:
+    """Mark the partitions as stale, if the table registers partitions. Keeps the folders of an earlier mark."""
     if not has_registered_partitions(table_input):
         return
-    before = Behind.of(table_input) or Behind()
+    before = StalePartitions.of(table_input) or StalePartitions()
     folders = dict.fromkeys((*before.left, *([left] if left is not None else [])))
     saved = {"id": uuid4().hex, "left": list(folders), "replaced": before.replaced or replaced}
-    table_input["Parameters"][_BEHIND] = json.dumps({"behind": saved})
+    table_input["Parameters"][_INDEX_PROPERTY] = json.dumps({"behind": saved})
 
 
-def mark_up_to_date(table_input: TableInput, followed: Behind) -> None:
-    """Say that the partitions follow the content, unless it was said again that they do not."""
-    if Behind.of(table_input) == followed:
-        del table_input["Parameters"][_BEHIND]
+def mark_up_to_date(table_input: TableInput, followed: StalePartitions) -> None:
+    """Remove the mark, unless the partitions were marked as stale again since."""
+    if StalePartitions.of(table_input) == followed:
+        del table_input["Parameters"][_INDEX_PROPERTY]
 
 
 @dataclass(slots=True)
 class PartitionIndex:
-    """Registers the partitions of one table for a sync of `stream`. Does nothing for a table that registers none.
+    """Registers the partitions of one table for a sync of `stream`. Does nothing for a table without registration.
 
     Not thread-safe.
     """
@@ -100,71 +98,67 @@ class PartitionIndex:
     _known: set[Values] = field(default_factory=set)
 
     def register(self, table_input: TableInput, partition_folders: Iterable[str]) -> bool:
-        """Register partitions of the published content by their folders in it, unless they are known to be.
+        """Register partitions of the published content by their folders. Skips partitions known to be registered.
 
-        Must be called before files become visible in them. False if present ones must follow the content first: only
-        `follow` changes those, when the table says that they are behind. Raises TableConflict if somebody has
-        registered one of them at another location.
+        Call it before files become visible in them. Returns False if existing partitions are stale: only `follow`
+        updates them. Raises TableConflict if another program has registered one of them at another location.
         """
         if not has_registered_partitions(table_input):
             return True
         content, is_followed = table_location(table_input), True
         desired = self._locations(content, partition_folders)
         unknown = {values: location for values, location in desired.items() if values not in self._known}
-        for batch in in_batches(unknown.items(), _AT_ONCE):
+        for batch in in_batches(unknown.items(), _MAX_PARTITIONS_IN_MEMORY):
             is_followed &= self._create(dict(batch), table_input, ContentFolders(content))
         self._known |= unknown.keys()
         return is_followed
 
     def register_all(self, table_input: TableInput) -> None:
-        """Register all partitions of the published content that have files, unless their values have one."""
-        for batch in in_batches(self._present(table_location(table_input)).items(), _AT_ONCE):
+        """Register all partitions of the published content that have files. Keeps existing partitions."""
+        for batch in in_batches(self._present(table_location(table_input)).items(), _MAX_PARTITIONS_IN_MEMORY):
             self._registered.create([_created(values, location, table_input) for values, location in batch])
 
     def has_elsewhere(self, table_input: TableInput, content: str) -> bool:
-        """Whether a registered partition is not in the folder `content`; also if the table registers none."""
+        """Return whether a registered partition is outside the folder `content`, or the table registers none."""
         inside = ContentFolders(content).inside
         return not has_registered_partitions(table_input) or any(
             inside(location) is None for location in self.locations(table_input)
         )
 
     def project(self, table_input: TableInput, partition_folders: Iterable[str]) -> None:
-        """Let Athena look for more partitions of the published content, if the table has a projection."""
+        """Extend the table's partition projection, if any, by partitions of the published content."""
         if self.scheme is not None:
             values = self._locations("", partition_folders).keys()
             self.scheme.project(table_input, values, anew=False)
 
     def project_anew(self, table_input: TableInput) -> None:
-        """Let Athena look for the partitions of the published content and no others, if the table has a projection."""
+        """Set the table's partition projection, if any, to exactly the partitions of the published content."""
         if self.scheme is not None and self.scheme.catalog != "register":
             content = table_location(table_input)
             self.scheme.project(table_input, self._present(content).keys(), anew=True)
 
-    def follow(self, table_input: TableInput, behind: Behind) -> None:
-        """Bring the registered partitions up to date with a table that says that they are behind.
-
-        The caller then calls `mark_up_to_date`.
-        """
-        folders = ContentFolders(table_location(table_input), behind.left)
-        missing = self._present(folders.folder) if behind.replaced else {}
+    def follow(self, table_input: TableInput, stale: StalePartitions) -> None:
+        """Update the stale partitions of a table. The caller then calls `mark_up_to_date`."""
+        folders = ContentFolders(table_location(table_input), stale.left)
+        missing = self._present(folders.folder) if stale.replaced else {}
         replaced, changed = dict[Values, str | None](), 0
-        for page in in_batches(self._registered.all(with_columns=True), _AT_ONCE):
+        for page in in_batches(self._registered.all(with_columns=True), _MAX_PARTITIONS_IN_MEMORY):
             updates = []
             for entry in page:
                 new, location = missing.pop(values_of(entry), None), folders.location_now(location_of(entry))
-                if behind.replaced and folders.inside(location_of(entry)) is None:
+                if stale.replaced and folders.inside(location_of(entry)) is None:
                     replaced[values_of(entry)] = new
                 elif location is not None and (updated := _updated(entry, location, table_input)) != entry:
                     updates.append(updated)
             self._registered.update(updates)
             changed += len(updates)
-        # Deleted last: a row whose partition is another one now is seen twice for a moment, not missed.
-        for batch in in_batches(missing.items(), _AT_ONCE):
+        # Delete last: a reader may see a moved row twice for a moment, but never misses one.
+        for batch in in_batches(missing.items(), _MAX_PARTITIONS_IN_MEMORY):
             self._registered.create([_created(values, location, table_input) for values, location in batch])
         kept = {values: location for values, location in replaced.items() if location is not None}
-        for batch in in_batches(kept.items(), _AT_ONCE):
+        for batch in in_batches(kept.items(), _MAX_PARTITIONS_IN_MEMORY):
             entries = {values: _created(values, location, table_input) for values, location in batch}
-            # Another engine may have dropped one since.
+            # Create partitions that another engine has dropped since.
             self._registered.create([entries[values] for values in self._registered.update([*entries.values()])])
         self._registered.delete([values for values in replaced if values not in kept])
         if missing or kept or changed:
@@ -172,9 +166,10 @@ class PartitionIndex:
             _logger.info("Table %s: %d partitions registered, %d changed.", name, registered, changed)
 
     def warn_of_retyped(self, table_input: TableInput, named: Sequence[Field], written: Sequence[Field]) -> None:
-        """Log the keys that new rows have no value of, as their sources have other types by now, and what that hides.
+        """Warn of partition keys that are null in new rows because the source column has another type now.
 
-        Partitions with such values, which earlier versions registered, make engines fail on the whole table.
+        Also warn of registered partitions with values of another type, as of earlier versions. Engines fail on the
+        whole table because of them.
         """
         keys = self.scheme.retyped(named, written) if self.scheme is not None else []
         if self.scheme is None or not keys:
@@ -189,20 +184,20 @@ class PartitionIndex:
             return
         if misfits := self.scheme.misfits(values_of(each) for each in self._registered.all(with_columns=False)):
             _logger.warning(
-                "Table %s: %d of its partitions have a value that is none of its key's type, and Athena, Trino and "
-                "Spark may fail on the whole table. Refresh the stream with an overwrite, which replaces all "
+                "Table %s: %d of its partitions have a value that is not valid for their key's type. Athena, Trino "
+                "and Spark may fail on the whole table. Refresh the stream with an overwrite, which replaces all "
                 "partitions, or move their files to the null partition, as docs/hive/partitions.md says.",
                 self.glue_table.name,
                 misfits,
             )
 
     def leave_former_folders(self, table_input: TableInput) -> None:
-        """Let no partition refer to a folder that the content has left: such folders are about to be deleted."""
+        """Move partitions out of the content's former folders, before these folders are deleted."""
         if has_registered_partitions(table_input):
-            self.follow(table_input, Behind.of(table_input) or Behind())
+            self.follow(table_input, StalePartitions.of(table_input) or StalePartitions())
 
     def locations(self, table_input: TableInput) -> Iterator[str]:
-        """Yield where the registered partitions are now, also those of other writers."""
+        """Yield the locations of all registered partitions, including partitions of other writers."""
         if has_registered_partitions(table_input):
             yield from map(location_of, self._registered.all(with_columns=False))
 
@@ -211,9 +206,9 @@ class PartitionIndex:
         return RegisteredPartitions(self.glue_table.name, self.access)
 
     def _create(self, desired: Mapping[Values, str], table_input: TableInput, folders: ContentFolders) -> bool:
-        """Create the partitions that are missing; return whether the present ones are as desired.
+        """Create missing partitions; return whether the existing ones are up to date.
 
-        A present partition keeps what others have set in it, and moves only from where the content was before.
+        An existing partition keeps the settings of other programs. It moves only from a former folder of the content.
         """
         is_followed = True
 
@@ -226,22 +221,22 @@ class PartitionIndex:
                     raise self._registered_elsewhere(values, found)
                 is_followed &= _updated(entry, location, table_input) == entry
             missing = [_created(each, desired[each], table_input) for each in desired.keys() - present.keys()]
-            # Another engine may create one at the same time: then it is read again.
+            # Glue's create reports partitions that another engine created meanwhile: read them again.
             return not self._registered.create(missing)
 
         if not retry_until_done(attempt):
             raise TableBusy(
-                f"Partitions of table {self.glue_table.name} could not be registered, because another writer created "
-                "and dropped them during each attempt. Run the sync again when no other writer changes them."
+                f"Cannot register partitions of table {self.glue_table.name}: another writer created and dropped them "
+                "during each attempt. Run the sync again when no other writer changes them."
             )
         return is_followed
 
     def _present(self, content: str) -> dict[Values, str]:
-        """Return the locations of the partitions that have files, by their values."""
+        """Return the locations of the partitions with files, by partition values."""
         return self._locations(content, {name.rpartition("/")[0] for name in self.folders.files(content)})
 
     def _locations(self, content: str, partition_folders: Iterable[str]) -> dict[Values, str]:
-        """Return the locations of partitions by their values; folders that are not of a partition are left out."""
+        """Return the locations of partitions by their values. Skips folders that are not partitions."""
         if self.scheme is None:
             return {}
         found = {folder: self.scheme.folders.texts_of(folder) for folder in sorted(partition_folders)}
@@ -251,7 +246,7 @@ class PartitionIndex:
         if self.scheme is not None and self.scheme.is_by_date:
             problem = f"its partition {'/'.join(values)} is registered at {location}, which is not in its location"
         else:
-            # Values of other columns are contents of records, which no message has.
+            # Values of other columns are contents of records, which must not appear in messages.
             problem = "a partition that rows were sent for is registered at a location that is not in the table's"
         remedy = "Drop that partition from the catalog, after moving its files, or set another table_prefix"
         return table_conflict(self.stream, self.glue_table.name, f"{problem}. {remedy}")
@@ -261,7 +256,7 @@ class PartitionIndex:
 
 
 def location_of(entry: Mapping[str, Any]) -> str:
-    """Return the location, with the scheme `s3` and without a trailing slash; as it is if it is not in S3."""
+    """Return the location with the scheme `s3` and without a trailing slash; unchanged if it is not in S3."""
     location: str = entry.get("StorageDescriptor", {}).get("Location", "")
     try:
         return str(S3Address.parse(location)).removesuffix("/")
@@ -271,17 +266,17 @@ def location_of(entry: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ContentFolders:
-    """The folder of a table's content, and folders that its content has `left`; S3 URIs without a trailing slash."""
+    """The folder of a table's content and its former folders (`left`), as S3 URIs without a trailing slash."""
 
     folder: str
     left: tuple[str, ...] = ()
 
     def inside(self, location: str) -> str | None:
-        """Return the part of a location below the content's folder; None if it is not below it."""
+        """Return the part of a location below the content's folder; None if it is elsewhere."""
         return _below(location, self.folder)
 
     def formerly_inside(self, location: str) -> str | None:
-        """Return the part of a location below a folder where the content was before; None if it is below none."""
+        """Return the part of a location below a former folder of the content; None if it is elsewhere."""
         ours = Folders.ours_around(location)
         beside = ours is not None and ours.rpartition("/")[0] == self.folder.rpartition("/")[0]
         former = {*self.left, *([ours] if ours is not None and beside else [])} - {self.folder}

@@ -1,7 +1,7 @@
-"""Hive tables whose content a replay makes again.
+"""Replace the content of a Hive table by the result of a replay.
 
-The made table has folders of its own beside those of the other one. Once that is fenced for all syncs, its location
-becomes the made table's.
+The rebuilt table has its own folders beside the folders of the original table. Once the original is fenced for all
+syncs, its location is set to the folder of the rebuilt table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class HiveRebuild:
-    """One table. `open_table` opens it as for a sync that appends."""
+    """Rebuilds one table. `open_table` opens it as for a sync in append mode."""
 
     def __init__(self, name: TableName, open_table: Callable[[], HiveTable], access: AwsAccess) -> None:
         self._name = name
@@ -46,23 +46,23 @@ class HiveRebuild:
             return None
         folders = Folders("", self._access)
         content = table_location(found)
-        others = [size for folder in folders_in_use(found) - {content} for size in folders.sizes(folder).items()]
+        unpublished = [size for folder in folders_in_use(found) - {content} for size in folders.sizes(folder).items()]
         return TableState(
             published_by=found["Parameters"].get(PUBLISHED_BY_PROPERTY),
             has_pending=False,
             commits_whole=False,
             sources=tuple(SourceFile(uri, size, 0) for uri, size in folders.sizes(content).items()),
-            unpublished=tuple(SourceFile(uri, size, 0) for uri, size in others),
+            unpublished=tuple(SourceFile(uri, size, 0) for uri, size in unpublished),
             version=f"{content} {last_commit(found)}",
             columns=tuple(column_types(found)),
         )
 
     def clone(self, made: TableName, marks: dict[str, str]) -> None:
-        """Create a table with columns, partition keys and parameters of this one, and a new folder."""
+        """Create a table with this table's columns, partition keys and parameters, and a new folder."""
         table_input = GlueTable(self._name, self._access).read()
         location = table_location(table_input)
         folder = Folders(location, self._access).for_table_at(location, None)
-        parameters = {name: value for name, value in table_input["Parameters"].items() if name not in _OF_ROWS}
+        parameters = {name: value for name, value in table_input["Parameters"].items() if name not in _NOT_CLONED}
         template = parameters.get(LOCATION, "")
         if template.startswith(f"{location}/"):
             parameters[LOCATION] = f"{folder}{template.removeprefix(location)}"
@@ -71,13 +71,16 @@ class HiveRebuild:
         self._access.client("glue").create_table(DatabaseName=made.database, TableInput=clone)  # type: ignore[arg-type]
 
     def begin(self) -> None:
-        """Take the fencing token: a running sync stops at its next step."""
+        """Take the fencing token. A running sync stops at its next step."""
         if self._table is None:
             self._table = self._open_table()
             self._table.prepare()
 
     def take_over(self, made: TableName, seen: TableState) -> bool:
-        """Make the made table's folder this one's location, and drop that table. Raises Fenced, and TableBusy."""
+        """Set this table's location to the rebuilt table's folder, and drop the rebuilt table.
+
+        Returns False if this table has changed since `seen`. Raises Fenced and TableBusy.
+        """
         assert self._table is not None
         location = seen.version.partition(" ")[0]
         present = self.state(self._name)
@@ -88,19 +91,19 @@ class HiveRebuild:
         return True
 
     def drop(self, made: TableName) -> None:
-        """Drop the table; its folders are deleted by the next sync of this one."""
+        """Drop a rebuilt table. The next sync of this table deletes its folders."""
         found = GlueTable(made, self._access).find()
         if found is None:
             return
         left = {*folders_in_use(found), *other_folders(found)}
 
-        def list_left(table_input: TableInput) -> None:
+        def list_folders(table_input: TableInput) -> None:
             for folder in left - folders_in_use(table_input):
                 list_folder(table_input, folder, FolderState.DEAD)
 
-        GlueTable(self._name, self._access).update(list_left)
+        GlueTable(self._name, self._access).update(list_folders)
         self._access.client("glue").delete_table(DatabaseName=made.database, Name=made.table)
 
 
-_OF_ROWS = frozenset((TOKEN_PROPERTY, OVERWRITES_PROPERTY, ARCHIVED_PROPERTY, PUBLISHED_BY_PROPERTY, *OF_CONTENT))
-"""The parameters that say something of a table's rows, folders or writers."""
+_NOT_CLONED = frozenset((TOKEN_PROPERTY, OVERWRITES_PROPERTY, ARCHIVED_PROPERTY, PUBLISHED_BY_PROPERTY, *OF_CONTENT))
+"""The parameters that describe a table's rows, folders or writers. A clone must not copy them."""

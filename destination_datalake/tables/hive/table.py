@@ -60,7 +60,12 @@ from destination_datalake.tables.hive.content import (
 )
 from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.moves import Cleanup, Moves
-from destination_datalake.tables.hive.partition_index import Behind, PartitionIndex, mark_behind, mark_up_to_date
+from destination_datalake.tables.hive.partition_index import (
+    PartitionIndex,
+    StalePartitions,
+    mark_partitions_stale,
+    mark_up_to_date,
+)
 from destination_datalake.tables.hive.scheme import PartitionScheme, scheme_of, wanted_scheme
 from destination_datalake.tables.hive.write_modes import Append, Overwrite, WriteMode
 from destination_datalake.tables.migration import column_naming, inherited_types
@@ -258,7 +263,7 @@ class HiveTable:
             add_missing_columns(table_input, other)
             table_input["Parameters"] |= recorded_names(other["Parameters"])
             publish_content(table_input, Content.published(other), self.name)
-            mark_behind(table_input, replaced=True)
+            mark_partitions_stale(table_input, replaced=True)
             for folder in {*folders_in_use(other), *other_folders(other)} - folders_in_use(table_input):
                 list_folder(table_input, folder, FolderState.DEAD)
             save_lowest_generation(table_input, lowest_generation(other))
@@ -365,7 +370,7 @@ class HiveTable:
             self._journal.columns(self.name, before)
             self._journal.columns(self.name, after)
             if after != before:
-                mark_behind(table_input)
+                mark_partitions_stale(table_input)
             self._current = table_input
             present = [*after, *(key["Name"] for key in self._partition_keys)]
             return content, columns, present, after.keys() - before.keys()
@@ -462,7 +467,7 @@ class HiveTable:
         if not self._mode.holds(table_input):
             return ()  # Another sync has taken over all that is left to do, or an answer was lost.
         dead = self._cleanup.dead(table_input)
-        if not dead and Behind.of(table_input) is None:
+        if not dead and StalePartitions.of(table_input) is None:
             self._mode.release(table_input)
         return dead
 
@@ -485,7 +490,7 @@ class HiveTable:
 
         def mark(table_input: TableInput) -> None:
             self._mode.require(table_input)
-            mark_behind(table_input)
+            mark_partitions_stale(table_input)
             self._current = table_input
 
         if not self._index.register(self._current, partitions):
@@ -521,15 +526,15 @@ class HiveTable:
 
     def _follow(self, require: Callable[[TableInput], None]) -> bool:
         """Let the registered partitions follow the content; False if another change has left them behind meanwhile."""
-        if (behind := Behind.of(self._current)) is None:
+        if (stale := StalePartitions.of(self._current)) is None:
             return True
-        self._replaces_partitions |= behind.replaced
-        self._index.follow(self._current, behind)
+        self._replaces_partitions |= stale.replaced
+        self._index.follow(self._current, stale)
 
         def conclude(table_input: TableInput) -> bool:
             require(table_input)
-            self._current, is_followed = table_input, Behind.of(table_input) == behind
-            mark_up_to_date(table_input, behind)
+            self._current, is_followed = table_input, StalePartitions.of(table_input) == stale
+            mark_up_to_date(table_input, stale)
             return is_followed
 
         return self._glue_table.update(conclude)
@@ -574,7 +579,7 @@ class HiveTable:
         left = table_location(self._current)
 
         def mark(table_input: TableInput) -> None:
-            mark_behind(table_input, left=left, replaced=self._replaces_partitions)
+            mark_partitions_stale(table_input, left=left, replaced=self._replaces_partitions)
             self._current = table_input
 
         def attempt() -> bool:

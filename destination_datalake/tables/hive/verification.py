@@ -21,7 +21,7 @@ from destination_datalake.tables.glue.glue_table import (
 )
 from destination_datalake.tables.hive.content import PendingOverwrite, folders_in_use, last_commit
 from destination_datalake.tables.hive.folders import Folders
-from destination_datalake.tables.hive.partition_index import Behind
+from destination_datalake.tables.hive.partition_index import StalePartitions
 from destination_datalake.tables.hive.registration import RegisteredPartitions
 from destination_datalake.tables.hive.scheme import PartitionScheme, has_registered_partitions
 from destination_datalake.tables.verification import Finding, Reported, Total, VerifiedTable
@@ -104,7 +104,7 @@ class VerifiedHive(VerifiedTable):
 
     def _compare_partitions(self, with_files: set[str]) -> None:
         """Compare the partitions with the folders that have files. Partitions are read after files were listed."""
-        if Behind.of(self._input) is not None:
+        if StalePartitions.of(self._input) is not None:
             self.notes.append(
                 "Its partitions are behind its content, as a killed sync leaves them; the next sync completes them."
             )
@@ -118,19 +118,19 @@ class VerifiedHive(VerifiedTable):
             if next(self._folders.visible(location), None) is not None:
                 continue
             if self._last is not None and self._last.has_successor:
-                self.notes.append(f"A partition has no objects at {location}, as a killed or running sync leaves it.")
+                self.notes.append(f"A partition has no objects at {location}; a killed or running sync can cause this.")
             else:
-                self.problems.append(Finding(location, "is registered as a partition and has no objects"))
+                self.problems.append(Finding(location, "is registered as a partition but has no objects"))
         for folder in sorted(with_files - registered):
             if not any(folder.startswith(f"{each}/") for each in registered):
                 self.problems.append(
-                    Finding(folder, "has files and is no registered partition, so readers do not see them")
+                    Finding(folder, "has files but is not registered as a partition, so readers do not see them")
                 )
 
     def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
         """Compare the files of each sync with its report."""
         if not reported:
-            self.notes.append("There is no report of a sync to compare it with.")
+            self.notes.append("No sync has a report to compare with.")
         for each in reported if read is not None else ():
             self._compare_run(each, (read or {}).get(each.run, Total()), is_last=each is reported[0])
 
@@ -157,7 +157,7 @@ class VerifiedHive(VerifiedTable):
             self.problems.append(Finding(table_location(self._input), f"has {what}: a file was replaced"))
 
     def _is_explained(self, reported: Reported, found: Total) -> bool:
-        """Whether rows are missing that were erased, or a killed sync has copied files of a pending overwrite."""
+        """Return whether an erasure explains missing rows, or a killed sync that copied files explains extra ones."""
         missing = reported.rows - found.rows
         if reported.rows_erased and 0 < missing <= reported.rows_erased and found.files <= reported.files:
             return True
@@ -168,5 +168,5 @@ _ENDINGS: Mapping[str, tuple[str, ...]] = {"parquet": (".parquet",), "jsonl": ("
 
 
 def _version(table_input: TableInput) -> tuple[object, ...]:
-    behind = Behind.of(table_input)
-    return table_location(table_input), last_commit(table_input), behind.id if behind is not None else None
+    stale = StalePartitions.of(table_input)
+    return table_location(table_input), last_commit(table_input), stale.id if stale is not None else None

@@ -27,7 +27,7 @@ from destination_datalake.tables.hive.content import (
     unlist_folders,
 )
 from destination_datalake.tables.hive.folders import Folders
-from destination_datalake.tables.hive.partition_index import mark_behind
+from destination_datalake.tables.hive.partition_index import mark_partitions_stale
 from destination_datalake.tables.table import PUBLISHED_BY_PROPERTY, TableName
 
 
@@ -164,7 +164,7 @@ class Overwrite(WriteMode):
         pending, content = self._pending(table_input), self.content(table_input)
         self._published = content.folder
         publish_content(table_input, content, self._table)
-        mark_behind(table_input, replaced=True)
+        mark_partitions_stale(table_input, replaced=True)
         PendingOverwrite.clear(table_input)
         save_lowest_generation(table_input, pending.generation)
         save_overwrites(table_input, Overwrites.of(table_input["Parameters"]).published())

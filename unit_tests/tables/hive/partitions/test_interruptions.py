@@ -17,7 +17,7 @@ from botocore.exceptions import ConnectTimeoutError
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.files.plan import FileFormat
 from destination_datalake.tables.fencing import Fenced
-from destination_datalake.tables.hive.partition_index import Behind, mark_behind, mark_up_to_date
+from destination_datalake.tables.hive.partition_index import StalePartitions, mark_partitions_stale, mark_up_to_date
 from unit_tests.cloud import BUCKET, Cloud, another_client
 from unit_tests.tables.hive.partitions.events import (
     AT,
@@ -90,20 +90,20 @@ def is_settled(cloud: Cloud) -> bool:
 def test_partitions_that_are_behind_twice_are_brought_up_to_date_for_both_causes() -> None:
     # Given a table whose content was replaced, and whose partitions have not followed
     table: Any = {"PartitionKeys": [{"Name": "day", "Type": "date"}], "Parameters": {}}
-    mark_behind(table, replaced=True)
-    mark_behind(table, left="s3://lake/one")
-    first = Behind.of(table)
+    mark_partitions_stale(table, replaced=True)
+    mark_partitions_stale(table, left="s3://lake/one")
+    first = StalePartitions.of(table)
 
     # When it moves once more
-    mark_behind(table, left="s3://lake/two")
+    mark_partitions_stale(table, left="s3://lake/two")
 
     # Then who follows knows all of it, and who followed the first time has not done all
-    behind = Behind.of(table)
+    stale = StalePartitions.of(table)
     assert first is not None
-    assert behind is not None
-    assert (behind.replaced, behind.left) == (True, ("s3://lake/one", "s3://lake/two"))
+    assert stale is not None
+    assert (stale.replaced, stale.left) == (True, ("s3://lake/one", "s3://lake/two"))
     mark_up_to_date(table, first)
-    assert Behind.of(table) == behind
+    assert StalePartitions.of(table) == stale
 
 
 @pytest.mark.share(1)
