@@ -111,7 +111,7 @@ def test_a_file_without_ids_is_refused(file: IdsFile, content: bytes) -> None:
 
 
 def test_a_file_that_is_not_there_is_refused(file: IdsFile) -> None:
-    with pytest.raises(ConfigError, match="Cannot read --ids-file .*: No such file"):
+    with pytest.raises(ConfigError, match=r"Cannot read --ids-file .*: No such file"):
         file.require()
 
 
