@@ -23,7 +23,7 @@ from destination_datalake.aws.objects import put
 from destination_datalake.config.catalog import NO_LIMITS
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.erasure import targets
-from destination_datalake.erasure.iceberg import IcebergPlace
+from destination_datalake.erasure.iceberg import IcebergTarget
 from destination_datalake.erasure.ids import IdsFile
 from destination_datalake.erasure.ledger import Ledger
 from destination_datalake.erasure.mask import Mask
@@ -111,7 +111,7 @@ def _delete_rows(config: Config, options: argparse.Namespace, termination: Termi
         )
         iceberg = [name for name in tables if (entry := catalog.find(name)) is not None and is_iceberg(entry)]
         places: list[ErasureTarget] = [
-            IcebergPlace(name, own, ledger, may_lack_column=options.all)
+            IcebergTarget(name, own, ledger, may_lack_column=options.all)
             for name in iceberg
             for own in targets.requests_by_column(request, name)
         ]

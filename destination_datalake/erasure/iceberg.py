@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.exceptions import NoSuchTableError
 
 from destination_datalake.config.tables import Retention
-from destination_datalake.erasure.place import ErasedObject, Figures, Outcome, Request
+from destination_datalake.erasure.place import ErasedObject, ErasureStats, Outcome, Request
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
 from destination_datalake.files.locate import distinct_rows
 from destination_datalake.tables.iceberg.commit import TableOperations
@@ -31,7 +31,7 @@ _FEW = 10_000
 
 
 @dataclass(slots=True)
-class IcebergPlace:
+class IcebergTarget:
     """One table."""
 
     table: TableName
@@ -39,7 +39,7 @@ class IcebergPlace:
     ledger: Ledger
     may_lack_column: bool = False
     """Whether a table without the column has no such rows; else there is a mistake in its name."""
-    figures: Figures = field(default_factory=Figures)
+    figures: ErasureStats = field(default_factory=ErasureStats)
     _erasure: TableErasure | None = None
 
     @property
@@ -54,7 +54,7 @@ class IcebergPlace:
         with as_failures(self.table):
             if (erasure := self._begin()) is not None:
                 erasure.require()
-                self._note_figures(erasure)
+                self._update_stats(erasure)
 
     def find(self) -> Iterator[ErasedObject]:
         """Yield the files of all snapshots that have rows, and those that nothing refers to."""
@@ -63,7 +63,7 @@ class IcebergPlace:
             if erasure is None or (found := erasure.find()) is None:
                 return
             plan, dirty = found
-            self._note_figures(erasure)
+            self._update_stats(erasure)
             branches = {path: name for name, head in plan.heads.items() for path in head}
             kept = erasure.kept(plan, dirty)
             for path, rows in sorted(dirty.items()):
@@ -97,7 +97,7 @@ class IcebergPlace:
                     () if file.new is None else (file.new,),
                 )
             self.figures.snapshots_expired += erasure.snapshots_expired
-            self._note_figures(erasure)
+            self._update_stats(erasure)
             yield from self._erase_strays(erasure)
 
     def _erase_strays(self, erasure: TableErasure) -> Iterator[ErasedObject]:
@@ -135,7 +135,7 @@ class IcebergPlace:
         days = (options if isinstance(options, Retention) else Retention()).orphan_retention_days
         return Strays(erasure, timedelta(days=days), self.ledger.are_doomed)
 
-    def _note_figures(self, erasure: TableErasure) -> None:
+    def _update_stats(self, erasure: TableErasure) -> None:
         # The second search reads other objects, and fewer.
         self.figures.objects_read = max(self.figures.objects_read, erasure.files_searched)
         self.figures.objects = max(self.figures.objects, erasure.files)

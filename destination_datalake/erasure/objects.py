@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.objects import listed
-from destination_datalake.erasure.place import ErasedObject, Figures
+from destination_datalake.erasure.place import ErasedObject, ErasureStats
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.erase import Content, Erased, EraseResult, EraseTask, NotErased, StoredObject, erase
 from destination_datalake.files.ids import search
@@ -71,7 +71,7 @@ class Objects(ABC):
         self.table = table
         self.title = name
         self.name = request.of(name)
-        self.figures = Figures()
+        self.figures = ErasureStats()
         self.has_written = False
         self._search: _Search | None = None
 

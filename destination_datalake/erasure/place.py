@@ -97,7 +97,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Figures:
+class ErasureStats:
     """Statistics of a target besides its objects."""
 
     snapshots_expired: int = 0
@@ -123,7 +123,7 @@ class ErasureTarget(Protocol):
         """Return the name in the report, such as "Iceberg table shop.orders"."""
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> ErasureStats:
         """Return the statistics so far."""
 
     def require(self) -> None:

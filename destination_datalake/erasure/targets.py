@@ -18,7 +18,7 @@ from destination_datalake.erasure.archived import Archive, Rejects
 from destination_datalake.erasure.columns import redirected_columns
 from destination_datalake.erasure.dropped import DroppedTableTarget
 from destination_datalake.erasure.hive import HiveTarget
-from destination_datalake.erasure.place import ErasedObject, Figures
+from destination_datalake.erasure.place import ErasedObject, ErasureStats
 from destination_datalake.erasure.versions import AllVersions, TableVersions, VersionsOf
 from destination_datalake.tables.catalog import is_iceberg
 
@@ -44,7 +44,7 @@ class Staging:
     def __init__(self, request: Request) -> None:
         self._access = request.access
         self._folder = request.config.uri(STAGING_FOLDER)
-        self.figures = Figures()
+        self.figures = ErasureStats()
 
     def require(self) -> None:
         """Do nothing."""
@@ -90,7 +90,7 @@ class Uploads:
     def __init__(self, request: Request) -> None:
         self._s3 = request.access.client("s3")
         self._folder = S3Address.parse(request.config.uri(""))
-        self.figures = Figures()
+        self.figures = ErasureStats()
 
     def require(self) -> None:
         """Do nothing."""

@@ -21,7 +21,7 @@ from destination_datalake.aws.objects import get
 from destination_datalake.erasure.archived import by_attempt
 from destination_datalake.erasure.iceberg import as_failures, table_erasure
 from destination_datalake.erasure.objects import Group, Objects
-from destination_datalake.erasure.place import ErasedObject, Figures
+from destination_datalake.erasure.place import ErasedObject, ErasureStats
 from destination_datalake.files.erase import Erased, NotErased, StoredObject
 from destination_datalake.files.locate import UNKNOWN_ROWS
 from destination_datalake.files.plan import SourceFile
@@ -114,7 +114,7 @@ class TableVersions:
         self._table = table
         self._folder = folder
         self.name = request.of(f"Noncurrent versions: Iceberg table {table}")
-        self.figures = Figures()
+        self.figures = ErasureStats()
         self._bucket = _Bucket(request.access)
 
     def require(self) -> None:
@@ -206,7 +206,7 @@ class AllVersions:
         self._access = access
         self._folders = folders
         self.name = name
-        self.figures = Figures()
+        self.figures = ErasureStats()
         self._bucket = _Bucket(access)
 
     def require(self) -> None:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from destination_datalake.config.options import Config
 from destination_datalake.erasure import targets
 from destination_datalake.erasure.command import Erasure
-from destination_datalake.erasure.iceberg import IcebergPlace
+from destination_datalake.erasure.iceberg import IcebergTarget
 from destination_datalake.erasure.ids import IdsFile
 from destination_datalake.erasure.ledger import Ledger
 from destination_datalake.erasure.mask import Mask
@@ -82,7 +82,9 @@ class People:
             mask=Mask(column, IdsFile(file).typed(pa.string(), column)),
         )
         asked = replace(asked, **changes)
-        own = [IcebergPlace(self.lake.name, each, ledger) for each in targets.requests_by_column(asked, self.lake.name)]
+        own = [
+            IcebergTarget(self.lake.name, each, ledger) for each in targets.requests_by_column(asked, self.lake.name)
+        ]
         places = [*own, *targets.erasure_targets(asked, [self.lake.name])]
         return Erasure(places, [self.lake.name], asked, ledger, lambda: False)
 
