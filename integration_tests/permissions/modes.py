@@ -155,9 +155,11 @@ MODES: Mapping[str, Mode] = {
     "hive, parquet, a key of KMS, an archive": Mode(encrypted, remote_executors=True),
     "hive, json lines, partitions": Mode(
         lambda _site: {**KINDS["hive-jsonl"], "partitioning": "DATE", "partition_source": "extracted_at"},
-        unneeded=dict.fromkeys(
-            ("glue:BatchGetPartition", "glue:BatchUpdatePartition"), "in one of the databases, all tables are replaced"
-        ),
+        unneeded={
+            "glue:BatchGetPartition": "in one of the databases, all tables are replaced",
+            "glue:BatchUpdatePartition": "in one of the databases, all tables are replaced",
+            "glue:BatchDeletePartition": "in one of the databases, overwrites keep their partitions",
+        },
     ),
     "hybrid": Mode(hybrid, prepare_hybrid, accident="too many rejects"),
     "managed": Mode(
