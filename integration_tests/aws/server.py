@@ -79,9 +79,7 @@ def _serve() -> None:
     from werkzeug.serving import make_server
 
     class Handler(MotoRequestHandler):
-        """Sends an answer's head and body in one packet."""
-
-        wbufsize = -1
+        """Writes no log. It must not buffer either: clients wait a second for an answer of 100 Continue."""
 
         def log_request(self, *_: object) -> None:
             """Write no line that nobody reads."""
