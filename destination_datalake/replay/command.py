@@ -95,7 +95,7 @@ def _require_no_erasure(name: TableName, config: Config) -> None:
     ledger = config.uri(DELETIONS_FOLDER)
     if begun := unfinished(ledger, str(name), aws_access(config).client("s3")):
         raise ConfigError(
-            f"Cannot replace table {name}: `delete-rows` has not is_complete its request {begun[0]}. "
+            f"Cannot replace table {name}: `delete-rows` has not finished its request {begun[0]}. "
             "Run the same `delete-rows` command again, then this one. If its file of ids is lost, create a new one, or "
             f"delete {ledger}/{begun[0]}/. The table was not changed."
         )

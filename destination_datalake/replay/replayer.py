@@ -138,7 +138,7 @@ class ReplayContext:
     rejects: RejectLedger
     open_table: Callable[[Stream], Table]
     suppressed: SuppressionRules = field(default_factory=dict)
-    """Rules of rules rows, by table. The encoding skips matching records, whenever they were archived."""
+    """Suppression rules, by table. The encoding skips matching records, whenever they were archived."""
 
 
 class SyncReplay:
