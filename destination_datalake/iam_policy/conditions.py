@@ -48,7 +48,8 @@ HAS_LINES_TABLES = When(
     lambda config: OF_GLUE.holds(config) and not config.catalog.limits.assigns_locations,
 )
 REPORTS = When(
-    "`sync_reports`, and the same catalogs", lambda config: config.sync_reports and HAS_LINES_TABLES.holds(config)
+    "`sync_reports`, with `catalog.type` glue or glue_rest, without a table bucket",
+    lambda config: config.sync_reports and HAS_LINES_TABLES.holds(config),
 )
 NOTIFIED = When("`notify.sns_topic_arn`", lambda config: config.notify.sns_topic_arn is not None)
 S3_TABLES = When("`catalog.type` s3_tables", lambda config: config.catalog.type == "s3_tables")
@@ -58,7 +59,10 @@ LENT = When(
     lambda config: isinstance(config.catalog, GlueRestCatalogOptions) and config.catalog.vended_credentials,
 )
 ARCHIVED = When("`raw_archive.enabled`", lambda config: config.raw_archive.enabled)
-REPLAYED = When("the same, with tables in Glue", lambda config: ARCHIVED.holds(config) and OF_GLUE.holds(config))
+REPLAYED = When(
+    "`raw_archive.enabled` with `catalog.type` glue or glue_rest",
+    lambda config: ARCHIVED.holds(config) and OF_GLUE.holds(config),
+)
 ENCRYPTED = When("`encryption` SSE-KMS", lambda config: config.encryption.encryption_type == "SSE-KMS")
 PARTITIONED = When("partitioned Hive tables, unless `catalog_partitions` is projection", registers_partitions)
 GOVERNED = When("`lake_formation.mode` hybrid or managed", lambda config: config.lake_formation.mode != "none")
@@ -74,15 +78,15 @@ MAINTAINED = When(
     lambda config: config.maintenance.mode == "connector" and config.table_type == "ICEBERG" and OF_GLUE.holds(config),
 )
 MAINTAINED_BY_NAMESPACE = When(
-    "the same, and `database_strategy` namespace",
+    "`maintenance.mode` connector with `database_strategy` namespace",
     lambda config: MAINTAINED.holds(config) and config.database_strategy == "namespace",
 )
 OPTIMIZED = When(
     "`maintenance.mode` glue", lambda config: config.maintenance.mode == "glue" and config.table_type == "ICEBERG"
 )
 ASKED = When("`iam-policy --delete-rows`", lambda _config: True)
-ASKED_OF_GLUE = When("the same, with tables in Glue", OF_GLUE.holds)
+ASKED_OF_GLUE = When("`iam-policy --delete-rows` with `catalog.type` glue or glue_rest", OF_GLUE.holds)
 ASKED_BY_NAMESPACE = When(
-    "the same, and `database_strategy` namespace",
+    "`iam-policy --delete-rows` with `database_strategy` namespace",
     lambda config: OF_GLUE.holds(config) and config.database_strategy == "namespace",
 )

@@ -119,7 +119,7 @@ class LakeFormationGrant:
         return lines.grant(principal, self.permissions, self.resource, grantable=self.grantable)
 
 
-_TAGGED = "LF-Tags on what others have created"
+_TAGGED = "LF-Tags on databases and tables that others have created"
 
 
 def lake_formation_grants(config: Config, scope: Scope) -> Iterator[LakeFormationGrant]:
@@ -137,7 +137,9 @@ def lake_formation_grants(config: Config, scope: Scope) -> Iterator[LakeFormatio
     for folder in scope.folders:
         # Not `scope.s3`: a grant is about one location by its name, and knows no wildcards.
         location = DataLocation(folder.arn(scope.partition))
-        yield LakeFormationGrant(("DATA_LOCATION_ACCESS",), location, "tables there", grantable=bool(passed_on))
+        yield LakeFormationGrant(
+            ("DATA_LOCATION_ACCESS",), location, "tables at this location", grantable=bool(passed_on)
+        )
     for name in scope.databases:
         yield from _on_database(name, config)
     for key in tags:
@@ -159,7 +161,7 @@ def _on_database(name: str, config: Config) -> Iterator[LakeFormationGrant]:
 
 def _to_others(permissions: Collection[str], resource: Resource) -> Iterator[LakeFormationGrant]:
     if permissions:
-        why = "`lake_formation.grants`, on what others have created"
+        why = "`lake_formation.grants` on databases and tables that others have created"
         yield LakeFormationGrant(tuple(sorted(permissions)), resource, why, grantable=True)
 
 
