@@ -19,7 +19,7 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class Int32:
-    """A 32-bit integer; can be widened to `Int64`."""
+    """A 32-bit integer; can be widened to 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Int64:
 
 @dataclass(frozen=True, slots=True)
 class Float32:
-    """A number that a 32-bit float holds exactly; can be widened to `Float64`."""
+    """A number that a 32-bit float holds exactly; can be widened to 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
