@@ -78,7 +78,7 @@ from unit_tests.config.examples import KEYS, ROLE, options, refusal
         ({"buffer_size_mb": 1}, "buffer_size_mb 1 is"),
         (
             {"rejects": {"max_ratio": 5}},
-            "rejects.max_ratio 5 is not valid. It must be a number from 0 to 1, such as 0.05 for five in a hundred.",
+            "rejects.max_ratio 5 is not valid. It must be a number from 0 to 1, such as 0.05 for 5 %.",
         ),
         ({"rejects": {"max_count": 0.5}}, "rejects.max_count 0.5 is not valid. It must be a whole number of records"),
         ({"raw_archive": True}, "raw_archive true is not valid. It must be an object with enabled, retention_days and"),
