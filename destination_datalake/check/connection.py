@@ -67,14 +67,14 @@ STEPS: Sequence[Step] = (
     Step(
         "java",
         "Java",
-        "finds the Java that Spark would start on; not with Spark Connect",
+        "finds the Java for Spark; not with Spark Connect",
         try_java,
         applies=lambda config: not config.spark.is_connect,
     ),
     Step(
         "spark_connect",
         "Spark Connect server",
-        "opens a session, asks for Spark's version, and ends the session; only if `spark.remote` is set",
+        "opens a session, reads Spark's version, and ends the session; only if `spark.remote` is set",
         try_server,
         applies=lambda config: config.spark.remote is not None,
     ),
@@ -128,7 +128,7 @@ STEPS: Sequence[Step] = (
     Step(
         KMS_KEY,
         "Encryption and its key",
-        "says what S3 could not do with the KMS key, and whether it used the configured encryption",
+        "reports what S3 could not do with the KMS key, and whether it used the configured encryption",
         try_kms_key,
         needs=["region"],
         after=["tables_folder", "staging_folder", "rejects_folder", "archive_folder"],
@@ -136,7 +136,7 @@ STEPS: Sequence[Step] = (
     Step(
         "database",
         "Glue database",
-        "creates the database unless it exists",
+        "creates the database if it does not exist",
         try_database,
         needs=["identity"],
         applies=IN_GLUE.holds,
@@ -144,7 +144,7 @@ STEPS: Sequence[Step] = (
     Step(
         "rest_catalog",
         "Iceberg REST catalog",
-        "creates the namespace unless it exists, and creates, changes and drops a table in it; only if "
+        "creates the namespace if it does not exist, and creates, changes and drops a table in it; only if "
         "`catalog.type` is not `glue`",
         try_rest_catalog,
         needs=["tables_folder"],
@@ -152,9 +152,9 @@ STEPS: Sequence[Step] = (
     ),
     Step(
         "table",
-        "Life of a Glue table",
-        "creates, reads, changes and drops a table; creating a partition in it is optional, unless tables are "
-        "partitioned Hive tables: then partitions are created, read, changed and deleted",
+        "Glue table",
+        "creates, reads, changes and drops a table, and creates a partition in it, which may fail; with partitioned "
+        "Hive tables, also creates, reads, changes and deletes partitions, which must succeed",
         try_table,
         needs=["database"],
         applies=IN_GLUE.holds,
@@ -162,7 +162,7 @@ STEPS: Sequence[Step] = (
     Step(
         "table_optimizers",
         "Glue's table optimizers",
-        "tries whether it may turn them on, with a table that does not exist; only if `maintenance.mode` is `glue`",
+        "checks the permission to turn them on, with a table that does not exist; only if `maintenance.mode` is `glue`",
         try_optimizers,
         needs=["database"],
         applies=OPTIMIZED.holds,
@@ -178,7 +178,7 @@ STEPS: Sequence[Step] = (
     Step(
         "lake_formation_permissions",
         "Lake Formation: permissions",
-        "warns of permissions that are missing on tables that others have created",
+        "warns of missing permissions on tables that others have created",
         governance.try_permissions,
         needs=["database"],
         applies=GOVERNED.holds,
@@ -186,7 +186,7 @@ STEPS: Sequence[Step] = (
     Step(
         "lake_formation_optimizers",
         "Lake Formation: role of the table optimizers",
-        "warns of permissions that the role lacks on the tables; only if `maintenance.mode` is `glue`",
+        "warns of missing permissions of the role on the tables; only if `maintenance.mode` is `glue`",
         governance.try_optimizers_role,
         needs=["database"],
         applies=lambda config: GOVERNED.holds(config) and OPTIMIZED.holds(config),
@@ -194,7 +194,7 @@ STEPS: Sequence[Step] = (
     Step(
         "lake_formation_tags",
         "Lake Formation: LF-Tags",
-        "compares their definitions with the options, and assigns those that are defined to a table that it drops",
+        "compares their definitions with the options, and assigns the defined ones to a temporary table",
         governance.try_lf_tags,
         needs=["table"],
         after=["lake_formation_location"],
@@ -203,7 +203,7 @@ STEPS: Sequence[Step] = (
     Step(
         "lake_formation_grants",
         "Lake Formation: grants",
-        "compares what is granted on the database with the options, and looks whether it may grant the rest",
+        "compares the grants on the database with the options, and checks the permission to make the missing ones",
         governance.try_grants,
         needs=["database"],
         after=["lake_formation_location"],
@@ -212,7 +212,7 @@ STEPS: Sequence[Step] = (
     Step(
         "default_permissions",
         "Lake Formation: old default permissions",
-        "warns of permissions of `IAM_ALLOWED_PRINCIPALS`, which void governance; only if `mode` is `managed`",
+        "warns of permissions of `IAM_ALLOWED_PRINCIPALS`, which bypass governance; only if `mode` is `managed`",
         governance.try_defaults,
         needs=["database"],
         after=["lake_formation_location"],
@@ -221,8 +221,8 @@ STEPS: Sequence[Step] = (
     Step(
         "existing_tables",
         "Existing tables",
-        "compares them with the options, reads the metadata of Iceberg tables, and probes the buckets of tables "
-        "that are followed",
+        "compares them with the options, reads the metadata of Iceberg tables, and, with `follow_table_location`, "
+        "probes the buckets of tables",
         try_existing_tables,
         needs=["database"],
         applies=IN_GLUE.holds,
