@@ -1,4 +1,4 @@
-"""Errors that no other module explains: of a machine that gives no more memory, threads or file descriptors; the rest.
+"""Errors that no other module explains: a machine without more memory, threads or file descriptors, and the rest.
 
 That a resource has run out is looked for wherever something fails, because what fails of it is arbitrary: a Java that
 cannot be started is not missing, and a file that cannot be read is not broken.
@@ -75,7 +75,7 @@ def exhaustion(error: BaseException | None, text: str = "") -> str | None:
         found = [_THREADS, _MEMORY]  # A thread's stack needs address space.
     names = " or ".join(kind.name for kind in found)
     limits = ", ".join(limit for kind in found for limit in kind.limits()) or "no limit is known"
-    return f"This machine or container gives no more {names} ({limits}). {' '.join(kind.remedy for kind in found)}"
+    return f"This machine or container has no more {names} ({limits}). {' '.join(kind.remedy for kind in found)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ def test_a_resource_that_has_run_out_is_named_with_its_limits(
     said = exhaustion(error, text)
 
     assert (said is None) == (resource is None)
-    assert said is None or re.search(rf"gives no more {resource} \(.*\d.*\)\. .*run the sync again", said)
+    assert said is None or re.search(rf"has no more {resource} \(.*\d.*\)\. .*run the sync again", said)
 
 
 def test_threads_that_address_space_is_limited_for_may_lack_memory() -> None:
@@ -63,7 +63,7 @@ def test_threads_that_address_space_is_limited_for_may_lack_memory() -> None:
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
-    assert "gives no more threads or memory (" in said
+    assert "has no more threads or memory (" in said
     assert "ulimit -v is 1,073,741,824 KiB" in said
 
 
@@ -107,7 +107,7 @@ except SparkFailed as error:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     for line in done.stdout.splitlines():
-        assert "gives no more file descriptors (ulimit -n is 20 a process)" in line
+        assert "has no more file descriptors (ulimit -n is 20 a process)" in line
         assert "type='transient_error'" in line
         assert "Install" not in line
         assert "spark.conf" not in line

@@ -257,7 +257,7 @@ def _misspelt_regions(config: Config) -> Iterator[str]:
         return
     for name, region in (("region", config.region), ("glue_region", config.glue_region)):
         if region is not None and is_misspelt(region):
-            yield f"{name} {region} is no region of AWS. Is {nearest_region(region)} meant?"
+            yield f"{name} {region} is not an AWS region. Did you mean {nearest_region(region)}?"
 
 
 _VARIANTS: Mapping[str, type[Options]] = {

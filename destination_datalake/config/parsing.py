@@ -255,8 +255,8 @@ class UnknownOption(NamedTuple):
     is_misspelt: bool
 
     def __str__(self) -> str:
-        what = "is no option of this connector" if self.is_misspelt else "is no option of this connector and is ignored"
-        return f"{self.name} {what}.{f' Is {self.meant} meant?' if self.meant else ''}"
+        ignored = "" if self.is_misspelt else " is ignored"
+        return f"Unknown option {self.name}{ignored}.{f' Did you mean {self.meant}?' if self.meant else ''}"
 
 
 def unknown_options(given: Mapping[str, Any], model: type[Options], path: str = "") -> Iterator[UnknownOption]:

@@ -169,7 +169,7 @@ def contradictory_layout(
     seen: set[tuple[str | None, str]] = set()
     for number, stream in enumerate(streams):
         if (key := (stream.namespace, stream.stream)) in seen:
-            yield f"streams.{number} is about stream {stream.stream} again. Put its options into one entry."
+            yield f"streams.{number} names stream {stream.stream} again. Put its options into one entry."
         seen.add(key)
         for field in stream.partition_by or ():
             if table_type == "HIVE" and field.transform.startswith(("bucket", "truncate")):
@@ -232,10 +232,10 @@ def streams_without_dedup(streams: Sequence[StreamId], table_type: str, format_t
     one = len(streams) == 1
     names = ", ".join([*map(str, streams[:_SHOWN]), *(["…"] if len(streams) > _SHOWN else [])])
     return (
-        f"{'Stream' if one else 'Streams'} {names} {'asks' if one else 'ask'} for the destination sync mode "
-        "append_dedup, and the tables of these options are Hive tables, from which no rows can be removed. "
-        f"{_remedy(format_type)} (with another lakeformation_database_name or table_prefix if there are tables "
-        "already), or choose a sync mode without deduplication (append, overwrite)."
+        f"{'Stream' if one else 'Streams'} {names} {'has' if one else 'have'} the destination sync mode append_dedup, "
+        "but these options create Hive tables, which cannot be deduplicated. "
+        f"{_remedy(format_type)} (with another lakeformation_database_name or table_prefix if the tables exist), or "
+        "choose a sync mode without deduplication (append, overwrite)."
     )
 
 

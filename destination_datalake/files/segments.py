@@ -78,9 +78,9 @@ class SegmentGone(ConnectorError):
 
     def __init__(self, uri: str) -> None:
         message = (
-            f"Records that waited for Spark in {uri} are gone: a lifecycle rule of the bucket, or somebody, deleted "
-            "them. Nothing that was acknowledged is lost. Run the sync again; a lifecycle rule of _staging/ needs more "
-            "days than a sync takes."
+            f"The staged records in {uri} no longer exist. A lifecycle rule of the bucket, or another process, deleted "
+            "them. No acknowledged record is lost. Run the sync again; a lifecycle rule of _staging/ needs more days "
+            "than a sync takes."
         )
         super().__init__(Failure(message, f"{uri} is gone or was replaced", "transient_error"))
 
@@ -90,8 +90,8 @@ class SegmentUnreadable(ConnectorError):
 
     def __init__(self, uri: str, reason: str) -> None:
         message = (
-            f"Records that wait for Spark in {uri} cannot be read: S3's answers ended early or stalled, several times "
-            "in a row. Check the network between Spark's executors and S3, and run the sync again."
+            f"The staged records in {uri} cannot be read: S3's responses ended early or stalled, several times in a "
+            "row. Check the network between Spark's executors and S3, and run the sync again."
         )
         super().__init__(Failure(message, reason, "transient_error"))
 

@@ -241,8 +241,8 @@ def _problem_of_keys(entry: _ConfiguredStreamMessage) -> str | None:
         return f"Stream {stream} has a primary key that is not a list of paths: {error}. Save the connection again."
     if not paths:
         return (
-            f"Stream {stream} has no primary key, by which the sync mode append_dedup tells rows apart. Choose one for "
-            "the stream in the connection, or a sync mode without deduplication (append)."
+            f"Stream {stream} has no primary key. The sync mode append_dedup requires one. Choose a primary key in the "
+            "connection, or a sync mode without deduplication (append)."
         )
     for kind, path in (*(("primary key", path) for path in paths), ("cursor", cursor)):
         if len(path) > 1:

@@ -348,16 +348,16 @@ def misnamed_streams(config: Config, streams: Sequence[StreamId]) -> Iterator[st
         named = StreamId(entry.namespace, entry.stream)
         similar = get_close_matches(str(named).lower(), names, n=1)
         meant = names[similar[0]] if similar else None
-        hint = f" Is {meant} meant?" if meant else ""
+        hint = f" Did you mean {meant}?" if meant else ""
         has_entry = meant is not None and any(each.is_for(*meant) for each in config.streams)
         if meant is not None and not has_entry and _letters(meant) == _letters(named):
             raise ConfigError(
-                f"streams.{number} is about stream {named}, which this sync does not have.{hint} Names are compared "
-                "exactly: correct the entry."
+                f"streams.{number} names stream {named}, which is not in this sync.{hint} Names are compared exactly: "
+                "correct the entry."
             )
         yield (
-            f"streams.{number} is about stream {named}, which this sync does not have, so its options have no "
-            f"effect.{hint} Names are compared exactly."
+            f"streams.{number} names stream {named}, which is not in this sync, so its options have no effect.{hint} "
+            "Names are compared exactly."
         )
 
 
@@ -379,11 +379,10 @@ def require_partition_source(
     named = ", ".join([*sorted(dates)[:_SHOWN], *(["…"] if len(dates) > _SHOWN else [])])
     hint = f" Fields that are dates: {named}." if dates else ""
     if similar := get_close_matches(source, dates, n=1):
-        hint = f" Is {similar[0]} meant?"
+        hint = f" Did you mean {similar[0]}?"
     raise ConfigError(
-        f"partition_source {source} is a date or a date-time in no stream of this sync, so no table would be "
-        f"partitioned.{hint} Set it to cursor, extracted_at or the name of "
-        "such a field, or leave partitioning out."
+        f"No stream of this sync has a date or date-time field {source} (partition_source), so no table would be "
+        f"partitioned.{hint} Set it to cursor, extracted_at or the name of such a field, or omit partitioning."
     )
 
 

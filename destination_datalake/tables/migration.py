@@ -483,9 +483,8 @@ def refuse_second_table(stream: StreamId, name: TableName, config: Config, catal
         else:
             continue
         problem = (
-            f"it would be a second table beside {other}, which {connector} created for the stream, and have only what "
-            f"is sent from now on. To continue that one, set {_listed(options)}; to begin another one, set "
-            f"table_prefix; {_SEE}."
+            f"it would be a second table beside {other}, which {connector} created for the stream, and would have only "
+            f"new records. To continue {other}, set {_listed(options)}; to start a new table, set table_prefix; {_SEE}."
         )
         raise TableConflict(cannot_write(stream, name, problem))
 

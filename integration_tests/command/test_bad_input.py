@@ -216,7 +216,7 @@ ORDER_LINES = (configured_stream("orderLines", SCHEMA), configured_stream("order
         pytest.param(
             {"table_type": "HIVE", "partitioning": "DATE", "partition_source": "created_at"},
             [APPENDED],
-            ["partition_source created_at is a date or a date-time in no stream", "no table would be partitioned"],
+            ["No stream of this sync has a date or date-time field created_at", "no table would be partitioned"],
             id="a partition source that no stream has",
         ),
     ],

@@ -173,10 +173,10 @@ def test_invalid_options_are_a_failed_status_with_a_sentence_for_each(platform: 
 def test_an_unknown_option_is_in_the_answer_and_a_misspelt_one_fails(platform: Platform, lake: Lake) -> None:
     unknown, misspelt = platform.check(lake.config(colour="green")), platform.check(lake.config(tableprefix="raw_"))
 
-    said = "colour is no option of this connector and is ignored."
+    said = "Unknown option colour is ignored."
     assert unknown.connection_status == {"status": "SUCCEEDED", "message": said}
     assert any(said in text for text in unknown.logs)
-    assert misspelt.refusal == "tableprefix is no option of this connector. Is table_prefix meant?"
+    assert misspelt.refusal == "Unknown option tableprefix. Did you mean table_prefix?"
 
 
 @pytest.mark.parametrize(

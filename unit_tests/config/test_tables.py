@@ -80,9 +80,13 @@ def test_defaults_that_a_form_sends_contradict_nothing(table: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("streams", "format_type", "said"),
     [
-        (["orders"], "Parquet", ["Stream orders asks for", "Set table_type to ICEBERG (with"]),
+        (
+            ["orders"],
+            "Parquet",
+            ["Stream orders has the destination sync mode append_dedup", "Set table_type to ICEBERG (with"],
+        ),
         (["orders"], "JSONL", ["Set table_type to ICEBERG and format_type to Parquet (with"]),
-        (["a", "b", "c", "d"], "Parquet", ["Streams a, b, c, … ask for"]),
+        (["a", "b", "c", "d"], "Parquet", ["Streams a, b, c, … have the"]),
     ],
 )
 def test_streams_that_are_to_be_deduplicated_need_iceberg_tables(

@@ -178,7 +178,7 @@ def test_other_streams_keep_all_rows_whatever_keys_they_have(mode: str, key: obj
     ("options", "said"),
     [
         ({"primary_key": None}, "Stream shop.orders has no primary key"),
-        ({"primary_key": []}, "Choose one for the stream"),
+        ({"primary_key": []}, "Choose a primary key in the connection"),
         ({"primary_key": [[]]}, "has no primary key"),
         ({"primary_key": ["id"]}, "has a primary key that is not a list of paths: Expected `array`, got `str`"),
         ({"primary_key": [["id"], ["owner", "id"]]}, "the primary key owner.id, which is inside the field owner"),

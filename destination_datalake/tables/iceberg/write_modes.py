@@ -301,8 +301,8 @@ class AppendDedup(WriteMode):
         # A field whose type has changed may have a new column, under whose id the key is another one.
         where = "" if self._definition.has_columns(schema) else ", in a new column"
         problem = (
-            f"{fact} the primary key ({by.key_names(schema)}), and that of the stream is "
-            f"({', '.join(self._stream.primary_key)}) now{where}. {way_out(by, metadata)}"
+            f"{fact} the primary key ({by.key_names(schema)}), but the primary key of the stream is now "
+            f"({', '.join(self._stream.primary_key)}){where}. {way_out(by, metadata)}"
         )
         return table_conflict(self._stream.id, self._table, problem)
 

@@ -44,8 +44,8 @@ def test_a_sync_begins_no_second_table_beside_the_first_unless_a_prefix_asks_for
     assert error["failure_type"] == "config_error"
     assert (
         f"Cannot write stream orderItems to table {lake.database}.order_items: it would be a second table beside "
-        f"{lake.database}.orderitems, which Airbyte's AWS Datalake destination created for the stream, and have only "
-        "what is sent from now on. To continue that one, set table_type HIVE and naming.style aws_datalake"
+        f"{lake.database}.orderitems, which Airbyte's AWS Datalake destination created for the stream, and would have "
+        f"only new records. To continue {lake.database}.orderitems, set table_type HIVE and naming.style aws_datalake"
     ) in error["message"]
     assert lake.tables() == [(lake.database, "orderitems")]
 

@@ -280,7 +280,7 @@ def test_no_second_table_is_begun_beside_its_own(lake: Lake, platform: Platform)
         f"table {lake.database}.order_items: it would be a second table beside {lake.database}.orderitems, which "
         "Airbyte's S3 Data Lake destination created" in error["message"]
     )
-    assert "To continue that one, set naming.style preserve" in error["message"]
+    assert f"To continue {lake.database}.orderitems, set naming.style preserve" in error["message"]
     assert lake.tables() == [(lake.database, "orderitems")]
 
 

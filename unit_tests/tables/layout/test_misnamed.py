@@ -23,16 +23,16 @@ SYNCED = [StreamId(None, "orders"), StreamId("eu", "Order lines"), StreamId("us"
     [
         (
             {"stream": "Orders"},
-            "stream Orders, which this sync does not have, so its options have no effect. Is orders",
+            "stream Orders, which is not in this sync, so its options have no effect. Did you mean orders?",
         ),
         ({"stream": "orders", "namespace": "eu"}, "stream eu.orders, "),
         (
             {"stream": "order line", "namespace": "eu"},
-            "no effect. Is eu.Order lines meant? Names are compared exactly.",
+            "no effect. Did you mean eu.Order lines? Names are compared exactly.",
         ),
         (
             {"stream": "invoices"},
-            "stream invoices, which this sync does not have, so its options have no effect. Names",
+            "stream invoices, which is not in this sync, so its options have no effect. Names",
         ),
     ],
 )
@@ -41,7 +41,7 @@ def test_an_entry_for_a_stream_of_another_connection_is_warned_of(entry: Mapping
 
     [warning] = misnamed_streams(config, SYNCED)
 
-    assert warning.startswith("streams.2 is about stream ")
+    assert warning.startswith("streams.2 names stream ")
     assert hint in warning
 
 
@@ -56,7 +56,7 @@ def test_an_entry_for_a_stream_of_another_connection_is_warned_of(entry: Mapping
 def test_an_entry_with_another_spelling_of_a_stream_s_name_is_refused(entry: Mapping[str, str], meant: str) -> None:
     config = Config.parse(options(streams=[entry]))
 
-    with pytest.raises(ConfigError, match=f"Is {meant} meant") as refused:
+    with pytest.raises(ConfigError, match=f"Did you mean {meant}") as refused:
         list(misnamed_streams(config, SYNCED))
 
     assert refused.value.failure.type == "config_error"
@@ -81,12 +81,15 @@ def require(cloud: Cloud, *streams: Stream, **given: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"partitioning": "DAY", "partition_source": "create_at"}, "Is created_at meant?"),
-        ({"partitioning": "DATE", "partition_source": "paid_at", "table_type": "HIVE"}, "paid_at is a date or a"),
+        ({"partitioning": "DAY", "partition_source": "create_at"}, "Did you mean created_at?"),
+        (
+            {"partitioning": "DATE", "partition_source": "paid_at", "table_type": "HIVE"},
+            "a date or date-time field paid_at",
+        ),
         ({"partitioning": "DAY", "partition_source": "x"}, "Fields that are dates: at, created_at. Set it to cursor"),
         (
             {"path_layout": "{database}/{table}/dt={date}", "partition_source": "x", "table_type": "HIVE"},
-            "partition_source x is a date or a date-time in no stream of this sync, so no table would be partitioned.",
+            "No stream of this sync has a date or date-time field x (partition_source), so no table would be part",
         ),
     ],
 )

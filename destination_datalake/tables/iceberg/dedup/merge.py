@@ -104,8 +104,8 @@ class Merges:
         except ConnectorError as error:
             where = scope.pending or scope.target
             message = (
-                f"{error.failure.message} Nothing that was acknowledged is lost: it is on the branch {where} of table "
-                f"{self.table}, and the next sync of the stream merges it into the table, unless it overwrites that."
+                f"{error.failure.message} No acknowledged rows are lost: they are on the branch {where} of table "
+                f"{self.table}. The next sync of the stream merges them, unless it overwrites the table."
             )
             raise ConnectorError(replace(error.failure, message=message)) from error
 

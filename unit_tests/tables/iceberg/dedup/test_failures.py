@@ -49,8 +49,8 @@ def test_a_job_that_fails_fails_the_stream_and_says_that_nothing_is_lost(orders:
     failure = raised.value.failure
     assert failure.type == "transient_error"
     assert failure.message == (
-        "A worker has died. Nothing that was acknowledged is lost: it is on the branch airbyte_pending of table "
-        f"{orders.lake.name}, and the next sync of the stream merges it into the table, unless it overwrites that."
+        "A worker has died. No acknowledged rows are lost: they are on the branch airbyte_pending of table "
+        f"{orders.lake.name}. The next sync of the stream merges them, unless it overwrites the table."
     )
     assert orders.names() == OLD
     orders.sync()
@@ -84,7 +84,7 @@ def test_an_overwrite_that_cannot_be_deduplicated_is_not_published(orders: Order
     opened = orders.open(2, overwrite=True)
     orders.land(opened, named(2, "a", 1), named(2, "b", 2))
 
-    with pytest.raises(ConnectorError, match="it is on the branch airbyte_generation_2"):
+    with pytest.raises(ConnectorError, match="they are on the branch airbyte_generation_2"):
         opened.publish(no_rewrite)
 
     assert orders.names() == {1: "old"}

@@ -121,7 +121,9 @@ def test_the_first_sync_of_a_platform_with_constant_ids_creates_and_the_next_one
 def test_another_key_is_refused_before_anything_is_written(orders: Orders) -> None:
     orders.sync([named(1, "a", 1)])
 
-    with pytest.raises(TableConflict, match=r"by the primary key \(id\), and that of the stream is \(id, name\) now"):
+    with pytest.raises(
+        TableConflict, match=r"by the primary key \(id\), but the primary key of the stream is now \(id, name\)"
+    ):
         orders.open(key=("id", "name"))
 
     assert orders.names() == {1: "a"}
@@ -133,7 +135,7 @@ def test_a_key_of_another_type_is_another_key(orders: Orders) -> None:
     texts = (Field("id", "id", String()), *COLUMNS[1:])
 
     with pytest.raises(
-        TableConflict, match=r"key \(id\), and that of the stream is \(id\) now, in a new column\. Refr"
+        TableConflict, match=r"key \(id\), but the primary key of the stream is now \(id\), in a new column\. Refr"
     ):
         orders.open(columns=texts)
     orders.sync([{"id__string": "x", "name": "b", "version": 1}], columns=texts, generation=2, overwrite=True)
