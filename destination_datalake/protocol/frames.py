@@ -54,10 +54,10 @@ def line_bounds(octets: Octets) -> tuple[Positions, Positions]:
 
     Pieces that stay in the processor's cache take half the time.
     """
-    pieces = range(0, len(octets), _PIECE)
+    pieces = range(0, len(octets), _PIECE) or (0,)
     ends = np.concatenate([np.flatnonzero(octets[start : start + _PIECE] == _NEWLINE) + start for start in pieces])
     starts = np.empty_like(ends)
-    starts[0] = 0
+    starts[:1] = 0
     np.add(ends[:-1], 1, out=starts[1:])
     return starts, ends
 
@@ -134,11 +134,10 @@ class Frame:
     def restored(self, lines: bytes | memoryview) -> bytes:
         """Return whole lines, of which some are flat, as they were received."""
         text = bytearray(lines)
-        if text:
-            octets = np.frombuffer(text, np.uint8)
-            starts, ends = line_bounds(octets)
-            flat = self._are_flat(octets, starts, ends)
-            self._write([part.received for part in self.parts], octets, starts[flat], ends[flat])
+        octets = np.frombuffer(text, np.uint8)
+        starts, ends = line_bounds(octets)
+        flat = self._are_flat(octets, starts, ends)
+        self._write([part.received for part in self.parts], octets, starts[flat], ends[flat])
         return bytes(text)
 
     def all_restored(self, lines: bytes | memoryview) -> bytearray:

@@ -37,6 +37,7 @@ from destination_datalake.files.segments import LocalFile, StagedObject, StagedS
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.protocol.frames import Frame, line_bounds
 from destination_datalake.records.decoder import BLOCK_BYTES
+from destination_datalake.records.undeclared import SAMPLE_BYTES
 from destination_datalake.rejects.ledger import RejectCounts, RejectLocation
 from destination_datalake.schema.types import Decimal, Field, Float32, Int32, Int64, String
 from unit_tests.cloud import BUCKET, Cloud, on_disk
@@ -282,6 +283,16 @@ def test_lines_longer_than_a_block_are_read_whole(cloud: Cloud, segments: Segmen
     [file] = files(encoded(cloud, [segments.of(*(record(index, text) for index, text in enumerate(texts)))]))
 
     assert [row["text"] for row in rows(cloud, file)] == texts
+
+
+def test_flat_first_line_longer_than_the_sample_for_undeclared_fields_is_written(
+    cloud: Cloud, segments: Segments
+) -> None:
+    text = "x" * SAMPLE_BYTES
+
+    [file] = files(encoded(cloud, [framed(segments, record(1, text), record(2, "a"))]))
+
+    assert [row["text"] for row in rows(cloud, file)] == [text, "a"]
 
 
 def test_changed_value_is_counted_and_recorded_in_meta(cloud: Cloud, segments: Segments) -> None:

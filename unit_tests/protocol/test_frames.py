@@ -116,6 +116,7 @@ def test_a_line_that_differs_stays_as_it_is_among_flat_ones(line: bytes) -> None
     assert (flat_numbers.tolist(), other_numbers.tolist()) == ([0, 2], [1])
     assert (frame.restored(flat), others) == (2 * (LINE + b"\n"), line + b"\n")
     assert frame.all_restored(flat) == frame.restored(flat)
+    assert frame.all_restored(b"") == frame.restored(b"") == b""
     assert frame.restored(text) == LINE + b"\n" + line + b"\n" + LINE + b"\n"
 
 
