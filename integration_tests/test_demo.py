@@ -89,7 +89,7 @@ def processes(mark: str) -> Iterator[str]:
                 yield " ".join(process.cmdline())
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["\x04", "\x03"], ids=["Ctrl-D", "Ctrl-C"])
 def test_a_user_asks_the_lake_at_a_prompt_and_leaves_nothing_running(tmp_path: Path, key: str) -> None:
     terminal = Terminal(tmp_path)

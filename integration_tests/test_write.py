@@ -93,7 +93,6 @@ def assert_echoed(run: Run, lines: list[bytes], counts: list[float]) -> None:
     assert [record_count(released) for released in run.states] == counts
 
 
-@pytest.mark.every_kind
 def test_two_syncs_append_replace_nest_and_widen(lake: Lake, platform: Platform, table_kind: TableKind) -> None:
     shop = lake.name("shop")
     config = lake.config(**table_kind.options, flush_interval_seconds=1)

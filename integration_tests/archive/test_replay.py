@@ -57,7 +57,7 @@ def whole(lake: Lake, table: str) -> pa.Table:
     return lake.read(lake.database, table)
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(200))
 def test_whatever_has_happened_a_replayed_table_equals_the_table(
     lake: Lake, launch: WarmLaunch, tmp_path: Path, seed: int

@@ -112,8 +112,7 @@ POINTS = [
 ]
 
 
-@pytest.mark.every_kind
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS, ids=str)
 @pytest.mark.parametrize("table_kind", HIVE[:2], ids=lambda kind: kind.name)
 def test_an_erasure_that_is_killed_is_finished_by_repeating_it(

@@ -70,7 +70,7 @@ class Fate:
         return cls(terminated=share < 0.55, rivalled=share > 0.85)
 
 
-@pytest.mark.share(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_has_happened_a_report_is_what_an_independent_count_finds(
     lake: Lake, launch: WarmLaunch, tmp_path: Path, seed: int

@@ -88,9 +88,9 @@ def kept_or_on_record(column_type: ColumnType, text: str, floats: Floats) -> Non
 # --- What a number becomes
 
 PROMISE = (
-    "A `number` becomes the IEEE 754 double that is nearest to what was sent, as JSON parsers read it: 17 significant "
-    "digits come back as they went. Integers are kept exactly, and so are numbers with `numeric_types: decimal`. What "
-    "is beyond the range of a double is null, with a change and a reject; below its smallest, zero is the nearest."
+    "A `number` becomes the nearest IEEE 754 double, as in JSON parsers. A double that was sent with 17 significant "
+    "digits keeps its value. Integers are exact. With `numeric_types: decimal`, numbers are exact too. A number beyond "
+    "the range of a double becomes null, with a change and a reject. A number below the smallest double becomes zero."
 )
 
 _digits = st.integers(0, 10**25).map(str)

@@ -86,7 +86,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 @pytest.mark.law
 @given(worlds())
-@settings(max_examples=long_examples(60, 12), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=long_examples(60, 6), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_rows_with_an_id_are_gone_and_all_others_stay(lake: Lake, world: World) -> None:
     own, kind = Lake(lake.access), KINDS[world.kind]
     people = People(own)
