@@ -48,7 +48,7 @@ def try_existing_tables(trial: Trial, findings: Findings) -> None:
     if (inherited := existing.inherited()) is not None:
         # Options that choose tables may be another connection's, with the same database. Without, they are that
         # connector's own, and a sync that leaves one of its tables behind is refused.
-        (findings.warn if config.chooses_tables else findings.fail)(inherited)
+        (findings.warn if config.has_table_options else findings.fail)(inherited)
     if not findings.failures:
         for note in chain(existing.notes(), incompatible_tables_notes(existing.listed, config, trial.access)):
             findings.warn(note, logging.INFO)

@@ -1,1 +1,1 @@
-"""The connector's options: models, normalisation, and the messages about what is wrong with them."""
+"""The connector's options: models, normalisation, and messages about invalid options."""

@@ -1,4 +1,4 @@
-"""Options of the connector's AWS identity, and of how S3 encrypts the objects that it writes."""
+"""Options for the connector's AWS identity and for the encryption of objects in S3."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from destination_datalake.config.base import ROLE_ARN, Options
 
 
 class IamRole(Options):
-    """A role, assumed with the credentials of the place the connector runs in, and renewed while a sync lasts."""
+    """A role that the connector assumes with the credentials of its environment, and renews during a sync."""
 
     credentials_title: Literal["IAM Role"]
     role_arn: Annotated[str, Field(pattern=ROLE_ARN)]
@@ -27,7 +27,7 @@ class IamUser(Options):
 
 
 class DefaultChain(Options):
-    """What AWS's default chain finds where the connector runs: environment, profile, or the role of a container."""
+    """The credentials of AWS's default chain: environment variables, a profile, or a container's role."""
 
     credentials_title: Literal["Default chain"]
 
@@ -36,21 +36,21 @@ Credentials = IamRole | IamUser | DefaultChain
 
 
 class BucketDefault(Options, title="Bucket Default"):
-    """As the bucket is configured: requests say nothing of encryption."""
+    """The bucket's default encryption. Requests do not set any encryption."""
 
     encryption_type: Literal["Bucket default"]
 
 
 class SseS3(Options, title="SSE-S3: Keys of S3"):
-    """With keys that S3 manages (SSE-S3)."""
+    """Encryption with keys that S3 manages (SSE-S3)."""
 
     encryption_type: Literal["SSE-S3"]
 
 
 class SseKms(Options, title="SSE-KMS: Your Key in KMS"):
-    """With a key of the user's in KMS (SSE-KMS)."""
+    """Encryption with your own key in KMS (SSE-KMS)."""
 
     encryption_type: Literal["SSE-KMS"]
-    # No alias: a policy cannot allow the use of a key by its alias's ARN (KMS: aliases and IAM policies).
+    # Not an alias: an IAM policy cannot allow the use of a key by its alias's ARN (KMS: aliases and IAM policies).
     kms_key_arn: Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+$")]
     bucket_key: bool = True

@@ -1,4 +1,4 @@
-"""What all models of options have in common."""
+"""The base of all option models."""
 
 from __future__ import annotations
 
@@ -13,97 +13,98 @@ from pydantic_core import CoreSchema, core_schema
 
 ROLE_ARN = r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$"
 REGION = r"^[a-z]{2,4}(-[a-z]+)+-[0-9]+$"
-"""The patterns of an IAM role's ARN, and of the codes of regions."""
+"""The patterns of an IAM role's ARN and of a region's code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How Airbyte's form shows an option, and what it must be: one table of `form.toml`, which says what is what."""
+    """An option's table in `form.toml`, which explains the keys: texts in Airbyte's form, and the expected value."""
 
     description: str
     title: str | None = None
     expects: str | None = None
     examples: Sequence[object] = ()
     group: str | None = None
-    in_sight: bool = False
+    always_show: bool = False
     hidden: bool = False
     secret: bool | None = None
 
 
 class Options(BaseModel):
-    """An object of options: immutable, and strict about types."""
+    """An immutable object of options with strict types."""
 
-    # `allow`, not `forbid`: only unknown options that are misspelt ones are refused (`config.unknown`).
-    # Python's regular expressions have look-ahead, which some patterns use; pydantic's own have not.
+    # `allow`, not `forbid`: of the unknown options, only misspelt ones are rejected (`parsing.unknown_options`).
+    # Some patterns use look-ahead, which Python's regular expressions support and pydantic's own do not.
     model_config = ConfigDict(frozen=True, strict=True, extra="allow", regex_engine="python-re")
 
     fields_in_form: ClassVar[Sequence[str]] = ()
-    """The options that the form shows, in their order; all of them if there are none."""
+    """The options that the form shows, in order. If empty, the form shows all options."""
 
     @classmethod
     def form(cls, option: str) -> Form | None:
-        """Return how the form shows an option of this model; None for the constant that tells one model of several."""
-        found = (texts().get(each.__name__, {}).get(option) for each in cls.__mro__)
-        return next((Form(**each) for each in found if each), None)
+        """Return an option's table in `form.toml`; None for the constant that identifies one model of a union."""
+        tables = (form_tables().get(model.__name__, {}).get(option) for model in cls.__mro__)
+        return next((Form(**table) for table in tables if table), None)
 
 
 @cache
-def texts() -> Mapping[str, Mapping[str, Any]]:
+def form_tables() -> Mapping[str, Mapping[str, Any]]:
     """Return the tables of `form.toml`, by model and option."""
-    import tomllib  # A valid configuration needs no texts.
+    import tomllib  # Not needed for a valid configuration.
 
     return tomllib.loads(Path(__file__).with_name("form.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """An annotation of a mapping that forms write as a list of `model`, each with `name` and a value.
+    """An annotation of a mapping that forms write as a list of `model`: objects with `name` and a value.
 
-    Forms have no objects of any keys. Both are valid, but for a list that has a name twice. The name is not called
-    `key`, by which Airbyte would take it for a secret; entries with `key` are accepted.
+    Airbyte's forms cannot express an object with arbitrary keys. Both an object and a list are valid, unless the list
+    repeats a name. The property is `name`, not `key`, because Airbyte treats `key` as a secret; entries with `key` are
+    accepted too.
     """
 
     model: type[Options]
 
     @property
     def value(self) -> str:
-        """The name of the option beside `name`."""
+        """The name of the option next to `name`."""
         return next(name for name in self.model.model_fields if name != "name")
 
-    def listed(self, given: object) -> object:
-        """Return a mapping, or a list with `key`, as the list that forms write; anything else as it is."""
-        match given:
+    def as_list(self, entries: object) -> object:
+        """Return a mapping, or a list with `key`, as the list that forms write; return anything else unchanged."""
+        match entries:
             case dict():
-                return [{"name": name, self.value: value} for name, value in given.items()]
+                return [{"name": name, self.value: value} for name, value in entries.items()]
             case list():
                 return [
-                    {"name" if key == "key" and "name" not in each else key: value for key, value in each.items()}
-                    if isinstance(each, dict)
-                    else each
-                    for each in given
+                    {"name" if key == "key" and "name" not in entry else key: value for key, value in entry.items()}
+                    if isinstance(entry, dict)
+                    else entry
+                    for entry in entries
                 ]
             case _:
-                return given
+                return entries
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Validate a list as the mapping that it means."""
+        """Validate a list as a mapping."""
         return core_schema.no_info_before_validator_function(self._mapping, handler(source))
 
-    def _mapping(self, given: object) -> object:
-        if not isinstance(given, list):
-            return given
-        entries = [each for each in given if isinstance(each, dict) and isinstance(each.get("name"), str)]
-        found = {each["name"]: each.get(self.value) for each in entries}
-        return found if len(found) == len(given) else given
+    def _mapping(self, entries: object) -> object:
+        if not isinstance(entries, list):
+            return entries
+        named = [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("name"), str)]
+        mapping = {entry["name"]: entry.get(self.value) for entry in named}
+        return mapping if len(mapping) == len(entries) else entries
 
 
 @dataclass(frozen=True, slots=True)
 class AnyCase:
-    """An annotation of an option that may be written in capitals where its pattern has small letters."""
+    """An annotation of an option that also accepts capital letters where its pattern has lower-case ones."""
 
 
 def secrets(options: Options) -> Iterator[str]:
-    """Yield the values of secret options, inside objects too."""
+    """Yield the values of secret options, including those in nested objects."""
     for _, value in options:
         if isinstance(value, SecretStr):
             yield value.get_secret_value()
@@ -112,14 +113,14 @@ def secrets(options: Options) -> Iterator[str]:
 
 
 def choices(annotation: object) -> Sequence[str]:
-    """Return the values of an enumeration; nothing for any other type."""
+    """Return the values of an enumeration; an empty sequence for any other type."""
     if get_origin(annotation) is Literal:
         return get_args(annotation)
     return [choice for inner in get_args(annotation) for choice in choices(inner)]
 
 
 def models(annotation: object) -> Iterator[type[Options]]:
-    """Yield the models in a type: that of an object, of a list's items, or those of all choices."""
+    """Yield the option models in a type annotation: an object's, a list item's, or all members of a union."""
     if isinstance(annotation, type) and issubclass(annotation, Options):
         yield annotation
     for inner in get_args(annotation):

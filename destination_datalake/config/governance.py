@@ -18,11 +18,11 @@ LOCATION_PERMISSIONS: frozenset[Permission] = frozenset({"DATA_LOCATION_ACCESS"}
 DATABASE_PERMISSIONS: frozenset[Permission] = frozenset({"ALL", "ALTER", "CREATE_TABLE", "DESCRIBE", "DROP"})
 TABLE_PERMISSIONS: frozenset[Permission] = frozenset({"ALL", "ALTER", "DELETE", "DESCRIBE", "DROP", "INSERT", "SELECT"})
 COLUMN_PERMISSIONS: frozenset[Permission] = frozenset({"SELECT"})
-"""The permissions that each kind of resource takes (Lake Formation API: GrantPermissions)."""
+"""The permissions on each kind of resource (Lake Formation API: GrantPermissions)."""
 
 ALL_TABLES = "*"
 
-# Lake Formation API: LFTag. Keys have 1 to 128 characters, values 0 to 256; an empty value cannot be told from none.
+# Lake Formation API: LFTag. Keys have 1 to 128 characters, values 0 to 256. An empty value is the same as no value.
 _TagKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\w\s.:/=+\-@%]+$")]
 _TagValue = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\w\s.:/=+\-@%]+$")]
 Tags = dict[_TagKey, Annotated[list[_TagValue], Field(min_length=1, max_length=1000)]]
@@ -40,7 +40,7 @@ class LfTag(Options):
 
 
 class TableTags(Options):
-    """LF-Tags for a table, or for some of its columns, besides those that it inherits from its database."""
+    """LF-Tags for a table or some of its columns, in addition to the tags inherited from the database."""
 
     table: Annotated[str, Field(min_length=1, max_length=255)]
     tags: Annotated[Tags, Field(min_length=1), Entries(LfTag)]
@@ -49,7 +49,7 @@ class TableTags(Options):
 
 
 class Grant(Options):
-    """Permissions of one principal: on the data location and the databases, on tables, or on columns of tables."""
+    """Permissions of one principal on the data location and the databases, on tables, or on columns."""
 
     principal: Annotated[str, Field(pattern=r"^(arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:[0-9]{0,12}:.+|[0-9]{12})$")]
     permissions: Annotated[list[Permission], Field(min_length=1)]
@@ -60,7 +60,7 @@ class Grant(Options):
 
 
 class LakeFormationOptions(Options):
-    """What Lake Formation governs, and who may use it."""
+    """Options of governance by Lake Formation: the mode, LF-Tags and grants."""
 
     mode: GovernanceMode = "none"
     registration_role_arn: Annotated[str | None, Field(pattern=ROLE_ARN)] = None
@@ -70,18 +70,19 @@ class LakeFormationOptions(Options):
 
 
 def contradictory_governance(options: LakeFormationOptions, *, governed_tables: bool) -> Iterator[str]:
-    """Yield a sentence for each contradiction among valid options. `governed_tables` is an older option."""
+    """Yield a message for each contradiction among valid options. `governed_tables` is an older option."""
     if governed_tables and options.mode != "managed":
         yield (
-            f"lakeformation_governed_tables true asks for tables that Lake Formation manages, lake_formation.mode "
-            f"{options.mode} does not. Set lake_formation.mode to managed, or lakeformation_governed_tables to false."
+            "lakeformation_governed_tables true requires lake_formation.mode managed, but lake_formation.mode is "
+            f"{options.mode}. Set lake_formation.mode to managed, or lakeformation_governed_tables to false."
         )
     elif options.mode == "none":
-        given = ("registration_role_arn", "tags", "table_tags", "grants")
-        if without_effect := [f"lake_formation.{name}" for name in given if getattr(options, name)]:
+        candidates = ("registration_role_arn", "tags", "table_tags", "grants")
+        if ignored := [f"lake_formation.{name}" for name in candidates if getattr(options, name)]:
+            verb = "has" if len(ignored) == 1 else "have"
             yield (
-                f"lake_formation.mode none leaves Lake Formation alone, so {' and '.join(without_effect)} would have "
-                "no effect. Set lake_formation.mode to hybrid or managed, or leave them out."
+                f"{' and '.join(ignored)} {verb} no effect with lake_formation.mode none. Set lake_formation.mode to "
+                f"hybrid or managed, or remove {'it' if len(ignored) == 1 else 'them'}."
             )
     for number, grant in enumerate(options.grants):
         yield from _contradictory_grant(f"lake_formation.grants.{number}", grant)
@@ -91,20 +92,20 @@ def _contradictory_grant(name: str, grant: Grant) -> Iterator[str]:
     permissions = frozenset(grant.permissions)
     if grant.columns is not None:
         if grant.table is None:
-            yield f'{name}.columns belong to a table. Add its name as table, or "*" for all tables.'
+            yield f'{name}.columns requires table. Set table to the table\'s name, or to "*" for all tables.'
         elif rest := permissions - COLUMN_PERMISSIONS:
             yield (
-                f"{name}: Lake Formation grants only SELECT on columns, not {', '.join(sorted(rest))}. "
-                "Leave columns out, or put the other permissions into a grant of their own."
+                f"{name}: {', '.join(sorted(rest))} cannot be granted on columns; Lake Formation supports only SELECT. "
+                "Remove columns, or move the other permissions to a separate grant."
             )
     elif grant.table is not None:
         if rest := permissions - TABLE_PERMISSIONS:
             yield (
                 f"{name}: {', '.join(sorted(rest))} cannot be granted on a table. "
-                "Put it into a grant of its own, without table."
+                "Move it to a separate grant without table."
             )
     elif rest := permissions - DATABASE_PERMISSIONS - LOCATION_PERMISSIONS:
         yield (
             f"{name}: {', '.join(sorted(rest))} cannot be granted on a database. "
-            'Add the name of a table as table, or "*" for all tables.'
+            'Set table to a table\'s name, or to "*" for all tables.'
         )

@@ -1,4 +1,4 @@
-"""Options about those who are told of syncs: notices by Amazon SNS, and lineage by OpenLineage."""
+"""Options for notices of syncs to Amazon SNS and lineage events to OpenLineage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from destination_datalake.config.base import Options
 
 
 class NotifyOptions(Options):
-    """Who is told of syncs that fail, and when."""
+    """The SNS topic for messages about failed syncs, and the numbers of failures that send one."""
 
     sns_topic_arn: Annotated[
         str | None, Field(pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}(\.fifo)?$")
@@ -19,7 +19,7 @@ class NotifyOptions(Options):
 
 
 class LineageOptions(Options):
-    """Where events of lineage go."""
+    """The receiver of OpenLineage events."""
 
     endpoint: Annotated[str | None, Field(pattern=r"^(https?://[^\s@?#]+|/[^\x00-\x1f]+)$")] = None
     api_key: SecretStr | None = None

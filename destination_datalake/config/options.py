@@ -1,6 +1,6 @@
 """The connector's options as one immutable, validated object.
 
-`spec.json`, which describes them to Airbyte's form, is generated from these models (`python -m docs.generator`).
+`spec.json`, the source of Airbyte's form, is generated from these models (`python -m docs.generator`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from destination_datalake.config.parsing import (
     UnknownOption,
     contradictions,
     invalid_options,
+    nesting_error,
     normalised,
-    of_s3_data_lake,
-    too_deep,
+    s3_data_lake_hint,
     unknown_options,
     with_dependent_defaults,
 )
@@ -62,7 +62,7 @@ from destination_datalake.errors import ConfigError
 
 
 class Config(Options):
-    """Every option of the connector, defaults filled in."""
+    """All options of the connector, including defaults."""
 
     aws_account_id: Annotated[str | None, Field(pattern=r"^[0-9]{12}$")] = None
     credentials: Annotated[Credentials, Field(discriminator="credentials_title")]
@@ -70,7 +70,7 @@ class Config(Options):
     bucket_name: Annotated[str, Field(pattern=r"^(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
     bucket_prefix: Annotated[
         str | None,
-        # boto3 takes `.` and `..` literally, Arrow, Hadoop and others resolve them.
+        # boto3 uses `.` and `..` literally; Arrow, Hadoop and others resolve them.
         Field(pattern=r"^(?!s3[an]?:)(?!(.*/)?\.\.?(/|$))[^\x00-\x1f\x7f\\{}^%`\[\]\"<>#|?*]*$", max_length=512),
     ] = None
     lakeformation_database_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,255}$")]
@@ -123,52 +123,52 @@ class Config(Options):
 
     _unknown: tuple[UnknownOption, ...] = ()
 
-    _given: frozenset[str] = PrivateAttr(default=frozenset())
+    _set_options: frozenset[str] = PrivateAttr(default=frozenset())
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
         """Return the validated configuration.
 
-        Raises ConfigError with one sentence per problem: the option, what is wrong with it, what it must be; misspelt
-        ones too. No secret is quoted.
+        Raises ConfigError with one line per problem, misspelt options included: the option, the problem, the expected
+        value. Messages do not quote secrets.
         """
         try:
-            given = normalised(options, cls)
+            normalised_options = normalised(options, cls)
         except RecursionError:
-            raise too_deep("configuration") from None
-        unknown = tuple(unknown_options(given, cls))
-        problems = [*(str(option) for option in unknown if option.is_misspelt), *contradictions(given)]
+            raise nesting_error("configuration") from None
+        unknown = tuple(unknown_options(normalised_options, cls))
+        problems = [*(str(option) for option in unknown if option.is_misspelt), *contradictions(normalised_options)]
         try:
-            config = cls.model_validate(with_dependent_defaults(given))
+            config = cls.model_validate(with_dependent_defaults(normalised_options))
         except ValidationError as error:
             problems += invalid_options(error, cls, _VARIANTS)
         else:
             problems += _contradictions(config)
         if problems:
             count = [f"{len(problems)} options need attention:"] if len(problems) > 1 else []
-            of_others = of_s3_data_lake(given)
-            raise ConfigError("\n".join([*count, *problems, *([of_others] if of_others else [])]))
+            hint = s3_data_lake_hint(normalised_options)
+            raise ConfigError("\n".join([*count, *problems, *([hint] if hint else [])]))
         config._unknown = unknown
-        config._given = frozenset(given)
+        config._set_options = frozenset(normalised_options)
         return config
 
     @property
-    def chooses_tables(self) -> bool:
-        """Whether an option is given by which this connector's tables differ from those of AWS Datalake."""
-        return not _CHOOSING_TABLES.isdisjoint(self._given)
+    def has_table_options(self) -> bool:
+        """Whether an option is set that makes the tables differ from those of AWS Datalake."""
+        return not _TABLE_OPTIONS.isdisjoint(self._set_options)
 
     def unknown_options(self) -> tuple[UnknownOption, ...]:
-        """Return the given options that the connector does not know. None of them is much like one that it knows."""
+        """Return the unknown options in the configuration that are not misspellings of known ones."""
         return self._unknown
 
     def of_stream(self, namespace: str | None, name: str) -> StreamOptions:
-        """Return the options of one stream; without values if none are given.
+        """Return the options of one stream; all None if there is no entry for it.
 
-        An entry without a namespace is for the streams of that name in every namespace. One with the stream's own
-        namespace is preferred, option by option.
+        An entry without a namespace applies to the streams of that name in every namespace. The options of an entry
+        with the stream's namespace take precedence.
         """
         options = StreamOptions(stream=name)
-        for entry in sorted(self.streams, key=lambda each: each.namespace is not None):
+        for entry in sorted(self.streams, key=lambda entry: entry.namespace is not None):
             if entry.is_for(namespace, name):
                 options = options.overridden_by(entry)
         return options
@@ -179,11 +179,11 @@ class Config(Options):
         return own.nested or self.nested, own.flatten_max_depth or self.flatten_max_depth
 
     def secrets(self) -> tuple[str, ...]:
-        """Return the values that must be masked in every output."""
+        """Return the values that every output must mask."""
         return (*secrets(self), *(value for key, value in self.spark.conf.items() if _SECRET_SETTING.search(key)))
 
     def database_default_tag(self) -> tuple[str, tuple[str, ...]] | None:
-        """Return key and values of the LF-Tag for databases that the connector creates; None if there is none."""
+        """Return the key and the values of the LF-Tag for databases that the connector creates; None without one."""
         values = [value.strip() for value in (self.lakeformation_database_default_tag_values or "").split(",")]
         key = self.lakeformation_database_default_tag_key
         return None if key is None else (key, tuple(dict.fromkeys(filter(None, values))))
@@ -201,13 +201,13 @@ class Config(Options):
         return str(S3Address(self.bucket_name, self.key(*names)))
 
 
-_CHOOSING_TABLES = frozenset({"table_type", "naming", "table_prefix", "database_strategy"})
+_TABLE_OPTIONS = frozenset({"table_type", "naming", "table_prefix", "database_strategy"})
 
 _SECRET_SETTING = re.compile(r"secret|password|token|access[._-]?key", re.IGNORECASE)
 
 
 def _contradictions(config: Config) -> Iterator[str]:
-    """Yield a sentence for each contradiction among valid options."""
+    """Yield a message for each contradiction among valid options."""
     yield from _misspelt_regions(config)
     hive_only = {
         "path_layout": config.path_layout != "hive",
@@ -228,31 +228,31 @@ def _contradictions(config: Config) -> Iterator[str]:
         "glue_region": config.glue_region is not None,
         "maintenance.mode glue": config.maintenance.mode == "glue",
     }
-    of_services = {
+    storage = {
         "maintenance.mode connector": config.maintenance.mode == "connector",
         "encryption": config.encryption.encryption_type != "Bucket default",
     }
-    yield from contradictory_catalog(config.catalog, glue_only, of_services, spark_is_local=config.spark.is_local)
-    yield from _unfit_for_the_catalog(config)
+    yield from contradictory_catalog(config.catalog, glue_only, storage, spark_is_local=config.spark.is_local)
+    yield from _unsupported_by_catalog(config)
     yield from contradictory_paths(config.path_layout, config.partitioning, config.table_prefix)
 
 
-def _unfit_for_the_catalog(config: Config) -> Iterator[str]:
-    """Yield a sentence for each option that is as the catalog does not take it."""
+def _unsupported_by_catalog(config: Config) -> Iterator[str]:
+    """Yield a message for each option whose value the catalog does not support."""
     limits, database = config.catalog.limits, config.lakeformation_database_name
-    if not limits.takes(database):
-        yield f"lakeformation_database_name {database} is no name that the catalog takes: {limits.name_in_words}."
+    if not limits.is_valid_name(database):
+        yield f"lakeformation_database_name {database} is not a valid name in this catalog: {limits.name_in_words}."
     if isinstance(config.catalog, S3TablesCatalogOptions):
         region = config.catalog.table_bucket_arn.split(":")[3]
         if region != config.region:
             yield (
-                f"catalog.table_bucket_arn is of a table bucket in {region}, and region is {config.region}. Set region "
-                f"to {region}; bucket_name must be a bucket there too."
+                f"catalog.table_bucket_arn is in {region}, but region is {config.region}. Set "
+                f"region to {region}, and bucket_name to a bucket in that region."
             )
 
 
 def _misspelt_regions(config: Config) -> Iterator[str]:
-    """Yield a sentence for each region that AWS cannot have. S3-compatible stores may have others."""
+    """Yield a message for each misspelt AWS region. S3-compatible stores may have other regions."""
     if config.endpoint_url is not None:
         return
     for name, region in (("region", config.region), ("glue_region", config.glue_region)):
@@ -266,11 +266,11 @@ _VARIANTS: Mapping[str, type[Options]] = {
     if isinstance(field.discriminator, str)
     for model in models(field.annotation)
 }
-"""The models in discriminated unions, by the value that chooses them."""
+"""The models of discriminated unions, by discriminator value."""
 
 
 def aws_access(config: Config) -> AwsAccess:
-    """Return the access to AWS that the options configure."""
+    """Return the configured access to AWS."""
     return AwsAccess(
         region=config.region,
         identity=_identity(config),
@@ -295,11 +295,11 @@ def _identity(config: Config) -> Identity:
 
 
 def _encryption(config: Config) -> Encryption | None:
-    asked = config.encryption
-    match asked.encryption_type:
+    encryption = config.encryption
+    match encryption.encryption_type:
         case "Bucket default":
             return None
         case "SSE-S3":
             return Encryption()
         case "SSE-KMS":
-            return Encryption(asked.kms_key_arn, asked.bucket_key)
+            return Encryption(encryption.kms_key_arn, encryption.bucket_key)

@@ -1,6 +1,6 @@
-"""Options as users write them: files, their canonical form, defaults that depend on other options, and what is wrong.
+"""Parsing of options: files, canonical forms, dependent defaults, and messages about invalid options.
 
-Messages are one sentence each with the option, its value and what it must be. They never quote a secret.
+A message names the option, its value and the expected value. Messages never quote secrets.
 """
 
 from __future__ import annotations
@@ -18,62 +18,62 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from destination_datalake.config.base import AnyCase, Entries, Options, choices, models
-from destination_datalake.config.spark import place_of
+from destination_datalake.config.spark import inferred_mode
 from destination_datalake.config.tables import default_partitioning
 from destination_datalake.errors import ConfigError
 
 
-def read_object(path: str, what: str) -> dict[str, Any]:
-    """Return the JSON object in the file at `path`; `what` names it in messages.
+def read_object(path: str, label: str) -> dict[str, Any]:
+    """Return the JSON object in the file at `path`. Messages name the file by `label`.
 
-    Raises ConfigError. Its messages never quote the content, which may hold secrets.
+    Raises ConfigError. Its messages never quote the content, which may contain secrets.
     """
     try:
         text = Path(path).read_bytes()
         if not text.strip():
-            raise ConfigError(f"The {what} file {path} is empty.")
-        content = json.loads(text, object_pairs_hook=partial(_object, what=f"{what} file {path}"))
+            raise ConfigError(f"The {label} file {path} is empty.")
+        content = json.loads(text, object_pairs_hook=partial(_object, label=f"{label} file {path}"))
     except OSError as error:
-        raise ConfigError(f"The {what} file {path} cannot be read: {error.strerror}.") from error
+        raise ConfigError(f"The {label} file {path} cannot be read: {error.strerror}.") from error
     except json.JSONDecodeError as error:
-        # Only its `msg`, never its `doc`, which is the content.
-        where = f"line {error.lineno}, column {error.colno}"
-        raise ConfigError(f"The {what} file {path} is not valid JSON: {where}: {error.msg}.") from None
+        # Only `msg`: `doc` is the content.
+        position = f"line {error.lineno}, column {error.colno}"
+        raise ConfigError(f"The {label} file {path} is not valid JSON: {position}: {error.msg}.") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"The {what} file {path} is not valid JSON: byte {error.start + 1} is not UTF-8.") from None
+        raise ConfigError(f"The {label} file {path} is not valid JSON: byte {error.start + 1} is not UTF-8.") from None
     except RecursionError:
-        raise too_deep(f"{what} file {path}") from None
+        raise nesting_error(f"{label} file {path}") from None
     except ValueError:
-        raise ConfigError(f"The {what} file {path} holds a number of more digits than anything here takes.") from None
+        raise ConfigError(f"The {label} file {path} contains a number with too many digits.") from None
     if not isinstance(content, dict):
-        raise ConfigError(f"The {what} file {path} does not hold a JSON object.")
+        raise ConfigError(f"The {label} file {path} does not contain a JSON object.")
     return content
 
 
-def _object(pairs: Sequence[tuple[str, Any]], what: str) -> dict[str, Any]:
-    """Return a JSON object. Raises ConfigError for a key that it has twice: JSON lets the last one win."""
+def _object(pairs: Sequence[tuple[str, Any]], label: str) -> dict[str, Any]:
+    """Return a JSON object. Raises ConfigError for a duplicate key; Python's parser would use the last value."""
     members = dict(pairs)
     if len(members) < len(pairs):
         key = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
-        raise ConfigError(f"The {what} has the key {json.dumps(key)} more than once in one object. Remove all but one.")
+        raise ConfigError(f"The {label} has the key {json.dumps(key)} more than once in one object. Keep one of them.")
     return members
 
 
-def too_deep(what: str) -> ConfigError:
-    """Return the error for JSON that is nested more deeply than Python's parsers follow."""
-    return ConfigError(f"The {what} is nested too deeply: hundreds of objects or arrays one inside the other.")
+def nesting_error(label: str) -> ConfigError:
+    """Return the error for JSON that is nested more deeply than Python's parser supports."""
+    return ConfigError(f"The {label} is nested too deeply: it has hundreds of levels of objects or arrays.")
 
 
 def normalised(options: Mapping[str, Any], model: type[Options]) -> dict[str, Any]:
-    """Return the options of `model` that are set, in canonical form: as `spec.json` has them.
+    """Return the options of `model` that are set, in the canonical form of `spec.json`.
 
-    Nulls and empty strings count as not set, inside objects too: forms send them for optional fields that were left
-    blank. Blanks around a value are removed. Spark's settings stay as they are, except for nulls. Enumerations are
-    accepted in any letter case, mappings as objects too, and `spark` without `mode`.
+    Nulls and empty strings count as not set, in nested objects too: forms send them for blank optional fields. Spaces
+    around values are removed. Spark's properties stay unchanged, except for nulls. Enumerations are accepted in any
+    letter case, lists of entries also as objects, and `spark` without `mode`.
     """
     result: dict[str, Any] = {}
-    for key, given in options.items():
-        value = _stripped(given)
+    for key, raw in options.items():
+        value = _stripped(raw)
         if key in ("lakeformation_database_name", "table_prefix") and isinstance(value, str):
             # Glue stores names in lower case.
             value = value.lower()
@@ -86,77 +86,79 @@ def normalised(options: Mapping[str, Any], model: type[Options]) -> dict[str, An
         for name in ("grants", "table_tags"):
             if isinstance(entries := lake_formation.get(name), list):
                 lake_formation[name] = [_in_lower_case(entry) for entry in entries]
-    spark, as_given = result.get("spark"), options.get("spark")
-    if isinstance(spark, dict) and isinstance(as_given, dict):
-        result["spark"] = {"mode": place_of(spark), **spark}
+    spark, raw_spark = result.get("spark"), options.get("spark")
+    if isinstance(spark, dict) and isinstance(raw_spark, dict):
+        result["spark"] = {"mode": inferred_mode(spark), **spark}
         if "conf" in spark:
-            result["spark"]["conf"] = _settings(as_given["conf"])
+            result["spark"]["conf"] = _settings(raw_spark["conf"])
     return _canonical_object(result, model)
 
 
 def _settings(conf: Any) -> Any:
-    """Return Spark's settings as given, without nulls."""
+    """Return Spark's properties unchanged, without nulls."""
     match conf:
         case dict():
             return {name: text for name, text in conf.items() if text is not None}
         case list():
-            return [each for each in conf if not isinstance(each, dict) or each.get("value", "") is not None]
+            return [entry for entry in conf if not isinstance(entry, dict) or entry.get("value", "") is not None]
         case _:
             return conf
 
 
-def _canonical_object(given: dict[str, Any], model: type[Options]) -> dict[str, Any]:
+def _canonical_object(options: dict[str, Any], model: type[Options]) -> dict[str, Any]:
     fields = model.model_fields
-    return {name: _canonical(value, fields[name]) if name in fields else value for name, value in given.items()}
+    return {name: _canonical(value, fields[name]) if name in fields else value for name, value in options.items()}
 
 
 def _canonical(value: Any, field: FieldInfo) -> Any:
-    """Return a value as the option's type has it; one that does not fit as it is, for the models to refuse."""
+    """Return a value in the canonical form of the option's type, and an invalid value unchanged."""
     for item in field.metadata:
         if isinstance(item, Entries):
-            return item.listed(value)
+            return item.as_list(value)
     match value:
         case str():
             if any(isinstance(item, AnyCase) for item in field.metadata):
-                patterns = [each for item in field.metadata if (each := getattr(item, "pattern", None)) is not None]
+                patterns = [
+                    pattern for item in field.metadata if (pattern := getattr(item, "pattern", None)) is not None
+                ]
                 forms = (value, value.lower())
-                return next((form for form in forms if all(re.match(each, form) for each in patterns)), value)
+                return next((form for form in forms if all(re.match(pattern, form) for pattern in patterns)), value)
             return _choice(value, choices(field.annotation))
         case dict():
-            model = chosen(value, list(models(field.annotation)))
+            model = matching_model(value, list(models(field.annotation)))
             return value if model is None else _canonical_object(value, model)
         case list():
             model, values = next(models(field.annotation), None), choices(field.annotation)
             return [
-                _canonical_object(each, model)
-                if isinstance(each, dict) and model is not None
-                else _choice(each, values)
-                if isinstance(each, str)
-                else each
-                for each in value
+                _canonical_object(item, model)
+                if isinstance(item, dict) and model is not None
+                else _choice(item, values)
+                if isinstance(item, str)
+                else item
+                for item in value
             ]
         case _:
             return value
 
 
-def _choice(value: str, values: Sequence[str]) -> str:
-    return next((each for each in values if each.casefold() == value.casefold()), value)
+def _choice(value: str, choices: Sequence[str]) -> str:
+    return next((choice for choice in choices if choice.casefold() == value.casefold()), value)
 
 
-def chosen(given: dict[str, Any], candidates: list[type[Options]]) -> type[Options] | None:
-    """Return the model of several that an object means, by the constant that tells; None if it tells nothing."""
+def matching_model(options: dict[str, Any], candidates: list[type[Options]]) -> type[Options] | None:
+    """Return the candidate whose discriminator value the object has; None if no candidate matches."""
     if len(candidates) == 1:
         return candidates[0]
     for model in candidates:
         for name, field in model.model_fields.items():
             constants = choices(field.annotation)
-            if len(constants) == 1 and str(given.get(name)).casefold() == constants[0].casefold():
+            if len(constants) == 1 and str(options.get(name)).casefold() == constants[0].casefold():
                 return model
     return None
 
 
 def _in_lower_case(entry: Any) -> Any:
-    """Return an entry about tables with the names of databases and tables as Glue stores them."""
+    """Return an entry with its database and table in lower case, as Glue stores them."""
     if not isinstance(entry, dict):
         return entry
     lowered = {name: entry[name].lower() for name in ("database", "table") if isinstance(entry.get(name), str)}
@@ -176,9 +178,9 @@ def _stripped(value: Any) -> Any:
             return value
 
 
-def with_dependent_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in the defaults that depend on other options: types, partitions, lake_formation.mode, the codec."""
-    options = {**given}
+def with_dependent_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with the defaults that depend on others: types, partitions, lake_formation.mode, the codec."""
+    options = {**options}
     format_ = options.setdefault("format", {"format_type": "Parquet"})
     jsonl = isinstance(format_, dict) and format_.get("format_type") == "JSONL"
     table_type = options.setdefault("table_type", "HIVE" if jsonl else "ICEBERG")
@@ -187,7 +189,7 @@ def with_dependent_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     )
     path_layout = options.get("path_layout", "hive")
     options.setdefault("partitioning", default_partitioning(str(path_layout)))
-    # Other lakes partition by the time of arrival; AWS Datalake by the cursor.
+    # The layouts of other lakes partition by time of arrival, AWS Datalake by the cursor.
     options.setdefault("partition_source", "cursor" if path_layout == "hive" else "extracted_at")
     if options.get("lakeformation_governed_tables") is True:
         lake_formation = options.setdefault("lake_formation", {})
@@ -199,107 +201,108 @@ def with_dependent_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def contradictions(given: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each pair of options that contradict each other."""
-    format_ = given.get("format")
-    if isinstance(format_, dict) and format_.get("format_type") == "JSONL" and given.get("table_type") == "ICEBERG":
+def contradictions(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a message for each pair of contradictory options."""
+    format_ = options.get("format")
+    if isinstance(format_, dict) and format_.get("format_type") == "JSONL" and options.get("table_type") == "ICEBERG":
         yield (
-            "table_type ICEBERG cannot hold format_type JSONL: Iceberg tables are made of Parquet files. "
+            "table_type ICEBERG does not support format_type JSONL: Iceberg tables consist of Parquet files. "
             "Set table_type to HIVE, or format_type to Parquet."
         )
-    numeric_types = given.get("numeric_types")
-    if given.get("glue_catalog_float_as_decimal") is True and numeric_types not in (None, "int/decimal", "decimal"):
+    numeric_types = options.get("numeric_types")
+    if options.get("glue_catalog_float_as_decimal") is True and numeric_types not in (None, "int/decimal", "decimal"):
         yield (
-            f"glue_catalog_float_as_decimal true asks for decimal columns, numeric_types {numeric_types} for others. "
-            "Set numeric_types to int/decimal, or glue_catalog_float_as_decimal to false."
+            "glue_catalog_float_as_decimal true requires numeric_types int/decimal, but numeric_types is "
+            f"{numeric_types}. Set numeric_types to int/decimal, or glue_catalog_float_as_decimal to false."
         )
-    if given.get("lakeformation_database_default_tag_key") and not _values(given):
+    if options.get("lakeformation_database_default_tag_key") and not _has_tag_values(options):
         yield (
-            "lakeformation_database_default_tag_key has no values: AWS assigns an LF-Tag with a value only. Set "
-            "lakeformation_database_default_tag_values to one or more, separated by commas, or leave the key out."
+            "lakeformation_database_default_tag_key has no values, but an LF-Tag needs at least one. Set "
+            "lakeformation_database_default_tag_values to one or more values, separated by commas, or remove the key."
         )
-    naming = given.get("naming")
+    naming = options.get("naming")
     style = naming.get("style", "snake_case") if isinstance(naming, dict) else "snake_case"
     if isinstance(naming, dict) and naming.get("split_numbers") is True and style in ("preserve", "aws_datalake"):
         yield (
-            f"naming.split_numbers true splits names into words, which naming.style {style} does not. "
+            f"naming.split_numbers true requires naming.style snake_case, but naming.style is {style}. "
             "Set naming.style to snake_case, or naming.split_numbers to false."
         )
-    batch, buffer = given.get("batch_size_mb", 256), given.get("buffer_size_mb", 4096)
+    batch, buffer = options.get("batch_size_mb", 256), options.get("buffer_size_mb", 4096)
     if isinstance(batch, int) and isinstance(buffer, int) and buffer < batch:
         yield (
-            f"buffer_size_mb {buffer} is smaller than batch_size_mb {batch}: a batch would never fill. "
-            "Lower batch_size_mb or raise buffer_size_mb."
+            f"buffer_size_mb {buffer} is smaller than batch_size_mb {batch}, so a batch would never be full. "
+            "Lower batch_size_mb, or raise buffer_size_mb."
         )
 
 
-def _values(given: Mapping[str, Any]) -> bool:
-    """Whether lakeformation_database_default_tag_values has any value; one that is no text is reported elsewhere."""
-    values = given.get("lakeformation_database_default_tag_values")
+def _has_tag_values(options: Mapping[str, Any]) -> bool:
+    """Return whether lakeformation_database_default_tag_values has a value. The model rejects values of other types."""
+    values = options.get("lakeformation_database_default_tag_values")
     return any(value.strip() for value in values.split(",")) if isinstance(values, str) else values is not None
 
 
 _SIMILAR = 0.7
 _MISSPELT = 0.8
-"""The ratios (`difflib`) from which a name is similar to another, and from which it is a misspelling of it."""
+"""The minimum ratios (`difflib`) of a similar name, and of a misspelling."""
 
 
 class UnknownOption(NamedTuple):
-    """An option that the connector does not know, by its dotted name, and the one that may be meant.
+    """An unknown option, by its dotted name, and a similar known option.
 
-    It is misspelt if it is much like one that is not given: what the user wanted would silently not happen.
+    An option is misspelt if it closely resembles a known option that is not set. It is rejected: ignoring it would
+    silently change the outcome.
     """
 
     name: str
-    meant: str | None
+    suggestion: str | None
     is_misspelt: bool
 
     def __str__(self) -> str:
         ignored = "" if self.is_misspelt else " is ignored"
-        return f"Unknown option {self.name}{ignored}.{f' Did you mean {self.meant}?' if self.meant else ''}"
+        return f"Unknown option {self.name}{ignored}.{f' Did you mean {self.suggestion}?' if self.suggestion else ''}"
 
 
-def unknown_options(given: Mapping[str, Any], model: type[Options], path: str = "") -> Iterator[UnknownOption]:
-    """Yield the unknown options among those of `model` that are given, in canonical form, inside objects too."""
+def unknown_options(options: Mapping[str, Any], model: type[Options], path: str = "") -> Iterator[UnknownOption]:
+    """Yield the options that `model` does not have, including those in nested objects. `options` is canonical."""
     fields = model.model_fields
-    for name, value in given.items():
+    for name, value in options.items():
         if name in fields:
-            for inner, each, kind in _objects(value, fields[name], f"{path}{name}"):
-                yield from unknown_options(each, kind, f"{inner}.")
+            for nested_path, nested, nested_model in _objects(value, fields[name], f"{path}{name}"):
+                yield from unknown_options(nested, nested_model, f"{nested_path}.")
         else:
-            yield _unknown(path, name, sorted(fields), given)
+            yield _unknown(path, name, sorted(fields), options)
 
 
-def _unknown(path: str, name: str, known: Sequence[str], given: Mapping[str, Any]) -> UnknownOption:
-    similar, meant = max((SequenceMatcher(None, name.lower(), each).ratio(), each) for each in known)
-    if similar < _SIMILAR or meant in given:
+def _unknown(path: str, name: str, known: Sequence[str], options: Mapping[str, Any]) -> UnknownOption:
+    ratio, suggestion = max((SequenceMatcher(None, name.lower(), option).ratio(), option) for option in known)
+    if ratio < _SIMILAR or suggestion in options:
         return UnknownOption(f"{path}{name}", None, is_misspelt=False)
-    return UnknownOption(f"{path}{name}", f"{path}{meant}", is_misspelt=similar >= _MISSPELT)
+    return UnknownOption(f"{path}{name}", f"{path}{suggestion}", is_misspelt=ratio >= _MISSPELT)
 
 
 def _objects(value: Any, field: FieldInfo, path: str) -> Iterator[tuple[str, dict[str, Any], type[Options]]]:
-    """Yield the objects in an option's value, each with its path and its model."""
+    """Yield the objects in an option's value with their paths and models."""
     entries = [item.model for item in field.metadata if isinstance(item, Entries)]
     candidates = entries or list(models(field.annotation))
     items = enumerate(value) if isinstance(value, list) else ()
-    places = {path: value} if isinstance(value, dict) else {f"{path}.{number}": each for number, each in items}
-    for where, each in places.items():
-        if isinstance(each, dict) and (model := chosen(each, candidates)) is not None:
-            yield where, each, model
+    values = {path: value} if isinstance(value, dict) else {f"{path}.{number}": item for number, item in items}
+    for value_path, item in values.items():
+        if isinstance(item, dict) and (model := matching_model(item, candidates)) is not None:
+            yield value_path, item, model
 
 
 def invalid_options(
     error: ValidationError, model: type[Options], variants: Mapping[str, type[Options]]
 ) -> Iterator[str]:
-    """Yield a sentence for each problem that pydantic has found in `model`'s input.
+    """Yield a message for each problem in pydantic's error about `model`'s input.
 
-    `variants` are the models in discriminated unions, by the value that chooses them.
+    `variants` are the models of discriminated unions, by discriminator value.
     """
     for problem in error.errors():
-        yield _sentence(problem["type"], problem["loc"], problem.get("input"), model, variants)
+        yield _message(problem["type"], problem["loc"], problem.get("input"), model, variants)
 
 
-_OF_S3_DATA_LAKE: Mapping[str, str] = {
+_S3_DATA_LAKE_OPTIONS: Mapping[str, str] = {
     "access_key_id": "credentials.aws_access_key_id, with credentials_title IAM User",
     "secret_access_key": "credentials.aws_secret_access_key",
     "s3_bucket_name": "bucket_name",
@@ -314,49 +317,52 @@ _OF_S3_DATA_LAKE: Mapping[str, str] = {
     "catalog_type.database_name": "lakeformation_database_name",
     "catalog_type": "no option: tables are in the Glue Data Catalog",
 }
-"""The options of Airbyte's S3 Data Lake destination, and those of this connector that mean the same."""
+"""The options of Airbyte's S3 Data Lake destination, and their equivalents in this connector."""
 
 
-def of_s3_data_lake(options: Mapping[str, Any]) -> str | None:
-    """Return what the options of S3 Data Lake are here, if these are such; None if not. Quotes no value but a type."""
+def s3_data_lake_hint(options: Mapping[str, Any]) -> str | None:
+    """Return a message that translates options of S3 Data Lake; None for other options.
+
+    The message quotes no values except the catalog's type.
+    """
     if not {"warehouse_location", "catalog_type", "s3_bucket_name"} & options.keys():
         return None
     catalog = options.get("catalog_type")
-    given = {*options, *(f"catalog_type.{key}" for key in catalog)} if isinstance(catalog, Mapping) else {*options}
-    meant = "; ".join(f"{key} is {option}" for key, option in _OF_S3_DATA_LAKE.items() if key in given)
-    kind = catalog.get("catalog_type") if isinstance(catalog, Mapping) else None
-    other = (
-        f" Tables in a catalog of type {kind} cannot be continued."
-        if kind in ("NESSIE", "REST", "POLARIS")
-        else " With naming.style preserve, its tables are continued."
+    names = {*options, *(f"catalog_type.{key}" for key in catalog)} if isinstance(catalog, Mapping) else {*options}
+    equivalents = "; ".join(f"{key} is {option}" for key, option in _S3_DATA_LAKE_OPTIONS.items() if key in names)
+    catalog_type = catalog.get("catalog_type") if isinstance(catalog, Mapping) else None
+    continuation = (
+        f"Tables in a catalog of type {catalog_type} cannot be continued."
+        if catalog_type in ("NESSIE", "REST", "POLARIS")
+        else "With naming.style preserve, its tables are continued."
     )
     return (
-        f"These are options of Airbyte's S3 Data Lake destination: {meant}.{other} docs/operating/migrating.md has the "
-        "whole configuration."
+        f"These are options of Airbyte's S3 Data Lake destination: {equivalents}. {continuation} See "
+        "docs/operating/migrating.md for the whole configuration."
     )
 
 
 _UNQUOTED = ("credentials", "spark", "endpoint_url", "catalog.", "lineage.", "notify.")
-"""The beginnings of options whose values may hold a secret, or name an account."""
+"""Prefixes of options whose values may contain a secret or an account."""
 
 
 def quoted(name: str, value: object) -> str:
-    """Return the option's value after a space; nothing if it may hold a secret or is an object or a list."""
+    """Return a space and the option's value; an empty text if it may contain a secret, or is an object or a list."""
     if name.startswith(_UNQUOTED) or isinstance(value, dict | list):
         return ""
-    # As JSON, as in the configuration: a quoted "256" shows that it is not a number.
+    # JSON, as in the configuration: the quotes of "256" show that it is a string.
     text = json.dumps(value, ensure_ascii=False)
     return f" {text}" if len(text) <= 80 else f" {text[:80]}…"
 
 
-def _sentence(
+def _message(
     kind: str,
     location: tuple[int | str, ...],
     value: object,
     model: type[Options],
     variants: Mapping[str, type[Options]],
 ) -> str:
-    # Pydantic adds the chosen variant's tag to a location inside a union; it is not in the user's configuration.
+    # Inside a union, pydantic's locations contain the variant's tag, which is not in the user's configuration.
     name = ".".join(str(step) for step in location if step not in variants)
     expected = _expectation(location, model, variants)
     must_be = f"It must be {expected}." if expected else "Correct it."
@@ -370,8 +376,8 @@ def _sentence(
 def _expectation(
     location: tuple[int | str, ...], model: type[Options], variants: Mapping[str, type[Options]]
 ) -> str | None:
-    """Return what the field at `location` must be; inside a field without a model of its own, what that must be."""
-    found: str | None = None
+    """Return the expected value of the field at `location`, or of its innermost ancestor with a description."""
+    expected: str | None = None
     for step in location:
         if step in variants:
             model = variants[str(step)]
@@ -382,15 +388,15 @@ def _expectation(
         if field is None:
             break
         form = model.form(step)
-        found = (form.expects if form is not None else None) or _by_type(field) or found
+        expected = (form.expects if form is not None else None) or _choices_in_words(field) or expected
         # An object, or a list of objects.
         for kind in (field.annotation, *get_args(field.annotation)):
             if isinstance(kind, type) and issubclass(kind, Options):
                 model = kind
-    return found
+    return expected
 
 
-def _by_type(field: FieldInfo) -> str | None:
-    """Return what a field must be, if its type says all."""
+def _choices_in_words(field: FieldInfo) -> str | None:
+    """Return the possible values of an enumeration or a boolean; None for other types."""
     values = ["true", "false"] if field.annotation is bool else choices(field.annotation)
     return " or ".join(filter(None, [", ".join(values[:-1]), *values[-1:]])) or None

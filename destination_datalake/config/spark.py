@@ -1,4 +1,4 @@
-"""Options of Spark: where it runs, and what executors on other machines are given."""
+"""Options of Spark: where it runs, its properties, and the credentials of remote executors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ExecutorCredentials = Literal["role", "session"]
 
 
 class Setting(Options):
-    """One of Spark's properties."""
+    """A property of Spark."""
 
     name: Annotated[str, Field(min_length=1)]
     value: str
 
 
 class SparkOptions(Options):
-    """Where Spark runs, and its own settings. `master` and `remote` are narrowed by the places that have them."""
+    """Where Spark runs, and its properties. Subclasses narrow the types of `master` and `remote`."""
 
     master: str = "local[*]"
     remote: str | None = None
@@ -32,26 +32,28 @@ class SparkOptions(Options):
 
     @property
     def is_local(self) -> bool:
-        """Whether Spark runs on this machine alone, so that executors share its disk and its identity."""
+        """Whether Spark runs only on this machine: executors then share its disk and its AWS identity."""
         return self.master.startswith("local") and not self.is_connect
 
     @property
     def is_connect(self) -> bool:
-        """Whether Spark is reached by Spark Connect: its driver is elsewhere."""
+        """Whether the connector uses Spark Connect: the driver then runs on another machine."""
         return self.remote is not None
 
     @property
-    def authenticates(self) -> bool:
-        """Whether processes of Spark have to know a secret: everywhere but on a standalone cluster, which has to be
-        given one (https://spark.apache.org/docs/latest/security.html#spark-rpc-communication-protocol-between-spark-processes).
+    def is_authenticated(self) -> bool:
+        """Whether Spark's processes authenticate with a shared secret.
+
+        This is the default except on a standalone cluster, where the secret must be configured:
+        https://spark.apache.org/docs/latest/security.html#spark-rpc-communication-protocol-between-spark-processes
         """
         return self.conf.get(_AUTHENTICATES, str(not self.master.startswith("spark://"))).lower() == "true"
 
     @property
-    def sends_in_clear(self) -> bool:
-        """Whether tasks go to other machines without encryption, unless Spark is told otherwise elsewhere.
+    def is_unencrypted(self) -> bool:
+        """Whether tasks are sent to other machines without encryption, according to the connector's options.
 
-        AES and SASL encrypt only what is authenticated. A token makes PySpark use TLS, but to localhost.
+        AES and SASL encrypt only authenticated connections. With a token, PySpark uses TLS, except to localhost.
         https://spark.apache.org/docs/latest/security.html#network-encryption
         """
         if self.remote is not None:
@@ -60,44 +62,43 @@ class SparkOptions(Options):
         if self.is_local:
             return False
         on = {name for name, value in self.conf.items() if value.lower() == "true"}
-        encrypts = self.authenticates and not on.isdisjoint(_ENCRYPTS_IF_AUTHENTICATED)
+        encrypts = self.is_authenticated and not on.isdisjoint(_ENCRYPTS_IF_AUTHENTICATED)
         return _ENCRYPTS_ALONE not in on and not encrypts
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What to warn of: others on the network can read what Spark sends, or take the place of its processes."""
-        clear = self.sends_in_clear
-        told = []
-        if self.is_connect and clear:
-            told.append(
-                "The connection to spark.remote has no TLS: who is on the way can change the data that is written. Set "
-                f"use_ssl=true in spark.remote.{_SEE}"
+        """Warnings about connections of Spark without encryption or authentication."""
+        warnings = []
+        if self.is_connect and self.is_unencrypted:
+            warnings.append(
+                "The connection to spark.remote does not use TLS, so an attacker on the network can change the data. "
+                f"Set use_ssl=true in spark.remote.{_SEE}"
             )
-        elif not self.is_connect and not self.authenticates:
-            told.append(
-                "Spark authenticates nobody: who reaches the ports of its driver or executors can run code in the "
-                "connector and read its credentials. Set spark.authenticate and spark.network.crypto.enabled to true "
-                f"in spark.conf.{_SEE}"
+        elif not self.is_connect and not self.is_authenticated:
+            warnings.append(
+                "Spark does not authenticate connections. Anyone with access to the ports of its driver or executors "
+                "can run code in the connector and read its credentials. Set spark.authenticate and "
+                f"spark.network.crypto.enabled to true in spark.conf.{_SEE}"
             )
-        if clear and self.executor_credentials != "role":
+        if self.is_unencrypted and self.executor_credentials != "role":
             encrypt = (
                 "use_ssl=true in spark.remote"
                 if self.is_connect
                 else "spark.authenticate and spark.network.crypto.enabled to true in spark.conf"
             )
-            told.append(
-                "Spark sends credentials of a session to its executors in clear text. "
-                f"Set {encrypt}, or give executors a role of their own and set spark.executor_credentials to role."
+            warnings.append(
+                "Spark sends session credentials to its executors in clear text. "
+                f"Set {encrypt}, or give the executors their own role and set spark.executor_credentials to role."
             )
-        return tuple(told)
+        return tuple(warnings)
 
 
-_SEE = " docs/operating/security.md says what is trusted."
+_SEE = " See docs/operating/security.md."
 _TO_LOCALHOST = re.compile(r"sc://localhost(?:[:/;]|$)", re.IGNORECASE)
 
 
 class LocalSpark(SparkOptions, title="On this machine"):
-    """In the connector's container: it comes with the connector, and nothing has to be set up."""
+    """Spark in the connector's container. It is included in the image and needs no setup."""
 
     fields_in_form: ClassVar = ("mode", "master", "conf")
 
@@ -108,7 +109,7 @@ class LocalSpark(SparkOptions, title="On this machine"):
 
 
 class ClusterSpark(SparkOptions, title="On a cluster"):
-    """With executors on other machines, and its driver in the connector's container."""
+    """Executors on other machines, and the driver in the connector's container."""
 
     fields_in_form: ClassVar = ("mode", "master", "python", "executor_credentials", "conf")
 
@@ -117,7 +118,7 @@ class ClusterSpark(SparkOptions, title="On a cluster"):
 
 
 class ConnectSpark(SparkOptions, title="Behind Spark Connect"):
-    """With driver and executors on other machines, reached by a Spark Connect server."""
+    """Driver and executors on other machines, behind a Spark Connect server."""
 
     fields_in_form: ClassVar = ("mode", "remote", "token", "python", "executor_credentials", "conf")
 
@@ -128,8 +129,8 @@ class ConnectSpark(SparkOptions, title="Behind Spark Connect"):
 Spark = LocalSpark | ClusterSpark | ConnectSpark
 
 
-def place_of(spark: Mapping[str, Any]) -> str:
-    """Return the `mode` that options without one mean: those of before there was one."""
+def inferred_mode(spark: Mapping[str, Any]) -> str:
+    """Return the `mode` of options without one, from before that option existed."""
     if spark.get("remote") is not None:
         return "connect"
     return "local" if str(spark.get("master", "local")).lower().startswith("local") else "cluster"
@@ -143,22 +144,21 @@ _TOKEN_IN_ADDRESS = re.compile(r";token=", re.IGNORECASE)
 
 
 def contradictory_spark(spark: Spark) -> Iterator[str]:
-    """Yield a sentence for each pair of options that contradict each other."""
-    given = spark.model_fields_set
-    if {"master", "remote"} <= given:
-        yield "spark.master and spark.remote each say where Spark runs. Keep one of them."
+    """Yield a message for each pair of contradictory options."""
+    if {"master", "remote"} <= spark.model_fields_set:
+        yield "spark.master and spark.remote are alternatives. Keep one of them."
     elif spark.remote is not None and not isinstance(spark, ConnectSpark):
         yield (
-            f"spark.mode is {spark.mode}, and spark.remote is for connect. Set spark.mode to connect, or leave "
-            "spark.remote out."
+            f"spark.remote requires spark.mode connect, but spark.mode is {spark.mode}. Set spark.mode to connect, or "
+            "remove spark.remote."
         )
     if spark.remote is not None and _TOKEN_IN_ADDRESS.search(spark.remote):
-        yield "spark.remote has a token, which would not be kept secret there. Set it as spark.token instead."
+        yield "spark.remote contains a token, which is not kept secret there. Move it to spark.token."
     if spark.token is not None and spark.remote is None:
-        yield "spark.token is for the server at spark.remote, which is not set. Set it, or leave the token out."
+        yield "spark.token requires spark.remote, which is not set. Set spark.remote, or remove spark.token."
     for name in ("spark.pyspark.python", "spark.pyspark.driver.python"):
         if name in spark.conf:
-            yield f"spark.conf has {name}, which has no effect. Set spark.python outside of conf."
+            yield f"{name} has no effect in spark.conf. Set spark.python instead."
     for name in ("spark.master", "spark.remote"):
         if name in spark.conf:
-            yield f"spark.conf has {name}, which is an option of its own. Set {name} outside of conf."
+            yield f"{name} is not allowed in spark.conf. Set the option {name} instead."

@@ -1,7 +1,7 @@
-"""Options of tables: their files and names, partitions, paths and order of rows, deduplication, maintenance.
+"""Options of tables: files, names, partitions, paths, sort order, deduplication and maintenance.
 
-Of several rules of retention the most specific holds: that of a branch or tag, then the table's properties
-`history.expire.*`, then these options. The defaults are those of Iceberg and of Glue's optimizers.
+The most specific retention rule takes precedence: a branch's or tag's, then the table's properties `history.expire.*`,
+then these options. The defaults are those of Iceberg and of Glue's optimizers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ JsonlCodec = Literal["UNCOMPRESSED", "GZIP"]
 
 
 class Parquet(Options, title="Parquet: Columnar Storage"):
-    """Columnar files."""
+    """Columnar data files."""
 
     format_type: Literal["Parquet"]
     compression_codec: ParquetCodec
@@ -39,21 +39,21 @@ class Jsonl(Options, title="JSON Lines: Newline-delimited JSON"):
 
 
 class NamingOptions(Options):
-    """How names of streams and fields become names of databases, tables and columns."""
+    """Rules that turn names of streams and fields into names of databases, tables and columns."""
 
     style: NamingStyle = "snake_case"
     split_numbers: bool = False
 
 
 class RejectOptions(Options):
-    """How many of a stream's records may have rejects before it is stopped."""
+    """Limits of a stream's rejects. The stream fails if it exceeds one."""
 
     max_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
     max_count: Annotated[int | None, Field(ge=0)] = None
 
 
 class RawArchiveOptions(Options):
-    """Whether records are also kept as they were received, for how long, and what a refresh leaves of them."""
+    """Options of the archive: whether it is enabled, its retention, and the effect of a refresh."""
 
     enabled: bool = False
     retention_days: Annotated[int, Field(ge=1, le=36500)] = 30
@@ -77,20 +77,22 @@ Nested = Literal["struct", "json", "flatten"]
 PATH_LAYOUT_PATTERN = r"^(hive|plain|rudderstack|segment|firehose|[^{}]*\{.+)$"
 
 
-def _known(timezone: str) -> str:
+def _known_timezone(timezone: str) -> str:
     if timezone != "UTC" and not is_timezone(timezone):
-        raise ValueError("no such time zone")
+        raise ValueError("unknown time zone")
     return timezone
 
 
 PathLayout = Annotated[str, Field(pattern=PATH_LAYOUT_PATTERN, max_length=512), AnyCase()]
-Timezone = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$"), AfterValidator(_known)]
+Timezone = Annotated[
+    str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$"), AfterValidator(_known_timezone)
+]
 
 _Field = Annotated[str, Field(min_length=1)]
 
 
 class PartitionBy(Options):
-    """One partition field of a stream's table."""
+    """A partition field of a stream's table."""
 
     source: _Field
     transform: Annotated[
@@ -100,7 +102,7 @@ class PartitionBy(Options):
 
 
 class SortBy(Options):
-    """One field of the order of rows within files."""
+    """A sort field of the rows in files."""
 
     source: _Field
     direction: Literal["ascending", "descending"] = "ascending"
@@ -108,7 +110,7 @@ class SortBy(Options):
 
 
 class StreamOptions(Options):
-    """Options of one stream, in place of those of all streams."""
+    """Options of one stream, which override those of all streams."""
 
     stream: Annotated[str, Field(min_length=1)]
     namespace: str | None = None
@@ -118,21 +120,21 @@ class StreamOptions(Options):
     flatten_max_depth: Annotated[int | None, Field(ge=1, le=100)] = None
 
     def is_for(self, namespace: str | None, name: str) -> bool:
-        """Whether the options are for the stream of this name."""
+        """Return whether the options apply to this stream."""
         return self.stream == name and (self.namespace or None) in (namespace or None, None)
 
     def overridden_by(self, other: Self) -> Self:
-        """Return these options with those that `other` has in their place."""
+        """Return these options, overridden by the options that `other` sets."""
         return self.model_copy(update={name: value for name, value in other if value is not None})
 
 
 def default_partitioning(path_layout: str) -> str:
-    """Return the value of `partitioning` if none is given: other lakes partition by the hour of arrival."""
+    """Return the default of `partitioning`. The layouts of other lakes partition by the hour of arrival."""
     return PRESETS[path_layout].default if path_layout in PRESETS else "NO PARTITIONING"
 
 
 def contradictory_paths(path_layout: str, partitioning: str, table_prefix: str) -> Iterator[str]:
-    """Yield a sentence if the folders that valid options mean are refused."""
+    """Yield a message if valid options result in folders that are not supported."""
     try:
         template = path_template(path_layout, partitioning)
     except InvalidTemplate as problem:
@@ -142,69 +144,69 @@ def contradictory_paths(path_layout: str, partitioning: str, table_prefix: str) 
         return
     if partitioning != "NO PARTITIONING":
         yield (
-            f"partitioning {partitioning} has no effect with the template in path_layout, whose variables say by "
-            "what tables are partitioned. Leave partitioning out."
+            f"partitioning {partitioning} has no effect with a template in path_layout: the template's variables "
+            "determine the partitions. Remove partitioning."
         )
     if table_prefix and "{table}" not in template.root:
         yield (
-            f"path_layout has {{stream}} and no {{table}}, so tables with another table_prefix than {table_prefix} "
-            "would share folders with these. Write {table}, or leave table_prefix out."
+            f"path_layout has {{stream}} but not {{table}}, so connections with a table_prefix other than "
+            f"{table_prefix} would write to the same folders. Use {{table}}, or remove table_prefix."
         )
 
 
 def contradictory_layout(
     table_type: str, hive_only: Mapping[str, bool], streams: Sequence[StreamOptions]
 ) -> Iterator[str]:
-    """Yield a sentence for each contradiction among valid options.
+    """Yield a message for each contradiction among valid options.
 
-    `hive_only` are the options that concern Hive tables alone, each with whether it has another value than its default.
+    `hive_only` has the options that only Hive tables support, and whether their values differ from the defaults.
     """
-    names = [name for name, is_given in hive_only.items() if is_given]
+    names = [name for name, is_set in hive_only.items() if is_set]
     if table_type == "ICEBERG" and names:
         verb = "is" if len(names) == 1 else "are"
         yield (
-            f"{' and '.join(names)} {verb} for Hive tables: Iceberg keeps partitions in its own metadata, in UTC. "
-            f"Set table_type to HIVE, or leave {' and '.join(names)} out."
+            f"{' and '.join(names)} {verb} only for Hive tables: Iceberg stores partitions in its metadata, in UTC. "
+            f"Set table_type to HIVE, or remove {' and '.join(names)}."
         )
     seen: set[tuple[str | None, str]] = set()
     for number, stream in enumerate(streams):
         if (key := (stream.namespace, stream.stream)) in seen:
-            yield f"streams.{number} names stream {stream.stream} again. Put its options into one entry."
+            yield f"streams.{number} is a second entry for stream {stream.stream}. Merge the entries."
         seen.add(key)
         for field in stream.partition_by or ():
             if table_type == "HIVE" and field.transform.startswith(("bucket", "truncate")):
                 yield (
-                    f"streams.{number}.partition_by: {field.transform} is a transform of Iceberg tables. "
-                    "Set table_type to ICEBERG, or choose identity, year, month, day or hour."
+                    f"streams.{number}.partition_by: {field.transform} requires Iceberg tables. "
+                    "Set table_type to ICEBERG, or use identity, year, month, day or hour."
                 )
 
 
 REPORTS_FOLDER = "_reports"
 REPORTS_TABLE = "airbyte_sync_reports"
-"""The Glue table over that folder, in the database for streams without a namespace."""
+"""The Glue table of that folder, in the database of streams without a namespace."""
 
 TAKEN_FOLDERS = frozenset({"_staging", "_raw", "_schema", "_errors", REPORTS_FOLDER}) | RESERVED_FOLDERS
-"""Folders under bucket_prefix that hold no tables, or those of another layout. Lifecycle rules delete in some."""
+"""Folders under bucket_prefix without tables, or with tables of another layout. Lifecycle rules delete from some."""
 
 
 def database_folder(database: str) -> str:
-    """Return the folder of a database, or whatever else has the first folder under bucket_prefix.
+    """Return the first folder under bucket_prefix for a database, or for another variable of a path template.
 
-    One with the name of a folder reserved for another purpose gets a folder whose name no database can have.
+    The name of a reserved folder gets a suffix that no database name can have.
     """
     return f"{database}.db" if database in TAKEN_FOLDERS else database
 
 
-_SHOWN = 3
+_MAX_SHOWN = 3
 
 Deletes = Literal["copy_on_write", "merge_on_read"]
 CdcDeletion = Literal["hard", "soft"]
 
 
 class DedupOptions(Options):
-    """How rows that newer ones replace leave the table, and what a source's deletions do.
+    """Options of deduplication: how replaced rows are deleted, and how a source's deletions are applied.
 
-    `hard`: a record with a value in `_ab_cdc_deleted_at` deletes the row of its key. `soft`: it is kept like any other.
+    `hard`: a record with a value in `_ab_cdc_deleted_at` deletes the row of its key. `soft`: it becomes a row.
     """
 
     deletes: Deletes = "copy_on_write"
@@ -212,28 +214,28 @@ class DedupOptions(Options):
 
 
 def contradictory_dedup(dedup: DedupOptions, table_type: str, format_type: str) -> Iterator[str]:
-    """Yield a sentence if options are given that tables of this type do not have.
+    """Yield a message if the table type does not support an option that is set.
 
-    Forms send defaults too, so those are no contradiction.
+    Defaults are accepted, because forms send them.
     """
-    given = [
-        f"dedup.{name}" for name, each in DedupOptions.model_fields.items() if getattr(dedup, name) != each.default
+    changed = [
+        f"dedup.{name}" for name, field in DedupOptions.model_fields.items() if getattr(dedup, name) != field.default
     ]
-    if table_type == "HIVE" and given:
-        names = " and ".join(given)
-        verb = "is" if len(given) == 1 else "are"
-        yield f"{names} {verb} for Iceberg tables. {_remedy(format_type)}, or leave {names} out."
+    if table_type == "HIVE" and changed:
+        names = " and ".join(changed)
+        verb = "is" if len(changed) == 1 else "are"
+        yield f"{names} {verb} only for Iceberg tables. {_remedy(format_type)}, or remove {names}."
 
 
 def streams_without_dedup(streams: Sequence[StreamId], table_type: str, format_type: str) -> str | None:
-    """Return why these streams, which are to be deduplicated, cannot be, and what to do; None if they can."""
+    """Return a message if the table type does not support the deduplication of these streams; None if it does."""
     if table_type != "HIVE" or not streams:
         return None
-    one = len(streams) == 1
-    names = ", ".join([*map(str, streams[:_SHOWN]), *(["…"] if len(streams) > _SHOWN else [])])
+    is_single = len(streams) == 1
+    names = ", ".join([*map(str, streams[:_MAX_SHOWN]), *(["…"] if len(streams) > _MAX_SHOWN else [])])
     return (
-        f"{'Stream' if one else 'Streams'} {names} {'has' if one else 'have'} the destination sync mode append_dedup, "
-        "but these options create Hive tables, which cannot be deduplicated. "
+        f"{'Stream' if is_single else 'Streams'} {names} {'has' if is_single else 'have'} the destination sync mode "
+        "append_dedup, but these options create Hive tables, which do not support deduplication. "
         f"{_remedy(format_type)} (with another lakeformation_database_name or table_prefix if the tables exist), or "
         "choose a sync mode without deduplication (append, overwrite)."
     )
@@ -245,16 +247,16 @@ def _remedy(format_type: str) -> str:
 
 
 class NoMaintenance(Options, title="None"):
-    """By others, or nobody."""
+    """No maintenance by the connector, for example if another job does it."""
 
     mode: Literal["none"]
 
 
 class Retention(Options):
-    """How long expired snapshots and orphans are kept, in days.
+    """Retention of snapshots and orphan files in days.
 
-    An orphan is a file in a table's folder that no snapshot refers to. A day is the least: writers upload files before
-    they commit them (Iceberg refuses a shorter interval in `remove_orphan_files`).
+    An orphan is a file in a table's folder that no snapshot references. The minimum is one day, because writers upload
+    files before they commit them (Iceberg rejects a shorter interval in `remove_orphan_files`).
     """
 
     snapshot_retention_days: Annotated[int, Field(ge=1, le=3650)] = 5
@@ -263,14 +265,14 @@ class Retention(Options):
 
 
 class GlueOptimizers(Retention, title="Glue: Table Optimizers of the Data Catalog"):
-    """By the table optimizers of the Glue Data Catalog, which AWS runs with a role and bills."""
+    """Maintenance by the table optimizers of the Glue Data Catalog, which AWS runs with a role and bills."""
 
     mode: Literal["glue"]
     role_arn: Annotated[str, Field(pattern=ROLE_ARN)]
 
 
 class ConnectorMaintenance(Retention, title="Connector: at the End of Syncs"):
-    """By the connector: at the end of syncs what is due, and all of it by the command `maintain`."""
+    """Maintenance by the connector: due steps at the end of a sync, and all steps by the command `maintain`."""
 
     mode: Literal["connector"]
 

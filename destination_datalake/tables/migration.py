@@ -387,7 +387,7 @@ def refuse_unchanged_configuration(
     The other streams would begin to go on here, with states from there: half of the connection would have moved.
     `streams` have their tables. Raises ConfigError. What Glue does not tell is left to the streams.
     """
-    if config.chooses_tables:
+    if config.has_table_options:
         return
 
     def abandoned(stream: StreamId, target: TableName) -> tuple[InheritedTable, TableName] | None:
@@ -418,7 +418,7 @@ def _note(abandoned: Sequence[tuple[InheritedTable, TableName]], config: Config)
     shown = [_describe(table, target) for table, target in abandoned[:_SHOWN]]
     more = [f"and {len(abandoned) - _SHOWN} more like these"] if len(abandoned) > _SHOWN else []
     unknown = any(table.partitioned and table.keys is None for table, _ in abandoned)
-    others = "" if config.chooses_tables else "table_type, if they are none of this connection's, or "
+    others = "" if config.has_table_options else "table_type, if they are none of this connection's, or "
     return (
         f"Airbyte's AWS Datalake destination has left tables here: {'; '.join(shown + more)}. "
         + (f"To continue them, set {_listed(options)}. " if options else "")

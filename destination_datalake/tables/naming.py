@@ -90,7 +90,7 @@ class TableNaming:
                     "Set table_prefix, or rename the stream with a stream prefix in the connection's settings.",
                 ),
             ):
-                if not self.limits.takes(part):
+                if not self.limits.is_valid_name(part):
                     raise ConfigError(
                         f"Stream {stream} would be written to table {name}, and the catalog takes no name {part}: "
                         f"names are of {self.limits.name_in_words}. {remedy}"

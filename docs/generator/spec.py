@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from destination_datalake.config.base import Entries, Form, Options, texts
+from destination_datalake.config.base import Entries, Form, Options, form_tables
 from destination_datalake.config.options import Config
 
 SPEC = Path(__file__).parents[2] / "destination_datalake" / "spec.json"
@@ -35,7 +35,7 @@ _Schema = dict[str, Any]
 def specification() -> _Schema:
     """Return the connector's specification."""
     fields = Config.model_fields
-    groups = texts()["groups"]
+    groups = form_tables()["groups"]
     cards = list(groups)
     required = [name for name, field in fields.items() if _is_required(name, field)]
 
@@ -44,12 +44,12 @@ def specification() -> _Schema:
         form = _form(Config, name)
         schema = _schema_of(fields[name], form)
         is_large = "object" in (schema["type"], schema.get("items", {}).get("type"))
-        return cards.index(form.group), name not in required, not form.in_sight, is_large
+        return cards.index(form.group), name not in required, not form.always_show, is_large
 
     properties = {}
     for order, name in enumerate(sorted(fields, key=place)):
         form = _form(Config, name)
-        shown = {"always_show": True} if form.in_sight else {"airbyte_hidden": True} if form.hidden else {}
+        shown = {"always_show": True} if form.always_show else {"airbyte_hidden": True} if form.hidden else {}
         properties[name] = {**_property(Config, name, order), "group": form.group, **shown}
     return {
         "protocol_version": "0.18.0",

@@ -148,6 +148,6 @@ def test_maintenance_of_a_table_bucket_is_the_service_s(platform: Platform, lake
     told = platform.check(lake.config(maintenance={"mode": "connector"})).connection_status
 
     if lake.server.behaviour.assigns_locations:
-        assert "maintenance.mode connector is not for tables in a table bucket" in told["message"]
+        assert "maintenance.mode connector does not apply to table buckets" in told["message"]
     else:
         assert told["status"] == "SUCCEEDED"

@@ -198,7 +198,10 @@ ORDER_LINES = (configured_stream("orderLines", SCHEMA), configured_stream("order
         pytest.param(
             {"format": {"format_type": "JSONL"}, "table_type": "ICEBERG"},
             [APPENDED],
-            ["table_type ICEBERG cannot hold format_type JSONL", "Set table_type to HIVE, or format_type to Parquet"],
+            [
+                "table_type ICEBERG does not support format_type JSONL",
+                "Set table_type to HIVE, or format_type to Parquet",
+            ],
             id="JSON lines in an Iceberg table",
         ),
         pytest.param(

@@ -167,7 +167,7 @@ def test_invalid_options_are_a_failed_status_with_a_sentence_for_each(platform: 
 
     assert 'region "Ireland" is not valid.' in said
     assert 'bucket_prefix "../other" is not valid. It must be folders inside the bucket' in said
-    assert "table_type ICEBERG cannot hold format_type JSONL" in said
+    assert "table_type ICEBERG does not support format_type JSONL" in said
 
 
 def test_an_unknown_option_is_in_the_answer_and_a_misspelt_one_fails(platform: Platform, lake: Lake) -> None:
@@ -186,9 +186,9 @@ def test_an_unknown_option_is_in_the_answer_and_a_misspelt_one_fails(platform: P
         ('{"region": "eu-west-1",\n "bucket_name": }', "is not valid JSON: line 2, column 17: Expecting value."),
         ("[" * 100_000, "is nested too deeply"),
         ('{"a":' * 900 + "1" + "}" * 900, "is nested too deeply"),
-        ('{"batch_size_mb": ' + "9" * 5000 + "}", "holds a number of more digits than anything here takes"),
+        ('{"batch_size_mb": ' + "9" * 5000 + "}", "contains a number with too many digits"),
         ('{"batch_size_mb": ' + "9" * 400 + "}", "batch_size_mb 999"),
-        ("[]", "does not hold a JSON object"),
+        ("[]", "does not contain a JSON object"),
         (None, "cannot be read: No such file"),
     ],
 )

@@ -127,4 +127,4 @@ def test_a_server_without_tls_is_warned_of(cloud: Cloud) -> None:
         try_server(a_trial(cloud.access, spark={"remote": server.url}), findings)
 
     assert findings.failures == []
-    assert [note.partition(":")[0] for note in findings.notes] == ["The connection to spark.remote has no TLS"]
+    assert [note.partition(",")[0] for note in findings.notes] == ["The connection to spark.remote does not use TLS"]

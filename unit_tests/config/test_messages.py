@@ -69,10 +69,10 @@ from unit_tests.config.examples import KEYS, ROLE, options, refusal
             'naming.style "camel" is not valid. It must be snake_case, preserve or aws_datalake.',
         ),
         ({"naming": {"split_numbers": "no"}}, 'naming.split_numbers "no" is not valid. It must be true or false.'),
-        ({"naming": {"style": "preserve", "split_numbers": True}}, "naming.split_numbers true splits names into words"),
+        ({"naming": {"style": "preserve", "split_numbers": True}}, "naming.split_numbers true requires naming.style"),
         (
             {"naming": {"style": "aws_datalake", "split_numbers": True}},
-            "naming.split_numbers true splits names into words, which naming.style aws_datalake does not.",
+            "naming.split_numbers true requires naming.style snake_case, but naming.style is aws_datalake.",
         ),
         ({"batch_size_mb": 0}, "batch_size_mb 0 is not valid. It must be a whole number of megabytes from 1 to 4096."),
         ({"batch_size_mb": "256"}, 'batch_size_mb "256" is not valid. It must be a whole number'),
@@ -105,11 +105,11 @@ from unit_tests.config.examples import KEYS, ROLE, options, refusal
         ({"notify": {"sns_topic_arn": "arn:aws:sqs:eu-west-1:1:q"}}, "notify.sns_topic_arn is not valid."),
         (
             {"format": {"format_type": "JSONL"}, "table_type": "ICEBERG"},
-            "table_type ICEBERG cannot hold format_type JSONL: Iceberg tables are made of Parquet files. Set",
+            "table_type ICEBERG does not support format_type JSONL: Iceberg tables consist of Parquet files. Set",
         ),
         (
             {"numeric_types": "int/float", "glue_catalog_float_as_decimal": True},
-            "glue_catalog_float_as_decimal true asks for decimal columns, numeric_types int/float for others.",
+            "glue_catalog_float_as_decimal true requires numeric_types int/decimal, but numeric_types is int/float.",
         ),
         ({"batch_size_mb": 512, "buffer_size_mb": 256}, "buffer_size_mb 256 is smaller than batch_size_mb 512"),
     ],

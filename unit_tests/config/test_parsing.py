@@ -242,7 +242,7 @@ def test_transforms_and_permissions_are_accepted_in_any_letter_case() -> None:
     [
         ("", "is empty."),
         (" \n", "is empty."),
-        ("[1]", "does not hold a JSON object."),
+        ("[1]", "does not contain a JSON object."),
         ('{"a": ', "is not valid JSON: line 1, column 7: Expecting value."),
         (None, "cannot be read: Is a directory."),
     ],

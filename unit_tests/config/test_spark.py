@@ -54,14 +54,17 @@ def test_options_of_before_there_was_a_mode_mean_the_same_with_it(without: dict[
         ({"mode": "local", "master": "yarn"}, "spark.master is not valid. It must be local[*], or local[4]"),
         ({"mode": "cluster"}, "spark.master is missing. It must be spark://host:7077, k8s://… or yarn ("),
         ({"mode": "connect"}, "spark.remote is missing. It must be the address of a Spark Connect server"),
-        ({"mode": "cluster", "master": "yarn", "token": "t0k3n"}, "spark.token is for the server at spark.remote"),
-        ({"mode": "local", "remote": "sc://lake"}, "spark.mode is local, and spark.remote is for connect."),
-        ({"master": "local[2]", "remote": "sc://lake"}, "spark.master and spark.remote each say where Spark runs"),
-        ({"token": "t0k3n"}, "spark.token is for the server at spark.remote, which is not set"),
-        ({"remote": "sc://lake/;use_ssl=true;token=t0k3n"}, "spark.remote has a token"),
-        ({"conf": {"spark.master": "yarn"}}, "spark.conf has spark.master, which is an option of its own"),
-        ({"conf": {"spark.remote": "sc://lake"}}, "spark.conf has spark.remote, which is an option of its own"),
-        ({"conf": {"spark.pyspark.python": "/p"}}, "spark.conf has spark.pyspark.python, which has no effect"),
+        ({"mode": "cluster", "master": "yarn", "token": "t0k3n"}, "spark.token requires spark.remote"),
+        (
+            {"mode": "local", "remote": "sc://lake"},
+            "spark.remote requires spark.mode connect",
+        ),
+        ({"master": "local[2]", "remote": "sc://lake"}, "spark.master and spark.remote are alternatives"),
+        ({"token": "t0k3n"}, "spark.token requires spark.remote, which is not set"),
+        ({"remote": "sc://lake/;use_ssl=true;token=t0k3n"}, "spark.remote contains a token"),
+        ({"conf": {"spark.master": "yarn"}}, "spark.master is not allowed in spark.conf"),
+        ({"conf": {"spark.remote": "sc://lake"}}, "spark.remote is not allowed in spark.conf"),
+        ({"conf": {"spark.pyspark.python": "/p"}}, "spark.pyspark.python has no effect in spark.conf"),
         ({"remote": "http://lake"}, "spark.remote is not valid. It must be the address of a Spark Connect server"),
         ({"python": "python3"}, "spark.python is not valid. It must be same, pack, or the path"),
         ({"executor_credentials": "mine"}, "spark.executor_credentials is not valid. It must be role or session"),
@@ -92,22 +95,22 @@ def test_contradictions_and_invalid_values_are_refused(spark: dict[str, Any], wo
 def test_tasks_cross_a_network_in_clear_text_unless_spark_encrypts(
     master: str, conf: dict[str, str], in_clear: bool
 ) -> None:
-    assert Config.parse(options(spark={"master": master, "conf": conf})).spark.sends_in_clear is in_clear
+    assert Config.parse(options(spark={"master": master, "conf": conf})).spark.is_unencrypted is in_clear
 
 
 @pytest.mark.parametrize(("remote", "in_clear"), [("sc://lake:15002", True), ("sc://lake/;use_ssl=true", False)])
 def test_a_connect_server_is_spoken_to_in_clear_text_unless_by_tls(remote: str, in_clear: bool) -> None:
-    assert Config.parse(options(spark={"remote": remote})).spark.sends_in_clear is in_clear
+    assert Config.parse(options(spark={"remote": remote})).spark.is_unencrypted is in_clear
 
 
 def test_a_token_is_sent_by_tls_alone() -> None:
-    assert not Config.parse(options(spark={"remote": "sc://lake", "token": "t0k3n"})).spark.sends_in_clear
-    assert Config.parse(options(spark={"remote": "sc://localhost:15002", "token": "t0k3n"})).spark.sends_in_clear
+    assert not Config.parse(options(spark={"remote": "sc://lake", "token": "t0k3n"})).spark.is_unencrypted
+    assert Config.parse(options(spark={"remote": "sc://localhost:15002", "token": "t0k3n"})).spark.is_unencrypted
 
 
 CLASSIC = {"master": "spark://lake:7077"}
-NOBODY = "Spark authenticates nobody"
-NO_TLS = "The connection to spark.remote has no TLS"
+NOBODY = "Spark does not authenticate connections"
+NO_TLS = "The connection to spark.remote does not use TLS"
 ENCRYPTED = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
 
 
@@ -124,7 +127,7 @@ ENCRYPTED = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true
         ({"conf": {"spark.authenticate": "false"}}, [NOBODY]),
         (
             {**CLASSIC, "executor_credentials": "session"},
-            [NOBODY, "credentials of a session to its executors in clear text. Set spark"],
+            [NOBODY, "session credentials to its executors in clear text. Set spark"],
         ),
         ({**CLASSIC, "executor_credentials": "session", "conf": ENCRYPTED}, []),
         ({"remote": "sc://lake"}, [NO_TLS]),

@@ -18,7 +18,7 @@ import jsonschema
 import pytest
 
 from destination_datalake.cli import spec_message
-from destination_datalake.config.base import Options, texts
+from destination_datalake.config.base import Options, form_tables
 from destination_datalake.config.options import Config
 from destination_datalake.config.parsing import normalised
 from docs.generator.spec import spec_text
@@ -92,7 +92,7 @@ def test_the_file_is_generated_from_the_options() -> None:
 
 def test_texts_are_those_of_options_that_exist() -> None:
     options = {model.__name__: model.model_fields.keys() for model in every_model(Options)}
-    described = {model: names for model, names in texts().items() if model != "groups"}
+    described = {model: names for model, names in form_tables().items() if model != "groups"}
 
     assert described.keys() <= options.keys()
     assert [f"{model}.{name}" for model in described for name in described[model] if name not in options[model]] == []

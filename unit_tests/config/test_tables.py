@@ -56,13 +56,13 @@ def test_what_is_wrong_is_said_in_a_sentence(dedup: object, sentence: str) -> No
         (
             {"table_type": "HIVE"},
             {"deletes": "merge_on_read"},
-            "dedup.deletes is for Iceberg tables. Set table_type to ICEBERG, or leave dedup.deletes out.",
+            "dedup.deletes is only for Iceberg tables. Set table_type to ICEBERG, or remove dedup.deletes.",
         ),
         (
             {"format": JSONL},
             {"deletes": "merge_on_read", "cdc_deletion": "soft"},
-            "dedup.deletes and dedup.cdc_deletion are for Iceberg tables. Set table_type to ICEBERG and format_type to "
-            "Parquet, or leave dedup.deletes and dedup.cdc_deletion out.",
+            "dedup.deletes and dedup.cdc_deletion are only for Iceberg tables. Set table_type to ICEBERG and "
+            "format_type to Parquet, or remove dedup.deletes and dedup.cdc_deletion.",
         ),
     ],
 )

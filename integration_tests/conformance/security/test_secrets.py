@@ -69,7 +69,7 @@ def test_neither_a_failed_check_nor_a_failed_sync_leaves_or_says_a_secret(
     assert checked.connection_status["status"] == "FAILED"
     assert run.exit_code == 1
     assert any("/_staging/" in key for key in lake.objects())
-    warning = "WARN: Spark sends credentials of a session to its executors in clear text"
+    warning = "WARN: Spark sends session credentials to its executors in clear text"
     assert any(log.startswith(warning) for log in run.logs)
     for ended in (checked, run):
         traces.assert_without(secret, traces.of_run(ended))

@@ -175,7 +175,7 @@ def test_a_template_is_refused_if_tables_could_meet_or_engines_would_not_find_th
         ("plain", "DATE", "plain has no folders for partitioning DATE. Set partitioning to YEAR, YEAR/MONTH, "),
         ("segment", "DAY", "segment has no folders for partitioning DAY. Set partitioning to DATE, DAY/HOUR, "),
         ("firehose", "DAY/HOUR", "or YEAR/MONTH/DAY/HOUR, or path_layout to hive."),
-        ("{database}/{table}/{date}", "DATE", "partitioning DATE has no effect with the template in path_layout"),
+        ("{database}/{table}/{date}", "DATE", "partitioning DATE has no effect with a template in path_layout"),
     ],
 )
 def test_a_layout_without_folders_for_partitioning_says_which_it_has(
@@ -191,7 +191,7 @@ def test_a_template_without_the_table_s_prefix_is_refused_since_another_connecti
 
     refused = refusal(options(table_type="HIVE", path_layout=template, table_prefix="raw_"))
 
-    assert "tables with another table_prefix than raw_ would share folders with these" in refused
+    assert "connections with a table_prefix other than raw_ would write to the same folders" in refused
 
 
 @pytest.mark.parametrize(("path_layout", "preset"), PRESETS.items())
