@@ -1,4 +1,4 @@
-"""Steps about the catalog, Glue's or a REST catalog: the database, and the life of a table in it."""
+"""Steps for the Glue or REST catalog: create the database, and create, change and drop a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.access import catalog_id
-from destination_datalake.check.step import LEFTOVER_AGE, Findings, Trial
+from destination_datalake.check.step import LEFTOVER_AGE, CheckContext, StepFindings
 from destination_datalake.config.tables import GlueOptimizers
 from destination_datalake.iam_policy.conditions import registers_partitions
 from destination_datalake.lake_formation.policy import Policy
@@ -34,26 +34,26 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _NAME = "airbyte_check_"
-_OURS = re.compile(rf"{_NAME}[0-9a-f]{{32}}")
+_CHECK_TABLE = re.compile(rf"{_NAME}[0-9a-f]{{32}}")
 _DESCRIPTION = "Created by a connection check of destination-datalake; safe to delete."
-_DROPPED_AT_ONCE = 10
+_MAX_DROPPED = 10
 
 
-def is_of_a_check(table: str) -> bool:
-    """Whether a table's name is one that checks give."""
-    return _OURS.fullmatch(table) is not None
+def is_check_table(table: str) -> bool:
+    """Return whether this is the name of a check's temporary table."""
+    return _CHECK_TABLE.fullmatch(table) is not None
 
 
-def try_database(trial: Trial, findings: Findings) -> None:
-    """Create the database unless it exists."""
-    with findings.attempt("create or read database", trial.database):
-        ensure_database(trial.access.client("glue"), trial.database, Policy.of(trial.config).database_settings)
+def try_database(context: CheckContext, findings: StepFindings) -> None:
+    """Create the database if it does not exist."""
+    with findings.attempt("create or read database", context.database):
+        ensure_database(context.access.client("glue"), context.database, Policy.of(context.config).database_settings)
 
 
-def try_table(trial: Trial, findings: Findings) -> None:
-    """Create, read, change and drop a table, where a stream's would be. Leaves nothing behind."""
-    glue, database = trial.access.client("glue"), trial.database
-    entry = _entry(trial, trial.unique)
+def try_table(context: CheckContext, findings: StepFindings) -> None:
+    """Create, read, change and drop a temporary table in the folder of tables."""
+    glue, database = context.access.client("glue"), context.database
+    entry = _entry(context, context.unique)
     table = entry["Name"]
     name = f"{database}.{table}"
     with findings.attempt("create table", name) as create:
@@ -64,33 +64,33 @@ def try_table(trial: Trial, findings: Findings) -> None:
                 glue.get_table(DatabaseName=database, Name=table)
             with findings.attempt("change table", name):
                 glue.update_table(DatabaseName=database, TableInput=entry)
-            if registers_partitions(trial.config):
-                _try_partitions(trial, findings, glue, table)
+            if registers_partitions(context.config):
+                _try_partitions(context, findings, glue, table)
             else:
-                _try_partition(trial, glue, table)
+                _try_partition(context, glue, table)
     finally:
-        # A table may exist although the answer to its creation was lost.
-        with (findings if create.succeeded else Findings()).attempt("drop table", name):
+        # The table may exist although the response to its creation was lost.
+        with (findings if create.succeeded else StepFindings()).attempt("drop table", name):
             glue.delete_table(DatabaseName=database, Name=table)
 
 
 @contextmanager
-def another_table(trial: Trial) -> Iterator[str]:
-    """Lend a table in the database for something else to be tried on. Raises what Glue raises when it is created."""
-    glue, database = trial.access.client("glue"), trial.database
-    entry = _entry(trial, trial.unique[::-1])
+def temporary_table(context: CheckContext) -> Iterator[str]:
+    """Create a table in the database, yield its name, and drop it. Raises what Glue raises on its creation."""
+    glue, database = context.access.client("glue"), context.database
+    entry = _entry(context, context.unique[::-1])
     try:
         glue.create_table(DatabaseName=database, TableInput=entry)
         yield entry["Name"]
     finally:
-        # Whether tables can be dropped is another step's subject.
-        with Findings().attempt("drop table", entry["Name"]):
+        # A failure here is not reported: `try_table` checks that tables can be dropped.
+        with StepFindings().attempt("drop table", entry["Name"]):
             glue.delete_table(DatabaseName=database, Name=entry["Name"])
 
 
-def _entry(trial: Trial, unique: str) -> TableInputTypeDef:
+def _entry(context: CheckContext, unique: str) -> TableInputTypeDef:
     table = f"{_NAME}{unique}"
-    location = f"{trial.config.table_uri(trial.database, table)}/"
+    location = f"{context.config.table_uri(context.database, table)}/"
     return {
         "Name": table,
         "Description": _DESCRIPTION,
@@ -100,9 +100,9 @@ def _entry(trial: Trial, unique: str) -> TableInputTypeDef:
     }
 
 
-def _try_partitions(trial: Trial, findings: Findings, glue: GlueClient, table: str) -> None:
-    """Create, read, change and delete a partition, as syncs do whose tables are partitioned."""
-    database, partition = trial.database, _partition(trial, table)
+def _try_partitions(context: CheckContext, findings: StepFindings, glue: GlueClient, table: str) -> None:
+    """Create, read, change and delete a partition, like a sync with partitioned tables."""
+    database, partition = context.database, _partition(context, table)
     name, values = f"table {database}.{table}", partition["Values"]
     with findings.attempt("create a partition of", name):
         glue.batch_create_partition(DatabaseName=database, TableName=table, PartitionInputList=[partition])
@@ -117,26 +117,26 @@ def _try_partitions(trial: Trial, findings: Findings, glue: GlueClient, table: s
         glue.batch_delete_partition(DatabaseName=database, TableName=table, PartitionsToDelete=[{"Values": values}])
 
 
-def _partition(trial: Trial, table: str) -> PartitionInputTypeDef:
-    location = f"{trial.config.table_uri(trial.database, table)}/dt=2000-01-01/"
+def _partition(context: CheckContext, table: str) -> PartitionInputTypeDef:
+    location = f"{context.config.table_uri(context.database, table)}/dt=2000-01-01/"
     return {"Values": ["2000-01-01"], "StorageDescriptor": {"Location": location}}
 
 
-def _try_partition(trial: Trial, glue: GlueClient, table: str) -> None:
-    """Log why no partition can be created: without it, rejects are in S3 and not in their table."""
-    optional, partition = Findings(), _partition(trial, table)
-    with optional.attempt("create a partition of", f"table {trial.database}.{table}"):
-        glue.batch_create_partition(DatabaseName=trial.database, TableName=table, PartitionInputList=[partition])
+def _try_partition(context: CheckContext, glue: GlueClient, table: str) -> None:
+    """Create a partition and log a failure. Without partitions, rejects are stored in S3 but not in their table."""
+    optional, partition = StepFindings(), _partition(context, table)
+    with optional.attempt("create a partition of", f"table {context.database}.{table}"):
+        glue.batch_create_partition(DatabaseName=context.database, TableName=table, PartitionInputList=[partition])
     for failure in optional.failures:
-        _logger.warning("%s Only the table of rejects depends on it.", failure.message)
+        _logger.warning("%s Only the table of rejects needs partitions.", failure.message)
 
 
-def try_rest_catalog(trial: Trial, findings: Findings) -> None:
-    """Create the namespace unless it exists; create, change and drop a table in it. Leaves no table behind."""
+def try_rest_catalog(context: CheckContext, findings: StepFindings) -> None:
+    """Create the namespace if it does not exist, and create, change and drop a temporary table in it."""
     from destination_datalake.tables.iceberg.inspection import TrialTable  # PyIceberg takes a second to import.
 
-    catalog, database = catalog_of(trial.config, trial.access), trial.database
-    name = TableName(database, f"{_NAME}{trial.unique}")
+    catalog, database = catalog_of(context.config, context.access), context.database
+    name = TableName(database, f"{_NAME}{context.unique}")
     with findings.attempt("create or read namespace", database) as ensured:
         catalog.ensure(database)
     if not ensured.succeeded:
@@ -144,36 +144,36 @@ def try_rest_catalog(trial: Trial, findings: Findings) -> None:
     table = TrialTable(name, catalog)
     try:
         with findings.attempt("create table", str(name)) as created:
-            assigned = trial.config.catalog.limits.assigns_locations
-            table.create(None if assigned else trial.config.table_uri(*name))
+            assigned = context.config.catalog.limits.assigns_locations
+            table.create(None if assigned else context.config.table_uri(*name))
         if created.succeeded:
             with findings.attempt("change table", str(name)):
                 table.change()
     finally:
-        # A table may exist although the answer to its creation was lost.
-        with (findings if created.succeeded else Findings()).attempt("drop table", str(name)):
+        # The table may exist although the response to its creation was lost.
+        with (findings if created.succeeded else StepFindings()).attempt("drop table", str(name)):
             table.drop()
 
 
-def try_optimizers(trial: Trial, findings: Findings) -> None:
-    """Ask for optimizers of a table that does not exist, and create one: AWS refuses who may not before it looks."""
-    options = trial.config.maintenance
+def try_optimizers(context: CheckContext, findings: StepFindings) -> None:
+    """Request and create an optimizer of a table that does not exist: AWS checks permissions before existence."""
+    options = context.config.maintenance
     if not isinstance(options, GlueOptimizers):
         return
-    glue, database = trial.access.client("glue"), trial.database
-    table = f"{_NAME}{trial.unique}_optimized"
-    nothing_there = (
+    glue, database = context.access.client("glue"), context.database
+    table = f"{_NAME}{context.unique}_optimized"
+    not_found_errors = (
         glue.exceptions.EntityNotFoundException,
         glue.exceptions.InvalidInputException,
         glue.exceptions.ValidationException,
     )
     with findings.attempt("turn on the table optimizers of database", database):
-        catalog = catalog_id(trial.access)
-        with suppress(*nothing_there):
+        catalog = catalog_id(context.access)
+        with suppress(*not_found_errors):
             glue.batch_get_table_optimizer(
                 Entries=[{"catalogId": catalog, "databaseName": database, "tableName": table, "type": "compaction"}]
             )
-        with suppress(*nothing_there):
+        with suppress(*not_found_errors):
             glue.create_table_optimizer(
                 CatalogId=catalog,
                 DatabaseName=database,
@@ -184,17 +184,17 @@ def try_optimizers(trial: Trial, findings: Findings) -> None:
 
 
 def drop_leftovers(glue: GlueClient, listed: Iterable[ListedTable]) -> None:
-    """Drop the tables that killed checks have left days ago. What cannot be dropped stays."""
+    """Drop tables of interrupted checks that are older than LEFTOVER_AGE. Failures are ignored."""
     latest = datetime.now(UTC) - LEFTOVER_AGE
     old = [
         (database, table["Name"])
         for database, table in listed
-        if is_of_a_check(table["Name"])
+        if is_check_table(table["Name"])
         and table.get("Description") == _DESCRIPTION
         and "CreateTime" in table
         and table["CreateTime"] < latest
     ]
-    for database, name in old[:_DROPPED_AT_ONCE]:
-        with Findings().attempt("drop table", f"{database}.{name}"):
+    for database, name in old[:_MAX_DROPPED]:
+        with StepFindings().attempt("drop table", f"{database}.{name}"):
             glue.delete_table(DatabaseName=database, Name=name)
-            _logger.info("Dropped table %s.%s, which an interrupted check has left.", database, name)
+            _logger.info("Dropped table %s.%s of an interrupted check.", database, name)

@@ -1,7 +1,7 @@
-"""The connection check: does this configuration work? Everything is tried for real, without Spark.
+"""The connection check: validate a configuration with real requests, without Spark.
 
-The steps below send every kind of request that a sync sends to AWS, once. Names are unique, so checks may run side by
-side, and a check deletes what it has created, also if it fails. What a killed check leaves behind, later ones delete.
+The steps send each kind of request that a sync sends to AWS. Names are unique, so checks may run concurrently. A check
+deletes everything that it created, even if it fails. Later checks delete the leftovers of interrupted ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from destination_datalake.aws.access import role_of_session
 from destination_datalake.check import governance
 from destination_datalake.check.catalog import try_database, try_optimizers, try_rest_catalog, try_table
 from destination_datalake.check.existing_tables import try_existing_tables
-from destination_datalake.check.step import Findings, Remedies, Step, Trial, run_steps
+from destination_datalake.check.step import CheckContext, Remedies, Step, StepFindings, run_steps
 from destination_datalake.check.storage import KMS_KEY, try_kms_key, try_lifecycle, try_own_folder, try_region
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.iam_policy.conditions import ARCHIVED, GOVERNED, GRANTED, IN_GLUE, OPTIMIZED, TAGGED
@@ -26,38 +26,38 @@ from destination_datalake.spark.backend import SparkFailed
 from destination_datalake.spark.classic.failure import require_java
 
 
-def try_java(_: Trial, findings: Findings) -> None:
-    """Run the Java that Spark would start on here."""
+def try_java(_: CheckContext, findings: StepFindings) -> None:
+    """Run the Java that Spark would use on this machine."""
     try:
         require_java()
     except SparkFailed as error:
         findings.add(error.failure)
 
 
-def try_server(trial: Trial, findings: Findings) -> None:
-    """Ask the Spark Connect server for its version. Its executors are not tried."""
+def try_server(context: CheckContext, findings: StepFindings) -> None:
+    """Request the version of the Spark Connect server. Its executors are not checked."""
     from destination_datalake.spark.connect.backend import server_version
 
-    for warning in trial.config.spark.warnings:
+    for warning in context.config.spark.warnings:
         findings.warn(warning)
 
     try:
-        server_version(trial.config)
+        server_version(context.config)
     except SparkFailed as error:
         findings.add(error.failure)
 
 
-def try_identity(trial: Trial, findings: Findings) -> None:
+def try_identity(context: CheckContext, findings: StepFindings) -> None:
     """Compare the account of the credentials with aws_account_id."""
     with findings.attempt("identify", "the owner of the credentials"):
-        identity = trial.access.client("sts").get_caller_identity()
-        principal = getattr(trial.config.credentials, "role_arn", None) or role_of_session(identity["Arn"])
-        trial.remedies = Remedies.of(trial.config, identity["Account"], principal)
-        account = trial.config.aws_account_id
+        identity = context.access.client("sts").get_caller_identity()
+        principal = getattr(context.config.credentials, "role_arn", None) or role_of_session(identity["Arn"])
+        context.remedies = Remedies.of(context.config, identity["Account"], principal)
+        account = context.config.aws_account_id
         if account is not None and identity["Account"] != account:
             findings.fail(
                 f"The credentials belong to AWS account {identity['Account']} ({identity['Arn']}), "
-                f"but aws_account_id is {account}. Correct one or the other."
+                f"but aws_account_id is {account}. Correct the credentials or aws_account_id."
             )
 
 
@@ -90,14 +90,14 @@ STEPS: Sequence[Step] = (
         "tables_folder",
         "Folder of the tables",
         f"{_OBJECTS}, in the database's folder",
-        lambda trial, findings: try_own_folder(trial, findings, trial.config.table_uri(trial.database, "")),
+        lambda context, findings: try_own_folder(context, findings, context.config.table_uri(context.database, "")),
         needs=["region"],
     ),
     Step(
         "staging_folder",
         "Folder of staged records",
         f"{_OBJECTS}, in `_staging/`; only if Spark runs on other machines",
-        lambda trial, findings: try_own_folder(trial, findings, trial.config.uri("_staging")),
+        lambda context, findings: try_own_folder(context, findings, context.config.uri("_staging")),
         needs=["region"],
         applies=lambda config: not config.spark.is_local,
     ),
@@ -105,14 +105,14 @@ STEPS: Sequence[Step] = (
         "rejects_folder",
         "Folder of rejects",
         f"{_OBJECTS}, in `_errors/`",
-        lambda trial, findings: try_own_folder(trial, findings, trial.config.uri(REJECTS_FOLDER)),
+        lambda context, findings: try_own_folder(context, findings, context.config.uri(REJECTS_FOLDER)),
         needs=["region"],
     ),
     Step(
         "archive_folder",
         "Folder of the archive",
         f"{_OBJECTS}, in `_raw/`; only if `raw_archive.enabled` is set",
-        lambda trial, findings: try_own_folder(trial, findings, trial.config.uri(ARCHIVE_FOLDER)),
+        lambda context, findings: try_own_folder(context, findings, context.config.uri(ARCHIVE_FOLDER)),
         needs=["region"],
         applies=ARCHIVED.holds,
     ),
@@ -128,7 +128,7 @@ STEPS: Sequence[Step] = (
     Step(
         KMS_KEY,
         "Encryption and its key",
-        "reports what S3 could not do with the KMS key, and whether it used the configured encryption",
+        "reports failures to use the KMS key, and objects without the configured encryption",
         try_kms_key,
         needs=["region"],
         after=["tables_folder", "staging_folder", "rejects_folder", "archive_folder"],
@@ -178,7 +178,7 @@ STEPS: Sequence[Step] = (
     Step(
         "lake_formation_permissions",
         "Lake Formation: permissions",
-        "warns of missing permissions on tables that others have created",
+        "warns about missing permissions on tables that others created",
         governance.try_permissions,
         needs=["database"],
         applies=GOVERNED.holds,
@@ -186,7 +186,7 @@ STEPS: Sequence[Step] = (
     Step(
         "lake_formation_optimizers",
         "Lake Formation: role of the table optimizers",
-        "warns of missing permissions of the role on the tables; only if `maintenance.mode` is `glue`",
+        "warns about missing permissions of the role on the tables; only if `maintenance.mode` is `glue`",
         governance.try_optimizers_role,
         needs=["database"],
         applies=lambda config: GOVERNED.holds(config) and OPTIMIZED.holds(config),
@@ -212,7 +212,7 @@ STEPS: Sequence[Step] = (
     Step(
         "default_permissions",
         "Lake Formation: old default permissions",
-        "warns of permissions of `IAM_ALLOWED_PRINCIPALS`, which bypass governance; only if `mode` is `managed`",
+        "warns about permissions of `IAM_ALLOWED_PRINCIPALS`, which bypass governance; only if `mode` is `managed`",
         governance.try_defaults,
         needs=["database"],
         after=["lake_formation_location"],
@@ -228,50 +228,50 @@ STEPS: Sequence[Step] = (
         applies=IN_GLUE.holds,
     ),
 )
-"""The steps in their order, which is that of the log and of the sentences in the answer."""
+"""The steps, in the order of the log and of the messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A sentence for each problem, the first step's first; and, if there is none, what else the user should know.
+    """The problems of a configuration in the order of the steps, or, without problems, a note for the user.
 
-    If IAM denies something, the last sentence has the whole policy.
+    If IAM denied a request, the last problem contains the whole policy.
     """
 
     problems: Sequence[str]
     note: str | None = None
 
 
-def new_trial(config: Config, unique: str) -> Trial:
-    """Return a trial with which steps can be tried; `unique` as for `check_connection`."""
-    # A user waits for the answer: three attempts, not ten.
+def new_context(config: Config, unique: str) -> CheckContext:
+    """Return a context for the steps; `unique` as for `check_connection`."""
+    # A user waits for the result: three attempts, not ten.
     access = dataclasses.replace(aws_access(config), attempts=3, connect_timeout_seconds=5)
-    return Trial(config, access, unique)
+    return CheckContext(config, access, unique)
 
 
 def check_connection(config: Config, unique: str) -> CheckResult:
-    """Try everything; each problem names service, action, resource and remedy. Logs each step, and existing tables.
+    """Run all steps. Each problem names the service, action, resource and remedy. Logs each step and existing tables.
 
-    `unique` is a word of 32 hexadecimal digits that no other check uses. Raises exceptions that do not come from AWS.
+    `unique` is a string of 32 hexadecimal digits that no other check uses. Raises exceptions that AWS did not cause.
     """
-    trial = new_trial(config, unique)
-    outcomes = run_steps([step for step in STEPS if step.applies(config)], trial)
+    context = new_context(config, unique)
+    outcomes = run_steps([step for step in STEPS if step.applies(config)], context)
     failures = [failure for outcome in outcomes for failure in outcome.findings.failures]
     problems = list(dict.fromkeys(failure.message for failure in failures))
-    if trial.remedies is not None and any(failure.missing and failure.missing.in_iam for failure in failures):
-        problems.append(trial.remedies.whole_policy())
+    if context.remedies is not None and any(failure.missing and failure.missing.in_iam for failure in failures):
+        problems.append(context.remedies.whole_policy())
     notes = [note for outcome in outcomes for note in outcome.findings.notes]
     return CheckResult(problems, None if problems else "\n".join(notes) or None)
 
 
 def answer(config: Config) -> tuple[Literal["SUCCEEDED", "FAILED"], str | None]:
-    """Check; return status and message, as the platform shows them. Raises exceptions that do not come from AWS.
+    """Run the check and return its status and message for the platform. Raises exceptions that AWS did not cause.
 
-    The message of FAILED has a sentence for each problem; that of SUCCEEDED, if there is one, names options that are
-    ignored, and tables and columns that the options would leave behind.
+    The message of FAILED has a line for each problem. The message of SUCCEEDED, if any, names ignored options, and
+    tables and columns that syncs would abandon.
     """
-    found = check_connection(config, uuid.uuid4().hex)
-    if found.problems:
-        return "FAILED", "\n".join(found.problems)
-    notes = [*map(str, config.unknown_options()), *([found.note] if found.note else [])]
+    result = check_connection(config, uuid.uuid4().hex)
+    if result.problems:
+        return "FAILED", "\n".join(result.problems)
+    notes = [*map(str, config.unknown_options()), *([result.note] if result.note else [])]
     return "SUCCEEDED", "\n".join(notes) or None

@@ -1,6 +1,6 @@
-"""The tables that exist, compared with the options: which of them would syncs leave behind or refuse to write to?
+"""Compare the existing tables with the options: which would syncs abandon, and which would they refuse to write to?
 
-The answers are notes, not problems: such tables may belong to another connection with the same bucket or database.
+The results are notes, not failures: the tables may belong to another connection with the same bucket or database.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
 from destination_datalake.check.catalog import drop_leftovers
-from destination_datalake.check.step import Findings, Trial
+from destination_datalake.check.step import CheckContext, StepFindings
 from destination_datalake.check.storage import try_folder
 from destination_datalake.config.options import Config
 from destination_datalake.tables.catalog import ListedTable, is_iceberg, list_tables
@@ -35,48 +35,48 @@ _SHOWN = 10
 _LOGGED = 100
 _BUCKETS_TRIED = 5
 _METADATA_READ = 50
-_SEE = "docs/operating/migrating.md tells how to continue tables of other connectors"
+_SEE = "See docs/operating/migrating.md to continue tables of other connectors."
 
 
-def try_existing_tables(trial: Trial, findings: Findings) -> None:
-    """List the tables; note what the options do not fit, refuse what no sync could write to, tidy up after checks."""
-    config = trial.config
-    existing = ExistingTables.find(config, trial.access)
-    # If some tables are inside bucket_prefix, those outside may be another connection's: a note, not a problem.
+def try_existing_tables(context: CheckContext, findings: StepFindings) -> None:
+    """Report existing tables that do not fit the options, fail for unusable ones, and drop leftovers of checks."""
+    config = context.config
+    existing = ExistingTables.find(config, context.access)
+    # If some tables are inside bucket_prefix, those outside may be another connection's: a note, not a failure.
     if config.follow_table_location or not existing.any_inside():
-        try_outside(trial, findings, existing.outside())
+        try_outside(context, findings, existing.outside())
     if (inherited := existing.inherited()) is not None:
-        # Options that choose tables may be another connection's, with the same database. Without, they are that
-        # connector's own, and a sync that leaves one of its tables behind is refused.
+        # With table options, the tables may belong to another connection with the same database. Without them, the
+        # configuration is one of AWS Datalake, and a sync that abandons one of its tables is refused.
         (findings.warn if config.has_table_options else findings.fail)(inherited)
     if not findings.failures:
-        for note in chain(existing.notes(), incompatible_tables_notes(existing.listed, config, trial.access)):
+        for note in chain(existing.notes(), incompatible_tables_notes(existing.listed, config, context.access)):
             findings.warn(note, logging.INFO)
-    drop_leftovers(trial.access.client("glue"), existing.listed)
+    drop_leftovers(context.access.client("glue"), existing.listed)
 
 
-def try_outside(trial: Trial, findings: Findings, outside: Sequence[OwnedTable]) -> None:
-    """Refuse tables outside bucket_prefix, or try their buckets if follow_table_location is set."""
-    if trial.config.follow_table_location:
+def try_outside(context: CheckContext, findings: StepFindings, outside: Sequence[OwnedTable]) -> None:
+    """Fail for tables outside bucket_prefix, or check their buckets if follow_table_location is set."""
+    if context.config.follow_table_location:
         in_s3 = [table.location for table in outside if not_in_s3(table.location) is None]
         folders = {(address := S3Address.parse(location)).bucket: address for location in in_s3}
         if findings.remedies is not None:
             findings.remedies = findings.remedies.with_folders(folders.values())
         for folder in islice(folders.values(), _BUCKETS_TRIED):
-            try_folder(trial, findings, folder)
+            try_folder(context, findings, folder)
         return
-    warehouse = trial.config.uri("")
+    warehouse = context.config.uri("")
     for table in outside[:_SHOWN]:
         if (problem := outside_warehouse(table.location, warehouse)) is not None:
             findings.fail(cannot_write(table.owner.stream, table.name, problem))
     if len(outside) > _SHOWN:
-        findings.fail(f"And {len(outside) - _SHOWN} more tables like these.")
+        findings.fail(f"{len(outside) - _SHOWN} more tables have the same problem.")
 
 
 def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, access: AwsAccess) -> Iterator[str]:
-    """Yield which Iceberg tables of the options' database some sync could not write to, and why.
+    """Yield notes about Iceberg tables of the database that a sync could not write to.
 
-    The latest fifty are looked at. Any of them can be a stream's: those of other engines record no owner.
+    Reads the metadata of the 50 latest tables. Each may be a stream's table: tables of other engines have no owner.
     """
     tables = [
         table
@@ -89,20 +89,20 @@ def incompatible_tables_notes(listed: Sequence[ListedTable], config: Config, acc
 
     tables.sort(key=lambda table: str(table.glue_table.get("UpdateTime", "")), reverse=True)
     inspected = list(inspect_tables(tables[:_METADATA_READ], access))
-    refused = [f"{each.table}: {each.problem}" for each in inspected if each.problem is not None]
+    refused = [f"{result.table}: {result.problem}" for result in inspected if result.problem is not None]
     if refused:
         yield (
             f"A sync would refuse to write to tables of database {config.lakeformation_database_name}: "
-            f"{_listed(refused)}. If no stream is to be written to them, no action is needed."
+            f"{_joined(refused)}. If no stream writes to them, no action is needed."
         )
-    told = [f"{each.table}: {'; '.join(each.notes)}" for each in inspected if each.notes]
-    if told:
-        yield f"Of some tables a sync depends on more: {_listed(told)}. {_SEE}."
+    noted = [f"{result.table}: {'; '.join(result.notes)}" for result in inspected if result.notes]
+    if noted:
+        yield f"Some tables have further requirements: {_joined(noted)}. {_SEE}"
 
 
 @dataclass(frozen=True, slots=True)
 class ExistingTables:
-    """The tables that Glue lists, and those among them that record their owners."""
+    """All tables in Glue, and those with a recorded owner."""
 
     config: Config
     listed: Sequence[ListedTable]
@@ -110,14 +110,14 @@ class ExistingTables:
 
     @classmethod
     def find(cls, config: Config, access: AwsAccess) -> Self:
-        """List the tables, and log those that record their owners. None if the identity may not list tables."""
-        database, optional = config.lakeformation_database_name, Findings()
+        """List the tables, and log those with a recorded owner. Empty if the caller may not list tables."""
+        database, optional = config.lakeformation_database_name, StepFindings()
         listed: Sequence[ListedTable] = []
         with optional.attempt("look for earlier tables of", database):
             listed = list_tables(catalog_of(config, access), database)
         for failure in optional.failures:
-            _logger.info("%s Only a warning depends on it.", failure.message)
-        owned = [owned for each in listed if (owned := OwnedTable.of(each.database, each.glue_table)) is not None]
+            _logger.info("%s Only a warning needs this permission.", failure.message)
+        owned = [owned for table in listed if (owned := OwnedTable.of(table.database, table.glue_table)) is not None]
         for table in owned[:_LOGGED]:
             _logger.info("Found: %s.", table)
         if len(owned) > _LOGGED:
@@ -125,78 +125,77 @@ class ExistingTables:
         return cls(config, listed, owned)
 
     def any_inside(self) -> bool:
-        """Whether any table of these options is below their bucket_prefix.
+        """Return whether any table of these options is below bucket_prefix.
 
-        If so, tables outside it can be another connection's: two that differ in bucket or prefix may share a database.
+        If so, tables outside may belong to another connection with the same database and another bucket or prefix.
         """
         return any(is_inside(table.location, self._warehouse()) for table in self._in_use())
 
     def outside(self) -> Sequence[OwnedTable]:
-        """Return the tables of these options that are not below their bucket_prefix."""
+        """Return the tables of these options that are not below bucket_prefix."""
         return [table for table in self._in_use() if not is_inside(table.location, self._warehouse())]
 
     def notes(self) -> Iterator[str]:
-        """Yield what the user should know of the tables."""
+        """Yield the notes about the tables."""
         notes = (self._relocations(), self._outside_beside_inside(), self._other_kinds(), self._s3_data_lake())
         yield from filter(None, notes)
 
     def inherited(self) -> str | None:
-        """Say which tables of AWS Datalake, in the options' database, a sync would not continue."""
+        """Return a note about tables of AWS Datalake in the database that a sync would not continue."""
         return migration_note(self._of_database(), self.config)
 
     def _relocations(self) -> str | None:
-        """Say which streams and columns the options would give other tables and names."""
+        """Return a note about streams and columns for which the options result in other names."""
         warehouse = self._warehouse()
         inside = [table for table in self.owned if is_inside(table.location, warehouse)]
         return _note(
-            f"There are tables under {warehouse} that other options have named: ",
+            f"Some tables under {warehouse} were named by other options: ",
             list(relocations(inside, TableNaming.of(self.config))),
-            "its next sync creates new tables and columns without the earlier records, and the existing ones get no "
-            "more records. To continue those, set lakeformation_database_name, database_strategy, table_prefix and "
-            "naming as they were. If the change is intended, refresh the streams whose earlier records are needed, and "
-            "drop the old tables when they are no longer read.",
+            "the next sync creates new tables and columns without the earlier records, and no longer writes to the old "
+            "ones. To keep the old names, restore lakeformation_database_name, database_strategy, table_prefix and "
+            "naming. If the change is intended, refresh the streams whose earlier records are needed, and drop the old "
+            "tables when they are no longer read.",
         )
 
     def _outside_beside_inside(self) -> str | None:
-        """Say which tables are outside bucket_prefix while others are inside; following syncs write to all of them."""
+        """Return a note about tables outside bucket_prefix if others are inside; None with follow_table_location."""
         if self.config.follow_table_location or not self.any_inside():
             return None
         return _note(
             f"Some tables of database {self.config.lakeformation_database_name} are under {self._warehouse()}, and "
             "others are not: ",
             [f"{table.name} ({table.location}, stream {table.owner.stream})" for table in self.outside()],
-            "its syncs refuse their streams: correct bucket_name and bucket_prefix, choose another table_prefix, or "
-            "set follow_table_location to true.",
+            "syncs refuse their streams. Correct bucket_name and bucket_prefix, choose another table_prefix, or set "
+            "follow_table_location to true.",
         )
 
     def _other_kinds(self) -> str | None:
-        """Say which tables a sync would refuse because they are not of the kind that table_type asks for."""
+        """Return a note about tables that a sync would refuse because their type differs from table_type."""
         kind: TableKind = "Iceberg" if self.config.table_type == "ICEBERG" else "Hive"
-        others = [table for table in self._in_use() if table.kind != kind]
+        different = [table for table in self._in_use() if table.kind != kind]
         return _note(
             f"With table_type {self.config.table_type}, a sync would refuse to write to ",
-            [f"{table.name} ({table.kind}, stream {table.owner.stream})" for table in others],
-            "set table_type and format_type as they were, or choose another lakeformation_database_name or "
-            "table_prefix.",
+            [f"{table.name} ({table.kind}, stream {table.owner.stream})" for table in different],
+            "restore table_type and format_type, or choose another lakeformation_database_name or table_prefix.",
         )
 
     def _s3_data_lake(self) -> str | None:
-        """Say which tables of S3 Data Lake, in the options' database, a sync would not continue."""
+        """Return a note about tables of S3 Data Lake in the database that a sync would not continue."""
         reasons: dict[str, list[str]] = {}
         for table in self._of_database():
             for reason in misfits(table, self.config) if is_of_s3_data_lake(table) else ():
                 reasons.setdefault(reason, []).append(f"{self.config.lakeformation_database_name}.{table['Name']}")
         if not reasons:
             return None
-        found = [f"{_listed(tables, ', ')}: {reason}" for reason, tables in reasons.items()]
+        groups = [f"{_joined(tables, ', ')}: {reason}" for reason, tables in reasons.items()]
         return (
-            f"{CONNECTOR} has left tables that the options do not continue as they are: {_listed(found)}. If "
-            f"they belong to another connection, no action is needed. {_SEE}."
+            f"{CONNECTOR} created tables that these options do not continue: {_joined(groups)}. If they belong to "
+            f"another connection, no action is needed. {_SEE}"
         )
 
     def _of_database(self) -> Sequence[TableTypeDef]:
         database = self.config.lakeformation_database_name
-        return [each.glue_table for each in self.listed if each.database == database]
+        return [table.glue_table for table in self.listed if table.database == database]
 
     def _in_use(self) -> Iterator[OwnedTable]:
         return tables_in_use(self.owned, TableNaming.of(self.config))
@@ -205,17 +204,17 @@ class ExistingTables:
         return self.config.uri("")
 
 
-def _note(what: str, found: Sequence[str], if_ours: str) -> str | None:
-    """Return a note of what was found, and of what to do about it if it is this connection's; None if nothing was."""
-    if not found:
+def _note(introduction: str, tables: Sequence[str], remedy: str) -> str | None:
+    """Return a note about tables, with a remedy in case they belong to this connection; None without tables."""
+    if not tables:
         return None
     return (
-        f"{what}{_listed(found)}. If another connection writes to them, no action is needed. If they belong to "
-        f"this connection, {if_ours}"
+        f"{introduction}{_joined(tables)}. If another connection writes to them, no action is needed. If they belong "
+        f"to this connection, {remedy}"
     )
 
 
-def _listed(texts: Sequence[str], separator: str = "; ") -> str:
-    """Return the first ten texts, and how many more there are."""
-    more = [f"and {len(texts) - _SHOWN} more like these"] if len(texts) > _SHOWN else []
+def _joined(texts: Sequence[str], separator: str = "; ") -> str:
+    """Return the first ten texts and the number of further ones."""
+    more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
     return separator.join([*texts[:_SHOWN], *more])

@@ -1,6 +1,7 @@
-"""Steps about Lake Formation: what syncs would change there, and whether the caller may.
+"""Steps for Lake Formation: the changes that syncs would make, and the caller's permission to make them.
 
-Nothing is registered, defined or granted by a check. It reads what there is, and tries LF-Tags on a table of its own.
+A check does not register, define or grant anything. It reads the present state, and assigns LF-Tags to a temporary
+table.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from destination_datalake.check.catalog import another_table, is_of_a_check
-from destination_datalake.check.step import Findings, Trial
+from destination_datalake.check.catalog import is_check_table, temporary_table
+from destination_datalake.check.step import CheckContext, StepFindings
 from destination_datalake.config.tables import GlueOptimizers
 from destination_datalake.errors import Failure, MissingPermission
 from destination_datalake.iam_policy.conditions import GOVERNED
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 EVERYBODY = "IAM_ALLOWED_PRINCIPALS"
-"""The group of all whom IAM allows, by which Lake Formation leaves decisions to IAM."""
+"""The group of all principals that IAM allows. With its permissions, IAM alone controls access."""
 
 _DEFAULTS = ("CreateDatabaseDefaultPermissions", "CreateTableDefaultPermissions")
 _KEPT = frozenset({"Name", "Description", "LocationUri", "Parameters"})
@@ -62,139 +63,144 @@ _NOT_ALLOWED = "Resource does not exist or requester is not authorized"
 _SHOWN = 5
 
 
-def try_location(trial: Trial, findings: Findings) -> None:
-    """Compare the registration of the data location with the options, and read the data lake settings."""
+def try_location(context: CheckContext, findings: StepFindings) -> None:
+    """Read the data lake settings, and compare the registration of the data location with the options."""
     with findings.attempt("read", "the data lake settings") as reading:
-        trial.settings = _client(trial).get_data_lake_settings()["DataLakeSettings"]
+        context.settings = _client(context).get_data_lake_settings()["DataLakeSettings"]
     if not reading.succeeded:
-        # Syncs do not read them.
-        findings.warn(f"{findings.failures.pop().message} Without it, check cannot tell what defaults void governance.")
-    with _explained(trial, findings):
-        found = _difference(trial, findings, replace(Policy.of(trial.config).location(), tag_values={}))
-        to_register = [change for change in found.changes if isinstance(change, Registration)]
+        # Syncs do not read the settings, so this does not fail the check.
+        findings.warn(
+            f"{findings.failures.pop().message} Without this permission, check cannot find default permissions that "
+            "bypass governance."
+        )
+    with _explained(context, findings):
+        result = _difference(context, findings, replace(Policy.of(context.config).location(), tag_values={}))
+        to_register = [change for change in result.changes if isinstance(change, Registration)]
         for change in to_register:
-            _logger.info("The first sync changes this: %s.", described(change).done)
-            _require_access(trial, findings, change)
-        if not to_register and not found.deviations:
-            _require(trial, findings, found.changes)
+            _logger.info("After the first sync: %s.", described(change).done)
+            _require_access(context, findings, change)
+        if not to_register and not result.deviations:
+            _require(context, findings, result.changes)
 
 
-def try_permissions(trial: Trial, findings: Findings) -> None:
-    """Warn of permissions that the caller lacks on tables that others have created. Other steps try the rest."""
-    if trial.remedies is None:
+def try_permissions(context: CheckContext, findings: StepFindings) -> None:
+    """Warn about missing permissions of the caller on tables that others created. Other steps check the rest."""
+    if context.remedies is None:
         return
-    principal, database = trial.remedies.principal, Database(trial.database)
+    principal, database = context.remedies.principal, Database(context.database)
     tables = AllTables(database.name)
-    with _explained(trial, findings):
-        if not effective_permissions(EVERYBODY, database, _client(trial)).lacks(["ALL"], grantable=False):
-            # Its tables are likely to be open to everybody as well, each by itself.
+    with _explained(context, findings):
+        if not effective_permissions(EVERYBODY, database, _client(context)).lacks(["ALL"], grantable=False):
+            # Its tables probably have permissions for everybody too.
             return
-        for grant in lake_formation_grants(trial.config, trial.remedies.scope):
+        for grant in lake_formation_grants(context.config, context.remedies.scope):
             if grant.resource != tables or grant.grantable:
                 continue
-            if missing := _lacking(trial, principal, grant.permissions):
+            if missing := _missing_permissions(context, principal, grant.permissions):
                 findings.warn(
-                    f"{principal} has no {', '.join(missing)} on {tables}, which syncs need for tables that others "
-                    f"have created: {grant.command_line(principal, trial.config)}"
+                    f"{principal} lacks {', '.join(missing)} on {tables}. Syncs need this for tables that others "
+                    f"created. Command: {grant.command_line(principal, context.config)}"
                 )
 
 
-def try_optimizers_role(trial: Trial, findings: Findings) -> None:
-    """Warn of permissions that the role of Glue's table optimizers lacks on the tables."""
-    options, tables = trial.config.maintenance, AllTables(trial.database)
+def try_optimizers_role(context: CheckContext, findings: StepFindings) -> None:
+    """Warn about missing permissions of the role of Glue's table optimizers on the tables."""
+    options, tables = context.config.maintenance, AllTables(context.database)
     if not isinstance(options, GlueOptimizers):
         return
-    with _explained(trial, findings):
-        if missing := _lacking(trial, options.role_arn, ROLE_PERMISSIONS):
-            command = CommandLines.of(trial.access).grant(options.role_arn, missing, tables, grantable=False)
+    with _explained(context, findings):
+        if missing := _missing_permissions(context, options.role_arn, ROLE_PERMISSIONS):
+            command = CommandLines.of(context.access).grant(options.role_arn, missing, tables, grantable=False)
             findings.warn(
-                f"{options.role_arn} has no {', '.join(missing)} on {tables}, which Glue's table optimizers need: "
-                f"{command}"
+                f"{options.role_arn} lacks {', '.join(missing)} on {tables}. Glue's table optimizers need this. "
+                f"Command: {command}"
             )
 
 
-def _lacking(trial: Trial, principal: str, permissions: Iterable[str]) -> list[str]:
-    """Return which of these permissions on all tables neither the principal nor everybody has."""
-    for each in (principal, EVERYBODY):
-        held = effective_permissions(each, AllTables(trial.database), _client(trial))
+def _missing_permissions(context: CheckContext, principal: str, permissions: Iterable[str]) -> list[str]:
+    """Return those of the permissions on all tables that neither the principal nor everybody has."""
+    for grantee in (principal, EVERYBODY):
+        held = effective_permissions(grantee, AllTables(context.database), _client(context))
         permissions = held.lacks(permissions, grantable=False)
     return sorted(permissions)
 
 
-def try_lf_tags(trial: Trial, findings: Findings) -> None:
-    """Find what is missing of LF-Tags and whether the caller may add it; assign those that are defined to a table."""
-    policy, database = Policy.of(trial.config), trial.database
+def try_lf_tags(context: CheckContext, findings: StepFindings) -> None:
+    """Check that the caller may create the missing LF-Tags, and assign the defined ones to a temporary table."""
+    policy, database = Policy.of(context.config), context.database
     definitions = policy.location().tag_values
     desired = Desired(tag_values=definitions, tags=policy.database(database, created_by_us=False).tags)
-    with _explained(trial, findings):
-        present = read(desired, _client(trial))
-        _require(trial, findings, _difference(trial, findings, desired, present).changes)
+    with _explained(context, findings):
+        present = read(desired, _client(context))
+        _require(context, findings, _difference(context, findings, desired, present).changes)
         first = {key: values[0] for key, values in definitions.items() if values}
         defined = {key: value for key, value in first.items() if value.lower() in (present.values_of(key) or ())}
         if defined:
-            with another_table(trial) as table:
+            with temporary_table(context) as table:
                 tags = [Tag(Table(database, table), key, value) for key, value in defined.items()]
-                _assign(tags, trial)
+                _assign(tags, context)
 
 
-def _assign(tags: Iterable[Tag], trial: Trial) -> None:
-    """Assign LF-Tags to a table of the caller's. Raises NotApplied."""
+def _assign(tags: Iterable[Tag], context: CheckContext) -> None:
+    """Assign LF-Tags to a table that the caller created. Raises NotApplied."""
     try:
-        apply(tags, _client(trial))
+        apply(tags, _client(context))
     except NotApplied as error:
         if error.text.startswith(_NOT_ALLOWED):
-            # AWS does not say what is missing. Who has created a table lacks nothing on it.
+            # AWS does not name the missing permission. The creator of a table has all permissions on it, so
+            # only the permission on the LF-Tag can be missing.
             raise NotApplied(error.operation, error.change, error.code, "Required Associate") from error
         raise
 
 
-def try_grants(trial: Trial, findings: Findings) -> None:
-    """Find which grants on the database and its tables are missing, and whether the caller may make them."""
+def try_grants(context: CheckContext, findings: StepFindings) -> None:
+    """Check that the caller may make the missing grants on the database and its tables."""
     desired = replace(
-        Policy.of(trial.config).database(trial.database, created_by_us=False),
+        Policy.of(context.config).database(context.database, created_by_us=False),
         tags=frozenset(),
     )
-    with _explained(trial, findings):
-        _require(trial, findings, _difference(trial, findings, desired).changes)
+    with _explained(context, findings):
+        _require(context, findings, _difference(context, findings, desired).changes)
 
 
-def try_defaults(trial: Trial, findings: Findings) -> None:
-    """Warn of permissions for IAM_ALLOWED_PRINCIPALS: with them, IAM alone decides about database and tables.
+def try_defaults(context: CheckContext, findings: StepFindings) -> None:
+    """Warn about permissions of IAM_ALLOWED_PRINCIPALS, with which IAM alone controls access.
 
     https://docs.aws.amazon.com/lake-formation/latest/dg/upgrade-glue-lake-formation.html
     """
-    name, lines = trial.database, CommandLines.of(trial.access)
-    if opened := [each for each in _DEFAULTS if (trial.settings or {}).get(each)]:
+    name, lines = context.database, CommandLines.of(context.access)
+    if open_defaults := [setting for setting in _DEFAULTS if (context.settings or {}).get(setting)]:
         findings.warn(
-            f"The data lake settings open new databases and tables to {EVERYBODY}, so IAM alone decides who may use "
-            f"them. Set {' and '.join(opened)} to [] in what `aws lakeformation get-data-lake-settings` prints, and "
-            "give that to `aws lakeformation put-data-lake-settings`."
+            f"The data lake settings grant {EVERYBODY} all permissions on new databases and tables, so IAM alone "
+            f"controls access to them. Set {' and '.join(open_defaults)} to [] in the output of `aws lakeformation "
+            "get-data-lake-settings`, and pass it to `aws lakeformation put-data-lake-settings`."
         )
-    with _explained(trial, findings):
-        database = trial.access.client("glue").get_database(Name=name)["Database"]
+    with _explained(context, findings):
+        database = context.access.client("glue").get_database(Name=name)["Database"]
         if database.get("CreateTableDefaultPermissions"):
             findings.warn(
-                f"Database {name} opens new tables to {EVERYBODY}, so IAM alone decides who may use them. "
-                f"Command: {_without_defaults(database, trial.access)}"
+                f"Database {name} grants {EVERYBODY} all permissions on new tables, so IAM alone controls access to "
+                "them. "
+                f"Command: {_without_defaults(database, context.access)}"
             )
         resources: list[Resource] = [
-            each
-            for each in tables_granted_to(EVERYBODY, name, _client(trial))
-            if not (isinstance(each, Table) and is_of_a_check(each.name))
+            table
+            for table in tables_granted_to(EVERYBODY, name, _client(context))
+            if not (isinstance(table, Table) and is_check_table(table.name))
         ]
-        if effective_permissions(EVERYBODY, Database(name), _client(trial)).permissions:
+        if effective_permissions(EVERYBODY, Database(name), _client(context)).permissions:
             resources.insert(0, Database(name))
         for resource in resources[:_SHOWN]:
             findings.warn(
-                f"{EVERYBODY} has all permissions on {resource}, so IAM alone decides who may use it. "
+                f"{EVERYBODY} has all permissions on {resource}, so IAM alone controls access to it. "
                 f"Command: {lines.revoke(EVERYBODY, ['ALL'], resource)}"
             )
         if len(resources) > _SHOWN:
-            findings.warn(f"The same holds for {len(resources) - _SHOWN} more tables of database {name}.")
+            findings.warn(f"The same applies to {len(resources) - _SHOWN} more tables of database {name}.")
 
 
 def _without_defaults(database: DatabaseTypeDef, access: AwsAccess) -> str:
-    """Return the command that takes the default permissions from a database, and keeps what else it has."""
+    """Return the command that removes the default permissions of a database and keeps its other properties."""
     kept = {key: value for key, value in database.items() if key in _KEPT}
     entry = json.dumps({**kept, "CreateTableDefaultPermissions": []})
     catalog = [] if access.glue_catalog_id is None else ["--catalog-id", access.glue_catalog_id]
@@ -202,25 +208,27 @@ def _without_defaults(database: DatabaseTypeDef, access: AwsAccess) -> str:
     return shlex.join([*words, "--region", access.glue_region or access.region])
 
 
-def _client(trial: Trial) -> LakeFormationClient:
-    return trial.access.client("lakeformation")
+def _client(context: CheckContext) -> LakeFormationClient:
+    return context.access.client("lakeformation")
 
 
-def _difference(trial: Trial, findings: Findings, desired: Desired, present: Present | None = None) -> Difference:
-    """Return what is to change, and warn of what stays otherwise than desired. `present` is read unless given."""
-    found = difference(desired, present or read(desired, _client(trial)))
-    for deviation in found.deviations:
-        findings.warn(warning(deviation, CommandLines.of(trial.access)))
-    return found
+def _difference(
+    context: CheckContext, findings: StepFindings, desired: Desired, present: Present | None = None
+) -> Difference:
+    """Compare the desired with the present state, which is read if it is None, and warn about deviations."""
+    result = difference(desired, present or read(desired, _client(context)))
+    for deviation in result.deviations:
+        findings.warn(warning(deviation, CommandLines.of(context.access)))
+    return result
 
 
-def _require(trial: Trial, findings: Findings, changes: Iterable[Change]) -> None:
-    """Add a failure for each change that the caller will be denied, as far as that can be known."""
-    if not GOVERNED.holds(trial.config):
-        # The older LF-Tag of databases needs no permission to list permissions.
+def _require(context: CheckContext, findings: StepFindings, changes: Iterable[Change]) -> None:
+    """Add a failure for each change that Lake Formation will deny, as far as check can determine it."""
+    if not GOVERNED.holds(context.config):
+        # The older LF-Tag of databases does not require the permission to list permissions.
         return
-    principal = "" if trial.remedies is None else trial.remedies.principal
-    if _administers(trial):
+    principal = "" if context.remedies is None else context.remedies.principal
+    if _is_administrator(context):
         return
     known: dict[Resource, Held] = {}
     for change in changes:
@@ -229,65 +237,68 @@ def _require(trial: Trial, findings: Findings, changes: Iterable[Change]) -> Non
             lacks = isinstance(change, OptIn)
         else:
             if needed.resource not in known:
-                known[needed.resource] = effective_permissions(principal, needed.resource, _client(trial))
+                known[needed.resource] = effective_permissions(principal, needed.resource, _client(context))
             lacks = bool(known[needed.resource].lacks(needed.permissions, grantable=needed.grantable))
         if lacks:
-            _add_foreseen(trial, findings, foreseen(change, trial.access).failure)
+            _add_expected_failure(context, findings, foreseen(change, context.access).failure)
 
 
-def _add_foreseen(trial: Trial, findings: Findings, failure: Failure) -> None:
-    """Add a failure that the caller will meet; a warning if it is not known whether they are an administrator."""
-    if trial.settings is None:
+def _add_expected_failure(context: CheckContext, findings: StepFindings, failure: Failure) -> None:
+    """Add an expected failure; only a warning if check cannot determine whether the caller is an administrator."""
+    if context.settings is None:
         findings.warn(f"Unless the caller is a data lake administrator: {failure.message}")
     else:
         findings.failures.append(failure)
 
 
-def _administers(trial: Trial) -> bool:
-    """Whether the caller may do everything (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html)."""
-    principal = None if trial.remedies is None else trial.remedies.principal
-    administrators = (trial.settings or {}).get("DataLakeAdmins", [])
-    return any(each["DataLakePrincipalIdentifier"] == principal for each in administrators)
+def _is_administrator(context: CheckContext) -> bool:
+    """Return whether the caller is a data lake administrator, who has all permissions.
+
+    https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html
+    """
+    principal = None if context.remedies is None else context.remedies.principal
+    administrators = (context.settings or {}).get("DataLakeAdmins", [])
+    return any(administrator["DataLakePrincipalIdentifier"] == principal for administrator in administrators)
 
 
-def _require_access(trial: Trial, findings: Findings, registration: Registration) -> None:
-    """Add a failure if the caller will be denied tables at a location once that is registered.
+def _require_access(context: CheckContext, findings: StepFindings, registration: Registration) -> None:
+    """Add a failure if the caller may not create tables at a location after its registration.
 
-    Who may create tables in a database has access below the database's own location
+    A principal that may create tables in a database has access below the database's own location
     (https://docs.aws.amazon.com/lake-formation/latest/dg/access-control-underlying-data.html).
     """
     location = DataLocation(registration.arn)
-    if trial.remedies is None or _administers(trial):
+    if context.remedies is None or _is_administrator(context):
         return
-    held = effective_permissions(trial.remedies.principal, location, _client(trial))
-    if not held.lacks(["DATA_LOCATION_ACCESS"], grantable=False) or _is_below_its_database(trial):
+    held = effective_permissions(context.remedies.principal, location, _client(context))
+    if not held.lacks(["DATA_LOCATION_ACCESS"], grantable=False) or _is_below_database_location(context):
         return
-    lines, principal = CommandLines.of(trial.access), trial.remedies.principal
+    lines, principal = CommandLines.of(context.access), context.remedies.principal
     granting = lines.grant(principal, ["DATA_LOCATION_ACCESS"], location, grantable=False)
     message = (
-        f"Cannot create tables at {location}: the first sync registers it with Lake Formation, which then denies it. "
-        f"{principal} needs DATA_LOCATION_ACCESS on {location}, which can be granted once that is registered. "
+        f"Cannot create tables at {location}: after the first sync has registered it, Lake Formation denies access. "
+        f"{principal} needs DATA_LOCATION_ACCESS on {location}, which can be granted after registration. "
         f"Command: {lines.register(registration)} && {granting}"
     )
     missing = MissingPermission("DATA_LOCATION_ACCESS", str(location))
-    _add_foreseen(trial, findings, Failure(message, message, "config_error", missing))
+    _add_expected_failure(context, findings, Failure(message, message, "config_error", missing))
 
 
-def _is_below_its_database(trial: Trial) -> bool:
+def _is_below_database_location(context: CheckContext) -> bool:
     from botocore.exceptions import ClientError
 
     try:
-        database = trial.access.client("glue").get_database(Name=trial.database)["Database"]
+        database = context.access.client("glue").get_database(Name=context.database)["Database"]
     except ClientError:
         return False
     location = database.get("LocationUri", "").rstrip("/")
-    return bool(location) and trial.config.table_uri(trial.database, "table").startswith(f"{location}/")
+    return bool(location) and context.config.table_uri(context.database, "table").startswith(f"{location}/")
 
 
 @contextmanager
-def _explained(trial: Trial, findings: Findings) -> Iterator[None]:
-    with findings.attempt("read Lake Formation's permissions for", trial.database):
+def _explained(context: CheckContext, findings: StepFindings) -> Iterator[None]:
+    with findings.attempt("read Lake Formation's permissions for", context.database):
         try:
             yield
         except (NotRead, NotApplied) as error:
-            findings.add(explained(error, trial.access).failure)
+            findings.add(explained(error, context.access).failure)

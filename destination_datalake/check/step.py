@@ -1,6 +1,6 @@
-"""Steps of the check: what they are given and find, and how a missing permission is given to the caller.
+"""Steps of the check: context, findings, concurrent runs, and remedies for missing permissions.
 
-Each is tried, timed and logged; those that need nothing of each other run concurrently.
+Each step is timed and logged. Independent steps run concurrently.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from destination_datalake.lake_formation.state import AllTables, Database
 _logger = logging.getLogger(__name__)
 
 LEFTOVER_AGE = timedelta(days=1)
-"""What a check has made and is older was left by one that was killed."""
+"""The age from which temporary objects and tables belong to an interrupted check."""
 
 
 @dataclass(slots=True)
-class Trial:
-    """One check. `unique` is a word of 32 hexadecimal digits that no other check uses."""
+class CheckContext:
+    """The context of one check. `unique` is a string of 32 hexadecimal digits that no other check uses."""
 
     config: Config
     access: AwsAccess
     unique: str
     remedies: Remedies | None = None
-    """How missing permissions are given to the caller; set by the step that asks AWS who that is."""
+    """The remedies for missing permissions. The step that identifies the caller sets them."""
     key_failures: list[Failure] = field(default_factory=list)
-    """Why S3 could not use the KMS key, from each folder."""
+    """The failures to use the KMS key, from all folders."""
     encrypted_with: list[str] = field(default_factory=list)
-    """What S3 has encrypted objects with, from each folder: "AES256", or the ARN of a KMS key."""
+    """The encryption of the written objects, from all folders: "AES256", or the ARN of a KMS key."""
     settings: Mapping[str, Any] | None = None
-    """The data lake settings (Lake Formation API: DataLakeSettings), if the caller may read them."""
+    """The data lake settings (Lake Formation API: DataLakeSettings); None if the caller may not read them."""
 
     @property
     def database(self) -> str:
-        """The database that is tried: that of streams without a namespace."""
+        """The database of streams without a namespace."""
         return self.config.lakeformation_database_name
 
 
@@ -65,10 +65,10 @@ class _Attempt:
 
 
 @dataclass(slots=True)
-class Findings:
-    """What a step has found: the failures, and what the user should know without its being one.
+class StepFindings:
+    """The failures of a step, and notes for the user that are not failures.
 
-    `blocked_by` is the id of the step that reports why this one could not be tried to its end. `remedies` are added to
+    `blocked_by` is the ID of the step whose failure prevented this step from finishing. `remedies` are added to
     failures.
     """
 
@@ -79,9 +79,9 @@ class Findings:
 
     @contextmanager
     def attempt(self, doing: str, resource: str) -> Iterator[_Attempt]:
-        """Add a failure if the block fails because of AWS; the value says whether it succeeded.
+        """Run a block, and add a failure if AWS causes an exception. Yields an object with the outcome.
 
-        `doing` completes "Cannot …", as in `explain`.
+        `doing` completes "Cannot …", as in `explain`. Other exceptions are raised.
         """
         attempt = _Attempt()
         try:
@@ -94,31 +94,31 @@ class Findings:
             self.add(failure)
 
     def add(self, failure: Failure) -> None:
-        """Add a failure, with the remedy if a permission is missing."""
-        self.failures.append(failure if self.remedies is None else self.remedies.added_to(failure))
+        """Add a failure, with a remedy if a permission is missing."""
+        self.failures.append(failure if self.remedies is None else self.remedies.with_remedy(failure))
 
     def fail(self, message: str) -> None:
-        """Add a failure that is due to the options. `message` says what is wrong and what to do."""
+        """Add a failure that the options cause. `message` states the problem and the remedy."""
         self.failures.append(Failure(message, message, "config_error"))
 
     def warn(self, message: str, level: int = logging.WARNING) -> None:
-        """Note and log what does not fail the check."""
+        """Add and log a note that does not fail the check."""
         _logger.log(level, message)
         self.notes.append(message)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: `attempt` tries what `does` says, and adds what it finds.
+    """A step of the check. `attempt` runs it and adds its findings; `does` describes it in the documentation.
 
-    It is tried once the steps whose ids are in `needs` have succeeded, and those in `after` have ended; and only with
-    options that it `applies` to.
+    It runs after the steps in `needs` have succeeded and the steps in `after` have ended, both by ID, and only if it
+    `applies` to the configuration.
     """
 
     id: str
     name: str
     does: str
-    attempt: Callable[[Trial, Findings], None]
+    attempt: Callable[[CheckContext, StepFindings], None]
     needs: Sequence[str] = ()
     after: Sequence[str] = ()
     applies: Callable[[Config], bool] = lambda _: True
@@ -126,27 +126,27 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a step; `raised` is an exception that AWS did not raise."""
+    """The outcome of a step. `raised` is an exception that AWS did not cause."""
 
     step: Step
-    findings: Findings
+    findings: StepFindings
     seconds: float
     raised: Exception | None = None
 
     @property
     def succeeded(self) -> bool:
-        """Whether the step was tried to its end and has no failure."""
+        """Whether the step finished without a failure."""
         return self.raised is None and self.findings.blocked_by is None and not self.findings.failures
 
     def causes(self) -> set[object]:
-        """Return why the step failed: the actions that were denied, otherwise the messages."""
+        """Return the causes of failure: denied actions, or else messages."""
         raised = set[object]() if self.raised is None else {self.step.id}
         return raised | {
             failure.missing.action if failure.missing else failure.message for failure in self.findings.failures
         }
 
     def log_line(self) -> str:
-        """Return the outcome as one line of JSON. The class is that of the first failure."""
+        """Return the outcome as one line of JSON, with the class of the first failure."""
         failures, blocked_by = self.findings.failures, self.findings.blocked_by
         error: str | None = None
         error_class: ErrorClass | None = None
@@ -156,7 +156,7 @@ class Outcome:
             error = "\n".join(failure.message for failure in failures)
             error_class = failures[0].error_class
         elif blocked_by is not None:
-            error = f"Not tried to the end: step {blocked_by} failed."
+            error = f"Skipped: step {blocked_by} failed."
         line = {
             "id": self.step.id,
             "name": self.step.name,
@@ -168,11 +168,11 @@ class Outcome:
         return json.dumps(line, ensure_ascii=False)
 
 
-def run_steps(steps: Sequence[Step], trial: Trial) -> list[Outcome]:
-    """Try the steps, log each in their order, and return what became of them.
+def run_steps(steps: Sequence[Step], context: CheckContext) -> list[Outcome]:
+    """Run the steps, log their outcomes in order, and return them.
 
-    The log has one error for each cause: a step that was not tried, or that failed of what was told, is an info.
-    Raises what a step raised that AWS did not, after all steps have ended.
+    Each cause is logged as an error once. Skipped steps, and failures with a cause that is already logged, are logged
+    as info. After all steps have ended, raises the first exception that AWS did not cause.
     """
     futures: dict[str, Future[Outcome]] = {}
     outcomes = []
@@ -180,7 +180,7 @@ def run_steps(steps: Sequence[Step], trial: Trial) -> list[Outcome]:
     with ThreadPoolExecutor(len(steps), "check") as pool:
         for step in steps:
             needed, ended = ([futures[id] for id in ids if id in futures] for ids in (step.needs, step.after))
-            futures[step.id] = pool.submit(_try, step, trial, needed, ended)
+            futures[step.id] = pool.submit(_try, step, context, needed, ended)
         for future in futures.values():
             outcome = future.result()
             new_causes = outcome.causes() - causes
@@ -193,19 +193,21 @@ def run_steps(steps: Sequence[Step], trial: Trial) -> list[Outcome]:
     return outcomes
 
 
-def _try(step: Step, trial: Trial, needed: Sequence[Future[Outcome]], ended: Sequence[Future[Outcome]]) -> Outcome:
-    """Try the step on a thread of its own. Each step waits only for earlier ones, which have threads too."""
+def _try(
+    step: Step, context: CheckContext, needed: Sequence[Future[Outcome]], ended: Sequence[Future[Outcome]]
+) -> Outcome:
+    """Run the step in its own thread. A step waits only for earlier ones, which also have their own threads."""
     wait(ended)
-    findings = Findings()
+    findings = StepFindings()
     for future in needed:
         if not (earlier := future.result()).succeeded:
             findings.blocked_by = earlier.findings.blocked_by or earlier.step.id
             return Outcome(step, findings, 0)
-    findings.remedies = trial.remedies
+    findings.remedies = context.remedies
     began = time.monotonic()
     raised = None
     try:
-        step.attempt(trial, findings)
+        step.attempt(context, findings)
     except Exception as error:
         raised = error
     return Outcome(step, findings, time.monotonic() - began, raised)
@@ -213,7 +215,7 @@ def _try(step: Step, trial: Trial, needed: Sequence[Future[Outcome]], ended: Seq
 
 @dataclass(frozen=True, slots=True)
 class Remedies:
-    """Remedies for one configuration. `principal` is the ARN of the IAM user or role that lacks permissions."""
+    """Remedies for missing permissions of one configuration. `principal` is the ARN of the caller's user or role."""
 
     config: Config
     scope: Scope
@@ -221,18 +223,18 @@ class Remedies:
 
     @classmethod
     def of(cls, config: Config, account: str, principal: str) -> Self:
-        """Return remedies for a principal of this account."""
+        """Return the remedies for a principal in this account."""
         return cls(config, Scope.of(config.model_copy(update={"aws_account_id": account})), principal)
 
     def with_folders(self, folders: Iterable[S3Address]) -> Self:
-        """Return remedies that include these folders, of tables elsewhere."""
+        """Return remedies that also include these folders, of tables outside the warehouse."""
         outside = tuple(S3Address(folder.bucket, folder.key.strip("/")) for folder in folders)
         return dataclasses.replace(self, scope=dataclasses.replace(self.scope, outside=outside))
 
-    def added_to(self, failure: Failure) -> Failure:
-        """Return the failure with the statement or command that gives what is missing, if a permission is."""
+    def with_remedy(self, failure: Failure) -> Failure:
+        """Return the failure with the statement or command that grants the missing permission, if one is missing."""
         missing = failure.missing
-        # No statement outweighs an explicit deny. Some sentences have the command already.
+        # A statement cannot override an explicit deny. Some messages already contain the command.
         if missing is None or "explicit deny" in failure.detail or "aws lakeformation" in failure.message:
             return failure
         if missing.in_iam and (policy := resource_policy(missing.action, failure.detail)):
@@ -242,46 +244,48 @@ class Remedies:
         else:
             remedy = f"Command: {self._grant(missing).command_line(self.principal, self.config)}"
             if missing == MissingPermission("DESCRIBE", self.scope.database):
-                # A caller who may not create databases is not told which ones exist.
+                # AWS does not reveal the existence of databases to a caller without CREATE_DATABASE.
                 creation = self._grant(MissingPermission("CREATE_DATABASE"))
-                remedy += f" Or, if there is no such database yet: {creation.command_line(self.principal, self.config)}"
+                remedy += f" Or, if the database does not exist: {creation.command_line(self.principal, self.config)}"
         return dataclasses.replace(failure, message=f"{failure.message} {remedy}")
 
     def whole_policy(self) -> str:
-        """Return a sentence with all that IAM must allow: who lacks one permission often lacks others."""
+        """Return a sentence with the whole IAM policy, because other permissions are often missing too."""
         policy = json.dumps(document(statements(self.config, self.scope)), ensure_ascii=False)
         return (
-            "All that this configuration needs from IAM, as `destination-datalake iam-policy --config FILE` prints it: "
-            f"{policy}"
+            "The whole IAM policy for this configuration, as printed by `destination-datalake iam-policy --config "
+            f"FILE`: {policy}"
         )
 
     def _statement(self, missing: MissingPermission) -> dict[str, Any]:
-        """Return the statement of the configuration's policy that allows the action, without others than it needs."""
-        # Who writes objects with a KMS key also completes multipart uploads and reads, which takes both.
+        """Return the statement of the configuration's policy that allows the action, reduced to this action."""
+        # Writes with a KMS key also need decryption, for multipart uploads and reads.
         actions = ("kms:GenerateDataKey", "kms:Decrypt") if missing.action.startswith("kms:") else (missing.action,)
-        found = [each for each in statements(self.config, self.scope) if missing.action in each.actions]
-        # More than one role may have to be passed.
-        found.sort(key=lambda each: missing.resource not in each.resources)
-        statement = found[0] if found else Statement("", actions, (missing.resource or "*",), {})
+        candidates = [rule for rule in statements(self.config, self.scope) if missing.action in rule.actions]
+        # iam:PassRole may be in several statements.
+        candidates.sort(key=lambda rule: missing.resource not in rule.resources)
+        statement = candidates[0] if candidates else Statement("", actions, (missing.resource or "*",), {})
         document = dataclasses.replace(statement, actions=actions).document()
-        # An id has to be unique in the policy that the statement is added to.
+        # The Sid may not be unique in the policy that the user adds the statement to.
         return {key: value for key, value in document.items() if key != "Sid"}
 
     def _for_resource(self, missing: MissingPermission) -> dict[str, Any]:
-        """Return the statement as the policy of a resource has it, with the caller as its principal."""
+        """Return the statement for a resource's policy, with the caller as its principal."""
         document = self._statement(missing)
         if missing.action.startswith("kms:"):
-            # In a key's policy this is the key (KMS: Key policies).
+            # In a key's policy, `*` is the key itself (KMS: Key policies).
             document["Resource"] = ["*"]
         return {"Effect": document.pop("Effect"), "Principal": {"AWS": self.principal}, **document}
 
     def _grant(self, missing: MissingPermission) -> LakeFormationGrant:
-        """Return the grant of the configuration's that has the permission, with all else that the resource needs."""
+        """Return the configuration's grant that contains the permission."""
         database = Database(self.scope.database)
-        of_database = missing.resource == self.scope.database
-        grants = [each for each in lake_formation_grants(self.config, self.scope) if missing.action in each.permissions]
-        # Some permissions are granted on databases as well as on tables.
-        likely = [each for each in grants if (each.resource == database) == of_database]
-        for grant in (*likely, *grants):
+        is_on_database = missing.resource == self.scope.database
+        grants = [
+            grant for grant in lake_formation_grants(self.config, self.scope) if missing.action in grant.permissions
+        ]
+        # Some permissions exist both on databases and on tables.
+        preferred = [grant for grant in grants if (grant.resource == database) == is_on_database]
+        for grant in (*preferred, *grants):
             return grant
         return LakeFormationGrant((missing.action,), AllTables(database.name), "")

@@ -130,8 +130,10 @@ def test_missing_permissions_are_named_with_the_policy_that_has_them_all(platfor
 
     assert "glue:GetTable" in said
     assert "glue:UpdateTable" in said
-    intro, _, policy = said.splitlines()[-1].partition(" prints it: ")
-    assert intro.startswith("All that this configuration needs from IAM, as `destination-datalake iam-policy")
+    intro, _, policy = said.splitlines()[-1].partition("`: ")
+    assert intro.startswith(
+        "The whole IAM policy for this configuration, as printed by `destination-datalake iam-policy"
+    )
     actions = {action for statement in json.loads(policy)["Statement"] for action in statement["Action"]}
     assert {"s3:PutObject", "glue:GetTable", "glue:UpdateTable", "glue:CreateTable"} <= actions
     assert (lake.objects(), lake.unfinished_uploads(), lake.tables()) == ({}, [], [])

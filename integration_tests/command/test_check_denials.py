@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from destination_datalake.check.connection import STEPS, CheckResult, check_connection, new_trial
+from destination_datalake.check.connection import STEPS, CheckResult, check_connection, new_context
 from destination_datalake.check.step import run_steps
 from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.policy import LakeFormationGrant, document, lake_formation_grants, statements
@@ -132,7 +132,7 @@ class Site:
         ids = {id}
         for step in reversed(STEPS):
             ids.update(step.needs if step.id in ids else ())
-        outcomes = run_steps([step for step in STEPS if step.id in ids], new_trial(self.config, uuid4().hex))
+        outcomes = run_steps([step for step in STEPS if step.id in ids], new_context(self.config, uuid4().hex))
         return all(outcome.succeeded for outcome in outcomes)
 
     def left_behind(self) -> object:

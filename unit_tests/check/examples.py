@@ -7,7 +7,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.check.step import Findings, Remedies, Trial
+from destination_datalake.check.step import CheckContext, Remedies, StepFindings
 from destination_datalake.config.options import Config
 from unit_tests.cloud import before
 from unit_tests.config.examples import options
@@ -16,15 +16,15 @@ UNIQUE = "0123456789abcdef" * 2
 USER = "arn:aws:iam::123456789012:user/airbyte"
 
 
-def a_trial(access: AwsAccess, **changes: Any) -> Trial:
+def a_context(access: AwsAccess, **changes: Any) -> CheckContext:
     """A check with these changes of the smallest options, after AWS has said who calls."""
     config = Config.parse(options(**changes))
-    return Trial(config, access, UNIQUE, Remedies.of(config, "123456789012", USER))
+    return CheckContext(config, access, UNIQUE, Remedies.of(config, "123456789012", USER))
 
 
-def findings_of(trial: Trial) -> Findings:
-    """What a step of the trial starts with."""
-    return Findings(trial.remedies)
+def findings_of(context: CheckContext) -> StepFindings:
+    """What a step of the context starts with."""
+    return StepFindings(context.remedies)
 
 
 def deny(access: AwsAccess, service: str, operation: str, text: str = "not authorized") -> None:

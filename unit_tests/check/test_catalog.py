@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from destination_datalake.check.catalog import drop_leftovers, try_database, try_optimizers, try_table
-from destination_datalake.check.step import Findings
+from destination_datalake.check.step import StepFindings
 from destination_datalake.tables.catalog import ListedTable, list_tables
 from destination_datalake.tables.glue.catalog import ensure_database
-from unit_tests.check.examples import UNIQUE, USER, a_trial, deny, findings_of
+from unit_tests.check.examples import UNIQUE, USER, a_context, deny, findings_of
 from unit_tests.cloud import Cloud, another_client, before, ungoverned
 
 pytestmark = pytest.mark.share(7)
@@ -29,20 +29,20 @@ def tables(cloud: Cloud) -> list[str]:
 def denied(operation: str, text: str, **options: Any) -> list[str]:
     """The failures of both steps in an account that answers `operation` so."""
     access = another_client()
-    trial = a_trial(access, **options)
-    findings = findings_of(trial)
+    context = a_context(access, **options)
+    findings = findings_of(context)
     deny(access, "glue", operation, text)
-    try_database(trial, findings)
+    try_database(context, findings)
     if not findings.failures:
-        try_table(trial, findings)
+        try_table(context, findings)
     return [failure.message for failure in findings.failures]
 
 
 def test_a_catalog_that_works_keeps_only_the_database(cloud: Cloud) -> None:
-    trial, findings = a_trial(cloud.access), Findings()
+    context, findings = a_context(cloud.access), StepFindings()
 
-    try_database(trial, findings)
-    try_table(trial, findings)
+    try_database(context, findings)
+    try_table(context, findings)
 
     assert findings.failures == []
     assert tables(cloud) == []
@@ -117,7 +117,7 @@ def test_a_partition_that_cannot_be_created_is_a_warning(cloud: Cloud, caplog: p
 
     [said] = caplog.messages
     assert "Allow glue:BatchCreatePartition" in said
-    assert said.endswith("Only the table of rejects depends on it.")
+    assert said.endswith("Only the table of rejects needs partitions.")
     assert tables(cloud) == []
 
 
@@ -158,7 +158,7 @@ def test_an_error_that_is_not_from_aws_is_raised_and_leaves_no_table(cloud: Clou
     ensure_database(access.client("glue"), "raw")
 
     with pytest.raises(ZeroDivisionError):
-        try_table(a_trial(access), Findings())
+        try_table(a_context(access), StepFindings())
     assert tables(cloud) == []
 
 
@@ -173,7 +173,7 @@ def test_only_tables_that_killed_checks_left_long_ago_are_dropped(cloud: Cloud) 
     before(access, "glue", "GetTable", die)
     before(access, "glue", "DeleteTable", die)
     with pytest.raises(KeyboardInterrupt):
-        try_table(a_trial(access), Findings())
+        try_table(a_context(access), StepFindings())
     glue.create_table(DatabaseName="raw", TableInput={"Name": f"airbyte_check_{'f' * 32}", "Description": "theirs"})
     glue.create_table(DatabaseName="raw", TableInput={"Name": "airbyte_check_list"})
     left = sorted(tables(cloud))
@@ -197,10 +197,10 @@ OPTIMIZED = {"mode": "glue", "role_arn": "arn:aws:iam::123456789012:role/optimiz
 
 
 def test_optimizers_that_may_be_turned_on_are_tried_on_no_table(cloud: Cloud) -> None:
-    trial, findings = a_trial(cloud.access, maintenance=OPTIMIZED), Findings()
-    try_database(trial, findings)
+    context, findings = a_context(cloud.access, maintenance=OPTIMIZED), StepFindings()
+    try_database(context, findings)
 
-    try_optimizers(trial, findings)
+    try_optimizers(context, findings)
 
     assert findings.failures == []
     assert tables(cloud) == []
@@ -232,10 +232,10 @@ def test_a_missing_permission_for_optimizers_is_a_failure_with_the_statement(
 ) -> None:
     access = another_client()
     registered = {"mode": "hybrid", "registration_role_arn": "arn:aws:iam::123456789012:role/location"}
-    trial = a_trial(access, maintenance=OPTIMIZED, lake_formation=registered)
-    findings = findings_of(trial)
+    context = a_context(access, maintenance=OPTIMIZED, lake_formation=registered)
+    findings = findings_of(context)
     deny(access, "glue", operation, text)
-    try_optimizers(trial, findings)
+    try_optimizers(context, findings)
 
     [failure] = findings.failures
     assert failure.error_class == "insufficient_permissions"

@@ -11,9 +11,9 @@ import pytest
 
 from destination_datalake.aws.access import role_of_session
 from destination_datalake.check.connection import STEPS, CheckResult, check_connection, try_identity, try_server
-from destination_datalake.check.step import Findings
+from destination_datalake.check.step import StepFindings
 from destination_datalake.config.options import Config
-from unit_tests.check.examples import a_trial
+from unit_tests.check.examples import a_context
 from unit_tests.cloud import Cloud
 from unit_tests.config.examples import options
 from unit_tests.spark.connect.server import Server
@@ -103,28 +103,28 @@ ACCOUNT = "123456789012"
 
 @pytest.mark.parametrize(("account", "failures"), [(None, 0), (ACCOUNT, 0), ("999999999999", 1)])
 def test_credentials_of_another_account_are_a_failure(cloud: Cloud, account: str | None, failures: int) -> None:
-    findings = Findings()
+    findings = StepFindings()
 
-    try_identity(a_trial(cloud.access, aws_account_id=account), findings)
+    try_identity(a_context(cloud.access, aws_account_id=account), findings)
 
     assert len(findings.failures) == failures
 
 
 def test_a_configured_role_is_the_principal_of_remedies(cloud: Cloud) -> None:
     role = f"arn:aws:iam::{ACCOUNT}:role/team/loader"
-    trial = a_trial(cloud.access, credentials={"credentials_title": "IAM Role", "role_arn": role})
+    context = a_context(cloud.access, credentials={"credentials_title": "IAM Role", "role_arn": role})
 
-    try_identity(trial, Findings())
+    try_identity(context, StepFindings())
 
-    assert trial.remedies is not None
-    assert trial.remedies.principal == role
+    assert context.remedies is not None
+    assert context.remedies.principal == role
 
 
 def test_a_server_without_tls_is_warned_of(cloud: Cloud) -> None:
-    findings = Findings()
+    findings = StepFindings()
 
     with Server() as server:
-        try_server(a_trial(cloud.access, spark={"remote": server.url}), findings)
+        try_server(a_context(cloud.access, spark={"remote": server.url}), findings)
 
     assert findings.failures == []
     assert [note.partition(",")[0] for note in findings.notes] == ["The connection to spark.remote does not use TLS"]

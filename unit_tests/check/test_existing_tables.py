@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from destination_datalake.check.existing_tables import ExistingTables, try_outside
-from destination_datalake.check.step import Findings
+from destination_datalake.check.step import StepFindings
 from destination_datalake.config.options import Config
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.names import SNAKE_CASE
@@ -17,7 +17,7 @@ from destination_datalake.tables.glue.catalog import ensure_database
 from destination_datalake.tables.location import TableKind
 from destination_datalake.tables.ownership import OwnedTable, TableOwner
 from destination_datalake.tables.table import TableName
-from unit_tests.check.examples import UNIQUE, a_trial, deny
+from unit_tests.check.examples import UNIQUE, a_context, deny
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.config.examples import options
 
@@ -43,7 +43,7 @@ def test_streams_that_the_options_relocate_are_in_a_note() -> None:
     [note] = existing(owned("orders"), table_prefix="b_").notes()
 
     assert note.startswith(
-        f"There are tables under s3://{BUCKET}/ that other options have named: stream orders was written to table "
+        f"Some tables under s3://{BUCKET}/ were named by other options: stream orders was written to table "
         "raw.orders and would now be written to raw.b_orders."
     )
 
@@ -52,7 +52,7 @@ def test_a_note_names_ten_relocations() -> None:
     [note] = existing(*(owned(f"s{number}") for number in range(12)), table_prefix="b_").notes()
 
     assert note.count("would now be written to") == 10
-    assert "; and 2 more like these." in note
+    assert "; and 2 more." in note
 
 
 def test_tables_outside_are_in_a_note_if_others_are_inside() -> None:
@@ -120,7 +120,7 @@ def test_no_table_is_found_without_permission_to_list_them(caplog: pytest.LogCap
     assert (found.listed, found.owned) == ([], [])
     [said] = caplog.messages
     assert said.startswith("Cannot look for earlier tables of raw")
-    assert said.endswith("Only a warning depends on it.")
+    assert said.endswith("Only a warning needs this permission.")
 
 
 def outside(number: int) -> OwnedTable:
@@ -128,21 +128,21 @@ def outside(number: int) -> OwnedTable:
 
 
 def test_tables_outside_are_refused_ten_by_name(cloud: Cloud) -> None:
-    findings = Findings()
+    findings = StepFindings()
 
-    try_outside(a_trial(cloud.access), findings, [outside(number) for number in range(12)])
+    try_outside(a_context(cloud.access), findings, [outside(number) for number in range(12)])
 
     assert len(findings.failures) == 11
     assert findings.failures[0].message.startswith(
         "Cannot write stream s0 to table raw.s0: its location is s3://elsewhere/s0/, while bucket_name and "
     )
-    assert findings.failures[-1].message == "And 2 more tables like these."
+    assert findings.failures[-1].message == "2 more tables have the same problem."
 
 
 def test_the_buckets_of_followed_tables_are_tried_once_each(cloud: Cloud) -> None:
-    findings = Findings()
+    findings = StepFindings()
 
-    try_outside(a_trial(cloud.access, follow_table_location=True), findings, [outside(0), outside(1)])
+    try_outside(a_context(cloud.access, follow_table_location=True), findings, [outside(0), outside(1)])
 
     assert [failure.message.partition(" (S3")[0] for failure in findings.failures] == [
         f"Cannot write to s3://elsewhere/s1/_check-{UNIQUE}"

@@ -19,7 +19,7 @@ from destination_datalake.check.governance import (
     try_location,
     try_permissions,
 )
-from destination_datalake.check.step import Findings, Trial
+from destination_datalake.check.step import CheckContext, StepFindings
 from destination_datalake.lake_formation.state import (
     AllTables,
     Catalog,
@@ -31,7 +31,7 @@ from destination_datalake.lake_formation.state import (
     to_request,
 )
 from destination_datalake.tables.glue.catalog import ensure_database
-from unit_tests.check.examples import a_trial, deny, findings_of
+from unit_tests.check.examples import a_context, deny, findings_of
 from unit_tests.cloud import BUCKET, Cloud, another_client
 
 USER = "arn:aws:sts::123456789012:user/moto"
@@ -45,7 +45,7 @@ GRANTS: list[dict[str, object]] = [
     {"principal": ANALYST, "permissions": ["DATA_LOCATION_ACCESS"]},
 ]
 TAGS = {"domain": ["sales", "new"]}
-Attempt = Callable[[Trial, Findings], None]
+Attempt = Callable[[CheckContext, StepFindings], None]
 
 
 class Lab:
@@ -56,10 +56,10 @@ class Lab:
         self.glue = cloud.access.client("glue")
         self.settings(*([USER] if admin else []))
         ensure_database(self.glue, "raw")
-        self.trial = a_trial(
+        self.context = a_context(
             cloud.access, region="us-east-1", lake_formation={"mode": mode, "tags": {}, "grants": [], **governance}
         )
-        try_identity(self.trial, Findings())
+        try_identity(self.context, StepFindings())
 
     def settings(self, *admins: str, opened: bool = False) -> None:
         default: Any = [{"Principal": {"DataLakePrincipalIdentifier": EVERYBODY}, "Permissions": ["ALL"]}]
@@ -82,16 +82,16 @@ class Lab:
     def register(self, *, hybrid: bool = False) -> None:
         self.lf.register_resource(ResourceArn=LOCATION, RoleArn=ROLE, HybridAccessEnabled=hybrid)
 
-    def findings(self, *attempts: Attempt) -> Findings:
+    def findings(self, *attempts: Attempt) -> StepFindings:
         """What the steps find after the settings are read."""
-        try_location(self.trial, Findings())
-        found = findings_of(self.trial)
+        try_location(self.context, StepFindings())
+        found = findings_of(self.context)
         for attempt in attempts:
-            attempt(self.trial, found)
+            attempt(self.context, found)
         return found
 
 
-def only_failure(found: Findings) -> str:
+def only_failure(found: StepFindings) -> str:
     [failure] = found.failures
     assert failure.error_class == "insufficient_permissions"
     return failure.message
@@ -142,7 +142,7 @@ def test_access_to_a_location_that_the_first_sync_registers_is_asked_for_before_
 
 def test_tables_below_the_location_of_their_database_need_no_other_access(cloud: Cloud) -> None:
     lab = Lab(cloud, registration_role_arn=ROLE)
-    lab.glue.update_database(Name="raw", DatabaseInput={"Name": "raw", "LocationUri": lab.trial.config.uri("raw")})
+    lab.glue.update_database(Name="raw", DatabaseInput={"Name": "raw", "LocationUri": lab.context.config.uri("raw")})
 
     assert lab.findings(try_location).failures == []
 
@@ -266,7 +266,7 @@ def test_missing_permissions_on_tables_of_others_are_a_warning(cloud: Cloud) -> 
 
     assert found.failures == []
     [note] = found.notes
-    assert note.startswith(f"{USER} has no DELETE, INSERT on all tables of database raw, which syncs need for tables")
+    assert note.startswith(f"{USER} lacks DELETE, INSERT on all tables of database raw. Syncs need this for tables")
     assert "aws lakeformation grant-permissions" in note
 
 
@@ -293,7 +293,7 @@ def test_settings_that_open_what_is_new_are_a_warning(cloud: Cloud) -> None:
 
     [note] = lab.findings(try_defaults).notes
 
-    assert note.startswith(f"The data lake settings open new databases and tables to {EVERYBODY}")
+    assert note.startswith(f"The data lake settings grant {EVERYBODY} all permissions on new databases and tables")
     assert "Set CreateDatabaseDefaultPermissions and CreateTableDefaultPermissions to []" in note
 
 
@@ -309,7 +309,7 @@ def test_permissions_that_void_governance_are_a_warning_with_the_command_that_re
 
     assert found.failures == []
     [note] = found.notes
-    assert note.startswith(f"{EVERYBODY} has all permissions on {resource}, so IAM alone decides who may use it.")
+    assert note.startswith(f"{EVERYBODY} has all permissions on {resource}, so IAM alone controls access to it.")
     assert "aws lakeformation revoke-permissions" in note
     assert "--permissions ALL" in note
 
@@ -332,7 +332,7 @@ def test_a_database_that_opens_new_tables_is_a_warning_with_the_command_that_kee
 
     [note] = lab.findings(try_defaults).notes
 
-    assert note.startswith(f"Database raw opens new tables to {EVERYBODY}")
+    assert note.startswith(f"Database raw grants {EVERYBODY} all permissions on new tables")
     assert '"CreateTableDefaultPermissions": []' in note
     assert '"Description"' in note
 
@@ -346,7 +346,7 @@ def test_more_tables_than_a_message_takes_are_counted(cloud: Cloud) -> None:
     *named, rest = lab.findings(try_defaults).notes
 
     assert len(named) == 5
-    assert rest == "The same holds for 3 more tables of database raw."
+    assert rest == "The same applies to 3 more tables of database raw."
 
 
 def test_without_the_settings_a_foreseen_denial_is_a_warning_for_the_caller_may_be_an_administrator(
@@ -354,10 +354,10 @@ def test_without_the_settings_a_foreseen_denial_is_a_warning_for_the_caller_may_
 ) -> None:
     lab, access = Lab(cloud, grants=GRANTS[:1]), another_client()
     deny(access, "lakeformation", "GetDataLakeSettings")
-    lab.trial.access = access
-    found = findings_of(lab.trial)
-    try_location(lab.trial, found)
-    try_grants(lab.trial, found)
+    lab.context.access = access
+    found = findings_of(lab.context)
+    try_location(lab.context, found)
+    try_grants(lab.context, found)
 
     assert found.failures == []
     settings, location, grant = found.notes

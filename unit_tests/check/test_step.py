@@ -13,37 +13,39 @@ from botocore.exceptions import ClientError
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.address import S3Address
 from destination_datalake.check.connection import STEPS
-from destination_datalake.check.step import Findings, Remedies, Step, Trial, run_steps
+from destination_datalake.check.step import CheckContext, Remedies, Step, StepFindings, run_steps
 from destination_datalake.config.options import Config
 from destination_datalake.errors import Failure, MissingPermission
-from unit_tests.check.examples import a_trial
+from unit_tests.check.examples import a_context
 from unit_tests.config.examples import options
 
-TRIAL = a_trial(AwsAccess("eu-west-1"))
+TRIAL = a_context(AwsAccess("eu-west-1"))
 
 
-def step(id: str, attempt: Callable[[Findings], object], needs: Sequence[str] = (), after: Sequence[str] = ()) -> Step:
-    def tried(_: Trial, findings: Findings) -> None:
+def step(
+    id: str, attempt: Callable[[StepFindings], object], needs: Sequence[str] = (), after: Sequence[str] = ()
+) -> Step:
+    def tried(_: CheckContext, findings: StepFindings) -> None:
         attempt(findings)
 
     return Step(id, id.title(), f"does {id}", tried, needs, after)
 
 
-def succeed(_: Findings) -> None:
+def succeed(_: StepFindings) -> None:
     pass
 
 
-def fail(findings: Findings) -> None:
+def fail(findings: StepFindings) -> None:
     findings.fail("It is wrong. Correct it.")
     findings.fail("That too.")
 
 
-def deny(findings: Findings) -> None:
+def deny(findings: StepFindings) -> None:
     with findings.attempt("write to", "s3://lake/"):
         raise ClientError({"Error": {"Code": "AccessDenied", "Message": ""}}, "PutObject")
 
 
-def throttle(findings: Findings) -> None:
+def throttle(findings: StepFindings) -> None:
     with findings.attempt("write to", "s3://lake/"):
         raise ClientError({"Error": {"Code": "SlowDown", "Message": ""}}, "PutObject")
 
@@ -74,7 +76,7 @@ def test_each_step_is_one_line_of_json_in_the_order_of_the_steps(caplog: pytest.
     ],
 )
 def test_a_failed_step_is_an_error_with_its_class(
-    caplog: pytest.LogCaptureFixture, attempt: Callable[[Findings], object], error: str, error_class: str
+    caplog: pytest.LogCaptureFixture, attempt: Callable[[StepFindings], object], error: str, error_class: str
 ) -> None:
     run_steps([step("one", attempt)], TRIAL)
 
@@ -93,9 +95,7 @@ def test_a_step_whose_need_failed_is_not_tried_and_says_why(caplog: pytest.LogCa
     outcomes = run_steps(steps, TRIAL)
 
     assert [len(outcome.findings.failures) for outcome in outcomes] == [2, 0, 0, 0]
-    assert [json.loads(message)["error"] for message in caplog.messages[1:3]] == [
-        "Not tried to the end: step one failed."
-    ] * 2
+    assert [json.loads(message)["error"] for message in caplog.messages[1:3]] == ["Skipped: step one failed."] * 2
     assert [outcome.succeeded for outcome in outcomes] == [False, False, False, True]
 
 
@@ -132,7 +132,7 @@ def test_an_error_that_is_not_from_aws_is_internal_and_raised_after_all_steps(
 ) -> None:
     tried = list[str]()
 
-    def divide(_: Findings) -> None:
+    def divide(_: StepFindings) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), caplog.at_level(logging.INFO):
@@ -159,7 +159,7 @@ USER = f"arn:aws:iam::{ACCOUNT}:user/loader"
 
 def remedy(missing: MissingPermission | None, detail: str = "") -> str:
     remedies = Remedies.of(Config.parse(options()), ACCOUNT, USER).with_folders([S3Address("other", "orders/")])
-    return remedies.added_to(Failure("Cannot.", detail, "config_error", missing)).message.removeprefix("Cannot.")
+    return remedies.with_remedy(Failure("Cannot.", detail, "config_error", missing)).message.removeprefix("Cannot.")
 
 
 def test_nothing_is_added_where_no_permission_is_missing_or_none_would_help() -> None:

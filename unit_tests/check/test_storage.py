@@ -10,16 +10,16 @@ import pytest
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.check.connection import STEPS
-from destination_datalake.check.step import Findings
+from destination_datalake.check.step import StepFindings
 from destination_datalake.check.storage import (
-    deviations,
+    lifecycle_warnings,
     try_folder,
     try_kms_key,
     try_lifecycle,
     try_own_folder,
     try_region,
 )
-from unit_tests.check.examples import UNIQUE, USER, a_trial, deny, findings_of
+from unit_tests.check.examples import UNIQUE, USER, a_context, deny, findings_of
 from unit_tests.cloud import BUCKET, Cloud, another_client
 
 FOLDER = S3Address(BUCKET, "lake/raw")
@@ -28,9 +28,9 @@ KEY = "arn:aws:kms:eu-west-1:123456789012:key/1"
 
 
 def of_the_folder(cloud: Cloud) -> list[str]:
-    trial = a_trial(cloud.access, bucket_prefix="lake/raw")
-    findings = findings_of(trial)
-    try_folder(trial, findings, FOLDER)
+    context = a_context(cloud.access, bucket_prefix="lake/raw")
+    findings = findings_of(context)
+    try_folder(context, findings, FOLDER)
     return [failure.message for failure in findings.failures]
 
 
@@ -73,9 +73,9 @@ def test_a_failed_write_and_its_failed_deletion_are_one_failure(cloud: Cloud) ->
 def test_an_explicit_deny_gets_no_statement_that_would_not_help(cloud: Cloud) -> None:
     access, text = another_client(), "not authorized to perform: s3:PutObject with an explicit deny in a bucket policy"
     deny(access, "s3", "PutObject", text)
-    trial = a_trial(access)
-    findings = findings_of(trial)
-    try_folder(trial, findings, FOLDER)
+    context = a_context(access)
+    findings = findings_of(context)
+    try_folder(context, findings, FOLDER)
 
     assert findings.failures[0].message.endswith("Remove what denies s3:PutObject on it to the connector's identity.")
     assert cloud.objects() == {}
@@ -86,17 +86,17 @@ def test_an_explicit_deny_gets_no_statement_that_would_not_help(cloud: Cloud) ->
     [("us-east-1", []), ("eu-west-1", ["Bucket lake is in region us-east-1, but region is eu-west-1"])],
 )
 def test_a_bucket_in_another_region_is_named_with_both(cloud: Cloud, region: str, said: list[str]) -> None:
-    findings = Findings()
+    findings = StepFindings()
 
-    try_region(a_trial(cloud.access, region=region), findings)
+    try_region(a_context(cloud.access, region=region), findings)
 
     assert [failure.message.partition(".")[0] for failure in findings.failures] == said
 
 
 def test_a_missing_bucket_is_one_failure(cloud: Cloud) -> None:
-    findings = Findings()
+    findings = StepFindings()
 
-    try_region(a_trial(cloud.access, bucket_name="nobody-s"), findings)
+    try_region(a_context(cloud.access, bucket_name="nobody-s"), findings)
 
     [failure] = findings.failures
     assert failure.message.startswith("Cannot find s3://nobody-s/ (S3, HeadBucket): the bucket does not exist.")
@@ -113,11 +113,11 @@ def test_what_kms_refuses_is_one_failure_of_the_step_about_the_key(
     text = f"User: {USER} is not authorized to perform: {denied} on resource: {KEY} because no identity-based policy"
     access = another_client()
     deny(access, "s3", "PutObject", text)
-    trial = a_trial(access, encryption=encryption)
-    tables, rejects, key = findings_of(trial), findings_of(trial), findings_of(trial)
+    context = a_context(access, encryption=encryption)
+    tables, rejects, key = findings_of(context), findings_of(context), findings_of(context)
     for each in (tables, rejects):
-        try_own_folder(trial, each, trial.config.uri("_errors"))
-    try_kms_key(trial, key)
+        try_own_folder(context, each, context.config.uri("_errors"))
+    try_kms_key(context, key)
 
     assert (tables.failures, tables.blocked_by, rejects.blocked_by) == ([], "kms_key", "kms_key")
     [failure] = key.failures
@@ -144,10 +144,10 @@ def test_what_kms_refuses_is_one_failure_of_the_step_about_the_key(
 def test_a_store_that_encrypts_otherwise_than_asked_is_a_failure(
     encryption: dict[str, str], seen: str, failures: int
 ) -> None:
-    trial, findings = a_trial(another_client(), encryption=encryption), Findings()
-    trial.encrypted_with.append(seen)
+    context, findings = a_context(another_client(), encryption=encryption), StepFindings()
+    context.encrypted_with.append(seen)
 
-    try_kms_key(trial, findings)
+    try_kms_key(context, findings)
 
     assert len(findings.failures) == failures
 
@@ -164,7 +164,7 @@ def test_only_objects_that_killed_checks_left_long_ago_are_deleted(cloud: Cloud)
     for key, content in left.items():
         s3.put_object(Bucket=BUCKET, Key=key, Body=content)
 
-    try_folder(a_trial(access), Findings(), FOLDER)
+    try_folder(a_context(access), StepFindings(), FOLDER)
     assert cloud.objects() == left
 
     def age(parsed: dict[str, Any], **_: object) -> None:
@@ -172,15 +172,15 @@ def test_only_objects_that_killed_checks_left_long_ago_are_deleted(cloud: Cloud)
             each["LastModified"] = datetime.now(UTC) - timedelta(days=2)
 
     access.client("s3").meta.events.register("after-call.s3.ListObjectsV2", age)
-    try_folder(a_trial(access), Findings(), FOLDER)
+    try_folder(a_context(access), StepFindings(), FOLDER)
     assert list(cloud.objects()) == list(left)[1:]
 
 
 def test_records_are_staged_only_for_executors_on_other_machines(cloud: Cloud) -> None:
     [staging] = [step for step in STEPS if step.id == "staging_folder"]
 
-    assert not staging.applies(a_trial(cloud.access).config)
-    assert staging.applies(a_trial(cloud.access, spark={"master": "spark://cluster:7077"}).config)
+    assert not staging.applies(a_context(cloud.access).config)
+    assert staging.applies(a_context(cloud.access, spark={"master": "spark://cluster:7077"}).config)
 
 
 # Rules that keep the archive for the days of the option
@@ -202,10 +202,10 @@ def on(prefix: str, *tags: dict[str, str], **sizes: int) -> dict[str, Any]:
     return {"And": {"Prefix": prefix, "Tags": [*tags], **sizes}}
 
 
-KEPT = f"No lifecycle rule of the bucket deletes all that is in {ARCHIVE}, so that it is kept for good"
-EARLY = f"Lifecycle rule archive deletes what is in {ARCHIVE} 7 days after it was written"
-LATE = f"Lifecycle rule archive deletes what is in {ARCHIVE} 90 days after it was written"
-SOME = f"Lifecycle rule archive deletes some of what is in {ARCHIVE} 7 days after it was written"
+KEPT = f"No lifecycle rule of the bucket deletes all objects in {ARCHIVE}"
+EARLY = f"Lifecycle rule archive deletes all objects in {ARCHIVE} after 7 days"
+LATE = f"Lifecycle rule archive deletes objects in {ARCHIVE} after 90 days"
+SOME = f"Lifecycle rule archive deletes some objects in {ARCHIVE} after 7 days"
 
 
 @pytest.mark.parametrize(
@@ -233,36 +233,36 @@ SOME = f"Lifecycle rule archive deletes some of what is in {ARCHIVE} 7 days afte
         ([expiring(7, Filter=on("lake/", TAG)), expiring(name="whole")], [SOME]),
         ([expiring(7, Filter={"Prefix": f"{RAW}landing.users/"}), expiring(90)], [SOME, LATE]),
         ([expiring(Expiration={"Date": datetime(2040, 1, 31, tzinfo=UTC)})],
-         [f"Lifecycle rule archive deletes what is in {ARCHIVE} of any age from 2040-01-31 on"]),
+         [f"Lifecycle rule archive deletes all objects in {ARCHIVE} from 2040-01-31 on"]),
         ([expiring(Expiration={"ExpiredObjectDeleteMarker": True})], [KEPT]),
         ([expiring(7, "two words")], [EARLY.replace("archive", "'two words'")]),
     ],
     ids=str,
 )  # fmt: skip
 def test_rules_that_keep_the_archive_shorter_or_longer_are_told(rules: list[Any], sentences: list[str]) -> None:
-    found = deviations(rules, S3Address(BUCKET, RAW), 30)
+    found = lifecycle_warnings(rules, S3Address(BUCKET, RAW), 30)
 
-    assert [each.partition(", and raw_archive.retention_days is 30")[0] for each in found] == sentences
+    assert [warning.partition(", ")[0] for warning in found] == sentences
 
 
 def said(cloud: Cloud, days: int) -> list[str]:
-    trial = a_trial(cloud.access, bucket_prefix="lake", raw_archive={"enabled": True, "retention_days": days})
-    findings = findings_of(trial)
-    try_lifecycle(trial, findings)
+    context = a_context(cloud.access, bucket_prefix="lake", raw_archive={"enabled": True, "retention_days": days})
+    findings = findings_of(context)
+    try_lifecycle(context, findings)
     assert findings.failures == []
     return findings.notes
 
 
 def test_the_bucket_s_rules_are_compared_with_the_option(cloud: Cloud) -> None:
-    assert [note.partition(",")[0] for note in said(cloud, 30)] == [KEPT.partition(",")[0]]
+    assert [note.partition(",")[0] for note in said(cloud, 30)] == [KEPT]
 
     rules: Any = [expiring(), {**expiring(7, "staged"), "Filter": {"Prefix": "lake/_staging/"}}]
     cloud.access.client("s3").put_bucket_lifecycle_configuration(Bucket=BUCKET, LifecycleConfiguration={"Rules": rules})
 
     assert said(cloud, 30) == []
     assert said(cloud, 31) == [
-        f"Lifecycle rule archive deletes what is in {ARCHIVE} 30 days after it was written, and "
-        "raw_archive.retention_days is 31: tables cannot be made again from what is gone. Change the rule, or "
+        f"Lifecycle rule archive deletes all objects in {ARCHIVE} after 30 days, but "
+        "raw_archive.retention_days is 31. Tables cannot be rebuilt from deleted objects. Change the rule, or "
         "retention_days."
     ]
 
@@ -282,4 +282,4 @@ def test_rules_that_may_not_be_read_are_a_note_with_the_statement_that_allows_it
         "Action": ["s3:GetLifecycleConfiguration"],
         "Resource": ["arn:aws:s3:::lake"],
     }
-    assert consequence == "Without it, check cannot tell how long the archive is kept."
+    assert consequence == "Without this permission, check cannot determine the retention of the archive."

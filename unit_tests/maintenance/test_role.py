@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from destination_datalake.check.governance import EVERYBODY, try_optimizers_role
-from destination_datalake.check.step import Findings
+from destination_datalake.check.step import StepFindings
 from destination_datalake.lake_formation.state import AllTables, to_request
 from destination_datalake.tables.glue.catalog import ensure_database
-from unit_tests.check.examples import a_trial
+from unit_tests.check.examples import a_context
 from unit_tests.cloud import Cloud
 
 ROLE = "arn:aws:iam::123456789012:role/optimizers"
@@ -30,7 +30,7 @@ def test_permissions_that_the_role_lacks_are_a_warning_with_the_command_that_gra
         }
     )
     ensure_database(cloud.access.client("glue"), "raw")
-    trial = a_trial(
+    context = a_context(
         cloud.access,
         region="us-east-1",
         lake_formation={"mode": "managed"},
@@ -38,13 +38,13 @@ def test_permissions_that_the_role_lacks_are_a_warning_with_the_command_that_gra
     )
     principal: Any = {"DataLakePrincipalIdentifier": to}
     client.grant_permissions(Principal=principal, Resource=tables, Permissions=["DESCRIBE", "INSERT"])
-    found, then = Findings(), Findings()
+    found, then = StepFindings(), StepFindings()
 
-    try_optimizers_role(trial, found)
+    try_optimizers_role(context, found)
     client.grant_permissions(Principal=principal, Resource=tables, Permissions=["ALTER", "DELETE"])
-    try_optimizers_role(trial, then)
+    try_optimizers_role(context, then)
 
     [warning] = found.notes
-    assert warning.startswith(f"{ROLE} has no ALTER, DELETE on ")
+    assert warning.startswith(f"{ROLE} lacks ALTER, DELETE on ")
     assert shlex.split(warning.partition(": aws ")[2])[:2] == ["lakeformation", "grant-permissions"]
     assert (found.failures, then.failures, then.notes) == ([], [], [])
