@@ -1,6 +1,6 @@
-"""The console entry point: the command line, stdout, logging, signals and Spark's start around a command.
+"""The console entry point: command line, stdout, logging, signals, and the start of Spark for a command.
 
-What a command needs is imported when it runs: help and `spec` load nothing of Spark, AWS or the CDK.
+A command's modules are imported when it runs, so help and `spec` do not load Spark, AWS clients or the CDK.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ _COMMANDS = {
     "spec": "print the connector's specification",
     "check": "validate the configuration",
     "write": "write the messages on standard input to the lake",
-    "iam-policy": "print the IAM policy and the Lake Formation permissions that a configuration needs",
+    "iam-policy": "print the IAM policy and the Lake Formation permissions for a configuration",
     "maintain": "compact a configuration's Iceberg tables, expire snapshots, remove orphan files",
     "replay": "rebuild a table from the archive of its records",
-    "delete-rows": "erase the rows of people from all that a configuration has written, with proof",
-    "history": "show the last syncs of a configuration, and how each ended",
-    "health": "report table health, and what to do",
-    "report": "write a page that shows a configuration's syncs",
-    "verify": "scan a configuration's tables in full, and check them against their metadata",
+    "delete-rows": "erase rows by ID from all data of a configuration, with proof",
+    "history": "list the recent syncs of a configuration with their outcomes",
+    "health": "report table health, with remedies",
+    "report": "write an HTML page about a configuration's syncs",
+    "verify": "scan a configuration's tables in full, and compare them with their metadata",
 }
 
 _EXIT_CODES = {
     "spec": "The exit code is 0, and 2 for a wrong command line.",
     "check": (
-        "The answer is a CONNECTION_STATUS message with the status SUCCEEDED or FAILED. The exit code is 0 for both, "
-        "as Airbyte's protocol demands: scripts must read the status. It is 1 if there is no answer, and 2 for a wrong "
-        "command line."
+        "The result is a CONNECTION_STATUS message with the status SUCCEEDED or FAILED. As Airbyte's protocol "
+        "requires, the exit code is 0 for both, so scripts must read the status. The exit code is 1 if there is no "
+        "result, and 2 for a wrong command line."
     ),
     "write": (
         "The exit code is 0 if every stream is complete, 1 if the sync or a stream failed, 2 for a wrong command line, "
-        "and 143 after SIGTERM. States on standard output are safe in all cases."
+        "and 143 after SIGTERM. In each case, all records before a state on standard output are stored."
     ),
 }
-"""The end of the help of the platform's commands."""
+"""The last paragraph of the help of the platform's commands."""
 
 _PLAIN = {
     "iam-policy": ("iam_policy.command", "run_iam_policy"),
@@ -68,19 +68,18 @@ _PLAIN = {
     "report": ("reports.command", "run_report"),
     "verify": ("verify.command", "run_verify"),
 }
-"""The commands that are not the platform's: the module of each, which is imported when it runs, and its function."""
+"""The commands that the platform does not use, with the module to import and its function."""
 
 
 def run() -> int:
-    """Run the command on the command line; return the exit code: 0 success, 1 failure, 143 after SIGTERM.
+    """Run the command of the command line. Return the exit code: 0 for success, 1 for failure, 143 after SIGTERM.
 
-    Raises SystemExit with code 141 if nobody reads what a command prints.
-
-    Usage errors exit as argparse does: with code 2 and the usage on stderr.
+    Raises SystemExit with code 141 if the reader of stdout has closed the pipe, and with code 2, after printing the
+    usage on stderr, for a wrong command line.
     """
     closed = _closed_descriptors()
     if 1 in closed:
-        sys.stderr.write("Standard output is closed: there is nowhere to write to. Nothing was done.\n")
+        sys.stderr.write("Standard output is closed, and nothing was done. Open it, for example with >FILE.\n")
         return 1
     arguments = sys.argv[1:]
     if not arguments:
@@ -88,42 +87,42 @@ def run() -> int:
         return 1
     command, *options = arguments
     if command in _PLAIN:
-        # No commands of the platform's: they write plain text.
+        # These commands write plain text, not protocol messages.
         sys.excepthook = _print_masked
         module, function = _PLAIN[command]
-        # Spark starts while the command is still imported, as in `write`.
+        # As in `write`, Spark starts while the command's modules are imported.
         config = _config_of_jobs(options) if command in ("replay", "delete-rows", "verify") else None
         spark = [_early_spark(config)] if config is not None else []
         exit_code: int = getattr(import_module(f"destination_datalake.{module}"), function)(options, *spark)
         return exit_code
-    asked = _parser().parse_args(arguments)
-    # First of all, so that nothing but protocol lines can reach stdout.
+    parsed = _parser().parse_args(arguments)
+    # Done first, so that only protocol lines reach stdout.
     out = Stdout.claim(mask_secrets)
     route_logging(out)
     _report_uncaught_exceptions(out)
-    if asked.command == "spec":
-        with _leaving_with_the_reader():
+    if parsed.command == "spec":
+        with _exiting_on_closed_pipe():
             out.write_line(spec_message())
         return 0
-    # While this thread imports and reads, other threads exchange many short messages with the JVM and AWS. Python's
-    # default interval of 5 ms before each switch would make Spark's start half a second longer.
+    # While this thread imports modules, other threads exchange many short messages with the JVM and AWS. Python's
+    # default switch interval of 5 ms would delay the start of Spark by half a second.
     sys.setswitchinterval(0.0001)
     try:
-        if asked.command == "check":
-            with _leaving_with_the_reader():
-                _check(asked.config, out)
+        if parsed.command == "check":
+            with _exiting_on_closed_pipe():
+                _check(parsed.config, out)
             _end(0, out)
         if 0 in closed:
-            message = "Standard input is closed: the messages to write must come from there. Nothing was written."
+            message = "Cannot read messages: standard input is closed. Nothing was written. Pipe the messages to write."
             raise ConnectorError(Failure(message, message, "system_error"))
-        _end(_write(asked.config, asked.catalog, out), out)
+        _end(_write(parsed.config, parsed.catalog, out), out)
     finally:
         out.flush()
 
 
 @contextmanager
-def _leaving_with_the_reader() -> Iterator[None]:
-    """End as SIGPIPE would if nobody reads the answer. Not for `write`: a state that is not delivered is a failure."""
+def _exiting_on_closed_pipe() -> Iterator[None]:
+    """Exit as on SIGPIPE if the reader has closed stdout. Not for `write`, where an undelivered state is a failure."""
     try:
         yield
     except StdoutClosedError:
@@ -131,9 +130,9 @@ def _leaving_with_the_reader() -> Iterator[None]:
 
 
 def _closed_descriptors() -> set[int]:
-    """Return which of stdin, stdout and stderr are closed, and open these on nothing.
+    """Return the closed descriptors among stdin, stdout and stderr, and open them on /dev/null.
 
-    The next file or pipe would get the number, and be read as the input, or be written protocol lines and errors.
+    Otherwise the next opened file would get the descriptor, and be used as input or output.
     """
     closed = set()
     for descriptor in range(3):
@@ -147,11 +146,11 @@ def _closed_descriptors() -> set[int]:
 
 
 def _parser() -> Parser:
-    """Return the parser of the command line, without the options of those commands that have a parser of their own."""
+    """Return the parser of the command line. Commands in _PLAIN have their own parsers for their options."""
     parser = Parser(
         prog="destination-datalake",
         description="Airbyte destination for data lakes on AWS.",
-        epilog="destination-datalake COMMAND --help has the options of a command.",
+        epilog="Run destination-datalake COMMAND --help for the options of a command.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
@@ -168,9 +167,9 @@ def _parser() -> Parser:
 
 
 def spec_message() -> bytes:
-    """Return the SPEC message, equal to what `DestinationDatalake` answers to `spec`.
+    """Return the SPEC message, equal to the output of `DestinationDatalake` for `spec`.
 
-    Airbyte asks for it often. Read from the file, it does not take the seconds that importing the CDK takes.
+    Airbyte requests it often. Reading the file avoids the import of the CDK, which takes seconds.
     """
     content = pkgutil.get_data("destination_datalake", "spec.json")
     if content is None:
@@ -187,8 +186,9 @@ class _Version(argparse.Action):
 
 
 def _end(code: int, out: Stdout) -> NoReturn:
-    """End this process: do not wait for threads that wait for AWS, as the platform kills it 60 s after SIGTERM, nor for
-    the interpreter to take a thousand modules apart.
+    """Exit immediately, without waiting for threads that call AWS and without cleaning up a thousand modules.
+
+    The platform kills the process 60 seconds after SIGTERM.
     """
     out.flush()
     sys.stderr.flush()
@@ -196,7 +196,7 @@ def _end(code: int, out: Stdout) -> NoReturn:
 
 
 def _check(config: str, out: Stdout) -> None:
-    """Write the answer to the command. Raises ConnectorError for what is no fault of the configuration."""
+    """Run the check and write its result. Raises ConnectorError for failures that the configuration does not cause."""
     from destination_datalake.check.connection import answer
     from destination_datalake.write import accepted, read_options
 
@@ -207,14 +207,14 @@ def _check(config: str, out: Stdout) -> None:
         if error.failure.type != "config_error":
             raise
         status, message = "FAILED", error.failure.message
-    said = {"status": status} if message is None else {"status": status, "message": message}
-    out.write_message({"type": "CONNECTION_STATUS", "connectionStatus": said})
+    result = {"status": status} if message is None else {"status": status, "message": message}
+    out.write_message({"type": "CONNECTION_STATUS", "connectionStatus": result})
 
 
 def _write(config: str, catalog: str, out: Stdout) -> int:
-    """Run a sync, whose Spark starts while this thread still imports. The CDK's import would take longer than both."""
+    """Run a sync. Spark starts while this thread imports modules, without the CDK, whose import takes longer."""
     if sys.stderr.isatty():
-        sys.stderr.write("Starting Spark …\n")  # The live display takes over once it is imported.
+        sys.stderr.write("Starting Spark …\n")  # The live display replaces this line after its import.
     termination, spark = Termination(), _early_spark(config)
     try:
         from destination_datalake.write import read_options, run_write
@@ -226,21 +226,21 @@ def _write(config: str, catalog: str, out: Stdout) -> int:
 
 
 def _config_of_jobs(options: Sequence[str]) -> str | None:
-    """Return the configuration's file on a command line that asks for jobs; None if Spark may not be needed."""
+    """Return the path of the configuration if the command needs Spark; None if it may not need it."""
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     parser.add_argument("--config")
     parser.add_argument("--dry-run", "--help", "-h", action="store_true", dest="is_short")
     try:
-        asked, _ = parser.parse_known_args(options)
+        parsed, _ = parser.parse_known_args(options)
     except argparse.ArgumentError:
         return None
-    return None if asked.is_short else asked.config
+    return None if parsed.is_short else parsed.config
 
 
 def _early_spark(config: str) -> Engine | None:
-    """Start Spark as configured, and import Arrow, without pandas, while it starts.
+    """Start Spark as configured, and import Arrow, without pandas, during the start.
 
-    Returns None if the configuration cannot be read or is not valid, which the command reports.
+    Returns None if the configuration cannot be read or is not valid. The command reports the problem later.
     """
     from destination_datalake.spark.classic.pyspark_internals import import_arrow
 
@@ -255,7 +255,7 @@ def _started_spark(config: str) -> Engine | None:
     try:
         options = json.loads(Path(config).read_bytes())
         if options.get("spark") is None:
-            # Java is launched before the models of options are imported, which takes a fifth of a second.
+            # Java starts before the import of the option models, which takes 0.2 seconds.
             return start_local_engine()
         from destination_datalake.config.options import Config
 
@@ -269,11 +269,11 @@ def _print_masked(kind: type[BaseException], error: BaseException, trace: Traceb
 
 
 def _report_uncaught_exceptions(out: Stdout) -> None:
-    """Log uncaught exceptions of any thread to the platform; report those of the main thread as a TRACE ERROR."""
+    """Log uncaught exceptions of all threads, and report those of the main thread as a TRACE ERROR."""
 
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt | StdoutClosedError):
-            # To stderr: the platform does not read stdout any more.
+            # To stderr: the platform no longer reads stdout.
             sys.__excepthook__(kind, error, trace)
         else:
             report_failure(out, error)
@@ -288,9 +288,9 @@ def _report_uncaught_exceptions(out: Stdout) -> None:
 
 
 def report_failure(out: Stdout, error: BaseException) -> None:
-    """Write why the command failed: the stack trace as a LOG, then the TRACE ERROR that the platform acts on."""
+    """Write the failure of a command: the stack trace as a LOG, then a TRACE ERROR for the platform."""
     failure = _failure(error)
-    # A stack trace helps with nothing that is known: a user cannot correct the configuration by it.
+    # For a known failure, the message is enough. A stack trace does not help to correct the configuration.
     known = isinstance(error, ConnectorError) and error.__cause__ is None
     stack_trace = None if known or failure.type == "config_error" else _stack_trace(error)
     out.log("FATAL", stack_trace or failure.message)
@@ -302,7 +302,7 @@ def _failure(error: BaseException) -> Failure:
         return error.failure
     if (exhausted := exhaustion(error)) is not None:
         return Failure(exhausted, f"{type(error).__name__}: {error}", "transient_error")
-    # In the CDK's words, which is not imported.
+    # The CDK's text; the CDK is not imported.
     message = "Something went wrong in the connector. See the logs for more details."
     return Failure(message, str(error), "system_error")
 

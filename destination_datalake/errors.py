@@ -1,4 +1,4 @@
-"""Failures in the protocol's terms. Without the CDK, whose import would cost executors and `spec` seconds."""
+"""Failures in the protocol's terms. Does not import the CDK, which would delay executors and `spec` by seconds."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Literal
 
 FailureType = Literal["config_error", "system_error", "transient_error"]
 ErrorClass = Literal["insufficient_permissions", "invalid_settings", "internal"]
-"""Who can help: an administrator of permissions, a user who edits the options, or neither of them."""
+"""The remedy: a change of permissions, a change of options, or neither."""
 
 
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """Return the text with an escape for whatever a terminal acts on, but for line feeds and tabs."""
-    return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)
+    """Return the text with control characters escaped, except line feeds and tabs."""
+    return _UNPRINTABLE.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def quoted(name: str) -> str:
-    """Return a name that others have given, for a message: as it is if it is one word, else as Python writes it."""
+    """Return an external name for a message: unchanged if it is one word, otherwise as a Python literal."""
     return name if re.fullmatch(r"[\w.$*\[\]…-]+", name) else repr(name)
 
 
@@ -33,7 +33,7 @@ def counted(number: int, noun: str, ending: str = "s") -> str:
 class MissingPermission:
     """A denied permission: `action` is an IAM action ("s3:PutObject") or a Lake Formation permission ("CREATE_TABLE").
 
-    `resource` is the ARN or the name that AWS denied it on, None if AWS names none.
+    `resource` is the ARN or name of the resource; None if AWS does not report it.
     """
 
     action: str
@@ -41,17 +41,17 @@ class MissingPermission:
 
     @property
     def in_iam(self) -> bool:
-        """Whether IAM grants it, not Lake Formation."""
+        """Whether it is a permission of IAM, not of Lake Formation."""
         return ":" in self.action
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why something failed, as in a TRACE ERROR (protocol: AirbyteErrorTraceMessage).
+    """The cause of a failure, as in a TRACE ERROR (protocol: AirbyteErrorTraceMessage).
 
-    `message` is for the user: what, where, why, and what to do. `detail` is for the log. `type` says what can help: a
-    change by the user (config_error), one by the developers (system_error), or a retry (transient_error). `missing` is
-    the permission that was denied, if that is the reason.
+    `message` is for the user and has the problem, the place, the cause and the remedy. `detail` is for the log. `type`
+    is the kind of remedy: a change by the user (config_error), a change by the developers (system_error), or a retry
+    (transient_error). `missing` is the denied permission, if that is the cause.
     """
 
     message: str
@@ -61,7 +61,7 @@ class Failure:
 
     @property
     def advice(self) -> str:
-        """The message and, if a permission is missing, how to see all of them: who lacks one often lacks others."""
+        """The message and, for a missing permission, the command that prints all required permissions."""
         if self.missing is None or "iam-policy" in self.message:
             return self.message
         option = "" if self.missing.in_iam else " --grants"
@@ -72,14 +72,14 @@ class Failure:
 
     @property
     def error_class(self) -> ErrorClass:
-        """Who can help."""
+        """The class of the error, by its remedy."""
         if self.missing is not None:
             return "insufficient_permissions"
         return "invalid_settings" if self.type == "config_error" else "internal"
 
 
 class ConnectorError(Exception):
-    """An error whose failure is known; its text is the failure's message."""
+    """An error with a known failure. Its text is the failure's message."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -87,7 +87,7 @@ class ConnectorError(Exception):
 
 
 class ConfigError(ConnectorError):
-    """The configuration or the catalog cannot be synced. `message` has a sentence for each problem, and no secret."""
+    """An invalid configuration or catalog. `message` has a line for each problem, without secrets."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Failure(message, message, "config_error"))

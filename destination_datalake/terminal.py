@@ -1,6 +1,6 @@
-"""What commands for people share: command line, configuration, Spark on demand, lines and tables of output.
+"""Shared code of the interactive commands: command line, configuration, Spark on demand, lines and tables of output.
 
-The platform's commands write messages of the protocol instead: see `cli` and `protocol.stdout`.
+The platform's commands write protocol messages instead (`cli`, `protocol.stdout`).
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from destination_datalake.spark.engine import Engine
 
 _WIDE = 200
-"""Columns of output that no terminal shows."""
+"""The width of output that does not go to a terminal, in characters."""
 
 _NARROW = 20
-"""The width of a column of texts below which it is not readable."""
+"""The minimum width of a column of texts, in characters."""
 
 _UNLIMITED = 1_000_000
 _INDENT = 4
 
 _NUMBERS = ("received", "rows", "rejects", "MB", "took", "files")
-"""The headings of columns of numbers."""
+"""The headings of numeric columns."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that refuses an option with a value that is given twice; argparse takes the last one silently."""
+    """A parser that rejects duplicate options. argparse would silently use the last value."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -49,46 +49,50 @@ class Parser(argparse.ArgumentParser):
 
 class _StoreOnce(argparse.Action):
     def __call__(self, _: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, *__: object) -> None:
-        given: set[str] = namespace.__dict__.setdefault("_given", set())
-        if self.dest in given:
-            raise argparse.ArgumentError(self, "given twice")
-        given.add(self.dest)
+        parsed: set[str] = namespace.__dict__.setdefault("_parsed", set())
+        if self.dest in parsed:
+            raise argparse.ArgumentError(self, "is set twice")
+        parsed.add(self.dest)
         setattr(namespace, self.dest, value)
 
 
 def parser(name: str, description: str, epilog: str) -> Parser:
-    """Return the parser of a command, with the option that all of them have. The epilog ends with the exit codes."""
-    made = Parser(
+    """Return the parser of a command with the option --config. The epilog ends with the exit codes."""
+    command_parser = Parser(
         prog=f"destination-datalake {name}",
         description=description,
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--config", required=True, metavar="FILE", help="the configuration, as for check and write")
-    return made
+    command_parser.add_argument(
+        "--config", required=True, metavar="FILE", help="the configuration, as for check and write"
+    )
+    return command_parser
 
 
-def add_days(made: argparse.ArgumentParser) -> None:
-    """Add the option of how far back reports are read."""
-    made.add_argument("--days", type=number, default=30, metavar="N", help="read reports of the last N days (30)")
+def add_days(command_parser: argparse.ArgumentParser) -> None:
+    """Add the option --days, the period of reports to read."""
+    command_parser.add_argument(
+        "--days", type=number, default=30, metavar="N", help="read the reports of the last N days (default: 30)"
+    )
 
 
-def add_json(made: argparse.ArgumentParser) -> None:
-    """Add the option that JSON is printed."""
-    made.add_argument("--json", action="store_true", help="print JSON")
+def add_json(command_parser: argparse.ArgumentParser) -> None:
+    """Add the option --json."""
+    command_parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def number(text: str) -> int:
-    """Return a number of 1 or more. Raises ArgumentTypeError (argparse)."""
-    found = int(text)
-    if found < 1:
+    """Return a positive integer. Raises ArgumentTypeError (argparse)."""
+    value = int(text)
+    if value < 1:
         raise argparse.ArgumentTypeError("must be 1 or more")
-    return found
+    return value
 
 
 @contextmanager
 def terminable(spark: Engine | None = None) -> Iterator[Termination]:
-    """Yield a handler of SIGTERM; at the end stop `spark`, which was started before the command was."""
+    """Yield a handler of SIGTERM, and stop `spark`, which was started before the command, at the end."""
     termination = Termination()
     try:
         yield termination
@@ -100,7 +104,7 @@ def terminable(spark: Engine | None = None) -> Iterator[Termination]:
 
 @contextmanager
 def engine_on_demand(config: Config, spark: Engine | None = None) -> Iterator[Callable[[], Engine]]:
-    """Yield a function that returns `spark` or, at its first call, starts the configured one; stop it at the end."""
+    """Yield a function that returns `spark`, or starts Spark at the first call. Stop that Spark at the end."""
     started: list[Engine] = []
 
     def engine() -> Engine:
@@ -115,12 +119,12 @@ def engine_on_demand(config: Config, spark: Engine | None = None) -> Iterator[Ca
     try:
         yield engine
     finally:
-        for each in started:
-            each.stop()
+        for own_engine in started:
+            own_engine.stop()
 
 
-def run(asked: argparse.Namespace, doing: str, resource: str, act: Callable[[Config], int]) -> int:
-    """Run a command on its configuration; return its exit code, or 1 with what it failed with.
+def run(options: argparse.Namespace, doing: str, resource: str, command: Callable[[Config], int]) -> int:
+    """Run a command with its configuration. Return its exit code, or print the failure and return 1.
 
     `doing` and `resource` are as for `explain`.
     """
@@ -129,11 +133,11 @@ def run(asked: argparse.Namespace, doing: str, resource: str, act: Callable[[Con
     from destination_datalake.config.parsing import read_object
 
     try:
-        config = Config.parse(read_object(asked.config, "configuration"))
+        config = Config.parse(read_object(options.config, "configuration"))
         register_secrets(*config.secrets())
         for option in config.unknown_options():
             note(f"Note: {option}")
-        return act(config)
+        return command(config)
     except ConnectorError as error:
         note(error.failure.advice)
     except Exception as error:
@@ -145,35 +149,35 @@ def run(asked: argparse.Namespace, doing: str, resource: str, act: Callable[[Con
 
 
 def table(*headings: str) -> Table:
-    """Return a table for the terminal, without rows."""
+    """Return an empty table for the terminal."""
     from rich import box
     from rich.table import Table
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    empty = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
-        made.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
-    return made
+        empty.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
+    return empty
 
 
 _COLOURS = {"finished": "green", "healthy": "green", "terminated": "yellow", "unfinished": "yellow"}
 
 
 def coloured(word: str) -> Any:
-    """Return a word in the colour of what it says."""
+    """Return an outcome in its colour."""
     from rich.text import Text
 
     return Text(word, _COLOURS.get(word, "bold red"))
 
 
 def text(name: str) -> Any:
-    """Return a text that others have written: no markup of rich, and nothing that a terminal acts on."""
+    """Return an external text with control characters escaped, secrets masked, and without markup of rich."""
     from rich.text import Text
 
     return Text(printable(mask_secrets(name)).replace("\n", " "))
 
 
 def write_table(rows: Table) -> None:
-    """Write a table as wide as the terminal is, or as a list if the terminal is too narrow for it."""
+    """Write a table with the width of the terminal, or a list if the terminal is too narrow."""
     from rich.console import Console
 
     is_terminal = sys.stdout.isatty()
@@ -192,7 +196,7 @@ def write_table(rows: Table) -> None:
 
 
 def _narrow(rows: Table, console: Console) -> int:
-    """Make each column as narrow as can be read: no word is broken. Return the table's width."""
+    """Set each column to the minimum width that does not break words. Return the table's width."""
     unlimited = console.options.update(max_width=_UNLIMITED)
     for column in rows.columns:
         cells = [console.measure(cell, options=unlimited) for cell in (column.header, *column.cells)]
@@ -202,16 +206,16 @@ def _narrow(rows: Table, console: Console) -> int:
 
 
 def _widen(rows: Table, spare: int) -> None:
-    """Divide the spare width among the columns that can use it. Rich would shrink the widest, and break words."""
-    wanted = sorted(((column.max_width or 0) - (column.width or 0), place) for place, column in enumerate(rows.columns))
-    for left, (most, place) in zip(range(len(wanted), 0, -1), wanted, strict=True):
-        more = min(most, spare // left)
-        rows.columns[place].width = (rows.columns[place].width or 0) + more
-        spare -= more
+    """Distribute the spare width among columns that can use it. Rich would shrink the widest one and break words."""
+    useful = sorted(((column.max_width or 0) - (column.width or 0), index) for index, column in enumerate(rows.columns))
+    for remaining, (maximum, index) in zip(range(len(useful), 0, -1), useful, strict=True):
+        share = min(maximum, spare // remaining)
+        rows.columns[index].width = (rows.columns[index].width or 0) + share
+        spare -= share
 
 
 def _print_list(rows: Table, console: Console) -> None:
-    """Print each row as a few lines: its first cell, then the other cells, each after its heading."""
+    """Print each row as a few lines: the first cell, then each other cell after its heading."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -219,9 +223,9 @@ def _print_list(rows: Table, console: Console) -> None:
     for cells in zip(*(column.cells for column in rows.columns), strict=True):
         texts = [cell if isinstance(cell, Text) else Text(str(cell)) for cell in cells]
         line, *named = [
-            Text.assemble(f"{headings[place]}: " if place else "", text)
-            for place, text in enumerate(texts)
-            if text.plain or not place
+            Text.assemble(f"{headings[index]}: " if index else "", text)
+            for index, text in enumerate(texts)
+            if text.plain or not index
         ]
         indent = 0
         for part in named:
@@ -244,9 +248,9 @@ def note(line: str) -> None:
 
 
 def put(out: TextIO, line: str) -> None:
-    """Write a line in UTF-8, whatever the locale, with its secrets.
+    """Write a line in UTF-8 for any locale, without masking secrets.
 
-    Raises SystemExit if the reader is gone, such as `head`: what a command prints ends as SIGPIPE would end it.
+    Raises SystemExit, as on SIGPIPE, if the reader (such as `head`) has closed the pipe.
     """
     try:
         out.buffer.write(f"{line}\n".encode("utf-8", "replace"))
@@ -256,6 +260,6 @@ def put(out: TextIO, line: str) -> None:
 
 
 def leave_pipe(descriptor: int) -> NoReturn:
-    """End the command as SIGPIPE would, after what it holds is released; Python writes what is left to nowhere."""
+    """Exit as on SIGPIPE, with the usual cleanup. Python flushes the remaining output to /dev/null."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
     raise SystemExit(EXIT_PIPE_CLOSED)

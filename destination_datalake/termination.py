@@ -1,4 +1,4 @@
-"""SIGTERM ends a sync in order: what was read is committed and its states are released, then the exit code is 143."""
+"""Orderly termination on SIGTERM: commit the received records, release their states, and exit with code 143."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 EXIT_TERMINATED = 143
 EXIT_PIPE_CLOSED = 141
-"""128 and the numbers of SIGTERM and SIGPIPE, as shells have it."""
+"""128 plus the numbers of SIGTERM and SIGPIPE, as in shells."""
 
 
 class Termination:
-    """A request to end, which SIGTERM makes. A process has one of these at most, as signals are the process's."""
+    """The handler of SIGTERM. A process has at most one, because signal handlers are global."""
 
     def __init__(self) -> None:
-        """Handle SIGTERM from now on. Must be called on the main thread."""
+        """Install the handler of SIGTERM. Must be called on the main thread."""
         self.descriptor, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
         self._callbacks: list[Callable[[], None]] = []
@@ -24,11 +24,11 @@ class Termination:
 
     @property
     def requested(self) -> bool:
-        """Whether the request was made. `descriptor` is readable from then on."""
+        """Whether termination was requested. `descriptor` is readable after the request."""
         return bool(select.select([self.descriptor], [], [], 0)[0])
 
     def request(self) -> None:
-        """Request the end, as SIGTERM does. Safe in a signal handler."""
+        """Request termination, like SIGTERM. Safe in a signal handler."""
         for callback in self._callbacks:
             callback()
         try:
@@ -37,7 +37,10 @@ class Termination:
             return  # The pipe is full of earlier requests.
 
     def on_request(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when the end is requested, or now if it was: in a signal handler, so no locks and no I/O."""
+        """Call `callback` at the request, or now if it was already made.
+
+        The callback runs in a signal handler, so it must not use locks or I/O.
+        """
         self._callbacks.append(callback)
         if self.requested:
             callback()

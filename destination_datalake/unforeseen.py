@@ -1,7 +1,7 @@
-"""Errors that no other module explains: a machine without more memory, threads or file descriptors, and the rest.
+"""Unexpected errors, and the exhaustion of memory, threads or file descriptors.
 
-That a resource has run out is looked for wherever something fails, because what fails of it is arbitrary: a Java that
-cannot be started is not missing, and a file that cannot be read is not broken.
+Every failure is checked for exhaustion, because any operation can fail on it. Otherwise a failed start of Java would be
+reported as a missing Java, and a failed read as a corrupt file.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MiB = 1024 * 1024
 
 
 def unforeseen(message: str, error: BaseException) -> Failure:
-    """Return the failure for an unexpected error. `message` says what failed, without a period."""
+    """Return the failure for an unexpected error. `message` names the failed operation, without a period."""
     if (exhausted := exhaustion(error)) is not None:
         return Failure(f"{message}. {exhausted}", trace_of(error), "transient_error")
     return Failure(f"{message}: an unexpected {described(error)}.", trace_of(error), "system_error")
 
 
 def described(error: BaseException) -> str:
-    """Return the error's type and what DuckDB, Arrow or the system says, without values that it may quote."""
+    """Return the error's type and the text of DuckDB, Arrow or the system, without values of records."""
     name, library = type(error).__name__, type(error).__module__.partition(".")[0]
     if isinstance(error, OSError) and error.strerror:
         return f"{name} ({error.strerror})"
@@ -40,47 +40,47 @@ def described(error: BaseException) -> str:
     line = next(iter(str(error).strip().splitlines()), "")
     for pattern in _VALUES:
         line = pattern.sub("…", line)
-    line = line if len(line) <= _LONGEST_SENTENCE else f"{line[:_LONGEST_SENTENCE]}…"
+    line = line if len(line) <= _MAX_LENGTH else f"{line[:_MAX_LENGTH]}…"
     return f"{name} ({line.rstrip('.')})" if line else name
 
 
 def trace_of(error: BaseException) -> str:
-    """Return the stack traces of an error and its causes, each with what `described` says of it."""
+    """Return the stack traces of an error and its causes, each followed by the result of `described`."""
     frames = ("".join([*traceback.format_tb(cause.__traceback__), described(cause)]) for cause in _causes(error))
     return "\n\nCaused by:\n".join(frames)
 
 
 _ABOUT_VALUES = frozenset({"DataError", "IntegrityError"})
-"""DuckDB's errors that are about a value, which their text has without quotes."""
+"""DuckDB's errors about values. Their texts contain the value without quotes."""
 
 _VALUES = (
     re.compile(r"(?<=nput: ).*"),
     re.compile(r"'(?:[^'\\]|\\.|'')*'?|\"(?:[^\"\\]|\\.|\"\")*\"?|`[^`]*`?"),
     re.compile(r"(?<=\bvalue )\S+(?= )|[-+]?\d[\d.,eE+-]*"),
 )
-_LONGEST_SENTENCE = 300
+_MAX_LENGTH = 300
 
 
 def exhaustion(error: BaseException | None, text: str = "") -> str | None:
-    """Return which resource has run out, its limits, and what to do, in whole sentences; None if none has.
+    """Return a message with the exhausted resource, its limits and the remedy; None if none is exhausted.
 
-    Looks at `error` and its causes, and at a `text` that a process has printed.
+    Examines `error` with its causes, and `text`, the output of a process.
     """
     causes = list(_causes(error))
-    # More than one, if a JVM cannot tell: it reports a thread that it cannot create as a lack of memory too.
-    found = [kind for kind in _RESOURCES if any(map(kind.ran_out, causes)) or kind.texts.search(text)]
-    if not found:
+    # There may be several: a JVM reports a failure to create a thread as a lack of memory too.
+    exhausted = [kind for kind in _RESOURCES if any(map(kind.is_exhausted, causes)) or kind.texts.search(text)]
+    if not exhausted:
         return None
-    if found == [_THREADS] and any(_process_limit(resource.RLIMIT_AS, "", 1, "")):
-        found = [_THREADS, _MEMORY]  # A thread's stack needs address space.
-    names = " or ".join(kind.name for kind in found)
-    limits = ", ".join(limit for kind in found for limit in kind.limits()) or "no limit is known"
-    return f"This machine or container has no more {names} ({limits}). {' '.join(kind.remedy for kind in found)}"
+    if exhausted == [_THREADS] and any(_process_limit(resource.RLIMIT_AS, "", 1, "")):
+        exhausted = [_THREADS, _MEMORY]  # A thread's stack needs address space.
+    names = " or ".join(kind.name for kind in exhausted)
+    limits = ", ".join(limit for kind in exhausted for limit in kind.limits()) or "no limit is known"
+    return f"This machine or container has no more {names} ({limits}). {' '.join(kind.remedy for kind in exhausted)}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Resource:
-    """A resource: the error numbers and texts that say that it ran out, its limits at present, and the remedy."""
+    """A resource with the error numbers and texts of its exhaustion, its current limits, and the remedy."""
 
     name: str
     numbers: frozenset[int]
@@ -88,7 +88,7 @@ class _Resource:
     limits: Callable[[], Iterator[str]]
     remedy: str
 
-    def ran_out(self, error: BaseException) -> bool:
+    def is_exhausted(self, error: BaseException) -> bool:
         if isinstance(error, ConnectorError):
             return False  # Its failure is known already.
         number = error.errno if isinstance(error, OSError) else None
@@ -105,7 +105,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         yield error
-        # By errno alone, EAGAIN may also mean a pipe; what was not raised from it is not due to it.
+        # Suppressed contexts are skipped: EAGAIN, for example, may also come from a pipe.
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
@@ -140,7 +140,7 @@ def _process_limit(which: int, name: str, unit: int, suffix: str) -> Iterator[st
 
 
 def _number(v2: str, v1: str) -> int | None:
-    """Return a number of the control group, of its second version or its first; None if it has none, or no limit."""
+    """Return a value of the control group (version 2, then 1); None if it does not exist or is not a limit."""
     for name in (v2, v1):
         with contextlib.suppress(OSError, ValueError):
             number = int((_CGROUP / name).read_bytes())
@@ -151,10 +151,10 @@ def _number(v2: str, v1: str) -> int | None:
 _DESCRIPTORS = _Resource(
     "file descriptors",
     frozenset({errno.EMFILE, errno.ENFILE}),
-    # Spark's JVM does not say why it cannot open a jar: the configuration of its logs is the first that it misses.
+    # Spark's JVM does not report why it cannot open a jar. The logging configuration is the first file that fails.
     re.compile(r"Too many open files|shared object file: Error 24|Config file not found on classpath"),
     _descriptor_limits,
-    "Raise the limit of open files to 1,024 or more, better 65,536, and run the sync again.",
+    "Raise the limit of open files to at least 1,024, better 65,536, and run the sync again.",
 )
 _THREADS = _Resource(
     "threads",
@@ -165,7 +165,7 @@ _THREADS = _Resource(
         re.IGNORECASE,
     ),
     _thread_limits,
-    "Raise the limit of processes and threads (pids) to 1,024 or more, and run the sync again.",
+    "Raise the limit of processes and threads (pids) to at least 1,024, and run the sync again.",
 )
 _MEMORY = _Resource(
     "memory",
@@ -178,7 +178,7 @@ _MEMORY = _Resource(
         re.IGNORECASE,
     ),
     _memory_limits,
-    "Give it more memory (4 GiB suffice for most syncs), or lower batch_size_mb, or spark.driver.memory in "
-    "spark.conf, and run the sync again.",
+    "Add memory (4 GiB is enough for most syncs), or lower batch_size_mb, or spark.driver.memory in spark.conf, and "
+    "run the sync again.",
 )
 _RESOURCES = (_DESCRIPTORS, _THREADS, _MEMORY)

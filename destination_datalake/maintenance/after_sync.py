@@ -1,7 +1,7 @@
 """Maintenance at the end of a sync, by the connector or by Glue's table optimizers. It never fails the sync.
 
-An optimizer that exists is left as it is, a disabled one too: somebody wanted it so. So the options of a table whose
-optimizers are on are changed in Glue (https://docs.aws.amazon.com/glue/latest/dg/table-optimizers.html).
+Existing optimizers stay unchanged, even disabled ones, because a user may have configured them. Change them in Glue
+(https://docs.aws.amazon.com/glue/latest/dg/table-optimizers.html).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 SECONDS = 600
-"""After this time nothing more is begun: the platform waits for the sync's end."""
+"""The time limit for starting steps, because the platform waits for the end of the sync."""
 
-_TABLES_AT_ONCE = 4
+_MAX_CONCURRENT_TABLES = 4
 
 
 def maintain_after_sync(
@@ -47,42 +47,42 @@ def maintain_after_sync(
     engine: Engine,
     stops: Callable[[], bool],
 ) -> None:
-    """Do what is due for these tables, as the options ask for, until `stops` returns true. Raises nothing."""
+    """Run the due steps of these tables, as configured, until `stops` returns true. Never raises."""
     options = config.maintenance
     if not tables or options.mode == "none":
         return
     if config.table_type == "HIVE":
-        _logger.info("maintenance.mode %s is for Iceberg tables; Hive tables need none.", options.mode)
+        _logger.info("maintenance.mode %s is only for Iceberg tables. Hive tables need no maintenance.", options.mode)
         return
     try:
-        ours = [table for table in tables if _is_ours(table, catalog)]
+        owned = [table for table in tables if _is_owned(table, catalog)]
         for report in (
-            Optimizers(options, access).turn_on(ours)
+            Optimizers(options, access).turn_on(owned)
             if isinstance(options, GlueOptimizers)
-            else _maintained(config, options, ours, catalog, engine, stops)
+            else _maintain(config, options, owned, catalog, engine, stops)
         ):
             if report.failure is not None:
-                _logger.warning("%s Rows and states are safe. The next sync tries again.", report.failure.message)
+                _logger.warning("%s Rows and states are safe. The next sync retries this.", report.failure.message)
             _logger.info(report.log_line())
     except Exception:
-        _logger.warning("Tables could not be maintained. Rows and states are safe.", exc_info=True)
+        _logger.warning("Maintenance failed. Rows and states are safe. The next sync retries it.", exc_info=True)
 
 
-def _is_ours(table: TableName, catalog: TableCatalog) -> bool:
-    """Whether this connector has created the table; also if there is none any more, as the steps then say."""
+def _is_owned(table: TableName, catalog: TableCatalog) -> bool:
+    """Return whether this connector created the table. True for a missing table, which the steps then report."""
     try:
-        found = catalog.find(table)
+        entry = catalog.find(table)
     except Exception:
-        # It may be of others, and the next requests may succeed.
-        _logger.warning("Table %s is not maintained: it cannot be told who has created it.", table, exc_info=True)
+        # The table may belong to another writer, so it is skipped.
+        _logger.warning("Skipped the maintenance of table %s: cannot determine its owner.", table, exc_info=True)
         return False
-    if found is None or TableOwner.of(found.get("Parameters", {})) is not None:
+    if entry is None or TableOwner.of(entry.get("Parameters", {})) is not None:
         return True
-    _logger.info("Table %s was not created by this connector, which leaves its maintenance to others.", table)
+    _logger.info("Skipped the maintenance of table %s: another writer created it.", table)
     return False
 
 
-def _maintained(
+def _maintain(
     config: Config,
     options: ConnectorMaintenance,
     tables: Sequence[TableName],
@@ -90,7 +90,7 @@ def _maintained(
     engine: Engine,
     stops: Callable[[], bool],
 ) -> Iterator[StepReport]:
-    # PyIceberg takes a second to import; a sync of Iceberg tables has it already.
+    # PyIceberg takes a second to import. A sync of Iceberg tables has already imported it.
     from destination_datalake.files.compact import compact
     from destination_datalake.maintenance.steps import Maintainer
 
@@ -102,7 +102,7 @@ def _maintained(
         lambda tasks: engine.run(compact, tasks),
         lambda: time.monotonic() < deadline and not stops(),
     )
-    with ThreadPoolExecutor(_TABLES_AT_ONCE, "maintenance") as pool:
+    with ThreadPoolExecutor(_MAX_CONCURRENT_TABLES, "maintenance") as pool:
         for reports in pool.map(lambda table: list(maintainer.due(table)), tables):
             yield from reports
 
@@ -110,13 +110,13 @@ def _maintained(
 TYPES: Sequence[TableOptimizerTypeType] = ("compaction", "retention", "orphan_file_deletion")
 
 ROLE_PERMISSIONS = ("ALTER", "DELETE", "DESCRIBE", "INSERT")
-"""What the role needs on tables that Lake Formation governs.
+"""The role's permissions on tables that Lake Formation governs.
 
 https://docs.aws.amazon.com/glue/latest/dg/optimization-prerequisites.html
 """
 
-_ASKED_AT_ONCE = 30
-"""Optimizers in one request. AWS documents no limit."""
+_BATCH_SIZE = 30
+"""The number of optimizers in one request. AWS does not document a limit."""
 
 _MAX_AGE = "history.expire.max-snapshot-age-ms"
 _MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
@@ -130,7 +130,7 @@ class Optimizers:
         self._access = access
 
     def turn_on(self, tables: Sequence[TableName]) -> Iterator[StepReport]:
-        """Turn on what the tables lack; yield a report for each that lacked something, and for each failure."""
+        """Turn on the missing optimizers. Yield a report for each table with missing ones, and for each failure."""
         if not tables:
             return
         began = time.monotonic()
@@ -141,45 +141,45 @@ class Optimizers:
             yield StepReport(tables[0], "optimizers", "failed", failure=_failure(error, "its table optimizers"))
             return
         for table in tables:
-            types = [each for each in TYPES if (table, each) in missing]
+            types = [type_ for type_ in TYPES if (table, type_) in missing]
             if types:
-                yield self._turned_on(catalog, table, types, began)
+                yield self._turn_on(catalog, table, types, began)
 
     def _missing(
         self, catalog: str, tables: Sequence[TableName]
     ) -> frozenset[tuple[TableName, TableOptimizerTypeType]]:
-        wanted = [(table, each) for table in tables for each in TYPES]
+        wanted = [(table, type_) for table in tables for type_ in TYPES]
         existing: set[tuple[str, str, str]] = set()
-        for start in range(0, len(wanted), _ASKED_AT_ONCE):
-            answer = self._glue.batch_get_table_optimizer(
+        for start in range(0, len(wanted), _BATCH_SIZE):
+            response = self._glue.batch_get_table_optimizer(
                 Entries=[
-                    {"catalogId": catalog, "databaseName": table.database, "tableName": table.table, "type": each}
-                    for table, each in wanted[start : start + _ASKED_AT_ONCE]
+                    {"catalogId": catalog, "databaseName": table.database, "tableName": table.table, "type": type_}
+                    for table, type_ in wanted[start : start + _BATCH_SIZE]
                 ]
             )
-            # What it does not return is created, which AWS refuses if it exists after all.
+            # An optimizer that is missing here but exists is rejected by AWS when it is created.
             existing |= {
-                (found["databaseName"], found["tableName"], found["tableOptimizer"]["type"])
-                for found in answer.get("TableOptimizers", [])
+                (entry["databaseName"], entry["tableName"], entry["tableOptimizer"]["type"])
+                for entry in response.get("TableOptimizers", [])
             }
-        return frozenset((table, each) for table, each in wanted if (*table, each) not in existing)
+        return frozenset((table, type_) for table, type_ in wanted if (*table, type_) not in existing)
 
-    def _turned_on(
+    def _turn_on(
         self, catalog: str, table: TableName, types: Sequence[TableOptimizerTypeType], began: float
     ) -> StepReport:
         created = []
         try:
-            found = self._glue.get_table(DatabaseName=table.database, Name=table.table)["Table"]
-            for each in types:
-                configuration = configuration_of(each, self._options, found.get("Parameters", {}))
-                if self._create(catalog, table, each, configuration):
-                    created.append(each)
+            entry = self._glue.get_table(DatabaseName=table.database, Name=table.table)["Table"]
+            for type_ in types:
+                configuration = configuration_of(type_, self._options, entry.get("Parameters", {}))
+                if self._create(catalog, table, type_, configuration):
+                    created.append(type_)
         except Exception as error:
             failure = _failure(error, f"the table optimizers of {table}")
             return StepReport(table, "optimizers", "failed", failure=failure, seconds=time.monotonic() - began)
-        done = f"turned on Glue's optimizers {', '.join(created)}" if created else "has Glue's optimizers"
+        outcome = f"turned on Glue's optimizers {', '.join(created)}" if created else "has Glue's optimizers"
         figures = {"optimizers": len(created)}
-        return StepReport(table, "optimizers", done, figures, seconds=time.monotonic() - began)
+        return StepReport(table, "optimizers", outcome, figures, seconds=time.monotonic() - began)
 
     def _create(
         self,
@@ -188,7 +188,7 @@ class Optimizers:
         type_: TableOptimizerTypeType,
         configuration: TableOptimizerConfigurationTypeDef,
     ) -> bool:
-        """Create an optimizer; return whether there was none."""
+        """Create an optimizer. Return false if it already existed."""
         try:
             self._glue.create_table_optimizer(
                 CatalogId=catalog,
@@ -211,7 +211,7 @@ def configuration_of(
 ) -> TableOptimizerConfigurationTypeDef:
     """Return an optimizer's configuration (Glue API: TableOptimizerConfiguration) for a table with these parameters.
 
-    Where the table has a property of its own, the option is left out: Glue then reads the property.
+    An option is omitted if the table has its own property, which Glue then uses.
     """
     iceberg: dict[str, Any] = {}
     match type_:
@@ -231,9 +231,9 @@ def configuration_of(
     return cast("TableOptimizerConfigurationTypeDef", configuration)
 
 
-def _failure(error: Exception, what: str) -> Failure:
-    found = explain(error, doing="turn on", resource=what)
-    if found is not None:
-        return found
+def _failure(error: Exception, resource: str) -> Failure:
+    failure = explain(error, doing="turn on", resource=resource)
+    if failure is not None:
+        return failure
     trace = "".join(traceback.format_exception(error))
-    return Failure(f"Cannot turn on {what}: {error!r}.", trace, "system_error")
+    return Failure(f"Cannot turn on {resource}: {error!r}.", trace, "system_error")

@@ -1,4 +1,4 @@
-"""`destination-datalake maintain`: all maintenance of a configuration's Iceberg tables, now."""
+"""`destination-datalake maintain`: run all maintenance of a configuration's Iceberg tables."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from destination_datalake.tables.table import TableName
 from destination_datalake.termination import EXIT_TERMINATED, Termination
 
 _DESCRIPTION = """\
-Maintain the Iceberg tables that a configuration writes to: rewrite small files as fewer large ones, expire old
-snapshots and delete the files that only they had, and remove orphans, which are files that nothing refers to. With
-raw_archive.superseded: delete, remove what the archive has of rows that a refresh has replaced. Readers and running
-syncs are not disturbed. It can be interrupted and run again; nothing is lost."""
+Maintain the Iceberg tables of a configuration: rewrite small files as fewer large ones, expire old snapshots and delete
+their files, and remove orphans, which are files that no snapshot references. With raw_archive.superseded: delete, also
+delete the archive of rows that a refresh has replaced. Readers and running syncs are not affected. The command can be
+interrupted and run again without loss of data."""
 
 _EPILOG = """\
-Days and numbers are those of the option maintenance, or its defaults. There is a line for each table and step.
+The option maintenance, or its defaults, determines the retention. The output has a line for each table and step.
 
   destination-datalake maintain --config config.json --dry-run
   destination-datalake maintain --config config.json --stream shop.orders
@@ -42,53 +42,53 @@ def run_maintain(arguments: Sequence[str]) -> int:
     Raises SystemExit with code 2 for a wrong command line, and with 0 for `--help`.
     """
     with terminal.terminable() as termination:
-        asked = _parser().parse_args(arguments)
-        return terminal.run(asked, "maintain", "the tables", lambda config: _maintain(config, asked, termination))
+        options = _parser().parse_args(arguments)
+        return terminal.run(options, "maintain", "the tables", lambda config: _maintain(config, options, termination))
 
 
-def _maintain(config: Config, asked: argparse.Namespace, termination: Termination) -> int:
+def _maintain(config: Config, options: argparse.Namespace, termination: Termination) -> int:
     if config.maintenance.mode == "glue":
-        terminal.note("Note: maintenance.mode is glue, so Glue's optimizers do the same about daily.")
+        terminal.note("Note: maintenance.mode is glue, so Glue's optimizers run the same steps about daily.")
     if config.catalog.limits.assigns_locations:
-        raise ConfigError("The tables are in a table bucket, where Amazon S3 Tables maintains them. Nothing was done.")
-    # To expire its snapshots is what helps a table whose metadata is too long.
+        raise ConfigError("Amazon S3 Tables maintains the tables in a table bucket. Nothing was done.")
+    # No limit: expiry is the remedy for a table whose metadata exceeds it.
     catalog = catalog_of(config, aws_access(config), NO_LIMITS)
     finder = TableFinder(config, catalog)
-    archived = archived_tables(config, asked.stream) if config.raw_archive.superseded == "delete" else []
+    archived = archived_tables(config, options.stream) if config.raw_archive.superseded == "delete" else []
     try:
-        tables = finder.tables(asked.stream)
+        tables = finder.tables(options.stream)
     except ConfigError:
         if not archived:
             raise
-        tables = []  # A Hive table's archive is maintained, and nothing else of it.
+        tables = []  # For Hive tables, only the archive is maintained.
     for note in finder.notes:
         terminal.note(f"Note: {note}")
     if not tables and not archived:
-        terminal.note("There are no Iceberg tables of this configuration.")
-    options = config.maintenance if isinstance(config.maintenance, Retention) else Retention()
+        terminal.note("This configuration has no Iceberg tables.")
+    retention = config.maintenance if isinstance(config.maintenance, Retention) else Retention()
     failed = False
     with terminal.engine_on_demand(config) as engine:
         maintainer = Maintainer(
-            options,
+            retention,
             config.target_file_size_mb * 1024 * 1024,
             catalog,
             lambda tasks: engine().run(compact, tasks),
             lambda: not termination.requested,
-            asked.dry_run,
+            options.dry_run,
         )
         for table in tables:
             for report in _steps(maintainer, table):
-                failed |= _told(report)
+                failed |= _write_report(report)
         for table in archived:
-            remove = partial(remove_superseded, config=config, catalog=catalog, engine=engine, dry_run=asked.dry_run)
-            failed |= _told(maintainer.step(table, "archive", remove))
+            remove = partial(remove_superseded, config=config, catalog=catalog, engine=engine, dry_run=options.dry_run)
+            failed |= _write_report(maintainer.step(table, "archive", remove))
     if termination.requested:
         return EXIT_TERMINATED
     return 1 if failed else 0
 
 
-def _told(report: StepReport) -> bool:
-    """Write a report; return whether the step has failed."""
+def _write_report(report: StepReport) -> bool:
+    """Write a report. Return whether the step failed."""
     if report.failure is not None:
         terminal.note(report.failure.detail)
     for line in report.lines():
@@ -108,10 +108,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         action="append",
         default=[],
-        help="a stream as namespace.name, or as name if it has no namespace: only its table is maintained; may be "
-        "repeated",
+        help="maintain only the table of this stream: namespace.name, or name without a namespace; may be repeated",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="change nothing; print what would be done, and each object to be deleted"
+        "--dry-run", action="store_true", help="change nothing; print the planned changes and the objects to delete"
     )
     return parser

@@ -1,4 +1,4 @@
-"""What a step of maintenance has done to a table, or would do, as a line for people and a line of JSON for logs."""
+"""The outcome of a maintenance step, or its plan in a dry run, as text for the terminal and as JSON for the log."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ StepName = Literal["compaction", "expiry", "orphans", "optimizers", "archive"]
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """One step's outcome. `done` completes "Table …: "; `figures` are its numbers, of bytes, files and snapshots.
+    """The outcome of a step. `outcome` completes "Table …: "; `figures` has numbers of bytes, files and snapshots.
 
-    `notes` are clauses about what was left as it is. `paths` are the objects that a dry run would delete.
+    `notes` are clauses about skipped work. `paths` are the objects that a dry run would delete.
     """
 
     table: TableName
     step: StepName
-    done: str
+    outcome: str
     figures: Mapping[str, int] = field(default_factory=dict)
     notes: Sequence[str] = ()
     paths: Sequence[str] = ()
@@ -37,7 +37,7 @@ class StepReport:
             "table": str(self.table),
             "step": self.step,
             "success": self.failure is None,
-            "outcome": self.done,
+            "outcome": self.outcome,
             **self.figures,
             "notes": [*self.notes],
             "error": None if self.failure is None else self.failure.message,
@@ -46,14 +46,14 @@ class StepReport:
         return json.dumps(line, ensure_ascii=False)
 
     def lines(self) -> Iterator[str]:
-        """Yield the outcome for people, in one line, and the paths of a dry run, each in a line of its own."""
+        """Yield a line with the outcome, and a line for each path of a dry run."""
         if self.failure is not None:
             yield f"{self.table} {self.step}: {self.failure.message}"
             return
-        yield f"{self.table} {self.step}: {'; '.join((self.done, *self.notes))}"
+        yield f"{self.table} {self.step}: {'; '.join((self.outcome, *self.notes))}"
         yield from (f"  {path}" for path in self.paths)
 
 
 def megabytes(size: int) -> str:
-    """Return a size in bytes as people read it."""
+    """Return a number of bytes in megabytes, with the unit."""
     return f"{size / 1e6:.1f} MB"

@@ -1,4 +1,4 @@
-"""The steps of maintaining one table: compaction, expiry, orphans. What one fails with does not stop the others."""
+"""The maintenance steps of a table: compaction, expiry, orphans. A failed step does not stop the others."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_NO_TIME = "there was no time for the rest, which is left to the next run"
+_NO_TIME = "the time limit was reached; the next run continues"
 
 
 @dataclass(frozen=True, slots=True)
 class Maintainer:
-    """Maintains tables. `compact_files` runs on the executors; `should_continue` says whether there is time left."""
+    """The maintenance of tables. `compact_files` runs on executors. `should_continue` is false at the time limit."""
 
     retention: Retention
     target_bytes: int
@@ -50,12 +50,12 @@ class Maintainer:
         return self.step(table, "compaction", self._plan_compaction if self.dry_run else self._compact)
 
     def remove(self, table: TableName) -> Iterator[StepReport]:
-        """Expire snapshots, then remove orphans; yield what became of each."""
+        """Expire snapshots, then remove orphans. Yield a report of each step."""
         yield self.step(table, "expiry", self._expire)
         yield self.step(table, "orphans", self._remove_orphans)
 
     def due(self, table: TableName) -> Iterator[StepReport]:
-        """Compact, and if no one has done so within a day, remove; yield what was done, and what failed."""
+        """Run compaction, and once a day expiry and orphan removal. Yield the reports of changes and failures."""
         compaction = self.compact(table)
         if compaction.failure is not None or compaction.figures.get("files"):
             yield compaction
@@ -66,77 +66,83 @@ class Maintainer:
             yield from self.remove(table)
 
     def _claim_daily_run(self, table: TableName) -> StepReport:
-        taken = claim_daily_run(self._operations(table), self.now())
-        return StepReport(table, "expiry", "is due", {"due": 1} if taken else {})
+        is_claimed = claim_daily_run(self._operations(table), self.now())
+        return StepReport(table, "expiry", "is due", {"due": 1} if is_claimed else {})
 
-    def step(self, table: TableName, step: StepName, act: Callable[[TableName], StepReport]) -> StepReport:
-        """Return what became of one step, which may fail."""
+    def step(self, table: TableName, step: StepName, run: Callable[[TableName], StepReport]) -> StepReport:
+        """Run a step and return its report. A failure is part of the report."""
         began = time.monotonic()
         if not self.should_continue():
             return StepReport(table, step, _NO_TIME)
         try:
-            report = act(table)
+            report = run(table)
         except DeadlineExceeded:
             report = StepReport(table, step, _NO_TIME)
         except MaintenanceSkipped as reason:
-            report = StepReport(table, step, f"is left alone: {reason}")
+            report = StepReport(table, step, f"skipped: {reason}")
         except Exception as error:
             report = StepReport(table, step, "failed", failure=_failure(error, table, step))
         return replace(report, seconds=time.monotonic() - began)
 
     def _plan_compaction(self, table: TableName) -> StepReport:
         plan = plan_compaction(self._operations(table).load(), self.target_bytes)
-        done = f"would rewrite {_amount(plan.files, plan.bytes)} as {len(plan.bins)}"
-        return _compaction(table, plan.files, plan.bytes, len(plan.bins), done, plan.notes)
+        outcome = f"would rewrite {_amount(plan.files, plan.bytes)} as {len(plan.bins)}"
+        return _compaction(table, plan.files, plan.bytes, len(plan.bins), outcome, plan.notes)
 
     def _compact(self, table: TableName) -> StepReport:
         self._operations(table)
         compaction = TableCompaction(table, self.catalog, self.compact_files, self.target_bytes)
-        found = compaction.run(self.should_continue)
-        before = _amount(found.files_before, found.bytes_before)
-        done = f"{before} became {found.files_after} ({megabytes(found.bytes_after)})"
-        report = _compaction(table, found.files_before, found.bytes_before, found.files_after, done, found.notes)
-        return replace(report, failure=next(iter(found.failures), None))
+        result = compaction.run(self.should_continue)
+        before = _amount(result.files_before, result.bytes_before)
+        outcome = f"rewrote {before} as {result.files_after} ({megabytes(result.bytes_after)})"
+        report = _compaction(table, result.files_before, result.bytes_before, result.files_after, outcome, result.notes)
+        return replace(report, failure=next(iter(result.failures), None))
 
     def _expire(self, table: TableName) -> StepReport:
         options = self.retention
         max_age = timedelta(days=options.snapshot_retention_days)
         expirer = Expirer(self._operations(table), max_age, options.min_snapshots_to_keep)
-        found = expirer.expire(self.now(), self.should_continue, dry_run=self.dry_run)
-        text, deleted, paths = self._deleted((found.data, "file"), (found.metadata, "metadata file"))
-        figures = {"snapshots": len(found.expired.snapshots), "refs": len(found.expired.refs), **deleted}
-        if not found.expired:
+        result = expirer.expire(self.now(), self.should_continue, dry_run=self.dry_run)
+        text, deleted, paths = self._deleted((result.data, "file"), (result.metadata, "metadata file"))
+        figures = {"snapshots": len(result.expired.snapshots), "refs": len(result.expired.refs), **deleted}
+        if not result.expired:
             return StepReport(table, "expiry", "nothing has expired", figures)
-        refs = f" and {', '.join(found.expired.refs)}" if found.expired.refs else ""
-        done = f"{self._did('expire')} {counted(len(found.expired.snapshots), 'snapshot')}{refs}, {text}"
-        notes = [f"{counted(found.data.outside, 'file')} outside the table's folder stay"] if found.data.outside else []
-        return StepReport(table, "expiry", done, figures, notes, paths)
+        refs = f" and {', '.join(result.expired.refs)}" if result.expired.refs else ""
+        outcome = f"{self._verb('expire')} {counted(len(result.expired.snapshots), 'snapshot')}{refs}, {text}"
+        outside = result.data.outside
+        notes = [f"kept {counted(outside, 'file')} outside the table's folder"] if outside else []
+        return StepReport(table, "expiry", outcome, figures, notes, paths)
 
     def _remove_orphans(self, table: TableName) -> StepReport:
         remover = OrphanRemover(self._operations(table), timedelta(days=self.retention.orphan_retention_days))
-        found = remover.remove(self.now(), self.should_continue, dry_run=self.dry_run)
-        text, figures, paths = self._deleted((found.files, "orphan"), (found.old_metadata, "old metadata file"))
-        done = text if found.files.files or found.old_metadata.files else "no orphans"
-        return StepReport(table, "orphans", done, figures, (), paths)
+        result = remover.remove(self.now(), self.should_continue, dry_run=self.dry_run)
+        text, figures, paths = self._deleted((result.files, "orphan"), (result.old_metadata, "old metadata file"))
+        outcome = text if result.files.files or result.old_metadata.files else "no orphans"
+        return StepReport(table, "orphans", outcome, figures, (), paths)
 
     def _deleted(
         self, files: tuple[Deletion, str], metadata: tuple[Deletion, str]
     ) -> tuple[str, dict[str, int], Sequence[str]]:
-        """Return what was deleted, each kind with its name, in words, in numbers, and by path."""
-        (data, name), (other, other_name) = files, metadata
-        figures = {"files": data.files, "metadata_files": other.files, "bytes": data.bytes + other.bytes}
-        amount = f"{counted(data.files, name)} and {counted(other.files, other_name)}"
-        return f"{self._did('delete')} {amount} ({megabytes(figures['bytes'])})", figures, [*data.paths, *other.paths]
+        """Return a text, figures and paths for two kinds of deleted objects, each with its noun."""
+        (data, noun), (metadata_files, metadata_noun) = files, metadata
+        figures = {
+            "files": data.files,
+            "metadata_files": metadata_files.files,
+            "bytes": data.bytes + metadata_files.bytes,
+        }
+        amount = f"{counted(data.files, noun)} and {counted(metadata_files.files, metadata_noun)}"
+        text = f"{self._verb('delete')} {amount} ({megabytes(figures['bytes'])})"
+        return text, figures, [*data.paths, *metadata_files.paths]
 
     def _operations(self, table: TableName) -> TableOperations:
-        """Return what changes a table. Raises MaintenanceSkipped for a format that may refer to unknown objects."""
+        """Return the operations on a table. Raises MaintenanceSkipped for a format version that is not supported."""
         operations = TableOperations(table, self.catalog)
         if (problem := newer_format(operations.load().metadata)) is not None:
             raise MaintenanceSkipped(problem)
         return operations
 
-    def _did(self, verb: str) -> str:
-        """Return a verb that ends in e as what was done, or as what would be."""
+    def _verb(self, verb: str) -> str:
+        """Return a verb that ends in "e" in the past tense, or with "would" for a dry run."""
         return f"would {verb}" if self.dry_run else f"{verb}d"
 
 
@@ -144,9 +150,11 @@ def _amount(files: int, size: int) -> str:
     return f"{counted(files, 'file')} ({megabytes(size)})"
 
 
-def _compaction(table: TableName, files: int, size: int, new_files: int, done: str, notes: Sequence[str]) -> StepReport:
+def _compaction(
+    table: TableName, files: int, size: int, new_files: int, outcome: str, notes: Sequence[str]
+) -> StepReport:
     figures = {"files": files, "bytes": size, "new_files": new_files}
-    return StepReport(table, "compaction", done if files else "nothing to compact", figures, notes)
+    return StepReport(table, "compaction", outcome if files else "nothing to compact", figures, notes)
 
 
 def _failure(error: Exception, table: TableName, step: StepName) -> Failure:
@@ -158,18 +166,20 @@ def _failure(error: Exception, table: TableName, step: StepName) -> Failure:
         return Failure(str(error), str(error), "transient_error")
     if isinstance(error, FileNotFoundError):
         message = (
-            f"Cannot maintain table {table} ({step}): {error}. The table refers to it, so readers fail too. Nothing "
-            "more was deleted. If the bucket keeps versions, remove the object's delete marker."
+            f"Cannot maintain table {table} ({step}): {error}. The table references this object, so readers fail too. "
+            "The step stopped without further deletions. If the bucket has versioning, remove the object's delete "
+            "marker."
         )
         return Failure(message, str(error), "config_error")
     if isinstance(error, Incomplete | Disagreement):
         message = (
-            f"Cannot maintain table {table} ({step}): {error}. Nothing more was deleted, as this may be a mistake of "
-            "the connector. Leave the table's objects as they are, and report it with that file. If other engines can "
-            "read the table, let them write its manifests again (Spark: the procedure rewrite_manifests)."
+            f"Cannot maintain table {table} ({step}): {error}. The step stopped without further deletions, because "
+            "this may be an error of the connector. Keep the table's objects unchanged, and report the problem with "
+            "that file. If other engines can read the table, rewrite its manifests with one of them (Spark: the "
+            "procedure rewrite_manifests)."
         )
         return Failure(message, str(error), "system_error")
     if (failure := explain(error, doing=f"maintain ({step})", resource=f"table {table}")) is not None:
         return failure
     trace = "".join(traceback.format_exception(error))
-    return Failure(f"Table {table} could not be maintained ({step}): {error!r}.", trace, "system_error")
+    return Failure(f"Cannot maintain table {table} ({step}): {error!r}.", trace, "system_error")

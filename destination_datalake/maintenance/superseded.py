@@ -1,7 +1,7 @@
-"""Deletes the archive of rows that a refresh has replaced (`raw_archive.superseded: delete`).
+"""Deletion of archived rows that a refresh has replaced (`raw_archive.superseded: delete`).
 
-Two readers decide, which share no code: by the archive's index the lines are of batches from before the refresh, and by
-the table's files it has no row of them.
+Two independent readers must agree: the archive's index assigns the lines to batches before the refresh, and the table's
+files contain no row of them.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
     from destination_datalake.tables.catalog import TableCatalog
 
 _SEARCHES = 8
-"""Tasks that look for rows: small work, on as many executors as there are."""
+"""The number of tasks that search for rows."""
 
 
 def remove_superseded(
     table: TableName, config: Config, catalog: TableCatalog, engine: Callable[[], Engine], *, dry_run: bool
 ) -> StepReport:
-    """Remove what refreshes have replaced from the archive of a table, or say what would be removed.
+    """Delete archived rows of a table that refreshes have replaced, or report them in a dry run.
 
-    Raises what AWS raises, and the errors of catalogs.
+    Raises AWS errors and errors of the catalog.
     """
     entry = catalog.find(table)
     if entry is not None and is_iceberg(entry) != (config.table_type == "ICEBERG"):
-        return StepReport(table, "archive", f"is left alone: it is no {config.table_type} table, as table_type says")
+        return StepReport(table, "archive", f"skipped: table_type is {config.table_type}, the table's is not")
     access = aws_access(config)
     folder = table_folder(config.uri(ARCHIVE_FOLDER), *table)
     history = read_history(folder, access)
-    state = rebuild_of(config, table, catalog, _unopened).state(table)
+    state = rebuild_of(config, table, catalog, _open_nothing).state(table)
     if state is None:
-        return StepReport(table, "archive", "is left alone: there is no such table")
+        return StepReport(table, "archive", "skipped: the table does not exist")
 
     def rows_of(units: frozenset[str]) -> Mapping[str, BitMap]:
         if not units or not state.written:
@@ -57,13 +57,13 @@ def remove_superseded(
         return total(done(engine().run(find, tasks)), units).lines
 
     replaced = build_plan(history, state, rows_of(unindexed_units(history))).replaced
-    doomed = _lines(history, replaced)
-    if present := rows_of(frozenset(lines.unit for lines in doomed)):
+    superseded = _lines(history, replaced)
+    if present := rows_of(frozenset(lines.unit for lines in superseded)):
         return StepReport(
             table,
             "archive",
-            f"is left alone: by its index a refresh has replaced {counted(len(present), 'object')}, and the "
-            "table has rows of them",
+            f"skipped: the table has rows of {counted(len(present), 'object')} that a refresh has replaced according "
+            "to the archive's index",
         )
     entries = [
         f"{folder}/index/{sync.sync.started:013d}-{sync.sync.sync}/{number:06d}.json"
@@ -73,36 +73,41 @@ def remove_superseded(
     ]
     if not dry_run:
         s3 = access.client("s3")
-        # An entry without lines says the same again to the next run; lines without an entry would be doubtful.
-        for uri in (*(lines.uri for lines in doomed), *entries):
+        # Lines first: the next run deletes an entry without lines, but cannot judge lines without an entry.
+        for uri in (*(lines.uri for lines in superseded), *entries):
             delete(s3, uri)
-    size = sum(lines.size for lines in doomed)
-    did = "would delete" if dry_run else "deleted"
-    text = f"{did} {counted(len(doomed), 'object')} ({megabytes(size)}) of rows that a refresh has replaced"
-    figures = {"files": len(doomed), "bytes": size}
+    size = sum(lines.size for lines in superseded)
+    verb = "would delete" if dry_run else "deleted"
+    text = f"{verb} {counted(len(superseded), 'object')} ({megabytes(size)}) of rows that a refresh has replaced"
+    figures = {"files": len(superseded), "bytes": size}
     return StepReport(
-        table, "archive", text if doomed else "nothing is superseded", figures, (), [each.uri for each in doomed]
+        table,
+        "archive",
+        text if superseded else "nothing is superseded",
+        figures,
+        (),
+        [lines.uri for lines in superseded],
     )
 
 
 def archived_tables(config: Config, streams: Sequence[str]) -> list[TableName]:
-    """Return the tables that have an archive: of these streams, each "name" or "namespace.name", or all."""
+    """Return the tables with an archive, of all streams or of these ("name" or "namespace.name")."""
     folders = folders_in(aws_access(config).client("s3"), config.uri(ARCHIVE_FOLDER))
-    found = [TableName(*folder.split(".", 1)) for folder in folders]
+    tables = [TableName(*folder.split(".", 1)) for folder in folders]
     if not streams:
-        return found
+        return tables
     naming = TableNaming.of(config)
-    return [name for name in found if any(name in naming.candidates(stream) for stream in streams)]
+    return [name for name in tables if any(name in naming.candidates(stream) for stream in streams)]
 
 
 def _lines(history: History, batches: Mapping[str, Sequence[int]]) -> list[StoredLines]:
-    found: list[StoredLines] = []
+    lines: list[StoredLines] = []
     for sync in history.syncs:
         for number in batches.get(sync.sync.sync, ()):
-            found += sync.batches[number].lines if number in sync.batches else ()
-            found += sync.unindexed.get(number, ())
-    return found
+            lines += sync.batches[number].lines if number in sync.batches else ()
+            lines += sync.unindexed.get(number, ())
+    return lines
 
 
-def _unopened() -> Any:
-    raise AssertionError("a table is not written to")
+def _open_nothing() -> Any:
+    raise AssertionError("the table is not opened for writes")

@@ -1,4 +1,4 @@
-"""`destination-datalake verify`: tables read to their last value, and compared with what is said of them."""
+"""`destination-datalake verify`: full scan of tables, compared with their metadata."""
 
 from __future__ import annotations
 
@@ -42,34 +42,34 @@ if TYPE_CHECKING:
     from destination_datalake.tables.catalog import TableCatalog
 
 _DESCRIPTION = """\
-Read tables to their last value, on Spark, by two readers that share no code (the connector's own, and DuckDB's), and
-compare them with what is said of them: sizes, rows, nulls and bounds in Iceberg's manifests, snapshots' summaries, the
-columns of the catalog, registered partitions, the reports of syncs; and look for files that are not the table's.
-Nothing is changed. Syncs and maintenance may run."""
+Scan tables in full on Spark, with two independent readers (the connector's and DuckDB's), and compare the result with
+the metadata: sizes, rows, nulls and bounds in Iceberg's manifests, summaries of snapshots, columns in the catalog,
+registered partitions, and reports of syncs. Also find files that do not belong to a table. The command changes nothing.
+Syncs and maintenance may run at the same time."""
 
 _EPILOG = """\
   destination-datalake verify --config config.json --all
   destination-datalake verify --config config.json --table landing.orders --json
   destination-datalake verify --config config.json --stream shop.orders
 
-The exit code is 0, 1 if something does not agree or cannot be read, 2 for a wrong command line, and 143 after
-SIGTERM."""
+The exit code is 0, 1 if a table differs from its metadata or cannot be read, 2 for a wrong command line, and 143
+after SIGTERM."""
 
-_FILES_AT_ONCE = 2_000
-"""Files of one Spark job, which bounds the driver's memory."""
+_FILES_PER_JOB = 2_000
+"""The maximum number of files per Spark job. It limits the driver's memory."""
 
 _SECOND = timedelta(seconds=1)
 """The resolution of times in the ledger of erasures."""
 
 _TASKS_PER_SLOT = 4
 _ATTEMPTS = 5
-_SHOWN = 100
-"""Problems of a table that the terminal shows; JSON has all."""
+_MAX_SHOWN = 100
+"""The maximum number of problems per table on the terminal. JSON contains all."""
 
 
 @dataclass(slots=True)
 class Verified:
-    """What was found of a table, as `--json` prints it. `notes` are what is no problem, or was not compared."""
+    """The result for a table, as printed by `--json`. `notes` are not problems; some name skipped comparisons."""
 
     table: str
     files: int = 0
@@ -82,16 +82,16 @@ class Verified:
 def run_verify(arguments: Sequence[str], spark: Engine | None = None) -> int:
     """Run the command with these arguments (without its name); return the exit code: 0, 1 or 143.
 
-    Uses `spark`, and starts its own if it is given none but needs one. Raises SystemExit with code 2 for a wrong
+    Uses `spark`, or starts Spark if `spark` is None and a job is needed. Raises SystemExit with code 2 for a wrong
     command line, and with 0 for `--help`.
     """
     with terminal.terminable(spark) as termination:
-        asked = _parser().parse_args(arguments)
+        options = _parser().parse_args(arguments)
         return terminal.run(
-            asked,
+            options,
             "verify the tables of",
             "the configuration",
-            lambda config: _verify(config, asked, termination, spark),
+            lambda config: _verify(config, options, termination, spark),
         )
 
 
@@ -99,78 +99,82 @@ def _parser() -> argparse.ArgumentParser:
     parser = terminal.parser("verify", _DESCRIPTION, _EPILOG)
     terminal.add_days(parser)
     terminal.add_json(parser)
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--table", metavar="DB.TABLE", help="a table by its name in the catalog")
-    which.add_argument("--stream", metavar="NAME", help="the table of a stream: namespace.name, or name without one")
-    which.add_argument("--all", action="store_true", help="all tables that this configuration has created")
+    selection = parser.add_mutually_exclusive_group(required=True)
+    selection.add_argument("--table", metavar="DB.TABLE", help="a table by its name in the catalog")
+    selection.add_argument("--stream", metavar="NAME", help="the table of a stream: namespace.name, or name")
+    selection.add_argument("--all", action="store_true", help="all tables that this configuration has created")
     return parser
 
 
-def _verify(config: Config, asked: argparse.Namespace, termination: Termination, spark: Engine | None) -> int:
+def _verify(config: Config, options: argparse.Namespace, termination: Termination, spark: Engine | None) -> int:
     access = aws_access(config)
     catalog = catalog_of(config, access)
-    names = _tables(config, catalog, asked)
+    names = _tables(config, catalog, options)
     s3 = access.client("s3")
     try:
         erasures = [*_erasures(s3, config.uri(DELETIONS_FOLDER))]
-    except (s3.exceptions.ClientError, ValueError) as error:  # The ledger may be for other eyes.
-        why = unreadable(error, config.uri(DELETIONS_FOLDER))
-        terminal.note(f"Note: the ledger of erasures, {config.uri(DELETIONS_FOLDER)}/, {why}.")
+    except (s3.exceptions.ClientError, ValueError) as error:  # The caller may lack permission to read the ledger.
+        reason = unreadable(error, config.uri(DELETIONS_FOLDER))
+        terminal.note(f"Note: the ledger of erasures, {config.uri(DELETIONS_FOLDER)}/, {reason}.")
         erasures = [_Erasure([*map(str, names)], None, None)]
-    reported = _reported(Reports(s3, config.uri(REPORTS_FOLDER)), asked.days, names, erasures)
-    found: list[Verified] = []
+    reported = _reported(Reports(s3, config.uri(REPORTS_FOLDER)), options.days, names, erasures)
+    results: list[Verified] = []
     with terminal.engine_on_demand(config, spark) as engine:
         for name in names:
             if termination.requested:
                 return EXIT_TERMINATED
             lists_folder = not config.catalog.limits.assigns_locations
-            found.append(verified(name, catalog, reported.get(name, ()), engine, lists_folder=lists_folder))
-            for note in () if asked.json else found[-1].notes:
+            results.append(verified(name, catalog, reported.get(name, ()), engine, lists_folder=lists_folder))
+            for note in () if options.json else results[-1].notes:
                 terminal.note(f"{name}: {note}")
-    if termination.requested:  # It may be why the last table could not be read.
+    if termination.requested:  # This may be why the last table could not be read.
         return EXIT_TERMINATED
-    if asked.json:
-        terminal.write(json.dumps({"tables": [asdict(each) for each in found]}, ensure_ascii=False))
-    elif found:
-        _show(found)
+    if options.json:
+        terminal.write(json.dumps({"tables": [asdict(result) for result in results]}, ensure_ascii=False))
+    elif results:
+        _show(results)
     else:
-        terminal.note("There are no tables of this configuration.")
-    return 1 if any(each.problems for each in found) else 0
+        terminal.note("This configuration has no tables.")
+    return 1 if any(result.problems for result in results) else 0
 
 
-def _tables(config: Config, catalog: TableCatalog, asked: argparse.Namespace) -> list[TableName]:
-    if asked.table is None:
+def _tables(config: Config, catalog: TableCatalog, options: argparse.Namespace) -> list[TableName]:
+    if options.table is None:
         finder = TableFinder(config, catalog, with_hive=True)
-        names = finder.tables([asked.stream] if asked.stream else [])
+        names = finder.tables([options.stream] if options.stream else [])
         for note in finder.notes:
             terminal.note(f"Note: {note}")
         return names
-    database, _, table = asked.table.rpartition(".")
+    database, _, table = options.table.rpartition(".")
     name = TableName(database or config.lakeformation_database_name, table)
     if catalog.find(name) is None:
-        raise ConfigError(f"--table {asked.table}: there is no such table. Name it as database.table.")
+        raise ConfigError(f"--table {options.table} does not exist. Check the name, in the form database.table.")
     return [name]
 
 
 def _reported(
     reports: Reports, days: int, names: Iterable[TableName], erasures: Sequence[_Erasure]
 ) -> dict[TableName, list[Reported]]:
-    """Return what the reports of each table say, the newest first."""
-    wanted, now = {str(name): name for name in names}, datetime.now(UTC)
-    later: dict[TableName, _Later] = {}
-    found: dict[TableName, list[Reported]] = {}
+    """Return the reported figures of each table, newest first."""
+    tables, now = {str(name): name for name in names}, datetime.now(UTC)
+    later: dict[TableName, _LaterChanges] = {}
+    reported: dict[TableName, list[Reported]] = {}
     has_successor = False
     for run in reports.each(days):
         has_successor |= not run.has_report
         for line in run.streams if run.has_report else ():
-            if (name := wanted.get(line.table)) is None:
+            if (name := tables.get(line.table)) is None:
                 continue
-            since = later.setdefault(name, _Later())
+            since = later.setdefault(name, _LaterChanges())
             since.add(line)
             finished = datetime.fromisoformat(line.finish_time or line.start_time).replace(tzinfo=UTC)
-            erased = [each for each in erasures if line.table in each.tables and (each.finished or now) >= finished]
-            rows = [each.rows.get(line.run_id, 0) for each in erased if each.rows is not None]
-            found.setdefault(name, []).append(
+            later_erasures = [
+                erasure
+                for erasure in erasures
+                if line.table in erasure.tables and (erasure.finished or now) >= finished
+            ]
+            rows = [erasure.rows.get(line.run_id, 0) for erasure in later_erasures if erasure.rows is not None]
+            reported.setdefault(name, []).append(
                 Reported(
                     run=line.run_id,
                     finished=finished,
@@ -183,15 +187,15 @@ def _reported(
                     has_successor=has_successor,
                     may_be_replaced=since.overwrites or len(since.generations) > 1,
                     is_rewritten=since.widens,
-                    rows_erased=sum(rows) if len(rows) == len(erased) else None,
+                    rows_erased=sum(rows) if len(rows) == len(later_erasures) else None,
                 )
             )
-    return found
+    return reported
 
 
 @dataclass(slots=True)
-class _Later:
-    """What a sync and those after it have done to a table."""
+class _LaterChanges:
+    """The changes of a table by a sync and the syncs after it."""
 
     overwrites: bool = False
     widens: bool = False
@@ -218,7 +222,7 @@ class _Report(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class _Erasure:
-    """A request of `delete-rows`: its tables, when it was finished, and the rows that it has removed of each run.
+    """A request of `delete-rows`: its tables, its end, and the number of rows that it removed, by run.
 
     `rows` is None without a report.
     """
@@ -229,7 +233,7 @@ class _Erasure:
 
 
 def _erasures(s3: S3Client, folder: str) -> Iterator[_Erasure]:
-    """Yield the requests of the ledger in this folder, an S3 URI. Raises errors of AWS, and ValueError."""
+    """Yield the requests of the ledger in this folder, an S3 URI. Raises AWS errors and ValueError."""
     for request in requests(folder, s3):
         finished = None if request.finished is None else datetime.fromisoformat(request.finished) + _SECOND
         content = get_or_none(s3, f"{folder}/{request.id}/{ERASURE_REPORT}")
@@ -238,8 +242,8 @@ def _erasures(s3: S3Client, folder: str) -> Iterator[_Erasure]:
             continue
         report = msgspec.json.decode(content, type=_Report)
         rows: Counter[str] = Counter()
-        for each in (each for place in report.places for each in place.objects):
-            rows[each.uri.rpartition("/")[2].partition("-")[0]] += max(0, each.rows_removed)
+        for file in (file for place in report.places for file in place.objects):
+            rows[file.uri.rpartition("/")[2].partition("-")[0]] += max(0, file.rows_removed)
         yield _Erasure(request.tables.keys(), finished, rows)
 
 
@@ -251,72 +255,72 @@ def verified(
     *,
     lists_folder: bool,
 ) -> Verified:
-    """Return what was found of a table; why it cannot be read is a problem of it. Raises errors of exhaustion.
+    """Return the result for a table. A failure to read it is one of its problems. Raises errors of exhaustion.
 
-    What another writer has changed meanwhile is looked at again, and is no problem.
+    If another writer has changed the table, its problems are checked again.
     """
     first = Verified(str(name))
     suspects: set[str] | None = None
     for _ in range(_ATTEMPTS):
-        found = Verified(str(name))
+        result = Verified(str(name))
         entry: TableTypeDef | None = None
         try:
             entry = catalog.find(name)
             table: VerifiedTable
             if entry is not None and is_iceberg(entry):
-                table = VerifiedIceberg(name, catalog, found.problems, found.notes, lists_folder=lists_folder)
+                table = VerifiedIceberg(name, catalog, result.problems, result.notes, lists_folder=lists_folder)
             else:
-                table = VerifiedHive(name, catalog.access_of(name), reported, found.problems, found.notes)
-            read = _read(table, found, suspects, engine, catalog.access_of(name))
-            table.conclude(read if suspects is None else None, reported)
-            first = found if suspects is None else first
-            changed = bool(found.problems) and table.has_changed()
-        except Exception as error:  # Whatever it is, other tables are verified.
+                table = VerifiedHive(name, catalog.access_of(name), reported, result.problems, result.notes)
+            totals = _read(table, result, suspects, engine, catalog.access_of(name))
+            table.conclude(totals if suspects is None else None, reported)
+            first = result if suspects is None else first
+            changed = bool(result.problems) and table.has_changed()
+        except Exception as error:  # Other tables are still verified.
             is_missing = isinstance(error, FileNotFoundError | TableConflict)
-            what = f"cannot be loaded: {error}" if is_missing else unreadable(error, str(name))
+            problem = f"cannot be loaded: {error}" if is_missing else unreadable(error, str(name))
             metadata = "" if entry is None else entry.get("Parameters", {}).get("metadata_location")
-            found.problems.append(Finding(metadata or str(name), what))
+            result.problems.append(Finding(metadata or str(name), problem))
             changed = False
-        first.problems = found.problems
+        first.problems = result.problems
         if not changed:
             break
-        # Only what was wrong is read again: files do not change, and the others were there.
-        suspects = {each.where for each in found.problems}
+        # Only files with problems are read again: files are immutable.
+        suspects = {finding.where for finding in result.problems}
     return first
 
 
 def _read(
-    table: VerifiedTable, found: Verified, suspects: set[str] | None, engine: Callable[[], Engine], access: AwsAccess
+    table: VerifiedTable, result: Verified, suspects: set[str] | None, engine: Callable[[], Engine], access: AwsAccess
 ) -> dict[str, Total]:
-    """Read the files, those of `suspects` only if there are some; return what was read by group."""
-    read: dict[str, Total] = {}
-    wanted = (each for each in table.claims() if suspects is None or each.source.uri in suspects)
+    """Read all files, or only `suspects` if it is not None. Return the totals by group."""
+    totals: dict[str, Total] = {}
+    claims = (claim for claim in table.claims() if suspects is None or claim.source.uri in suspects)
     without_duckdb = 0
-    while some := [*islice(wanted, _FILES_AT_ONCE)]:
+    while chunk := [*islice(claims, _FILES_PER_JOB)]:
         spark = engine()
-        tasks = [VerifyTask(share, access) for share in dealt(some, spark.parallelism() * _TASKS_PER_SLOT)]
-        results = done(spark.run(verify, tasks))
-        total(results, read)
-        found.problems += [Finding(each.uri, problem) for each in results for problem in each.problems]
-        without_duckdb += sum(not (each.by_duckdb or each.problems or each.gone) for each in results)
+        tasks = [VerifyTask(share, access) for share in dealt(chunk, spark.parallelism() * _TASKS_PER_SLOT)]
+        files = done(spark.run(verify, tasks))
+        total(files, totals)
+        result.problems += [Finding(file.uri, problem) for file in files for problem in file.problems]
+        without_duckdb += sum(not (file.by_duckdb or file.problems or file.gone) for file in files)
     if without_duckdb:
-        found.notes.append(f"{without_duckdb} files were not read by DuckDB, which has too little memory.")
-    found.files, found.rows, found.bytes = (
-        sum(getattr(each, what) for group, each in read.items() if what == "bytes" or group != "deletes")
-        for what in ("files", "rows", "bytes")
+        result.notes.append(f"DuckDB did not read {without_duckdb} files, because it has too little memory.")
+    result.files, result.rows, result.bytes = (
+        sum(getattr(group, figure) for name, group in totals.items() if figure == "bytes" or name != "deletes")
+        for figure in ("files", "rows", "bytes")
     )
-    return read
+    return totals
 
 
-def _show(found: Sequence[Verified]) -> None:
+def _show(results: Sequence[Verified]) -> None:
     summary = terminal.table("table", "verified", "files", "rows", "MB", "problems")
-    problems = terminal.table("table", "where", "what does not agree")
-    for each in found:
-        agrees = "healthy" if not each.problems else "wrong"
-        counts = (f"{each.files:,}", f"{each.rows:,}", f"{each.bytes / 1e6:,.1f}", f"{len(each.problems):,}")
-        summary.add_row(terminal.text(each.table), terminal.coloured(agrees), *counts)
-        for finding in each.problems[:_SHOWN]:
-            problems.add_row(terminal.text(each.table), terminal.text(finding.where), terminal.text(finding.what))
+    problems = terminal.table("table", "place", "problem")
+    for result in results:
+        outcome = "healthy" if not result.problems else "wrong"
+        counts = (f"{result.files:,}", f"{result.rows:,}", f"{result.bytes / 1e6:,.1f}", f"{len(result.problems):,}")
+        summary.add_row(terminal.text(result.table), terminal.coloured(outcome), *counts)
+        for finding in result.problems[:_MAX_SHOWN]:
+            problems.add_row(terminal.text(result.table), terminal.text(finding.where), terminal.text(finding.what))
     terminal.write_table(summary)
     if problems.row_count:
         terminal.write_table(problems)

@@ -70,7 +70,7 @@ def test_the_version_is_that_of_the_package() -> None:
         (["check"], ["required: --config"]),
         (["write", "--config", "c.json"], ["required: --catalog"]),
         (["write", "--config", "c.json", "--catalog", "s.json", "--state", "t.json"], ["arguments: --state t.json"]),
-        (["write", "--config", "c.json", "--catalog", "s", "--catalog", "t"], ["argument --catalog: given twice"]),
+        (["write", "--config", "c.json", "--catalog", "s", "--catalog", "t"], ["argument --catalog: is set twice"]),
     ],
 )
 def test_a_command_line_that_makes_no_sense_says_nothing_on_stdout_and_explains_itself_on_stderr(

@@ -150,7 +150,7 @@ def test_without_a_spark_that_runs_jobs_the_rest_is_done_and_a_warning_says_so(
         ("orphans", True),
     ]
     [warning] = [each.message for each in caplog.records if each.levelno == logging.WARNING]
-    assert warning.endswith("Rows and states are safe. The next sync tries again.")
+    assert warning.endswith("Rows and states are safe. The next sync retries this.")
 
 
 def test_a_table_that_is_gone_meanwhile_is_a_warning(cloud: Cloud, reports: Reports) -> None:

@@ -96,7 +96,7 @@ def test_what_cannot_be_done_at_all_is_said_beside(
 def test_without_tables_there_is_nothing_to_do(cloud: Cloud, run: Run) -> None:
     cloud.access.client("glue").create_database(DatabaseInput={"Name": "raw"})
 
-    assert run() == (0, [], "There are no Iceberg tables of this configuration.\n")
+    assert run() == (0, [], "This configuration has no Iceberg tables.\n")
 
 
 def test_where_glue_maintains_the_command_says_so(cloud: Cloud, run: Run) -> None:
@@ -121,9 +121,7 @@ def test_a_signal_ends_the_command_between_steps(cloud: Cloud, run: Run, monkeyp
     code, lines, _ = run("--stream", "shop.orders")
 
     assert code == 143
-    assert {line.partition(": ")[2] for line in lines} == {
-        "there was no time for the rest, which is left to the next run"
-    }
+    assert {line.partition(": ")[2] for line in lines} == {"the time limit was reached; the next run continues"}
 
 
 @pytest.mark.parametrize("arguments", [[], ["--config"], ["--config", "x", "--what"]])

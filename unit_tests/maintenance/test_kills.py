@@ -44,7 +44,7 @@ def maintain(shop: Shop) -> list[str]:
     """Run every step, on another day; return what was done."""
     reports = run(shop.maintainer(timedelta(days=9)), shop.name())
     assert [report.failure for report in reports] == [None] * 3
-    return [report.done for report in reports]
+    return [report.outcome for report in reports]
 
 
 class Saved:

@@ -37,7 +37,9 @@ def test_a_table_is_compacted_its_snapshots_expire_and_its_orphans_are_removed(s
     assert compaction.figures["files"] == 6
     assert (expiry.figures["files"], expiry.figures["snapshots"] > 6) == (7, True)
     assert orphans.figures["files"] == 1
-    assert all("nothing" in again.done or "no orphans" in again.done for again in run(shop.maintainer(), shop.name()))
+    assert all(
+        "nothing" in again.outcome or "no orphans" in again.outcome for again in run(shop.maintainer(), shop.name())
+    )
 
 
 def test_a_dry_run_changes_nothing_and_names_each_object(shop: Shop) -> None:
@@ -67,8 +69,8 @@ def test_a_table_of_format_version_3_is_left_alone(shop: Shop, dry_run: bool) ->
     reports = [*run(shop.maintainer(dry_run=dry_run), shop.name()), *shop.maintainer().due(shop.name())]
 
     assert {report.step for report in reports} == {"compaction", "expiry", "orphans"}
-    assert {report.done.partition(". ")[0] for report in reports} == {
-        "is left alone: its format-version is 3, and this connector writes versions 1 and 2"
+    assert {report.outcome.partition(". ")[0] for report in reports} == {
+        "skipped: its format-version is 3, and this connector writes versions 1 and 2"
     }
     assert [report.failure for report in reports] == [None] * len(reports)
     assert shop.objects() == before
@@ -109,7 +111,7 @@ def test_a_manifest_with_more_than_its_entries_deletes_nothing_and_is_to_be_repo
         assert report.failure is not None
         assert report.failure.type == "system_error"
         assert f"{manifest} cannot be read: " in report.failure.message
-        assert "Nothing more was deleted" in report.failure.message
+        assert "without further deletions" in report.failure.message
 
 
 def test_without_time_nothing_is_begun(shop: Shop) -> None:
@@ -119,7 +121,7 @@ def test_without_time_nothing_is_begun(shop: Shop) -> None:
     reports = run(shop.maintainer(should_continue=lambda: False), shop.name())
 
     assert shop.objects() == before
-    assert {report.done for report in reports} == {"there was no time for the rest, which is left to the next run"}
+    assert {report.outcome for report in reports} == {"the time limit was reached; the next run continues"}
 
 
 def test_a_line_for_logs_is_one_object_of_figures(shop: Shop) -> None:
@@ -146,7 +148,7 @@ def test_a_table_that_is_left_alone_is_said_with_the_reason(shop: Shop) -> None:
     for report in shop.maintainer().remove(shop.name()):
         line = json.loads(report.log_line())
         assert line["success"] is True
-        assert line["outcome"].startswith("is left alone: its property gc.enabled is false")
+        assert line["outcome"].startswith("skipped: its property gc.enabled is false")
 
 
 def test_after_a_sync_removal_is_due_once_a_day(shop: Shop) -> None:
