@@ -57,7 +57,7 @@ class Environment:
 
 Identity = Role | AccessKeys | Environment
 
-MAX_CONNECTIONS = 128
+MAX_CONNECTIONS = 256
 """Connections that a client keeps. With fewer than threads, urllib3 opens new ones all the time, and warns of it."""
 
 

@@ -37,7 +37,7 @@ MEMBER_BYTES = 16 * 1024 * 1024
 """Bytes of lines in a member of a gzip file. Each begins with a line, so that a reader can split the file there."""
 
 HELD_BYTES = 1024 * 1024
-"""Deferred objects of at most this size wait on the disk. Larger ones are sent while others are being encoded."""
+"""Maximum size of an object that waits on the shared disk. Larger ones are sent while others are being encoded."""
 
 
 def get(
@@ -351,8 +351,8 @@ class Upload:
     ) -> None:
         """Send nothing yet. With `deferred`, `close` leaves a `pending_upload` instead of a visible object.
 
-        A small one is then held in this folder, which need not exist, if there is one. With `if_match` the object takes
-        the place of the one that has this ETag, and of no other.
+        With `held_in`, a folder that need not exist, `close` leaves one for each small object, which waits there. With
+        `if_match` the object takes the place of the one that has this ETag, and of no other.
         """
         self.s3 = s3
         self.uri = uri
@@ -360,7 +360,7 @@ class Upload:
         self._if_match = if_match
         self._bucket, self._key = S3Address.parse(uri)
         self._deferred = deferred
-        self._held_in = held_in if deferred else None
+        self._held_in = held_in
         # Two buffers take turns: one is filled while the other is sent. The first grows, for most objects are small.
         self._part, self._sent = bytearray(), bytearray()
         self._filled = 0
@@ -418,6 +418,10 @@ class Upload:
         self.closed = True
         with self._sender:
             self._wait_for_part()
+        if self._upload_id is None and self._held_in is not None and self._filled <= HELD_BYTES:
+            self.pending_upload = self._held(Path(self._held_in))
+            if self.pending_upload is not None:
+                return
         if self._upload_id is None and not self._deferred:
             try:
                 put(self.s3, self.uri, self._take(), self._metadata, if_match=self._if_match)
@@ -426,10 +430,6 @@ class Upload:
                 self._may_exist = self._if_match is None and not 400 <= _status(error) < 500
                 raise
             return
-        if self._upload_id is None and self._held_in is not None and self._filled <= HELD_BYTES:
-            self.pending_upload = self._held(Path(self._held_in))
-            if self.pending_upload is not None:
-                return
         if self._filled or self._upload_id is None:
             self._send(self._take())
         assert self._upload_id is not None

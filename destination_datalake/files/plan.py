@@ -86,8 +86,8 @@ class FilePlan:
     metadata: tuple[Field, ...] = METADATA_COLUMNS
     """The metadata columns as the table has them: the time of extraction may be in milliseconds since 1970."""
     held_in: str | None = None
-    """A folder of the disk that executors share with the driver, where deferred files that are small wait until they
-    are published; None if they share none."""
+    """A folder of the disk that executors share with the driver, where small files wait until they are published; None
+    if they share none. Tasks that write many of them then do not wait for S3."""
     lent: AwsAccess | None = None
     """What the files are written with, where the catalog lends credentials for this table; None: as everything else."""
     dedup: Deduplication | None = None

@@ -64,9 +64,12 @@ class ReportWriter:
             if self._finished:
                 return
             self._finished = True
-        writing = self._in_background(lambda: self._report(lines))
-        self._join(writing, SECONDS)
-        if writing.is_alive():
+        writing = [self._in_background(lambda: self._put(REPORT, lines))]
+        if (catalog := self._catalog) is not None:
+            writing.append(self._in_background(lambda: self._register(catalog)))
+        for thread in writing:
+            self._join(thread, SECONDS)
+        if any(thread.is_alive() for thread in writing):
             self._warn(f"was not written within {SECONDS:.0f} s, so it may be missing", None)
 
     def _join(self, thread: threading.Thread, seconds: float) -> None:
@@ -74,11 +77,6 @@ class ReportWriter:
         began = time.monotonic()
         thread.join(min(seconds, self._left))
         self._left = max(0.0, self._left - (time.monotonic() - began))
-
-    def _report(self, lines: Sequence[ReportLine]) -> None:
-        self._put(REPORT, lines)
-        if self._catalog is not None:
-            self._register(self._catalog)
 
     def _put(self, name: str, lines: Sequence[ReportLine]) -> None:
         put(self._access.client("s3"), f"{self._folder}/{name}", encode(lines))

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-MAX_COMMITS = 8
-"""Tables that are prepared, committed to or published at the same time."""
+MAX_COMMITS = 16
+"""Maximum number of tables that are prepared, committed to or published at the same time."""
 
 MAX_TASKS = 32
 """Tasks that run at the same time on a cluster of many cores: more of them encode than one stdin is read in that time,

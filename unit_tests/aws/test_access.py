@@ -23,6 +23,7 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.aws.session import Role
 from destination_datalake.buffer import staging
 from destination_datalake.sync.landing import MAX_COMMITS
+from destination_datalake.tables.iceberg.file_io import MAX_BACKGROUND_WRITES
 from unit_tests.cloud import another_client
 
 ACCESS = AwsAccess("eu-west-1", AccessKeys("AKIA1234", "s3cr3t/9876"), "http://localhost:1")
@@ -117,12 +118,13 @@ def test_keys_of_the_options_need_no_profile_of_the_environment(
 
 
 def test_a_client_keeps_a_connection_for_every_thread_of_a_sync() -> None:
-    # Tables are committed at once, each publishing files at once; staged segments, and manifests by PyIceberg, beside.
-    published, manifests = MAX_COMMITS * objects.CONCURRENT_CALLS, 32
+    # Tables are committed at once, each writing metadata and publishing files at once; staged segments, and manifests
+    # that PyIceberg reads, beside.
+    written = MAX_COMMITS * (objects.CONCURRENT_CALLS + MAX_BACKGROUND_WRITES)
 
     client: Any = ACCESS.client("s3")
 
-    assert client.meta.config.max_pool_connections >= published + staging.CONCURRENT_CALLS + manifests
+    assert client.meta.config.max_pool_connections >= written + staging.CONCURRENT_CALLS + 32
 
 
 # --- Whom grants are made to

@@ -89,12 +89,13 @@ def held(cloud: Cloud, content: bytes, folder: Path, *, deferred: bool = True) -
     return upload
 
 
+@pytest.mark.parametrize("deferred", [False, True])
 @pytest.mark.parametrize("content", [b"", b"x", b"x" * HELD_BYTES])
-def test_a_small_deferred_object_waits_on_the_disk_until_it_is_published(
-    cloud: Cloud, tmp_path: Path, content: bytes
+def test_a_small_object_waits_on_the_shared_disk_until_it_is_published(
+    cloud: Cloud, tmp_path: Path, content: bytes, deferred: bool
 ) -> None:
     folder = tmp_path / "new" / "folder"
-    upload = held(cloud, content, folder)
+    upload = held(cloud, content, folder, deferred=deferred)
     assert isinstance(upload.pending_upload, HeldObject)
     assert (cloud.objects(), cloud.unfinished_uploads(), len([*folder.iterdir()])) == ({}, [], 1)
 
@@ -132,7 +133,8 @@ def test_an_object_whose_publication_fails_can_be_published_again(cloud: Cloud, 
     [
         pytest.param(b"x" * (HELD_BYTES + 1), "", True, id="a large object"),
         pytest.param(b"x", "a file", True, id="a disk that takes no more"),
-        pytest.param(b"x", "", False, id="an object that is visible at once"),
+        pytest.param(b"x" * (HELD_BYTES + 1), "", False, id="a large object that is visible at once"),
+        pytest.param(b"x", "a file", False, id="an object that is visible at once, as the disk takes no more"),
     ],
 )
 def test_other_objects_are_not_held(cloud: Cloud, tmp_path: Path, content: bytes, folder: str, deferred: bool) -> None:

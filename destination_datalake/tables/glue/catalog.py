@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ class GlueTableCatalog:
         self.governance = governance
         self._access = access
         self._existing: set[str] = set()
+        self._lock = threading.Lock()
 
     def pyiceberg(self) -> Catalog:
         """Return PyIceberg's catalog for one change of one table."""
@@ -49,9 +51,10 @@ class GlueTableCatalog:
 
         Raises what Glue raises, and as `govern`.
         """
-        if database not in self._existing:
-            ensure_database(self._access.client("glue"), database, self.governance.database_settings)
-            self._existing.add(database)
+        with self._lock:
+            if database not in self._existing:
+                ensure_database(self._access.client("glue"), database, self.governance.database_settings)
+                self._existing.add(database)
         self.govern(database)
 
     def govern(self, database: str) -> None:

@@ -23,7 +23,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.glue.glue_table import TableInput, as_table_input
 from destination_datalake.tables.iceberg.commit import COMMENT, updated
-from destination_datalake.tables.iceberg.file_io import LruCache, S3FileIO
+from destination_datalake.tables.iceberg.file_io import BackgroundWrites, LruCache, S3FileIO
 from destination_datalake.tables.iceberg.untrusted import DataOnlyTable, location_provider
 
 if TYPE_CHECKING:
@@ -61,9 +61,10 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         super().__init__("glue", client=access.client("glue"))
         self._access = access
         self._document = MetadataDocument()
+        self._writes = BackgroundWrites()
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:  # noqa: ARG002
-        return S3FileIO(self._access.client("s3"))
+        return S3FileIO(self._access.client("s3"), self._writes)
 
     def _is_s3tables_database(self, database_name: str) -> bool:  # noqa: ARG002
         # PyIceberg asks Glue at every creation and commit. Such databases reject tables with a location of ours.
@@ -158,6 +159,7 @@ class CompareAndSetGlueCatalog(GlueCatalog):
     ) -> None:
         """Update the Glue table if it is still at `version_id`. Raises as `commit_table`."""
         # `_glue_table` is the table at `version_id`: a change of it after that makes the update fail.
+        self._writes.wait()
         existing = as_table_input(self._glue_table)
         merged = cast("TableInputTypeDef", _merged(existing, dict(table_input), self._removed_properties))
         try:

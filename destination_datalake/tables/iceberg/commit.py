@@ -30,6 +30,7 @@ from destination_datalake.aws.backoff import retry_on
 from destination_datalake.aws.objects import Uncommitted, delete_uncommitted
 from destination_datalake.tables.iceberg.compatibility import UNREADABLE
 from destination_datalake.tables.iceberg.fence import fence
+from destination_datalake.tables.iceberg.file_io import background_writes
 from destination_datalake.tables.iceberg.pyiceberg_internals import OpenTransaction, with_updates
 from destination_datalake.tables.iceberg.schema import column_types
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict, TablePosition
@@ -180,10 +181,11 @@ class TableOperations:
             no_retries = {**base.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
             base.metadata = base.metadata.model_copy(update={"properties": no_retries})
             transaction = SharingTransaction(base)
-            with self.planning_on(base):
-                result = build(base, transaction)
-            fence(base, transaction, whole=self._catalog.compares_metadata)
-            return transaction.commit_transaction(), result
+            with background_writes(base).begun():
+                with self.planning_on(base):
+                    result = build(base, transaction)
+                fence(base, transaction, whole=self._catalog.compares_metadata)
+                return transaction.commit_transaction(), result
 
         try:
             return retry_on(CommitFailedException, attempt)

@@ -10,6 +10,11 @@ from __future__ import annotations
 import io
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from mypy_boto3_s3 import S3Client
+    from pyiceberg.table import Table
 
 
 _ZIPPED = ".gz.metadata.json"
@@ -36,34 +42,113 @@ class S3FileIO(FileIO):
 
     Raises ConfigError for locations elsewhere, which are not read, and for files that are too long, unpacked.
 
-    Manifests and manifest lists that this process has written lately are not read again.
+    Manifests and manifest lists that this process has written lately are not read again. With `writes`, objects are
+    written as it says.
     """
 
-    def __init__(self, s3: S3Client) -> None:
+    def __init__(self, s3: S3Client, writes: BackgroundWrites | None = None) -> None:
         super().__init__()
+        self.writes = writes or BackgroundWrites()
         self._s3 = s3
 
     def new_input(self, location: str) -> InputFile:
         """Return the object for reading."""
-        return _S3InputFile(location, self._s3)
+        return _S3InputFile(location, self._s3, self.writes)
 
     def new_output(self, location: str) -> OutputFile:
         """Return the object for writing."""
-        return _S3OutputFile(location, self._s3)
+        return _S3OutputFile(location, self._s3, self.writes)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Delete the object; a missing one is no error. Raises OSError, which PyIceberg logs as a warning."""
         uri = location if isinstance(location, str) else location.location
         try:
+            self.writes.wait()
             delete(self._s3, uri)
         except (ClientError, BotoCoreError) as error:
             raise OSError(f"{uri} could not be deleted: {error}") from error
 
 
+MAX_BACKGROUND_WRITES = 4
+"""Maximum number of calls of one commit that run in the background. Further ones run at once."""
+
+
+class BackgroundWrites:
+    """Writes to S3 that a commit starts, and waits for together before it tells the catalog.
+
+    The files of a commit have unique names, and no reader knows them before the catalog does. So their order does not
+    matter, and none of them need wait for another. Calls run at once unless `begun` is active. Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._is_active = False
+        self._running: list[Future[None]] = []
+        self._contents: dict[str, bytes] = {}
+
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """Run calls in the background until the block ends. If it raises, the running calls have ended too."""
+        self._is_active = True
+        try:
+            yield
+            self.wait()
+        finally:
+            self._is_active = False
+            futures.wait(self._running)
+            self._running = []
+            self._contents = {}
+
+    def run(self, call: Callable[[], None]) -> None:
+        """Run a call. What it raises is raised here, or by `wait`."""
+        if not self._is_active or len(self._running) == MAX_BACKGROUND_WRITES:
+            call()
+            return
+        future: Future[None] = Future()
+        try:
+            # Daemon threads: a process that is told to end does not wait for S3.
+            threading.Thread(target=_complete, args=(future, call), name="metadata", daemon=True).start()
+        except RuntimeError:  # The system has no more threads.
+            call()
+        else:
+            self._running.append(future)
+
+    def put(self, location: str, content: bytes, call: Callable[[], None]) -> None:
+        """Run the call that writes this content to a location."""
+        self.run(call)
+        if self._is_active:
+            self._contents[location] = content
+
+    def content(self, location: str) -> bytes | None:
+        """Return what the block has written to a location, maybe not to its end; None if it has written nothing."""
+        return self._contents.get(location)
+
+    def wait(self) -> None:
+        """Wait until all calls have ended. Raises what the first one raised."""
+        running, self._running = self._running, []
+        futures.wait(running)
+        for future in running:
+            future.result()
+
+
+def background_writes(table: Table) -> BackgroundWrites:
+    """Return the background writes of a table; those of a table that another catalog has loaded run at once."""
+    return table.io.writes if isinstance(table.io, S3FileIO) else BackgroundWrites()
+
+
+def _complete(future: Future[None], call: Callable[[], None]) -> None:
+    try:
+        call()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(None)
+
+
 class _S3InputFile(InputFile):
-    def __init__(self, location: str, s3: S3Client) -> None:
+    def __init__(self, location: str, s3: S3Client, writes: BackgroundWrites) -> None:
         super().__init__(location)
         self._s3 = s3
+        self._writes = writes
         try:
             self._address = S3Address.parse(location)
         except ValueError:
@@ -85,8 +170,9 @@ class _S3InputFile(InputFile):
         return True
 
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002
-        if (kept := MANIFESTS.get(self.location)) is not None:
-            return cast("InputStream", io.BytesIO(kept))
+        kept = MANIFESTS.get(self.location)
+        if (known := self._writes.content(self.location) if kept is None else kept) is not None:
+            return cast("InputStream", io.BytesIO(known))
         try:
             content = get(self._s3, self.location, limit=MAX_FILE_BYTES)
         except ClientError as error:
@@ -99,9 +185,10 @@ class _S3InputFile(InputFile):
 
 
 class _S3OutputFile(OutputFile):
-    def __init__(self, location: str, s3: S3Client) -> None:
+    def __init__(self, location: str, s3: S3Client, writes: BackgroundWrites) -> None:
         super().__init__(location)
         self._s3 = s3
+        self._writes = writes
         self._written: int | None = None
 
     def __len__(self) -> int:
@@ -111,7 +198,7 @@ class _S3OutputFile(OutputFile):
         return self.to_input_file().exists()
 
     def to_input_file(self) -> InputFile:
-        return _S3InputFile(self.location, self._s3)
+        return _S3InputFile(self.location, self._s3, self._writes)
 
     def create(self, overwrite: bool = False) -> OutputStream:
         if not overwrite and self.exists():
@@ -119,10 +206,13 @@ class _S3OutputFile(OutputFile):
         return cast("OutputStream", _S3OutputStream(self))
 
     def put(self, content: bytes) -> None:
-        put(self._s3, self.location, content)
+        self._writes.put(self.location, content, partial(self._put, content))
         self._written = len(content)
         if self.location.endswith(".avro"):
             MANIFESTS.put(self.location, content, len(content))
+
+    def _put(self, content: bytes) -> None:
+        put(self._s3, self.location, content)
 
 
 class _S3OutputStream(io.BytesIO):
@@ -195,5 +285,7 @@ class LruCache(Generic[_Value]):
             self._bytes -= self._values.pop(address)[1]
 
 
-MANIFESTS: LruCache[bytes] = LruCache(8 << 20)
+MANIFESTS_BYTES = 8 << 20
+
+MANIFESTS: LruCache[bytes] = LruCache(MANIFESTS_BYTES)
 """Manifests and manifest lists that this process has written, as they are stored."""

@@ -23,7 +23,7 @@ from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from destination_datalake.aws.objects import delete_uncommitted
+from destination_datalake.aws.objects import delete_uncommitted, publish_all
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.plan import DataFile, Deduplication, FilePlan, RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.schema.columns import METADATA_COLUMNS
@@ -43,6 +43,7 @@ from destination_datalake.tables.iceberg.compatibility import (
 )
 from destination_datalake.tables.iceberg.dedup.definition import Definition, deduplication
 from destination_datalake.tables.iceberg.dedup.merge import AFTER_FAILURE, Merges, is_merge_due
+from destination_datalake.tables.iceberg.file_io import background_writes
 from destination_datalake.tables.iceberg.layout import WantedLayout, partitioning, sort_order, sort_order_id
 from destination_datalake.tables.iceberg.s3_data_lake import (
     is_of_s3_data_lake,
@@ -104,6 +105,10 @@ _PROPERTIES: Mapping[str, str] = {
     "write.metadata.previous-versions-max": "100",
 }
 
+_FRESH_SECONDS = 10.0
+"""How long the first commit of a sync is planned on the table that `prepare` loaded. If another writer has committed
+meanwhile, it is planned again."""
+
 
 class IcebergTable:
     """A stream's Iceberg table. `plan` lacks what `prepare` finds out: column types, field ids and folder."""
@@ -129,6 +134,7 @@ class IcebergTable:
         self._has_merged = self._has_committed = False
         self._no_merge_before: datetime | None = None
         self._metadata: TableMetadata
+        self._prepared: tuple[PyIcebergTable, float] | None = None
         self._wanted: tuple[tuple[Field, ...], WantedLayout] | None = None
 
     def prepare(self) -> None:
@@ -178,6 +184,7 @@ class IcebergTable:
         self._merge_leftovers()
         self._has_merged = False
         promotion = Promotion(self.name, self._plan.folder, self._operations.access, rewrite)
+        pending = [file.pending_upload for file in files if file.pending_upload is not None]
         # The files of a unit share their columns: a table of many partitions has a thousand files, and few such.
         written = dict.fromkeys({id(file.columns): file.columns for file in files}.values())
 
@@ -198,6 +205,9 @@ class IcebergTable:
             for file in files:
                 require_values_fit(self._stream.id, self.name, file, metadata)
             promotion.rewrite_files(table, transaction, promoted_to_double(table.schema(), metadata.schema()))
+            if pending:
+                s3 = self._operations.access.client("s3")
+                background_writes(table).run(lambda: publish_all(pending, s3))
             if files:
                 added = Entries(metadata)
                 for file in files:
@@ -208,7 +218,7 @@ class IcebergTable:
             return None
 
         try:
-            table, reason = self._operations.commit(build)
+            table, reason = self._operations.commit(build, self._take_prepared())
         except Recreated:
             self._operations.delete_uncommitted([*files, *promotion.written()])
             if self._has_committed or FencingToken.held(self._operations.load().properties) is not None:
@@ -289,7 +299,13 @@ class IcebergTable:
         """Reconcile the schema and make the write mode ready; return the table, and the columns to write."""
         table, (self._mode, columns) = self._operations.commit(self._reconcile, table)
         self._use_schema(table.metadata, columns)
+        self._prepared = table, time.monotonic()
         return table, columns
+
+    def _take_prepared(self) -> PyIcebergTable | None:
+        """Return the table as `prepare` left it, once, unless that was long ago: then others may have changed it."""
+        prepared, self._prepared = self._prepared, None
+        return prepared[0] if prepared is not None and time.monotonic() < prepared[1] + _FRESH_SECONDS else None
 
     def _merge_leftovers(self) -> None:
         """Merge what earlier syncs have left for this one to merge before it writes anything."""

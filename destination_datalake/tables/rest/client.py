@@ -57,7 +57,7 @@ from destination_datalake.config.catalog import NO_LIMITS, CatalogLimits
 from destination_datalake.errors import ConfigError, ConnectorError, Failure, FailureType, printable
 from destination_datalake.tables.iceberg.commit import SharingTransaction, set_property
 from destination_datalake.tables.iceberg.fence import fence
-from destination_datalake.tables.iceberg.file_io import S3FileIO
+from destination_datalake.tables.iceberg.file_io import S3FileIO, background_writes
 from destination_datalake.tables.iceberg.untrusted import SERVER_KEYS, DataOnlyTable, allowed, origin
 
 if TYPE_CHECKING:
@@ -275,6 +275,7 @@ class CertainRestCatalog(RestCatalog):
         Raises CommitFailedException if another writer has committed since: this commit was not made and never will be.
         Raises CommitStateUnknownException if it may have been made, and ConnectorError.
         """
+        background_writes(table).wait()
         commit = _Commit.of(updates)
         with _explained(self.uri):
             try:

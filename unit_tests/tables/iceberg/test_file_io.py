@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,7 +24,14 @@ from destination_datalake.errors import ConnectorError
 from destination_datalake.schema.types import Field, Int64, String
 from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg import file_io, pyiceberg_internals
-from destination_datalake.tables.iceberg.file_io import MANIFESTS, LruCache, S3FileIO
+from destination_datalake.tables.iceberg.file_io import (
+    MANIFESTS,
+    MANIFESTS_BYTES,
+    MAX_BACKGROUND_WRITES,
+    BackgroundWrites,
+    LruCache,
+    S3FileIO,
+)
 from destination_datalake.tables.iceberg.maintenance import second_reader
 from unit_tests.cloud import during
 from unit_tests.tables.iceberg.lake import Lake
@@ -75,6 +83,76 @@ def test_what_is_forgotten_or_replaced_takes_no_room() -> None:
     kept.put("c", "C", 5)
 
     assert [kept.get(address) for address in "abc"] == [None, "B", "C"]
+
+
+class SlowWrites:
+    """Counts the calls that have ended."""
+
+    def __init__(self) -> None:
+        self.ended = 0
+
+    def write(self) -> None:
+        time.sleep(0.05)
+        self.ended += 1
+
+
+def test_writes_of_a_block_end_before_it_does() -> None:
+    writes, slow = BackgroundWrites(), SlowWrites()
+
+    with writes.begun():
+        for _ in range(MAX_BACKGROUND_WRITES + 1):
+            writes.run(slow.write)
+
+    assert slow.ended == MAX_BACKGROUND_WRITES + 1
+
+
+def test_writes_have_ended_when_the_block_raises() -> None:
+    writes, slow = BackgroundWrites(), SlowWrites()
+
+    def act() -> None:
+        with writes.begun():
+            writes.run(slow.write)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        act()
+    assert slow.ended == 1
+
+
+def test_block_raises_what_a_write_raises_and_the_next_block_does_not() -> None:
+    writes = BackgroundWrites()
+
+    def fail() -> None:
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError), writes.begun():
+        writes.run(fail)
+    with writes.begun():
+        writes.run(lambda: None)
+
+
+def test_writes_run_at_once_outside_a_block() -> None:
+    ran = list[int]()
+    BackgroundWrites().run(lambda: ran.append(1))
+
+    assert ran == [1]
+
+
+def test_file_is_read_and_deleted_while_it_is_being_written(lake: Lake) -> None:
+    uri, content = f"s3://{lake.bucket}/orders/metadata/large.avro", bytes(MANIFESTS_BYTES + 1)
+    writes = BackgroundWrites()
+    file_io = S3FileIO(lake.access.client("s3"), writes)
+
+    def delay(**_: object) -> None:
+        time.sleep(0.2)
+
+    with during(lake.access, "provide-client-params.s3.PutObject", delay), writes.begun():
+        with file_io.new_output(uri).create(overwrite=True) as output:
+            output.write(content)
+        assert file_io.new_input(uri).open().read() == content
+        file_io.delete(uri)
+
+    assert uri not in lake.uris()
 
 
 def test_the_metadata_of_a_table_is_read_once_as_long_as_nobody_else_writes(lake: Lake) -> None:

@@ -28,7 +28,7 @@ from pyiceberg.types import IcebergType, NestedField, StructType, UnknownType
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
-from destination_datalake.tables.iceberg.file_io import MANIFESTS, LruCache
+from destination_datalake.tables.iceberg.file_io import MANIFESTS, LruCache, background_writes
 from destination_datalake.tables.iceberg.pyiceberg_internals import SnapshotProducer, summary_of
 from destination_datalake.tables.iceberg.snapshots.branch_files import lean_entry, live_entries, live_manifests
 
@@ -92,6 +92,7 @@ class _Producer(SnapshotProducer):
     ) -> None:
         super().__init__(change.operation, branch, table, transaction, properties)
         self._change = change
+        self._writes = background_writes(table)
 
     def manifests(self) -> list[ManifestFile]:
         previous = self.previous()
@@ -171,9 +172,11 @@ class _Producer(SnapshotProducer):
         if not chosen:
             return manifests
         own = len(self.written_manifests)
+        self._writes.wait()  # What fails of these is no failure to merge.
         try:
             read = ExecutorFactory.get_or_create().map(lambda manifest: live_entries(manifest, self.io), chosen)
             merged = [*self._by_spec(_existing(entry) for entries in read for entry in entries)]
+            self._writes.wait()
         except Exception as error:
             # Other writers may have made what cannot be read, or not by us.
             _logger.info("%d manifests are not merged: %s: %s", len(chosen), type(error).__name__, error)

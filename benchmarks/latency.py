@@ -1,0 +1,150 @@
+"""`python -m benchmarks.latency`: what a sync costs if every call of AWS takes longer, with one stream and with many.
+
+Each system is run twice, into new tables and into the same tables again, behind a proxy that delays each answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.cloud import Cloud, cloud
+from benchmarks.systems import CONNECTOR, WITH_ARCHIVE, config, measured, saved
+from integration_tests.harness.aws_proxy import AwsProxy
+from integration_tests.harness.loopback import Answer, Request
+
+SIZES = ((1, 1_000), (100, 10), (300, 10))
+"""Streams, and records of each."""
+
+DELAYS = (0, 50, 100)
+"""Milliseconds that each call takes longer."""
+
+_SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
+
+
+class SlowAws(AwsProxy):
+    """Delays each answer by `seconds`; `calls` has the start and the end of each call, in seconds."""
+
+    def __init__(self, endpoint_url: str, seconds: float) -> None:
+        super().__init__(endpoint_url)
+        self.calls: list[tuple[float, float]] = []
+        self._seconds = seconds
+        self._lock = threading.Lock()
+
+    def answer(self, request: Request) -> Answer:
+        """Answer a request, later."""
+        started = time.monotonic()
+        time.sleep(self._seconds)
+        answer = self.pass_on(request)
+        with self._lock:
+            self.calls.append((started, time.monotonic()))
+        return answer
+
+
+def longest_chain(calls: Sequence[tuple[float, float]]) -> int:
+    """Return the length of the longest chain of calls, each of which began after the one before it had ended."""
+    events = [(started, 1, number) for number, (started, _) in enumerate(calls)]
+    events += [(ended, 0, number) for number, (_, ended) in enumerate(calls)]
+    longest, chains = 0, dict[int, int]()  # The longest chain that has ended; by call, the one that it ends.
+    for _, begins, number in sorted(events):
+        if begins:
+            chains[number] = longest + 1
+        else:
+            longest = max(longest, chains[number])
+    return longest
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A sync: its seconds, the calls of AWS, and the longest chain of them."""
+
+    seconds: float
+    calls: int
+    chain: int
+
+
+def run(streams: int, records: int, delay: int, options: dict[str, object], folder: Path) -> tuple[Measured, Measured]:
+    """Sync twice into tables of a new lake; return the costs of new tables, and of tables that exist."""
+    with cloud() as lake:
+        first, second = (_sync(streams, records, delay, options, folder, lake, number) for number in (1, 2))
+        for number in range(streams):
+            rows = lake.rows(f"s{number}")
+            if rows != 2 * records:
+                raise SystemExit(f"table s{number} has {rows} rows, {2 * records} were sent")
+    return first, second
+
+
+def _sync(
+    streams: int, records: int, delay: int, options: dict[str, object], folder: Path, lake: Cloud, number: int
+) -> Measured:
+    catalog = saved(folder / "catalog.json", {"streams": [_stream(each, number) for each in range(streams)]})
+    with SlowAws(lake.url, delay / 1000) as aws:
+        behind = saved(folder / "config.json", config(replace(lake, url=aws.endpoint_url), options))
+        command = [*CONNECTOR, "write", "--config", behind, "--catalog", catalog]
+        (folder / "messages").write_bytes(b"".join(_messages(streams, records)))
+        cost = measured(command, folder / "messages", folder, WITH_ARCHIVE)
+        calls = [*aws.calls]
+    return Measured(cost.seconds, len(calls), longest_chain(calls))
+
+
+def _stream(number: int, sync: int) -> dict[str, object]:
+    return {
+        "stream": {"name": f"s{number}", "json_schema": _SCHEMA, "supported_sync_modes": ["incremental"]},
+        "sync_mode": "incremental",
+        "destination_sync_mode": "append",
+        "generation_id": 1,
+        "minimum_generation_id": 0,
+        "sync_id": sync,
+    }
+
+
+def _messages(streams: int, records: int) -> Iterator[bytes]:
+    for number in range(streams):
+        name = f"s{number}"
+        for id_ in range(records):
+            data = {"id": id_, "name": f"name {id_}"}
+            yield _line({"type": "RECORD", "record": {"stream": name, "data": data, "emitted_at": 1_700_000_000_000}})
+        state = {"type": "STREAM", "stream": {"stream_descriptor": {"name": name}, "stream_state": {"id": records}}}
+        yield _line({"type": "STATE", "state": state})
+        status = {"stream_descriptor": {"name": name}, "status": "COMPLETE"}
+        yield _line({"type": "TRACE", "trace": {"type": "STREAM_STATUS", "emitted_at": 1, "stream_status": status}})
+
+
+def _line(message: dict[str, object]) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure every size with every delay, and print a table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__)
+    parser.add_argument("--streams", type=int, action="append", help="measure this size (can be repeated; default all)")
+    parser.add_argument("--table-type", choices=("ICEBERG", "HIVE"), default="ICEBERG")
+    asked = parser.parse_args(arguments)
+    sizes = [size for size in SIZES if not asked.streams or size[0] in asked.streams]
+    table = Table(
+        "streams", "records each", "delay, ms", "new tables: s", "calls", "chain", "again: s", "calls", "chain"
+    )
+    for streams, records in sizes:
+        for delay in DELAYS:
+            with tempfile.TemporaryDirectory() as folder:
+                both = run(streams, records, delay, {"table_type": asked.table_type}, Path(folder))
+            cells = [f"{streams:,}", f"{records:,}", str(delay)]
+            for each in both:
+                cells += [f"{each.seconds:.1f}", f"{each.calls:,}", f"{each.chain:,}"]
+            table.add_row(*cells)
+    Console(width=110).print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
