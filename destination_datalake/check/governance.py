@@ -21,16 +21,22 @@ from destination_datalake.errors import Failure, MissingPermission
 from destination_datalake.iam_policy.conditions import GOVERNED
 from destination_datalake.iam_policy.policy import lake_formation_grants
 from destination_datalake.lake_formation.calls import (
-    Held,
-    NotApplied,
-    NotRead,
+    ChangeError,
+    EffectivePermissions,
+    ReadError,
     apply,
     effective_permissions,
     read,
     tables_granted_to,
 )
-from destination_datalake.lake_formation.difference import Change, Difference, described, difference
-from destination_datalake.lake_formation.messages import CommandLines, explained, foreseen, needed_for, warning
+from destination_datalake.lake_formation.difference import Change, Difference, describe_change, difference
+from destination_datalake.lake_formation.messages import (
+    CommandLines,
+    expected_denial,
+    required_permissions,
+    user_error,
+    warning,
+)
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.lake_formation.state import (
     AllTables,
@@ -73,11 +79,11 @@ def try_location(context: CheckContext, findings: StepFindings) -> None:
             f"{findings.failures.pop().message} Without this permission, check cannot find default permissions that "
             "bypass governance."
         )
-    with _explained(context, findings):
+    with _reporting_errors(context, findings):
         result = _difference(context, findings, replace(Policy.of(context.config).location(), tag_values={}))
         to_register = [change for change in result.changes if isinstance(change, Registration)]
         for change in to_register:
-            _logger.info("After the first sync: %s.", described(change).done)
+            _logger.info("After the first sync: %s.", describe_change(change).outcome)
             _require_access(context, findings, change)
         if not to_register and not result.deviations:
             _require(context, findings, result.changes)
@@ -89,8 +95,8 @@ def try_permissions(context: CheckContext, findings: StepFindings) -> None:
         return
     principal, database = context.remedies.principal, Database(context.database)
     tables = AllTables(database.name)
-    with _explained(context, findings):
-        if not effective_permissions(EVERYBODY, database, _client(context)).lacks(["ALL"], grantable=False):
+    with _reporting_errors(context, findings):
+        if not effective_permissions(EVERYBODY, database, _client(context)).missing(["ALL"], grantable=False):
             # Its tables probably have permissions for everybody too.
             return
         for grant in lake_formation_grants(context.config, context.remedies.scope):
@@ -108,7 +114,7 @@ def try_optimizers_role(context: CheckContext, findings: StepFindings) -> None:
     options, tables = context.config.maintenance, AllTables(context.database)
     if not isinstance(options, GlueOptimizers):
         return
-    with _explained(context, findings):
+    with _reporting_errors(context, findings):
         if missing := _missing_permissions(context, options.role_arn, ROLE_PERMISSIONS):
             command = CommandLines.of(context.access).grant(options.role_arn, missing, tables, grantable=False)
             findings.warn(
@@ -121,7 +127,7 @@ def _missing_permissions(context: CheckContext, principal: str, permissions: Ite
     """Return those of the permissions on all tables that neither the principal nor everybody has."""
     for grantee in (principal, EVERYBODY):
         held = effective_permissions(grantee, AllTables(context.database), _client(context))
-        permissions = held.lacks(permissions, grantable=False)
+        permissions = held.missing(permissions, grantable=False)
     return sorted(permissions)
 
 
@@ -130,7 +136,7 @@ def try_lf_tags(context: CheckContext, findings: StepFindings) -> None:
     policy, database = Policy.of(context.config), context.database
     definitions = policy.location().tag_values
     desired = Desired(tag_values=definitions, tags=policy.database(database, created_by_us=False).tags)
-    with _explained(context, findings):
+    with _reporting_errors(context, findings):
         present = read(desired, _client(context))
         _require(context, findings, _difference(context, findings, desired, present).changes)
         first = {key: values[0] for key, values in definitions.items() if values}
@@ -145,11 +151,11 @@ def _assign(tags: Iterable[Tag], context: CheckContext) -> None:
     """Assign LF-Tags to a table that the caller created. Raises NotApplied."""
     try:
         apply(tags, _client(context))
-    except NotApplied as error:
+    except ChangeError as error:
         if error.text.startswith(_NOT_ALLOWED):
             # AWS does not name the missing permission. The creator of a table has all permissions on it, so
             # only the permission on the LF-Tag can be missing.
-            raise NotApplied(error.operation, error.change, error.code, "Required Associate") from error
+            raise ChangeError(error.operation, error.change, error.code, "Required Associate") from error
         raise
 
 
@@ -159,7 +165,7 @@ def try_grants(context: CheckContext, findings: StepFindings) -> None:
         Policy.of(context.config).database(context.database, created_by_us=False),
         tags=frozenset(),
     )
-    with _explained(context, findings):
+    with _reporting_errors(context, findings):
         _require(context, findings, _difference(context, findings, desired).changes)
 
 
@@ -175,7 +181,7 @@ def try_defaults(context: CheckContext, findings: StepFindings) -> None:
             f"controls access to them. Set {' and '.join(open_defaults)} to [] in the output of `aws lakeformation "
             "get-data-lake-settings`, and pass it to `aws lakeformation put-data-lake-settings`."
         )
-    with _explained(context, findings):
+    with _reporting_errors(context, findings):
         database = context.access.client("glue").get_database(Name=name)["Database"]
         if database.get("CreateTableDefaultPermissions"):
             findings.warn(
@@ -230,17 +236,17 @@ def _require(context: CheckContext, findings: StepFindings, changes: Iterable[Ch
     principal = "" if context.remedies is None else context.remedies.principal
     if _is_administrator(context):
         return
-    known: dict[Resource, Held] = {}
+    known: dict[Resource, EffectivePermissions] = {}
     for change in changes:
-        needed = needed_for(change)
+        needed = required_permissions(change)
         if needed is None:
-            lacks = isinstance(change, OptIn)
+            is_denied = isinstance(change, OptIn)
         else:
             if needed.resource not in known:
                 known[needed.resource] = effective_permissions(principal, needed.resource, _client(context))
-            lacks = bool(known[needed.resource].lacks(needed.permissions, grantable=needed.grantable))
-        if lacks:
-            _add_expected_failure(context, findings, foreseen(change, context.access).failure)
+            is_denied = bool(known[needed.resource].missing(needed.permissions, grantable=needed.grantable))
+        if is_denied:
+            _add_expected_failure(context, findings, expected_denial(change, context.access).failure)
 
 
 def _add_expected_failure(context: CheckContext, findings: StepFindings, failure: Failure) -> None:
@@ -271,7 +277,7 @@ def _require_access(context: CheckContext, findings: StepFindings, registration:
     if context.remedies is None or _is_administrator(context):
         return
     held = effective_permissions(context.remedies.principal, location, _client(context))
-    if not held.lacks(["DATA_LOCATION_ACCESS"], grantable=False) or _is_below_database_location(context):
+    if not held.missing(["DATA_LOCATION_ACCESS"], grantable=False) or _is_below_database_location(context):
         return
     lines, principal = CommandLines.of(context.access), context.remedies.principal
     granting = lines.grant(principal, ["DATA_LOCATION_ACCESS"], location, grantable=False)
@@ -296,9 +302,9 @@ def _is_below_database_location(context: CheckContext) -> bool:
 
 
 @contextmanager
-def _explained(context: CheckContext, findings: StepFindings) -> Iterator[None]:
+def _reporting_errors(context: CheckContext, findings: StepFindings) -> Iterator[None]:
     with findings.attempt("read Lake Formation's permissions for", context.database):
         try:
             yield
-        except (NotRead, NotApplied) as error:
-            findings.add(explained(error, context.access).failure)
+        except (ReadError, ChangeError) as error:
+            findings.add(user_error(error, context.access).failure)

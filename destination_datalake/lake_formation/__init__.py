@@ -1,1 +1,1 @@
-"""Lake Formation: data location, LF-Tags, grants and opt-ins, applied idempotently. Nothing is ever revoked."""
+"""Lake Formation: data location, LF-Tags, grants and opt-ins, applied idempotently. The connector never revokes any."""

@@ -1,6 +1,6 @@
-"""Calls of Lake Formation: what it has, read as far as it matters for what is desired, and changes to it.
+"""Calls of the Lake Formation API: read the present state for a desired state, and apply changes.
 
-Every list is read to its last page. Each call that changes something is idempotent.
+Lists are read to the last page. All changes are idempotent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, assert_never
 
-from destination_datalake.lake_formation.difference import AddLfTagValues, Change, CreateLfTag, described
+from destination_datalake.lake_formation.difference import AddLfTagValues, Change, CreateLfTag, describe_change
 from destination_datalake.lake_formation.state import (
     ALL,
     AllTables,
@@ -28,100 +28,100 @@ from destination_datalake.lake_formation.state import (
     Resource,
     Table,
     Tag,
+    containing_table,
     from_answer,
     to_request,
-    whole,
 )
 
 if TYPE_CHECKING:
     from mypy_boto3_lakeformation import LakeFormationClient
 
 
-class NotRead(Exception):
-    """A state could not be read: what of which resource, AWS's operation, code and text. The cause is botocore's."""
+class ReadError(Exception):
+    """A failed read of a resource's property, with the operation, code and text of AWS. The cause is botocore's."""
 
-    def __init__(self, what: str, of: Resource, operation: str, code: str, text: str) -> None:
-        super().__init__(f"{what} of {of}: {code}: {text}")
-        self.what = what
-        self.of = of
+    def __init__(self, property_name: str, resource: Resource, operation: str, code: str, text: str) -> None:
+        super().__init__(f"{property_name} of {resource}: {code}: {text}")
+        self.property_name = property_name
+        self.resource = resource
         self.operation = operation
         self.code = code
         self.text = text
 
 
 _PAGE = 1000
-"""The most that Lake Formation lists in one answer."""
-_PAGES = 5
-"""How much of a list is read that can be as long as the catalog."""
+"""The maximum page size of Lake Formation."""
+_MAX_PAGES = 5
+"""The maximum number of pages of a list that may be as long as the catalog."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Permissions that somebody has on a resource, and which of them with the right to grant them to others."""
+class EffectivePermissions:
+    """Permissions of a principal on a resource, and those with the grant option."""
 
     permissions: frozenset[str]
     grantable: frozenset[str]
 
-    def lacks(self, permissions: Iterable[str], *, grantable: bool) -> frozenset[str]:
-        """Return those that are missing; ALL includes every other."""
+    def missing(self, permissions: Iterable[str], *, grantable: bool) -> frozenset[str]:
+        """Return those of `permissions` that are missing. ALL includes every other permission."""
         held = self.grantable if grantable else self.permissions
         return frozenset() if ALL in held else frozenset(permissions) - held
 
 
 def read(desired: Desired, client: LakeFormationClient) -> Present:
-    """Return what there is of each kind that is desired. Raises what the client raises.
+    """Return the present state of each kind of setting that is desired. Raises ReadError and botocore's errors.
 
-    Each kind of state costs calls only if something of that kind is desired.
+    Kinds of settings without a desired value are not read.
     """
-    tagged = {whole(tag.resource) for tag in desired.tags}
-    granted = {whole(grant.resource) for grant in desired.grants}
-    enforced = {opt_in.resource for opt_in in desired.opt_ins}
+    tagged = {containing_table(tag.resource) for tag in desired.tags}
+    granted = {containing_table(grant.resource) for grant in desired.grants}
+    opted_in = {opt_in.resource for opt_in in desired.opt_ins}
     return Present(
         frozenset(_registrations(client) if desired.registration else ()),
         dict(_definitions(desired.tag_values, client)),
         frozenset(tag for resource in tagged for tag in _tags(resource, client)),
         frozenset(grant for resource in granted for grant in _grants(resource, client)),
-        frozenset(opt_in for resource in enforced for opt_in in _opt_ins(resource, client)),
+        frozenset(opt_in for resource in opted_in for opt_in in _opt_ins(resource, client)),
     )
 
 
-def effective_permissions(principal: str, resource: Resource, client: LakeFormationClient) -> Held:
-    """Return the permissions that a principal has on a resource, however they were granted. Raises as `read` does.
+def effective_permissions(principal: str, resource: Resource, client: LakeFormationClient) -> EffectivePermissions:
+    """Return the permissions of a principal on a resource, granted in any way. Raises like `read`.
 
-    That is what ListPermissions answers if it is asked for both
-    (https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_ListPermissions.html). Permissions that an
-    administrator has implicitly are not among them.
+    ListPermissions returns them for a request with both a principal and a resource
+    (https://docs.aws.amazon.com/lake-formation/latest/APIReference/API_ListPermissions.html). Implicit permissions of
+    administrators are not included.
     """
     request = {"Principal": {"DataLakePrincipalIdentifier": principal}, "Resource": to_request(resource)}
-    found: set[str] = set()
+    permissions: set[str] = set()
     grantable: set[str] = set()
     with _reading("the permissions", resource), suppress(client.exceptions.EntityNotFoundException):
         for page in _pages(client.list_permissions, request):
-            for each in page["PrincipalResourcePermissions"]:
-                grantable |= {*each.get("PermissionsWithGrantOption", [])}
-                found |= {*each.get("Permissions", []), *grantable}
-    return Held(frozenset(found), frozenset(grantable))
+            for entry in page["PrincipalResourcePermissions"]:
+                grantable |= {*entry.get("PermissionsWithGrantOption", [])}
+                permissions |= {*entry.get("Permissions", []), *grantable}
+    return EffectivePermissions(frozenset(permissions), frozenset(grantable))
 
 
 def tables_granted_to(principal: str, database: str, client: LakeFormationClient) -> list[Resource]:
-    """Return the tables of a database, or all of them as one, on which a principal has permissions.
+    """Return the tables of a database, or AllTables, on which a principal has permissions.
 
-    Reads only the first pages of a long list.
+    Only the first pages of a long list are read.
     """
-    found: dict[Resource, None] = {}
+    resources: dict[Resource, None] = {}
     with _reading("the permissions on tables", Database(database)):
-        for page in islice(_pages(client.list_permissions, {"ResourceType": "TABLE"}), _PAGES):
-            for each in page["PrincipalResourcePermissions"]:
-                if each["Principal"]["DataLakePrincipalIdentifier"] == principal:
-                    found |= dict.fromkeys(from_answer(each["Resource"]))
-    return [each for each in found if isinstance(each, Table | AllTables) and each.database == database]
+        for page in islice(_pages(client.list_permissions, {"ResourceType": "TABLE"}), _MAX_PAGES):
+            for entry in page["PrincipalResourcePermissions"]:
+                if entry["Principal"]["DataLakePrincipalIdentifier"] == principal:
+                    resources |= dict.fromkeys(from_answer(entry["Resource"]))
+    return [table for table in resources if isinstance(table, Table | AllTables) and table.database == database]
 
 
 def _registrations(client: LakeFormationClient) -> Iterator[Registration]:
     with _reading("the registered data locations", Catalog()):
         for page in _pages(client.list_resources, {}):
-            for found in page["ResourceInfoList"]:
-                yield Registration(found["ResourceArn"], found.get("RoleArn"), found.get("HybridAccessEnabled", False))
+            for entry in page["ResourceInfoList"]:
+                yield Registration(entry["ResourceArn"], entry.get("RoleArn"), entry.get("HybridAccessEnabled", False))
 
 
 def _definitions(keys: Iterable[str], client: LakeFormationClient) -> Iterator[tuple[str, frozenset[str]]]:
@@ -131,7 +131,7 @@ def _definitions(keys: Iterable[str], client: LakeFormationClient) -> Iterator[t
 
 
 def _tags(resource: Resource, client: LakeFormationClient) -> Iterator[Tag]:
-    """Yield what is assigned to a database, or to a table and to its columns, and not inherited."""
+    """Yield the LF-Tags assigned to a database, or to a table and its columns, without inherited ones."""
     with _reading("the LF-Tags", resource):
         answer = client.get_resource_lf_tags(Resource=to_request(resource), ShowAssignedLFTags=True)
     if isinstance(resource, Table):
@@ -148,42 +148,42 @@ def _assigned(resource: Resource, pairs: Iterable[Any]) -> Iterator[Tag]:
 
 
 def _grants(resource: Resource, client: LakeFormationClient) -> Iterator[Grant]:
-    """Yield what is granted on a resource. For a table that includes its columns (Lake Formation: ListPermissions).
+    """Yield the grants on a resource; for a table also those on its columns (Lake Formation API: ListPermissions).
 
-    A data location that is not registered does not exist for Lake Formation.
+    For a data location that is not registered, Lake Formation raises EntityNotFoundException.
     """
     with _reading("the permissions", resource), suppress(client.exceptions.EntityNotFoundException):
         for page in _pages(client.list_permissions, {"Resource": to_request(resource)}):
-            for found in page["PrincipalResourcePermissions"]:
-                principal = found["Principal"]["DataLakePrincipalIdentifier"]
-                grantable = {*found.get("PermissionsWithGrantOption", [])}
-                for each in from_answer(found["Resource"]):
-                    for permission in {*found.get("Permissions", []), *grantable}:
-                        yield Grant(principal, each, permission, permission in grantable)
+            for entry in page["PrincipalResourcePermissions"]:
+                principal = entry["Principal"]["DataLakePrincipalIdentifier"]
+                grantable = {*entry.get("PermissionsWithGrantOption", [])}
+                for granted in from_answer(entry["Resource"]):
+                    for permission in {*entry.get("Permissions", []), *grantable}:
+                        yield Grant(principal, granted, permission, permission in grantable)
 
 
 def _opt_ins(resource: Resource, client: LakeFormationClient) -> Iterator[OptIn]:
     with _reading("the opt-ins", resource):
         for page in _pages(client.list_lake_formation_opt_ins, {"Resource": to_request(resource)}):
-            for found in page["LakeFormationOptInsInfoList"]:
-                for each in from_answer(found["Resource"]):
-                    yield OptIn(found["Principal"]["DataLakePrincipalIdentifier"], each)
+            for entry in page["LakeFormationOptInsInfoList"]:
+                for opted_in in from_answer(entry["Resource"]):
+                    yield OptIn(entry["Principal"]["DataLakePrincipalIdentifier"], opted_in)
 
 
 def _pages(operation: Any, request: dict[str, Any]) -> Iterator[Any]:
-    """Yield the pages of an answer; botocore has no paginators for most of these operations."""
+    """Yield the pages of a response. botocore does not have paginators for most of these operations."""
     token: dict[str, str] = {}
     while True:
         page = operation(**request, MaxResults=_PAGE, **token)
         yield page
-        if not (following := page.get("NextToken")):
+        if not (next_token := page.get("NextToken")):
             return
-        token = {"NextToken": following}
+        token = {"NextToken": next_token}
 
 
 @contextmanager
-def _reading(what: str, of: Resource) -> Iterator[None]:
-    """Say in an error what was to be read."""
+def _reading(property_name: str, resource: Resource) -> Iterator[None]:
+    """Convert errors of AWS into ReadError."""
     from botocore.exceptions import ClientError
 
     try:
@@ -191,21 +191,21 @@ def _reading(what: str, of: Resource) -> Iterator[None]:
     except ClientError as error:
         detail = error.response.get("Error", {})
         code, text = detail.get("Code", ""), detail.get("Message", "")
-        raise NotRead(what, of, str(error.operation_name), code, text) from error
+        raise ReadError(property_name, resource, str(error.operation_name), code, text) from error
 
 
 _VALUES = 50
-"""Values of an LF-Tag in one call (Lake Formation API: LFTag)."""
+"""The maximum number of an LF-Tag's values in one call (Lake Formation API: LFTag)."""
 
 
-class NotApplied(Exception):
-    """A change could not be made: AWS's operation, code and text. The cause is an error of botocore.
+class ChangeError(Exception):
+    """A failed change, with the operation, code and text of AWS. The cause is an error of botocore.
 
-    What was applied before it stays.
+    Changes applied before it stay.
     """
 
     def __init__(self, operation: str, change: Change, code: str, text: str) -> None:
-        super().__init__(f"{described(change).done}: {code}: {text}")
+        super().__init__(f"{describe_change(change).outcome}: {code}: {text}")
         self.operation = operation
         self.change = change
         self.code = code
@@ -214,7 +214,7 @@ class NotApplied(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the API, and the change that it makes: of several, which differ in columns or permissions, one."""
+    """One call of the API, and its change. If the call combines several changes, `change` is the first."""
 
     operation: str
     request: Mapping[str, Any]
@@ -222,28 +222,28 @@ class Call:
 
 
 def apply(changes: Iterable[Change], client: LakeFormationClient) -> None:
-    """Make the changes, in order. Raises NotApplied, or what botocore raises without an answer."""
+    """Apply the changes in order. Raises ChangeError, and botocore's errors without a response."""
     for call in calls(changes):
         _send(call, client)
 
 
 def calls(changes: Iterable[Change]) -> list[Call]:
-    """Return the calls that make the changes, in order.
+    """Return the calls for the changes, in order.
 
-    One grants all that a principal gets on a resource, and one assigns an LF-Tag to all columns of a table.
+    One call grants all permissions of a principal on a resource, or assigns an LF-Tag to all columns of a table.
     """
-    together: dict[object, list[Change]] = defaultdict(list)
+    groups: dict[object, list[Change]] = defaultdict(list)
     for change in changes:
         match change:
             case Tag(Columns() as columns, key, value):
-                together[whole(columns), key, value].append(change)
+                groups[containing_table(columns), key, value].append(change)
             case Grant(principal, Columns() as columns, grantable=grantable):
-                together[whole(columns), principal, grantable].append(change)
+                groups[containing_table(columns), principal, grantable].append(change)
             case Grant(principal, resource):
-                together[resource, principal].append(change)
+                groups[resource, principal].append(change)
             case _:
-                together[change].append(change)
-    return [call for each in together.values() for call in _calls(each)]
+                groups[change].append(change)
+    return [call for group in groups.values() for call in _calls(group)]
 
 
 def _calls(changes: Sequence[Change]) -> Iterator[Call]:
@@ -260,12 +260,12 @@ def _calls(changes: Sequence[Change]) -> Iterator[Call]:
             request = {"Resource": _combined(changes), "LFTags": [{"TagKey": key, "TagValues": [value]}]}
             yield Call("AddLFTagsToResource", request, change)
         case Grant(principal, resource):
-            grants = [each for each in changes if isinstance(each, Grant)]
+            grants = [grant for grant in changes if isinstance(grant, Grant)]
             request = {
                 "Principal": _principal(principal),
                 "Resource": _combined(changes),
-                "Permissions": sorted({each.permission for each in grants}),
-                "PermissionsWithGrantOption": sorted({each.permission for each in grants if each.grantable}),
+                "Permissions": sorted({grant.permission for grant in grants}),
+                "PermissionsWithGrantOption": sorted({grant.permission for grant in grants if grant.grantable}),
             }
             yield Call("GrantPermissions", request, change)
         case OptIn(principal, resource):
@@ -281,9 +281,9 @@ def _additions(key: str, values: Sequence[str], change: Change) -> Iterator[Call
 
 
 def _combined(changes: Iterable[Change]) -> Any:
-    """Return the resource of the changes as a request has it; that of several are columns of one table."""
-    resource, *others = dict.fromkeys(each.resource for each in changes if isinstance(each, Tag | Grant))
-    names = [name for each in others if isinstance(each, Columns) for name in each.names]
+    """Return the resource of the changes for a request. Several resources are columns of one table."""
+    resource, *rest = dict.fromkeys(change.resource for change in changes if isinstance(change, Tag | Grant))
+    names = [name for columns in rest if isinstance(columns, Columns) for name in columns.names]
     return to_request(replace(resource, names=(*resource.names, *names)) if isinstance(resource, Columns) else resource)
 
 
@@ -292,15 +292,15 @@ def _principal(identifier: str) -> dict[str, str]:
 
 
 def _send(call: Call, client: LakeFormationClient) -> None:
-    """Make one call. What it answers in `Failures` counts as much as an error."""
+    """Make one call. `Failures` in the response count as errors."""
     from botocore import xform_name
     from botocore.exceptions import ClientError
 
     try:
         for failure in getattr(client, xform_name(call.operation))(**call.request).get("Failures", []):
-            refused = failure.get("Error", {})
-            code, text = refused.get("ErrorCode", ""), refused.get("ErrorMessage", "")
+            detail = failure.get("Error", {})
+            code, text = detail.get("ErrorCode", ""), detail.get("ErrorMessage", "")
             raise ClientError({"Error": {"Code": code, "Message": text}}, call.operation)
     except ClientError as error:
         detail = error.response.get("Error", {})
-        raise NotApplied(call.operation, call.change, detail.get("Code", ""), detail.get("Message", "")) from error
+        raise ChangeError(call.operation, call.change, detail.get("Code", ""), detail.get("Message", "")) from error

@@ -1,6 +1,6 @@
-"""What must be changed in Lake Formation, and what is left as it is although the options say otherwise. Pure.
+"""The difference of the desired and the present state of Lake Formation: changes, and deviations that stay. Pure.
 
-No change takes anything away: nothing is revoked, removed or replaced.
+Changes only add settings. They never revoke, remove or replace any.
 """
 
 from __future__ import annotations
@@ -29,49 +29,52 @@ class AddLfTagValues:
 
 
 Change = Registration | CreateLfTag | AddLfTagValues | Tag | Grant | OptIn
-"""A registration, assigned tag, grant or opt-in is one to make; so is the definition of an LF-Tag."""
+"""A setting to add: a registration, an LF-Tag or its values, an assigned tag, a grant, or an opt-in."""
 
 
-class Described(NamedTuple):
-    """What is so after a change, as a clause for the log; and what its failure is about: "Cannot DOING RESOURCE"."""
+class ChangeDescription(NamedTuple):
+    """Texts about a change: the state after it, as a clause for the log, and its failure, "Cannot DOING RESOURCE"."""
 
-    done: str
+    outcome: str
     doing: str
     resource: str
 
 
-def described(change: Change) -> Described:
-    """Return a change in words."""
+def describe_change(change: Change) -> ChangeDescription:
+    """Return the texts about a change."""
     match change:
         case Registration(arn, role):
             location = f"data location {arn}"
-            done = f"{location} is registered with {role} ({change.access})"
-            return Described(done, "register", f"{location} with role {role}")
+            outcome = f"{location} is registered with {role} ({change.access})"
+            return ChangeDescription(outcome, "register", f"{location} with role {role}")
         case CreateLfTag(key, values):
-            return Described(f"LF-Tag {key} is created with {', '.join(values)}", "create", f"LF-Tag {key}")
+            return ChangeDescription(f"LF-Tag {key} is created with {', '.join(values)}", "create", f"LF-Tag {key}")
         case AddLfTagValues(key, values):
             added = ", ".join(values)
-            return Described(f"LF-Tag {key} gets {added}", f"add {added} to", f"LF-Tag {key}")
+            return ChangeDescription(f"LF-Tag {key} gets {added}", f"add {added} to", f"LF-Tag {key}")
         case Tag(resource, key, value):
-            return Described(f"{resource} is tagged {key}={value}", f"assign LF-Tag {key}={value} to", str(resource))
+            return ChangeDescription(
+                f"{resource} is tagged {key}={value}", f"assign LF-Tag {key}={value} to", str(resource)
+            )
         case Grant(principal, resource, permission, grantable):
-            done = f"{permission} on {resource} is granted to {principal}{' with grant option' if grantable else ''}"
-            return Described(done, f"grant {principal} {permission} on", str(resource))
+            option = " with grant option" if grantable else ""
+            outcome = f"{permission} on {resource} is granted to {principal}{option}"
+            return ChangeDescription(outcome, f"grant {principal} {permission} on", str(resource))
         case OptIn(principal, resource):
-            return Described(f"{principal} is opted in on {resource}", f"opt {principal} in on", str(resource))
+            return ChangeDescription(f"{principal} is opted in on {resource}", f"opt {principal} in on", str(resource))
     assert_never(change)
 
 
 @dataclass(frozen=True, slots=True)
 class LocationNotRegistered:
-    """The location is not registered, and the options name no role to register it with."""
+    """A location without a registration, and without a role in the options to register it."""
 
     desired: Registration
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredDifferently:
-    """The location is registered with another role or another kind of access, and stays so."""
+    """A location registered with another role or kind of access, which stays."""
 
     present: Registration
     desired: Registration
@@ -79,7 +82,7 @@ class RegisteredDifferently:
 
 @dataclass(frozen=True, slots=True)
 class OtherValueAssigned:
-    """The resource has been assigned another value of the LF-Tag, and keeps it."""
+    """A resource with another value of the LF-Tag, which stays."""
 
     tag: Tag
     present: str
@@ -90,20 +93,20 @@ Deviation = LocationNotRegistered | RegisteredDifferently | OtherValueAssigned
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The changes to make, in an order in which they can be made, and the deviations that stay."""
+    """The changes, in a valid order, and the deviations that stay."""
 
     changes: tuple[Change, ...]
     deviations: tuple[Deviation, ...]
 
 
 def difference(desired: Desired, present: Present) -> Difference:
-    """Compare what is desired with what there is."""
-    found = [*_registration(desired, present), *_tag_values(desired, present), *_tags(desired, present)]
-    found += [grant for grant in sorted(desired.grants, key=str) if not present.allows(grant)]
-    found += sorted(desired.opt_ins - present.opt_ins, key=str)
+    """Return the difference of the desired and the present state."""
+    items = [*_registration(desired, present), *_tag_values(desired, present), *_tags(desired, present)]
+    items += [grant for grant in sorted(desired.grants, key=str) if not present.is_granted(grant)]
+    items += sorted(desired.opt_ins - present.opt_ins, key=str)
     return Difference(
-        tuple(each for each in found if isinstance(each, Change)),
-        tuple(each for each in found if isinstance(each, Deviation)),
+        tuple(item for item in items if isinstance(item, Change)),
+        tuple(item for item in items if isinstance(item, Deviation)),
     )
 
 
@@ -111,14 +114,14 @@ def _registration(desired: Desired, present: Present) -> Iterator[Change | Devia
     wanted = desired.registration
     if wanted is None:
         return
-    found = present.registration_of(wanted.arn)
-    if found is None:
+    existing = present.covering_registration(wanted.arn)
+    if existing is None:
         yield LocationNotRegistered(wanted) if wanted.role_arn is None else wanted
         return
-    # The role of a folder above was chosen for more than this location.
-    other_role = found.arn.rstrip("/") == wanted.arn and wanted.role_arn not in (None, found.role_arn)
-    if other_role or found.hybrid != wanted.hybrid:
-        yield RegisteredDifferently(found, wanted)
+    # The role of a registered parent folder also applies to other locations, so it is not compared.
+    has_other_role = existing.arn.rstrip("/") == wanted.arn and wanted.role_arn not in (None, existing.role_arn)
+    if has_other_role or existing.hybrid != wanted.hybrid:
+        yield RegisteredDifferently(existing, wanted)
 
 
 def _tag_values(desired: Desired, present: Present) -> Iterator[Change]:
@@ -132,7 +135,7 @@ def _tag_values(desired: Desired, present: Present) -> Iterator[Change]:
 
 def _tags(desired: Desired, present: Present) -> Iterator[Change | Deviation]:
     for tag in sorted(desired.tags, key=str):
-        value = present.value_on(tag.resource, tag.key)
+        value = present.assigned_value(tag.resource, tag.key)
         if value is None:
             yield tag
         elif value.lower() != tag.value.lower():

@@ -1,4 +1,4 @@
-"""Governance of what one sync writes: read what Lake Formation has, compare, and call only for differences."""
+"""Governance of a sync's tables: read the present state, compare it with the options, and apply the difference."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from destination_datalake.aws.backoff import retry_until_done
 from destination_datalake.aws.errors import explain
 from destination_datalake.errors import ConnectorError
-from destination_datalake.lake_formation.calls import NotApplied, NotRead, apply, read
-from destination_datalake.lake_formation.difference import described, difference
-from destination_datalake.lake_formation.messages import CommandLines, explained, warning
+from destination_datalake.lake_formation.calls import ChangeError, ReadError, apply, read
+from destination_datalake.lake_formation.difference import describe_change, difference
+from destination_datalake.lake_formation.messages import CommandLines, user_error, warning
 from destination_datalake.lake_formation.state import DataLocation, Desired, Grant, Tag
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _RETRIED = frozenset({"ConcurrentModificationException", "OperationTimeoutException"})
-"""Codes with which Lake Formation refuses what it accepts a moment later."""
+"""Error codes after which a retry may succeed."""
 
 
 class Governance:
-    """What the options ask of Lake Formation, for one sync. Thread-safe.
+    """The governance options, applied to the locations, databases and tables of one sync. Thread-safe.
 
-    Without such options no call is ever made. What is done once is not read again in the same sync. Methods raise
-    ConnectorError for what the caller may not do, and otherwise what botocore raises.
+    Without such options, it makes no calls. Applied settings are not read again in the same sync. Methods raise
+    ConnectorError for denied changes, and otherwise botocore's errors.
     """
 
     def __init__(self, policy: Policy, access: AwsAccess) -> None:
@@ -59,9 +59,9 @@ class Governance:
             raise ConnectorError(failure) from error
 
     def govern_database(self, name: str, created_by_us: Callable[[], bool]) -> None:
-        """Tag a database and grant what the options grant on it, once for the sync.
+        """Apply the LF-Tags and grants of a database, once per sync.
 
-        `created_by_us` is called if the answer makes a difference.
+        `created_by_us` is called only if its result matters.
         """
         with self._database_lock:
             if name not in self._databases:
@@ -77,18 +77,18 @@ class Governance:
         added: Collection[str] = (),
         incarnation: Hashable = None,
     ) -> None:
-        """Tag a table and its columns, and grant what the options grant on them; only what is not done yet.
+        """Apply the LF-Tags and grants of a table and its columns that are not applied yet.
 
-        `columns` are all that the table has, in its spelling. Those `added` just now are governed although columns of
-        their names may have been before: with a column its LF-Tags and grants are dropped. For the same reason
-        `incarnation` tells the table from earlier ones of its name.
+        `columns` are all columns of the table, in its spelling. `added` are new columns, which are governed even if
+        earlier columns had the same names: dropping a column drops its LF-Tags and grants. For the same reason,
+        `incarnation` distinguishes the table from earlier tables with its name.
         """
         missing = self._ungoverned(database, table, columns, added, incarnation)
         if missing:
             self._converge(missing)
             with self._lock:
-                done = self._tables[database, table, incarnation]
-                self._tables[database, table, incarnation] = done.union(missing)
+                applied = self._tables[database, table, incarnation]
+                self._tables[database, table, incarnation] = applied.union(missing)
 
     def is_governed(
         self,
@@ -98,60 +98,61 @@ class Governance:
         added: Collection[str] = (),
         incarnation: Hashable = None,
     ) -> bool:
-        """Whether `govern_table` would have nothing to do."""
+        """Return whether all settings of the table are already applied."""
         return not self._ungoverned(database, table, columns, added, incarnation)
 
     def _ungoverned(
         self, database: str, table: str, columns: Collection[str], added: Collection[str], incarnation: Hashable
     ) -> Desired:
         with self._lock:
-            done = self._tables[database, table, incarnation]
-        return self._policy.table(database, table, columns).without(done.outside(database, table, added))
+            applied = self._tables[database, table, incarnation]
+        return self._policy.table(database, table, columns).without(applied.outside(database, table, added))
 
     def _converge(self, desired: Desired) -> None:
-        """Make what is desired, unless it is there. Logs each change and each deviation.
+        """Apply the missing settings. Logs each change and each deviation.
 
-        Another sync may make the same changes at the same time, and an answer may be lost after AWS has acted: after
-        an error the state is read again, and the error counts only if the change is still missing.
+        Another sync may apply the same changes concurrently, and a response may be lost. After an error, the state is
+        read again, and the error is raised only if the change is still missing.
         """
         if not desired:
             return
         client = self._access.client("lakeformation")
-        failure: NotApplied | None = None
-        unread: NotRead | None = None
+        failure: ChangeError | None = None
+        read_failure: ReadError | None = None
 
         def attempt() -> bool:
-            nonlocal failure, unread
+            nonlocal failure, read_failure
             try:
-                found = difference(desired, read(desired, client))
-            except NotRead as error:
+                result = difference(desired, read(desired, client))
+            except ReadError as error:
                 if error.code not in _RETRIED:
                     raise
-                unread = error
+                read_failure = error
                 return False
-            if failure is not None and failure.change in found.changes and not _passes(failure, desired):
+            still_missing = failure is not None and failure.change in result.changes
+            if failure is not None and still_missing and not _may_succeed_on_retry(failure, desired):
                 raise failure
             if failure is None:
-                for deviation in found.deviations:
+                for deviation in result.deviations:
                     _logger.warning("%s", warning(deviation, CommandLines.of(self._access)))
             try:
-                apply(found.changes, client)
-            except NotApplied as error:
+                apply(result.changes, client)
+            except ChangeError as error:
                 failure = error
                 return False
-            for change in found.changes:
-                _logger.info("Lake Formation: %s.", described(change).done)
+            for change in result.changes:
+                _logger.info("Lake Formation: %s.", describe_change(change).outcome)
             return True
 
         try:
-            if not retry_until_done(attempt) and (error := failure or unread) is not None:
+            if not retry_until_done(attempt) and (error := failure or read_failure) is not None:
                 raise error
-        except (NotApplied, NotRead) as error:
-            raise explained(error, self._access) from error
+        except (ChangeError, ReadError) as error:
+            raise user_error(error, self._access) from error
 
 
-def _passes(failure: NotApplied, desired: Desired) -> bool:
-    """Whether Lake Formation may accept the change a moment later: what it refers to may have been made just now."""
+def _may_succeed_on_retry(failure: ChangeError, desired: Desired) -> bool:
+    """Return whether a retry may succeed, for example because the resource was created just before."""
     match failure.change:
         case Tag():
             just_made = failure.code == "EntityNotFoundException"

@@ -1,4 +1,4 @@
-"""What users read about Lake Formation: warnings, refusals with the missing permission, and commands that help."""
+"""User-facing messages about Lake Formation: warnings, denials with the missing permission, and commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from destination_datalake.aws.address import partition_of
 from destination_datalake.aws.errors import denied_by_iam, explain
 from destination_datalake.aws.secrets import mask_secrets
 from destination_datalake.errors import ConnectorError, Failure, MissingPermission
-from destination_datalake.lake_formation.calls import NotApplied, NotRead, calls, effective_permissions
+from destination_datalake.lake_formation.calls import ChangeError, ReadError, calls, effective_permissions
 from destination_datalake.lake_formation.difference import (
     AddLfTagValues,
     Change,
@@ -24,7 +24,7 @@ from destination_datalake.lake_formation.difference import (
     LocationNotRegistered,
     OtherValueAssigned,
     RegisteredDifferently,
-    described,
+    describe_change,
 )
 from destination_datalake.lake_formation.state import (
     AllTables,
@@ -38,8 +38,8 @@ from destination_datalake.lake_formation.state import (
     Resource,
     Table,
     Tag,
+    containing_table,
     to_request,
-    whole,
 )
 
 if TYPE_CHECKING:
@@ -47,56 +47,56 @@ if TYPE_CHECKING:
 
 
 ROLE_PLACEHOLDER = "<ROLE_ARN>"
-"""Stands for the role that the user has to choose."""
+"""A placeholder for a role that the user chooses."""
 
 _SERVICE_LINKED = ":role/aws-service-role/lakeformation.amazonaws.com/"
 
 
 @dataclass(frozen=True, slots=True)
 class CommandLines:
-    """Command lines for one Data Catalog. None is the catalog of the account whose credentials run them."""
+    """Command lines of the AWS CLI for one Data Catalog. `catalog_id` None is the catalog of the caller's account."""
 
     region: str
     catalog_id: str | None = None
 
     @classmethod
     def of(cls, access: AwsAccess) -> Self:
-        """Return command lines for the Data Catalog that `access` is for."""
+        """Return the command lines for the Data Catalog of `access`."""
         return cls(access.glue_region or access.region, access.glue_catalog_id)
 
     def grant(self, principal: str, permissions: Iterable[str], resource: Resource, *, grantable: bool) -> str:
-        """Grant permissions on a resource, with or without the right to grant them to others."""
+        """Return the command that grants permissions on a resource, with or without the grant option."""
         wanted = sorted(permissions)
         option = ["--permissions-with-grant-option", *wanted] if grantable else []
         return self._line("grant-permissions", *_to(principal), "--permissions", *wanted, *option, *_on(resource))
 
     def revoke(self, principal: str, permissions: Iterable[str], resource: Resource) -> str:
-        """Revoke permissions on a resource."""
+        """Return the command that revokes permissions on a resource."""
         wanted = sorted(permissions)
         return self._line("revoke-permissions", *_to(principal), "--permissions", *wanted, *_on(resource))
 
     def opt_in(self, principal: str, resource: Resource) -> str:
-        """Let Lake Formation decide for a principal about a resource. Here the catalog is part of the resource."""
+        """Return the command that opts a principal in on a resource. The catalog is part of the resource."""
         catalog = {} if self.catalog_id is None else {"CatalogId": self.catalog_id}
         named = {kind: {**catalog, **names} for kind, names in to_request(resource).items()}
         words = ["create-lake-formation-opt-in", *_to(principal), "--resource", _json(named)]
         return _joined(["aws", "lakeformation", *words, "--region", self.region])
 
     def assign(self, tag: Tag) -> str:
-        """Assign an LF-Tag to a resource, in place of another value of its key."""
+        """Return the command that assigns an LF-Tag to a resource and replaces its previous value."""
         tags = [{"TagKey": tag.key, "TagValues": [tag.value]}]
         return self._line("add-lf-tags-to-resource", *_on(tag.resource), "--lf-tags", _json(tags))
 
     def register(self, registration: Registration) -> str:
-        """Register a data location."""
+        """Return the command that registers a data location."""
         return self._of_location("register-resource", registration)
 
     def update(self, registration: Registration) -> str:
-        """Change the role of a registered data location, and whether access is hybrid."""
+        """Return the command that changes the role and hybrid access of a registered data location."""
         return self._of_location("update-resource", registration)
 
     def register_again(self, registration: Registration) -> str:
-        """Deregister a data location and register it anew, which one with a service-linked role requires."""
+        """Return the command that re-registers a data location, as a service-linked role requires."""
         region = ["--region", self.region]
         deregister = ["aws", "lakeformation", "deregister-resource", "--resource-arn", registration.arn, *region]
         return f"{shlex.join(deregister)} && {self.register(registration)}"
@@ -105,7 +105,7 @@ class CommandLines:
         hybrid = "--hybrid-access-enabled" if registration.hybrid else "--no-hybrid-access-enabled"
         role = registration.role_arn or ROLE_PLACEHOLDER
         location = ["--resource-arn", registration.arn, "--role-arn", role, hybrid]
-        # These commands know no catalog: a location is registered in the account that runs them.
+        # These commands have no catalog: a location is registered in the caller's account.
         return _joined(["aws", "lakeformation", command, *location, "--region", self.region])
 
     def _line(self, command: str, *arguments: str) -> str:
@@ -120,25 +120,27 @@ def warning(deviation: Deviation, lines: CommandLines) -> str:
             return (
                 f"Data location {desired.arn} is not registered with Lake Formation, so Lake Formation's permissions "
                 "have no effect on its files. Set lake_formation.registration_role_arn to a role that may read and "
-                f"write it, or register it: {lines.register(desired)}"
+                f"write it, or register it. Command: {lines.register(desired)}"
             )
         case RegisteredDifferently(present, desired):
             changed = replace(desired, arn=present.arn, role_arn=desired.role_arn or present.role_arn)
             if present.arn != desired.arn:
-                # The role of a folder above was chosen for more than this location.
+                # The role of a registered parent folder also applies to other locations, so it is kept.
                 changed = replace(changed, role_arn=present.role_arn)
             # https://docs.aws.amazon.com/lake-formation/latest/dg/notes-hybrid.html
-            fixed = _SERVICE_LINKED in (present.role_arn or "")
-            line = lines.register_again(replace(changed, role_arn=desired.role_arn)) if fixed else lines.update(changed)
+            is_fixed = _SERVICE_LINKED in (present.role_arn or "")
+            line = (
+                lines.register_again(replace(changed, role_arn=desired.role_arn)) if is_fixed else lines.update(changed)
+            )
             wanted = desired.access + (f" with role {desired.role_arn}" if desired.role_arn else "")
             return (
-                f"Data location {present.arn} is registered with Lake Formation for {present.access} with "
-                f"role {present.role_arn}, and stays so; the options ask for {wanted}. To change it: {line}"
+                f"Data location {present.arn} is registered with Lake Formation for {present.access} with role "
+                f"{present.role_arn}, but the options require {wanted}. The registration stays. To change it: {line}"
             )
         case OtherValueAssigned(tag, present):
             return (
-                f"LF-Tag {tag.key} of {tag.resource} has the value {present}, and keeps it; the options ask for "
-                f"{tag.value}. To change it: {lines.assign(tag)}"
+                f"LF-Tag {tag.key} of {tag.resource} has the value {present}, but the options require {tag.value}. "
+                f"The value stays. To change it: {lines.assign(tag)}"
             )
     assert_never(deviation)
 
@@ -163,38 +165,38 @@ _DENIED = frozenset({"AccessDeniedException", "AccessDenied"})
 _INVALID = frozenset({"InvalidInputException", "EntityNotFoundException", "AlreadyExistsException"})
 _HYBRID = "https://docs.aws.amazon.com/lake-formation/latest/dg/notes-hybrid.html"
 
-# What tagging a resource requires beside ASSOCIATE on the LF-Tag, unless the caller has created the resource
+# The permissions for tagging a resource, besides ASSOCIATE on the LF-Tag. The creator of the resource has them
 # (https://docs.aws.amazon.com/lake-formation/latest/dg/TBAC-assigning-tags.html).
 TO_TAG_DATABASE = frozenset({"DESCRIBE", "CREATE_TABLE", "ALTER", "DROP"})
 TO_TAG_TABLE = frozenset({"DESCRIBE", "ALTER", "DROP", "INSERT", "SELECT", "DELETE"})
 
 
-def explained(error: NotApplied | NotRead, access: AwsAccess) -> ConnectorError:
-    """Return the error for the user. A denial names permission, resource and caller, and how to grant it."""
-    if isinstance(error, NotRead):
-        doing, resource = f"read {error.what} of", str(error.of)
+def user_error(error: ChangeError | ReadError, access: AwsAccess) -> ConnectorError:
+    """Return the user-facing error. For a denial, it has the permission, the resource, the caller and the remedy."""
+    if isinstance(error, ReadError):
+        doing, resource = f"read {error.property_name} of", str(error.resource)
     else:
-        _, doing, resource = described(error.change)
+        _, doing, resource = describe_change(error.change)
     missing = None
     if error.code in _DENIED:
         missing, remedy = _missing(error, access)
-        why = f"access denied. {remedy}"
+        reason = f"access denied. {remedy}"
     elif error.code in _INVALID:
-        why = f"{mask_secrets(error.text).rstrip('.')}. {_correction(error)}"
+        reason = f"{mask_secrets(error.text).rstrip('.')}. {_correction(error)}"
     elif (failure := explain(error, doing=doing, resource=resource)) is not None:
         return ConnectorError(failure)
     else:
-        raise AssertionError(f"{error} has no error of botocore as its cause")
-    message = f"Cannot {doing} {resource} (Lake Formation, {error.operation}): {why}"
+        raise AssertionError(f"{error} was not caused by an error of botocore")
+    message = f"Cannot {doing} {resource} (Lake Formation, {error.operation}): {reason}"
     return ConnectorError(Failure(message, mask_secrets(f"{error.code}: {error.text}"), "config_error", missing))
 
 
 @contextmanager
-def naming_grants(database: str, table: str, access: AwsAccess, location: str | None = None) -> Iterator[None]:
-    """Add the grant to what Lake Formation denies in the responses of other services about a table.
+def explaining_denials(database: str, table: str, access: AwsAccess, location: str | None = None) -> Iterator[None]:
+    """Add the command for a grant to denials by Lake Formation in responses of other services about a table.
 
-    `location` is the ARN of the folder of all tables, on which access is granted instead of on the table's.
-    Raises ConnectorError for such a denial, and every other exception as it is.
+    `location` is the ARN of the folder of all tables, on which access is granted instead of the table's folder.
+    Raises ConnectorError for such a denial, and every other exception unchanged.
     """
     try:
         yield
@@ -212,14 +214,14 @@ def naming_grants(database: str, table: str, access: AwsAccess, location: str | 
         lines, caller = CommandLines.of(access), _caller(access)
         line = lines.grant(caller, [permission], resource, grantable=False)
         if permission == "DESCRIBE" and resource == Database(database):
-            # A caller who may not create databases is not told which ones exist.
+            # AWS does not reveal the existence of databases to a caller without CREATE_DATABASE.
             creation = lines.grant(caller, ["CREATE_DATABASE"], Catalog(), grantable=False)
-            line += f" Or, if there is no such database yet: {creation}"
+            line += f" Or, if the database does not exist: {creation}"
         raise ConnectorError(replace(failure, message=f"{failure.message} Command: {line}")) from error
 
 
 def _of_table(permission: str, named: str | None, database: str, table: str) -> Resource:
-    """Return what a permission of a table's writer is granted on; `named` is what AWS's text names, if anything."""
+    """Return the resource of a table writer's missing permission. `named` is the resource in AWS's text, if any."""
     match permission:
         case "CREATE_DATABASE":
             return Catalog()
@@ -230,28 +232,28 @@ def _of_table(permission: str, named: str | None, database: str, table: str) -> 
         case _ if named == database:
             return Database(database)
         case "DESCRIBE":
-            # Whether the table exists is not told to a caller without it, and on one that does not, nothing is granted.
+            # AWS does not reveal the existence of the table, and grants on a missing table fail.
             return AllTables(database)
     return Table(database, table)
 
 
-def foreseen(change: Change, access: AwsAccess) -> ConnectorError:
-    """Return the error with which a change will be denied to a caller without the permissions that it needs."""
-    return explained(NotApplied(calls([change])[0].operation, change, "AccessDeniedException", ""), access)
+def expected_denial(change: Change, access: AwsAccess) -> ConnectorError:
+    """Return the error of a change that AWS will deny because permissions are missing."""
+    return user_error(ChangeError(calls([change])[0].operation, change, "AccessDeniedException", ""), access)
 
 
-def _correction(error: NotApplied | NotRead) -> str:
+def _correction(error: ChangeError | ReadError) -> str:
     match error:
-        case NotApplied(change=Grant(resource=DataLocation()), text=text) if "register" in text:
+        case ChangeError(change=Grant(resource=DataLocation()), text=text) if "register" in text:
             # https://docs.aws.amazon.com/lake-formation/latest/dg/granting-location-permissions.html
-            return "Only on a registered location can access be granted: set lake_formation.registration_role_arn."
+            return "The location is not registered. Set lake_formation.registration_role_arn."
     return "Correct lake_formation in the configuration."
 
 
-def _missing(error: NotApplied | NotRead, access: AwsAccess) -> tuple[MissingPermission, str]:
-    """Return what the caller lacks, and how it is given."""
+def _missing(error: ChangeError | ReadError, access: AwsAccess) -> tuple[MissingPermission, str]:
+    """Return the missing permission of the caller and the remedy."""
     caller = _caller(access)
-    needed = None if "not authorized to perform" in error.text else _needed(error, access)
+    needed = None if "not authorized to perform" in error.text else _required_permissions(error, access)
     if needed is not None:
         permissions, resource, grantable = needed
         line = CommandLines.of(access).grant(caller, permissions, resource, grantable=grantable)
@@ -260,14 +262,19 @@ def _missing(error: NotApplied | NotRead, access: AwsAccess) -> tuple[MissingPer
         return MissingPermission(wanted, str(resource)), remedy
     missing = denied_by_iam(error.operation, error.text)
     if "OptIn" in error.operation and missing.resource is None:
-        remedy = f"Only data lake administrators may opt principals in ({_HYBRID}). Make {caller} one, or set "
+        remedy = (
+            f"Only data lake administrators may opt principals in ({_HYBRID}). Make {caller} an administrator, or set "
+        )
         match error:
-            case NotApplied(change=OptIn(principal, resource)):
-                # An opt-in that exists is found, and not asked for again.
+            case ChangeError(change=OptIn(principal, resource)):
+                # The connector does not request an opt-in that exists.
                 line = CommandLines.of(access).opt_in(principal, resource)
-                return missing, f"{remedy}lake_formation.mode to managed, or let one opt it in. Command: {line}"
+                return (
+                    missing,
+                    f"{remedy}lake_formation.mode to managed, or let an administrator opt it in. Command: {line}",
+                )
         return missing, f"{remedy}lake_formation.mode to managed."
-    return missing, f"Allow {missing.action} on {missing.resource or 'all resources'} to {caller} in IAM."
+    return missing, f"Allow {missing.action} on {missing.resource or 'all resources'} for {caller} in IAM."
 
 
 def _caller(access: AwsAccess) -> str:
@@ -279,50 +286,50 @@ def _caller(access: AwsAccess) -> str:
         return "<ARN_OF_THE_CONNECTOR>"
 
 
-class Needed(NamedTuple):
-    """Permissions of Lake Formation that a call needs, on what, and whether with the grant option."""
+class RequiredPermissions(NamedTuple):
+    """The permissions of Lake Formation for a call, on a resource, with or without the grant option."""
 
     permissions: frozenset[str]
     resource: Resource
     grantable: bool
 
 
-def _needed(error: NotApplied | NotRead, access: AwsAccess) -> Needed | None:
-    if isinstance(error, NotRead):
+def _required_permissions(error: ChangeError | ReadError, access: AwsAccess) -> RequiredPermissions | None:
+    if isinstance(error, ReadError):
         about_tags = error.operation in ("GetLFTag", "GetResourceLFTags")
-        return Needed(frozenset({"DESCRIBE"}), error.of, grantable=False) if about_tags else None
-    # A denial that is foreseen has no text; who foresees it has looked for ASSOCIATE before.
+        return RequiredPermissions(frozenset({"DESCRIBE"}), error.resource, grantable=False) if about_tags else None
+    # An expected denial has no text; ASSOCIATE was checked before.
     if isinstance(error.change, Tag) and error.text:
         tag = LfTag(error.change.key, (error.change.value,))
         if not _may_associate(tag, access):
-            return Needed(frozenset({"ASSOCIATE"}), tag, grantable=False)
-    return needed_for(error.change)
+            return RequiredPermissions(frozenset({"ASSOCIATE"}), tag, grantable=False)
+    return required_permissions(error.change)
 
 
-def needed_for(change: Change) -> Needed | None:
-    """Return what a change needs, but for ASSOCIATE on an LF-Tag; None if that is no permission of Lake Formation.
+def required_permissions(change: Change) -> RequiredPermissions | None:
+    """Return the permissions for a change, except ASSOCIATE on an LF-Tag; None if they are not of Lake Formation.
 
     https://docs.aws.amazon.com/lake-formation/latest/dg/lf-permissions-reference.html
     """
     match change:
         case CreateLfTag():
-            return Needed(frozenset({"CREATE_LF_TAG"}), Catalog(), grantable=False)
+            return RequiredPermissions(frozenset({"CREATE_LF_TAG"}), Catalog(), grantable=False)
         case AddLfTagValues(key):
-            return Needed(frozenset({"ALTER"}), LfTag(key, ("*",)), grantable=False)
+            return RequiredPermissions(frozenset({"ALTER"}), LfTag(key, ("*",)), grantable=False)
         case Tag(resource):
             permissions = TO_TAG_DATABASE if isinstance(resource, Database) else TO_TAG_TABLE
-            return Needed(permissions, whole(resource), grantable=True)
+            return RequiredPermissions(permissions, containing_table(resource), grantable=True)
         case Grant(_, resource, permission):
-            return Needed(frozenset({permission}), resource, grantable=True)
+            return RequiredPermissions(frozenset({permission}), resource, grantable=True)
     return None
 
 
 def _may_associate(tag: LfTag, access: AwsAccess) -> bool:
-    """Whether the caller is known to have ASSOCIATE on an LF-Tag: AWS's text does not say what a caller lacks."""
+    """Return whether the caller has ASSOCIATE on an LF-Tag; false if unknown. AWS does not name the permission."""
     from botocore.exceptions import BotoCoreError
 
     try:
         held = effective_permissions(_caller(access), tag, access.client("lakeformation"))
-    except (BotoCoreError, NotRead):
+    except (BotoCoreError, ReadError):
         return False
-    return not held.lacks(["ASSOCIATE"], grantable=False)
+    return not held.missing(["ASSOCIATE"], grantable=False)

@@ -1,4 +1,4 @@
-"""From the options to what Lake Formation is to have, on the location, on each database and on each table. Pure."""
+"""The desired state of Lake Formation according to the options: location, databases and tables. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from destination_datalake.lake_formation.state import (
     Resource,
     Table,
     Tag,
-    whole,
+    containing_table,
 )
 from destination_datalake.rejects.ledger import REJECTS_TABLE
 from destination_datalake.schema.evolution import redirected_from
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 Values = Mapping[str, Sequence[str]]
 
 ORIGINALS = frozenset({"rawdata", "column_value"})
-"""The columns of the table of rejects with records and values as they were received."""
+"""The columns of the table of rejects with original records and values."""
 
 MIXED = "airbyte_mixed"
-"""The value of an LF-Tag on these columns if those of the records have different ones: no grant names it yet."""
+"""The value of an LF-Tag on ORIGINALS if the tables and columns have different values. No grant uses it yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the options say about governance; by default nothing. Names of databases and tables are in lower case.
+    """The governance options; empty by default. Names of databases and tables are in lower case.
 
-    `location_arn` is the ARN of bucket and prefix, without a slash at its end. `default_tag` has key and values of the
-    LF-Tag of databases that the connector creates.
+    `location_arn` is the ARN of bucket and prefix, without a trailing slash. `default_tag` has the key and values of
+    the LF-Tag of databases that the connector creates.
     """
 
     location_arn: str
     options: LakeFormationOptions = field(default_factory=LakeFormationOptions)
     default_tag: tuple[str, tuple[str, ...]] | None = None
     governed_tables: bool = False
-    """Whether the options ask for the retired table type GOVERNED."""
+    """Whether the options request the retired table type GOVERNED."""
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -71,17 +71,17 @@ class Policy:
     def database_settings(self) -> Mapping[str, Any]:
         """Members of DatabaseInput (Glue API) for databases that the connector creates.
 
-        Under managed, new tables are not opened to IAM_ALLOWED_PRINCIPALS, whatever the account's default is
-        (https://docs.aws.amazon.com/lake-formation/latest/dg/change-settings.html).
+        With mode managed, IAM_ALLOWED_PRINCIPALS get no permissions on new tables, independent of the account's
+        default (https://docs.aws.amazon.com/lake-formation/latest/dg/change-settings.html).
         """
         return {"CreateTableDefaultPermissions": []} if self.options.mode == "managed" else {}
 
     def notes(self) -> Iterator[str]:
-        """Yield what the user should know about how the options are meant."""
+        """Yield notes about the interpretation of the options."""
         if self.governed_tables:
             yield (
                 "lakeformation_governed_tables: AWS retired the table type GOVERNED on 2024-12-31. Tables have the "
-                "type that table_type names, and Lake Formation manages access to them (lake_formation.mode managed)."
+                "type in table_type, and Lake Formation manages access to them (lake_formation.mode managed)."
             )
         for key, values in dict.fromkeys(
             (key, tuple(values)) for tags in self._sources() for key, values in tags.items()
@@ -93,7 +93,7 @@ class Policy:
                 )
 
     def location(self) -> Desired:
-        """Return what is desired once for the sync: registration, the LF-Tags' definitions, grants on the location."""
+        """Return the desired state once per sync: registration, definitions of LF-Tags, grants on the location."""
         location = DataLocation(self.location_arn)
         registration = None
         if self.options.mode != "none":
@@ -107,7 +107,7 @@ class Policy:
         return Desired(registration, self._tag_values(), grants=frozenset(grants))
 
     def database(self, name: str, *, created_by_us: bool) -> Desired:
-        """Return what is desired for a database, and for all of its tables at once."""
+        """Return the desired state of a database and of AllTables in it."""
         tags: Values = self.options.tags
         if created_by_us and self.default_tag is not None:
             tags = {**_lowered(dict([self.default_tag])), **_lowered(tags)}
@@ -120,17 +120,17 @@ class Policy:
         return self._desired([(Database(name), tags)], grants)
 
     def table(self, database: str, table: str, columns: Collection[str]) -> Desired:
-        """Return what is desired for a table and for those of its columns that the options name, in any case."""
+        """Return the desired state of a table and of the columns in the options, which match in any letter case."""
         tags = [*self._of_originals(database, table, columns)]
         for tagged in self.options.table_tags:
             if _is_about(tagged, database, table):
                 tags += [(resource, tagged.tags) for resource in _resources(tagged, database, table, columns)]
-                # What a column cannot hold is as sensitive as what it holds.
+                # Redirected values are as sensitive as the column's own.
                 tags += [(resource, tagged.tags) for resource in _redirected(tagged, database, table, columns)]
         grants = [
             grant
             for option in self.options.grants
-            # A grant on all tables, with all of their columns, is one of the database's.
+            # A grant on all columns of all tables is part of the database's state.
             if _is_about(option, database, table) and (option.table != ALL_TABLES or option.columns is not None)
             for resource in _resources(option, database, table, columns)
             for grant in _grants(option, resource, option.permissions)
@@ -138,33 +138,35 @@ class Policy:
         return self._desired(tags, grants)
 
     def _of_originals(self, database: str, table: str, columns: Collection[str]) -> Iterator[tuple[Resource, Values]]:
-        """Yield the LF-Tags of originals in the table of rejects: those of the columns that they may be values of."""
+        """Yield the LF-Tags of ORIGINALS in the table of rejects: the tags of all columns with such values."""
         if table != REJECTS_TABLE:
             return
-        about = [each for each in self.options.table_tags if each.table == table and each.columns is None]
-        own = {key for each in about if each.database in (None, database) for key in _lowered(each.tags)}
+        entries = [entry for entry in self.options.table_tags if entry.table == table and entry.columns is None]
+        own = {key for entry in entries if entry.database in (None, database) for key in _lowered(entry.tags)}
         tags = {key: (value,) for key, value in self._record_tags().items() if key not in own}
         for column in columns:
             if column in ORIGINALS:
                 yield Columns(database, table, (column,)), tags
 
     def _record_tags(self) -> dict[str, str]:
-        """Return what single tables and columns are tagged with, by key; MIXED if that is more than one value."""
-        found: dict[str, str] = {}
+        """Return the LF-Tag values of individual tables and columns, by key; MIXED for different values."""
+        record_tags: dict[str, str] = {}
         for tagged in self.options.table_tags:
             is_default = tagged.table == ALL_TABLES and tagged.columns is None
             if tagged.table != REJECTS_TABLE and not is_default:
                 for key, (value, *_) in _lowered(tagged.tags).items():
-                    found[key] = value if found.get(key, value) == value else MIXED
-        return found
+                    record_tags[key] = value if record_tags.get(key, value) == value else MIXED
+        return record_tags
 
     def _desired(self, tags: Iterable[tuple[Resource, Values]], grants: Iterable[state.Grant]) -> Desired:
-        # Of two entries about the same resource the later one holds.
-        by_key = {(resource, key): values[0] for resource, found in tags for key, values in _lowered(found).items()}
+        # For the same resource and key, the last entry applies.
+        by_key = {
+            (resource, key): values[0] for resource, assigned in tags for key, values in _lowered(assigned).items()
+        }
         granted = frozenset(grants)
         # Principals opt in on databases and tables (Lake Formation API: CreateLakeFormationOptIn).
         opt_ins = (
-            frozenset(OptIn(grant.principal, whole(grant.resource)) for grant in granted)
+            frozenset(OptIn(grant.principal, containing_table(grant.resource)) for grant in granted)
             if self.options.mode == "hybrid"
             else frozenset()
         )
@@ -181,7 +183,7 @@ class Policy:
             yield from _grants(option, AllTables(name), option.permissions)
 
     def _tag_values(self) -> dict[str, tuple[str, ...]]:
-        """Return the values that the definitions of all LF-Tags must have, by key."""
+        """Return the required values of the definitions of all LF-Tags, by key."""
         merged: dict[str, tuple[str, ...]] = {}
         for source in self._sources():
             for key, values in source.items():
@@ -191,10 +193,10 @@ class Policy:
         return merged
 
     def _sources(self) -> list[Values]:
-        """Return all LF-Tags with their values, as the options have them."""
+        """Return all LF-Tags in the options with their values."""
         default = [] if self.default_tag is None else [dict([self.default_tag])]
-        given: list[Values] = [self.options.tags, *(tagged.tags for tagged in self.options.table_tags), *default]
-        return [_lowered(tags) for tags in given]
+        sources: list[Values] = [self.options.tags, *(tagged.tags for tagged in self.options.table_tags), *default]
+        return [_lowered(tags) for tags in sources]
 
 
 def _grants(option: Grant, resource: Resource, permissions: Iterable[str]) -> Iterator[state.Grant]:
@@ -207,7 +209,7 @@ def _is_about(option: Grant | TableTags, database: str, table: str) -> bool:
 
 
 def _resources(option: Grant | TableTags, database: str, table: str, columns: Collection[str]) -> list[Resource]:
-    """Return the table, or those of the columns that the option names and the table has, in the table's spelling."""
+    """Return the table, or the columns in the option that the table has, in the table's spelling."""
     if option.columns is None:
         return [Table(database, table)]
     named = {name.lower() for name in option.columns}
@@ -215,11 +217,11 @@ def _resources(option: Grant | TableTags, database: str, table: str, columns: Co
 
 
 def _redirected(option: TableTags, database: str, table: str, columns: Collection[str]) -> list[Resource]:
-    """Return the columns that values of those which the option names are redirected to."""
+    """Return the columns to which values of the columns in the option are redirected."""
     named = {name.lower() for name in option.columns or ()}
     return [Columns(database, table, (column,)) for column in columns if redirected_from(column.lower()) in named]
 
 
 def _lowered(tags: Values) -> dict[str, tuple[str, ...]]:
-    """Return keys and values as Lake Formation stores them."""
+    """Return keys and values in lower case, as Lake Formation stores them."""
     return {key.lower(): tuple(dict.fromkeys(value.lower() for value in values)) for key, values in tags.items()}

@@ -1,4 +1,4 @@
-"""Resources of Lake Formation, and what it is to have on them and has: registration, LF-Tags, grants and opt-ins."""
+"""Resources of Lake Formation, and their desired and present states: registration, LF-Tags, grants and opt-ins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DataLocation:
-    """A bucket, or a prefix in one, by its ARN without a slash at its end."""
+    """A bucket or a prefix in it, by its ARN without a trailing slash."""
 
     arn: str
 
@@ -37,7 +37,7 @@ class Database:
 
 @dataclass(frozen=True, slots=True, order=True)
 class AllTables:
-    """All tables of a database, those that are created later included (Lake Formation API: TableWildcard)."""
+    """All tables of a database, including future ones (Lake Formation API: TableWildcard)."""
 
     database: str
 
@@ -58,7 +58,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Columns:
-    """Some columns of a table. In states and changes each column is a resource of its own; requests combine them."""
+    """Some columns of a table. States and changes have one column per resource; requests combine several."""
 
     database: str
     table: str
@@ -71,7 +71,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class ColumnsExcept:
-    """All columns of a table but some (Lake Formation API: ColumnWildcard). Others may have granted something on it."""
+    """All columns of a table except some (Lake Formation API: ColumnWildcard), as other principals may grant them."""
 
     database: str
     table: str
@@ -81,7 +81,7 @@ class ColumnsExcept:
         return f"columns of table {self.database}.{self.table} except {', '.join(sorted(self.excluded))}"
 
     def includes(self, columns: Columns) -> bool:
-        """Whether these columns, folded, are all among them."""
+        """Return whether it includes all these columns, whose names are in lower case."""
         same_table = (self.database, self.table) == (columns.database, columns.table)
         return same_table and self.excluded.isdisjoint(columns.names)
 
@@ -100,11 +100,11 @@ class LfTag:
 Resource = Catalog | DataLocation | Database | AllTables | Table | Columns | ColumnsExcept | LfTag
 
 _ALL_TABLES = "ALL_TABLES"
-"""The name of the table in what ListPermissions answers about all tables of a database."""
+"""The table's name in responses of ListPermissions about all tables of a database."""
 
 
 def to_request(resource: Resource) -> Any:
-    """Return the resource as requests have it."""
+    """Return the resource in the form of requests."""
     match resource:
         case Catalog():
             return {"Catalog": {}}
@@ -126,23 +126,22 @@ def to_request(resource: Resource) -> Any:
     assert_never(resource)
 
 
-def folded(resource: Resource) -> Resource:
-    """Return the resource with the names of columns in lower case, as answers are read: Glue's case is not reliable."""
+def with_lowercase_columns(resource: Resource) -> Resource:
+    """Return the resource with column names in lower case, because the case in Glue is not reliable."""
     if isinstance(resource, Columns):
         return Columns(resource.database, resource.table, tuple(name.lower() for name in resource.names))
     return resource
 
 
-def whole(resource: Resource) -> Resource:
-    """Return the table that the columns are in; any other resource as it is."""
+def containing_table(resource: Resource) -> Resource:
+    """Return the table of columns, or any other resource unchanged."""
     return Table(resource.database, resource.table) if isinstance(resource, Columns) else resource
 
 
 def from_answer(answer: Mapping[str, Any]) -> list[Resource]:
-    """Return the resources that an answer means, one for each column, and folded; none for kinds not governed here.
+    """Return the resources in a response, one per column, with names in lower case; empty for other kinds.
 
-    What was granted on all columns comes back as a table with a column wildcard, and what was granted on all tables as
-    a table of the name ALL_TABLES.
+    AWS returns all columns as a table with a column wildcard, and all tables as a table with the name ALL_TABLES.
     """
     match answer:
         case {"DataLocation": {"ResourceArn": arn}}:
@@ -172,7 +171,7 @@ ALL = "ALL"
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A registered data location: its ARN, the role that Lake Formation uses for it, and whether access is hybrid."""
+    """A registered data location: its ARN, Lake Formation's role for it, and whether access is hybrid."""
 
     arn: str
     role_arn: str | None
@@ -180,13 +179,13 @@ class Registration:
 
     @property
     def access(self) -> str:
-        """What decides about access, for messages."""
-        return "hybrid access" if self.hybrid else "access by Lake Formation's permissions alone"
+        """The kind of access, for messages."""
+        return "hybrid access" if self.hybrid else "access by Lake Formation's permissions only"
 
     def covers(self, arn: str) -> bool:
-        """Whether the location at `arn` is registered by this.
+        """Return whether this registration includes the location at `arn`.
 
-        All folders under a registered path are registered, too
+        A registration includes all folders below its path
         (https://docs.aws.amazon.com/lake-formation/latest/dg/register-data-lake.html).
         """
         own = self.arn.removesuffix("*").rstrip("/")
@@ -204,7 +203,7 @@ class Tag:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Grant:
-    """One permission of one principal on a resource; `grantable` if the principal may pass it on."""
+    """One permission of a principal on a resource. `grantable`: with the grant option."""
 
     principal: str
     resource: Resource
@@ -214,7 +213,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, order=True)
 class OptIn:
-    """Lake Formation's permissions are enforced for this principal on a resource of a hybrid location."""
+    """The enforcement of Lake Formation's permissions for a principal on a resource of a hybrid location."""
 
     principal: str
     resource: Resource
@@ -222,9 +221,9 @@ class OptIn:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What the options ask for, on some resources. `tag_values` are the values that an LF-Tag's definition must have.
+    """The desired state of some resources. `tag_values` are the required values of LF-Tag definitions.
 
-    A registration without a role cannot be made, but its absence is warned of.
+    A registration without a role cannot be applied; it results in a warning.
     """
 
     registration: Registration | None = None
@@ -237,16 +236,18 @@ class Desired:
         return bool(self.registration or self.tag_values or self.tags or self.grants or self.opt_ins)
 
     def without(self, other: Desired) -> Desired:
-        """Return the tags, grants and opt-ins that `other` has not."""
+        """Return the tags, grants and opt-ins that `other` does not have."""
         return replace(
             self, tags=self.tags - other.tags, grants=self.grants - other.grants, opt_ins=self.opt_ins - other.opt_ins
         )
 
     def outside(self, database: str, table: str, columns: Collection[str]) -> Desired:
-        """Return what is not about these columns of a table."""
+        """Return the state without these columns of a table."""
         inside = {Columns(database, table, (column,)) for column in columns}
         tags = frozenset(tag for tag in self.tags if tag.resource not in inside)
-        return replace(self, tags=tags, grants=frozenset(each for each in self.grants if each.resource not in inside))
+        return replace(
+            self, tags=tags, grants=frozenset(grant for grant in self.grants if grant.resource not in inside)
+        )
 
     def union(self, other: Desired) -> Desired:
         """Return the tags, grants and opt-ins of both."""
@@ -257,10 +258,10 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What Lake Formation has, as far as it matters for what is desired.
+    """The present state of Lake Formation that is relevant for a desired state.
 
-    `tag_values` has the LF-Tags' definitions; `tags` what is assigned to a resource itself, not what it inherits. The
-    resources are folded.
+    `tag_values` are the definitions of LF-Tags. `tags` are assigned to a resource directly, not inherited. Column names
+    are in lower case.
     """
 
     registrations: frozenset[Registration] = frozenset()
@@ -269,32 +270,35 @@ class Present:
     grants: frozenset[Grant] = frozenset()
     opt_ins: frozenset[OptIn] = frozenset()
 
-    def registration_of(self, arn: str) -> Registration | None:
-        """Return the registration that covers the location: the one with the longest path."""
-        covering = [each for each in self.registrations if each.covers(arn)]
-        return max(covering, key=lambda each: len(each.arn), default=None)
+    def covering_registration(self, arn: str) -> Registration | None:
+        """Return the registration with the longest path that includes the location."""
+        covering = [registration for registration in self.registrations if registration.covers(arn)]
+        return max(covering, key=lambda registration: len(registration.arn), default=None)
 
-    # Lake Formation converts keys and values to lower case when they are stored
+    # Lake Formation stores keys and values in lower case
     # (https://docs.aws.amazon.com/lake-formation/latest/dg/lf-tag-considerations.html).
 
     def values_of(self, key: str) -> frozenset[str] | None:
-        """Return the values in an LF-Tag's definition, in lower case; None if it is not defined."""
-        found = [values for name, values in self.tag_values.items() if name.lower() == key.lower()]
-        return frozenset(value.lower() for values in found for value in values) if found else None
+        """Return the values in an LF-Tag's definition, in lower case; None if the LF-Tag is not defined."""
+        definitions = [values for name, values in self.tag_values.items() if name.lower() == key.lower()]
+        return frozenset(value.lower() for values in definitions for value in values) if definitions else None
 
-    def value_on(self, resource: Resource, key: str) -> str | None:
-        """Return the value that is assigned to the resource itself, if any."""
-        found = (tag.value for tag in self.tags if tag.resource == folded(resource) and tag.key.lower() == key.lower())
-        return next(found, None)
+    def assigned_value(self, resource: Resource, key: str) -> str | None:
+        """Return the value assigned to the resource directly, if any."""
+        resource = with_lowercase_columns(resource)
+        values = (tag.value for tag in self.tags if tag.resource == resource and tag.key.lower() == key.lower())
+        return next(values, None)
 
-    def allows(self, grant: Grant) -> bool:
-        """Whether the principal has the permission: itself, or as part of ALL, or on more of the column's table."""
-        resources = [folded(grant.resource)]
+    def is_granted(self, grant: Grant) -> bool:
+        """Return whether the principal has the permission directly, as part of ALL, or on the column's table."""
+        resources = [with_lowercase_columns(grant.resource)]
         if isinstance(resources[0], Columns):
             column = resources[0]
             resources.append(Table(column.database, column.table))
-            held = (each.resource for each in self.grants)
-            resources += {each for each in held if isinstance(each, ColumnsExcept) and each.includes(column)}
+            granted = (existing.resource for existing in self.grants)
+            resources += {
+                columns for columns in granted if isinstance(columns, ColumnsExcept) and columns.includes(column)
+            }
         return any(
             Grant(grant.principal, resource, permission, grantable) in self.grants
             for resource in resources

@@ -30,7 +30,7 @@ from destination_datalake.files.plan import (
     UnitResult,
     split_into_tasks,
 )
-from destination_datalake.lake_formation.messages import naming_grants
+from destination_datalake.lake_formation.messages import explaining_denials
 from destination_datalake.records.undeclared import undeclared_warning
 from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.sync.outcome import (
@@ -107,14 +107,14 @@ class StreamTables:
     location: str | None = None
     archive: ArchiveLedger | None = None
 
-    def naming_grants(self, table: Table) -> AbstractContextManager[None]:
+    def explaining_denials(self, table: Table) -> AbstractContextManager[None]:
         """Name the missing grants in what the body raises."""
-        return naming_grants(*table.name, self.access, self.location)
+        return explaining_denials(*table.name, self.access, self.location)
 
     def prepared(self, stream: StreamId) -> Table:
         """Open a stream's table and prepare it; that may import libraries for seconds."""
         table = self.factories[stream]()
-        with self.naming_grants(table):
+        with self.explaining_denials(table):
             table.prepare()
         if self.archive is not None and (self.archive.keeps_lines or table.is_archived()):
             self.archive.begin(stream, *table.name, table.position(), found_empty=table.is_empty())
@@ -210,7 +210,7 @@ class Landing:
         """Begin to prepare the tables, and to read the filters of their lines."""
         self.encoding = encoding
         self._executors = encoding.executors
-        self._naming_grants = tables.naming_grants
+        self._naming_grants = tables.explaining_denials
         self._archive = tables.archive
         self._rejects = rejects
         self._settle = settle

@@ -201,7 +201,7 @@ def test_only_administrators_may_opt_principals_in(cloud: Cloud) -> None:
     said = only_failure(lab.findings(try_grants))
 
     assert said.startswith(f"Cannot opt {ANALYST} in on database raw (Lake Formation, CreateLakeFormationOptIn)")
-    assert f"Make {USER} one, or set lake_formation.mode to managed, or let one opt it in." in said
+    assert f"Make {USER} an administrator, or set lake_formation.mode to managed, or let an" in said
     assert "Policy statement" not in said
 
     # An administrator runs the command.

@@ -54,8 +54,10 @@ def create_table(cloud: Cloud, columns: Sequence[str] = COLUMNS, table: str = "o
     glue = cloud.access.client("glue")
     if database not in {each["Name"] for each in glue.get_databases()["DatabaseList"]}:
         glue.create_database(DatabaseInput={"Name": database})
-    described: Any = [{"Name": name, "Type": "string"} for name in columns]
-    glue.create_table(DatabaseName=database, TableInput={"Name": table, "StorageDescriptor": {"Columns": described}})
+    describe_change: Any = [{"Name": name, "Type": "string"} for name in columns]
+    glue.create_table(
+        DatabaseName=database, TableInput={"Name": table, "StorageDescriptor": {"Columns": describe_change}}
+    )
 
 
 def sync(access: AwsAccess, policy: Policy, columns: Sequence[str] = COLUMNS) -> Governance:

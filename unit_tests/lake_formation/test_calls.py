@@ -6,7 +6,7 @@ from itertools import chain
 
 import pytest
 
-from destination_datalake.lake_formation.calls import NotApplied, apply, calls
+from destination_datalake.lake_formation.calls import ChangeError, apply, calls
 from destination_datalake.lake_formation.difference import AddLfTagValues, CreateLfTag
 from destination_datalake.lake_formation.state import Columns, Database, Grant, Registration, Table, Tag
 from unit_tests.cloud import Cloud
@@ -75,7 +75,7 @@ def test_a_call_that_fails_is_an_error_about_its_change(cloud: Cloud) -> None:
     changes = [Grant(ANALYST, Database(name), "DESCRIBE") for name in ("shop", "missing")]
     cloud.access.client("glue").create_database(DatabaseInput={"Name": "shop"})
 
-    with pytest.raises(NotApplied) as raised:
+    with pytest.raises(ChangeError) as raised:
         apply(changes, cloud.access.client("lakeformation"))
 
     assert raised.value.change == changes[1]
@@ -87,7 +87,7 @@ def test_failures_in_an_answer_are_an_error(cloud: Cloud) -> None:
     error = {"ErrorCode": "EntityNotFoundException", "ErrorMessage": "Tag or tag value does not exist."}
     failure = {"LFTag": {"TagKey": "b", "TagValues": ["x"]}, "Error": error}
 
-    with answering(cloud.access, "AddLFTagsToResource", {"Failures": [failure]}), pytest.raises(NotApplied) as raised:
+    with answering(cloud.access, "AddLFTagsToResource", {"Failures": [failure]}), pytest.raises(ChangeError) as raised:
         apply([change], cloud.access.client("lakeformation"))
 
     assert raised.value.change == change

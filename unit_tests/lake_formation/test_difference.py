@@ -101,11 +101,11 @@ def test_no_change_touches_what_is_there(desired: Desired, present: Present) -> 
     for change in difference(desired, present).changes:
         match change:
             case Registration(arn):
-                assert present.registration_of(arn) is None
+                assert present.covering_registration(arn) is None
             case CreateLfTag(key):
                 assert key not in present.tag_values
             case Tag(resource, key):
-                assert present.value_on(resource, key) is None
+                assert present.assigned_value(resource, key) is None
             case AddLfTagValues(key, values):
                 assert present.tag_values[key].isdisjoint(values)
             case Grant():
@@ -177,5 +177,5 @@ def test_a_permission_may_be_there_as_part_of_a_wider_one() -> None:
         Grant("b", ColumnsExcept("shop", "orders", frozenset({"id"})), "SELECT"),
     ]
 
-    assert [each for each in (*wider, *other) if Present(grants=frozenset({each})).allows(wanted)] == wider
-    assert not Present(grants=frozenset({wanted})).allows(replace(wanted, grantable=True))
+    assert [each for each in (*wider, *other) if Present(grants=frozenset({each})).is_granted(wanted)] == wider
+    assert not Present(grants=frozenset({wanted})).is_granted(replace(wanted, grantable=True))

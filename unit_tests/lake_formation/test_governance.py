@@ -212,7 +212,7 @@ def test_a_value_that_somebody_assigned_stays_and_is_named_in_a_warning(
 
     assert tags(shop) == {**TAGS, "email": {"pii": "no"}}
     assert client.get_lf_tag(TagKey="pii")["TagValues"] == ["no", "yes"]
-    assert "LF-Tag pii of column email of table shop.orders has the value no, and keeps it" in caplog.text
+    assert "LF-Tag pii of column email of table shop.orders has the value no, but" in caplog.text
     assert "aws lakeformation add-lf-tags-to-resource --resource" in caplog.text
 
 

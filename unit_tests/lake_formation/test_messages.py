@@ -14,7 +14,7 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.lake_formation.difference import RegisteredDifferently
 from destination_datalake.lake_formation.governance import Governance
-from destination_datalake.lake_formation.messages import CommandLines, naming_grants, warning
+from destination_datalake.lake_formation.messages import CommandLines, explaining_denials, warning
 from destination_datalake.lake_formation.state import Columns, Registration, Table, Tag
 from destination_datalake.tables.table import TableConflict
 from unit_tests.cloud import Cloud
@@ -174,7 +174,7 @@ def test_a_denial_by_iam_names_the_action(cloud: Cloud) -> None:
 
     assert message == (
         f"Cannot register data location {LOCATION} with role {REGISTRATION_ROLE} (Lake Formation, RegisterResource): "
-        f"access denied. Allow lakeformation:RegisterResource on * to {CALLER} in IAM."
+        f"access denied. Allow lakeformation:RegisterResource on * for {CALLER} in IAM."
     )
 
 
@@ -183,7 +183,7 @@ def test_opting_in_is_for_administrators(cloud: Cloud, operation: str) -> None:
     message = refusal(cloud, operation)
 
     assert "Only data lake administrators may opt principals in" in message
-    assert f"Make {CALLER} one, or set lake_formation.mode to managed" in message
+    assert f"Make {CALLER} an administrator, or set lake_formation.mode to managed" in message
 
 
 def test_an_administrator_may_opt_in_with_the_command(cloud: Cloud) -> None:
@@ -211,7 +211,7 @@ def test_access_to_a_location_cannot_be_granted_before_it_is_registered(
     grants = [{"principal": ANALYST, "permissions": ["DATA_LOCATION_ACCESS"]}]
     governance = Governance(policy(mode="managed", grants=grants), cloud.access)
 
-    with pytest.raises(ConnectorError, match="Only on a registered location can access be granted") as raised:
+    with pytest.raises(ConnectorError, match="The location is not registered") as raised:
         governance.govern_location()
 
     assert raised.value.failure.type == "config_error"
@@ -230,7 +230,7 @@ def test_a_failure_that_passes_is_worth_a_retry(cloud: Cloud) -> None:
 def denied(access: AwsAccess, text: str, operation: str, location: str | None = None) -> Failure:
     """Return the failure if Lake Formation denies a call of another service about the table."""
     response: Any = {"Error": {"Code": "AccessDeniedException", "Message": f"{INSUFFICIENT}{text}"}}
-    with pytest.raises(ConnectorError) as raised, naming_grants("shop", "orders", access, location):
+    with pytest.raises(ConnectorError) as raised, explaining_denials("shop", "orders", access, location):
         raise ClientError(response, operation)
     return raised.value.failure
 
@@ -290,7 +290,7 @@ def test_access_is_granted_on_the_location_of_all_tables_whichever_lake_formatio
 def test_a_database_that_may_be_missing_is_one_to_create(cloud: Cloud) -> None:
     message = denied(cloud.access, ": Required Describe on shop", "GetDatabase").message
 
-    _, _, creating = message.partition(" Or, if there is no such database yet: ")
+    _, _, creating = message.partition(" Or, if the database does not exist: ")
     words = shlex.split(creating)
     assert words[words.index("--permissions") + 1] == "CREATE_DATABASE"
     assert json.loads(words[words.index("--resource") + 1]) == {"Catalog": {}}
@@ -314,7 +314,7 @@ def test_a_location_that_lake_formation_denies_is_in_the_region_s_partition(clou
     ids=["by IAM", "a conflict", "a defect"],
 )
 def test_other_errors_stay_as_they_are(cloud: Cloud, error: Exception) -> None:
-    with pytest.raises(type(error)) as raised, naming_grants("shop", "orders", cloud.access):
+    with pytest.raises(type(error)) as raised, explaining_denials("shop", "orders", cloud.access):
         raise error
 
     assert raised.value is error
