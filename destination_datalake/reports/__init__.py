@@ -1,1 +1,1 @@
-"""Reports of syncs: what each did, as an object in the lake; their history, and what is wrong with it."""
+"""Reports of syncs: an object in the lake for each sync, the history of syncs, and the health of tables."""

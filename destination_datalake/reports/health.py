@@ -1,6 +1,6 @@
-"""The health of tables, by the reports of their syncs: each finding says what is unusual, and what to do.
+"""The health of tables according to the reports of their syncs. Each finding has a remedy.
 
-The median of the syncs before is usual. Tables with fewer than `_ENOUGH` of them have no findings about that.
+Usual values are medians of earlier syncs. They are not evaluated for tables with fewer than `_ENOUGH` earlier syncs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from itertools import pairwise
 from statistics import median
 from typing import Literal
 
-from destination_datalake.errors import counted
 from destination_datalake.files.suppression import RECORD_SUPPRESSED
 from destination_datalake.reports.reading import Run, by_table
 from destination_datalake.reports.report import Rejected, ReportLine
@@ -21,10 +20,10 @@ Kind = Literal["failing", "stalled", "rows", "rejects", "small files", "snapshot
 
 _ENOUGH = 5
 _COMPARED = 30
-"""Syncs before the last one that it is compared with, at most."""
+"""The maximum number of earlier syncs in a comparison."""
 
 _STALLED = 3
-"""How many times its usual interval a table may be without a sync."""
+"""The multiple of the usual interval after which a table is stalled."""
 
 _SLOW = 2
 _UNUSUAL_ROWS = 5
@@ -38,7 +37,7 @@ _MANY_SNAPSHOTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is unhealthy about a table: what is seen, and what to do."""
+    """A problem of a table: what was observed, and the remedy."""
 
     kind: Kind
     seen: str
@@ -47,13 +46,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """The health of one table: its syncs that were looked at, the last good one, and the findings."""
+    """The health of a table: the number of examined syncs, the last successful one, and the findings."""
 
     table: str
     syncs: int
     last_finished: datetime | None
     usual_seconds: float | None
-    """The median interval between the starts of its syncs."""
+    """The median interval between the starts of syncs."""
     rows: int | None
     failures_in_a_row: int
     findings: tuple[Finding, ...]
@@ -63,7 +62,7 @@ _History = Sequence[tuple[Run, ReportLine]]
 
 
 def health(runs: Sequence[Run], now: datetime) -> list[TableHealth]:
-    """Return the health of each table that has a sync among the runs, the newest of which is first."""
+    """Return the health of each table with a sync among the runs, which are ordered newest first."""
     return [_of_table(table, history, now) for table, history in by_table(runs).items()]
 
 
@@ -76,7 +75,7 @@ def _of_table(table: str, history: _History, now: datetime) -> TableHealth:
     findings = (
         *_failing(history, failures),
         *_stalled(starts[0], usual, now),
-        *(_lost(finished) or _unusual(finished)),
+        *(_total_loss(finished) or _unusual(finished)),
         *_state(finished[0][1] if finished else None),
     )
     last = finished[0] if finished else None
@@ -92,7 +91,7 @@ def _of_table(table: str, history: _History, now: datetime) -> TableHealth:
 
 
 def failures_in_a_row(history: _History) -> int:
-    """Return how many of the last syncs of a table have failed; those that were ended, or may run yet, say nothing."""
+    """Return the number of consecutive failures up to now. Terminated and unfinished syncs are ignored."""
     count = 0
     for run, line in history:
         if run.status == "died" or line.status == "failed":
@@ -105,15 +104,16 @@ def failures_in_a_row(history: _History) -> int:
 def _failing(history: _History, failures: int) -> Iterator[Finding]:
     if not failures:
         return
-    seen = f"{counted(failures, 'sync')} in a row failed"
+    seen = "the last sync failed" if failures == 1 else f"the last {failures:,} syncs failed"
     run, last = next((run, line) for run, line in history if run.status == "died" or line.status == "failed")
     if run.status == "died":
-        yield Finding("failing", f"{seen}: the last one died without a report", "Look for memory and disk limits.")
+        last_one = ", the last one" if failures > 1 else ""
+        yield Finding("failing", f"{seen}{last_one} without a report", "Check the limits of memory and disk.")
         return
     advice = {
-        "insufficient_permissions": "Grant what is missing: `destination-datalake check` names it.",
-        "invalid_settings": "Correct the configuration as the message says.",
-    }.get(last.error_code or "", "Run the sync again; report it if it stays.")
+        "insufficient_permissions": "Grant the missing permission, which `destination-datalake check` names.",
+        "invalid_settings": "Correct the configuration according to the message.",
+    }.get(last.error_code or "", "Run the sync again. If the error persists, report it.")
     yield Finding("failing", f"{seen}: {last.error}", advice)
 
 
@@ -122,13 +122,13 @@ def _stalled(last: datetime, usual: float | None, now: datetime) -> Iterator[Fin
     if usual is not None and waited > _STALLED * max(usual, 60):
         yield Finding(
             "stalled",
-            f"no sync for {duration(waited)}; usually there is one every {duration(usual)}",
-            "Look at the connection's schedule, and whether it is paused.",
+            f"no sync for {duration(waited)}; the usual interval is {duration(usual)}",
+            "Check the connection's schedule, and whether it is paused.",
         )
 
 
-def _lost(finished: _History) -> list[Finding]:
-    """Whether every record of the last good sync was rejected, however many syncs there were before."""
+def _total_loss(finished: _History) -> list[Finding]:
+    """Return a finding if the last successful sync rejected every record. Needs no earlier syncs."""
     lost = finished[0][1].total_loss if finished else None
     advice = "Query the table airbyte_rejects, correct the source or its schema, and refresh the stream."
     return [] if lost is None else [Finding("rejects", f"no row was written: {lost}", advice)]
@@ -141,28 +141,34 @@ def _unusual(finished: _History) -> Iterator[Finding]:
     last, before = lines[0], lines[1 : _COMPARED + 1]
     rows = median(line.row_count for line in before)
     if rows >= _MANY_ROWS and not rows / _UNUSUAL_ROWS <= last.row_count <= rows * _UNUSUAL_ROWS:
-        advice = "Compare with the source: a filter, a cursor or a schedule may have changed."
-        yield Finding("rows", f"{last.row_count:,} rows; usually there are {rows:,.0f}", advice)
+        advice = "Check the source: a filter, a cursor or a schedule may have changed."
+        yield Finding("rows", f"{last.row_count:,} rows; the usual number is {rows:,.0f}", advice)
     ratio, usual = _rejects(last), median(map(_rejects, before))
     if ratio > max(_FEW_REJECTS, _UNUSUAL_REJECTS * usual):
         worst = max(
-            (each for each in last.rejects if not _is_suppressed(each)), key=lambda each: each.count, default=None
+            (reject for reject in last.rejects if not _is_suppressed(reject)),
+            key=lambda reject: reject.count,
+            default=None,
         )
-        where = f", most in {worst.column_name or 'whole records'}: {worst.reason}" if worst is not None else ""
+        column = f", most in {worst.column_name or 'whole records'}: {worst.reason}" if worst is not None else ""
         advice = "Query the table airbyte_rejects, and correct the source or its schema."
-        yield Finding("rejects", f"{ratio:.1%} of records have rejects; usually {usual:.1%}{where}", advice)
+        yield Finding("rejects", f"{ratio:.1%} of records have rejects; the usual ratio is {usual:.1%}{column}", advice)
     seconds = sorted(run.sync.seconds or 0.0 for run, _ in finished[1 : _COMPARED + 1])
     p95, took = seconds[(len(seconds) - 1) * 95 // 100], finished[0][0].sync.seconds or 0.0
     if took > _SLOW * max(p95, 60):
-        stages = sorted(finished[0][0].sync.stages, key=lambda each: -each.seconds)
-        most = f", of which {duration(stages[0].seconds)} {stages[0].stage}" if stages else ""
-        advice = "If it was reading, the source is slow; else give Spark more cores, or look for AWS's throttling."
-        yield Finding("slow", f"the last sync took {duration(took)}{most}; 95 % take less than {duration(p95)}", advice)
+        stages = sorted(finished[0][0].sync.stages, key=lambda stage: -stage.seconds)
+        longest = f" (stage {stages[0].stage}: {duration(stages[0].seconds)})" if stages else ""
+        advice = (
+            "If the longest stage is reading, the source is slow. Otherwise add cores to Spark, or check for "
+            "throttling by AWS."
+        )
+        seen = f"the last sync took {duration(took)}{longest}; 95 % of earlier ones took less than {duration(p95)}"
+        yield Finding("slow", seen, advice)
 
 
 def _rejects(line: ReportLine) -> float:
-    """Return how many rejects there are of one record. Records that `delete-rows --suppress` names are no fault."""
-    suppressed = sum(each.count for each in line.rejects if _is_suppressed(each))
+    """Return the number of rejects per record, without records suppressed by `delete-rows --suppress`."""
+    suppressed = sum(reject.count for reject in line.rejects if _is_suppressed(reject))
     return (line.rows_rejected + line.values_rejected - suppressed) / max(1, line.rows_received)
 
 
@@ -189,13 +195,13 @@ def _state(line: ReportLine | None) -> Iterator[Finding]:
     if line.table_rows_pending:
         yield Finding(
             "pending rows",
-            f"{line.table_rows_pending:,} rows wait for their deduplication",
-            "The next sync merges them; if they stay, look for warnings in its log.",
+            f"{line.table_rows_pending:,} rows are not yet deduplicated",
+            "The next sync merges them. If they stay, check its log for warnings.",
         )
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as people read it: 40 s, 5 min, 2 h, 3 d."""
+    """Return a duration with a unit: 40 s, 5 min, 2 h, 3 d."""
     delta = timedelta(seconds=seconds)
     for unit, length in (("d", timedelta(days=2)), ("h", timedelta(hours=2)), ("min", timedelta(minutes=2))):
         if delta >= length:

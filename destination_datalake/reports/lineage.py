@@ -1,8 +1,8 @@
-"""Lineage by OpenLineage: that a sync began, and how it ended, from each stream to its table.
+"""OpenLineage events: the start and the outcome of a sync, with its streams as inputs and its tables as outputs.
 
-Names are those of OpenLineage's naming rules (https://openlineage.io/docs/spec/naming): of Glue's tables
-`arn:aws:glue:{region}:{account}` and `table/{database}/{table}`. Its library is imported when there is an endpoint:
-that takes half a second.
+Names follow OpenLineage's rules (https://openlineage.io/docs/spec/naming): Glue tables have the namespace
+`arn:aws:glue:{region}:{account}` and the name `table/{database}/{table}`. The library, whose import takes half a
+second, is imported only if an endpoint is set.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Columns = Mapping[str, Mapping[str, str]]
 
 
 def emit(config: Config, account: str, lines: Sequence[ReportLine], columns: Columns) -> None:
-    """Send the events of a report. Raises what the transport raises; nothing is tried again.
+    """Send the events of a report, without retries. Raises the transport's errors.
 
-    `account` is the id of the Data Catalog.
+    `account` is the ID of the Data Catalog.
     """
     from openlineage.client import OpenLineageClient
     from openlineage.client.transport.file import FileConfig, FileTransport
@@ -51,7 +51,7 @@ def emit(config: Config, account: str, lines: Sequence[ReportLine], columns: Col
 
 
 def events(config: Config, account: str, lines: Sequence[ReportLine], columns: Columns) -> list[RunEvent]:
-    """Return the events START and then COMPLETE, FAIL or ABORT."""
+    """Return the event START, and the event COMPLETE, FAIL or ABORT."""
     from openlineage.client.event_v2 import InputDataset, Job, Run, RunEvent, RunState
     from openlineage.client.facet_v2 import error_message_run, job_type_job, processing_engine_run
 
@@ -69,22 +69,22 @@ def events(config: Config, account: str, lines: Sequence[ReportLine], columns: C
         failed["errorMessage"] = error_message_run.ErrorMessageRunFacet(sync.error, "PYTHON", producer=PRODUCER)
     kind = job_type_job.JobTypeJobFacet("BATCH", "AIRBYTE", "SYNC", producer=PRODUCER)
     job = Job(f"s3://{config.bucket_name}", f"{config.key() or 'lake'}.{sync.connection_id}", {"jobType": kind})
-    # The same run has the same id, whoever computes it.
+    # Derived from the run's ID, so it is the same in every process.
     run = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{PRODUCER}/{sync.run_id}"))
     inputs = [InputDataset("airbyte", line.stream) for line in streams]
     outputs = [_output(config, account, line, columns.get(line.table, {})) for line in streams]
-    ended = sync.finish_time or sync.start_time
+    end_time = sync.finish_time or sync.start_time
     return [
         RunEvent(
             eventType=state,
-            eventTime=_iso(when),
-            run=Run(run, of_run),
+            eventTime=_iso(time),
+            run=Run(run, run_facets),
             job=job,
             inputs=inputs,
             outputs=outputs if state is not RunState.START else [],
             producer=PRODUCER,
         )
-        for state, when, of_run in ((RunState.START, sync.start_time, facets), (end, ended, failed))
+        for state, time, run_facets in ((RunState.START, sync.start_time, facets), (end, end_time, failed))
     ]
 
 

@@ -1,7 +1,7 @@
-"""The page of `report --html`: one file that shows what the syncs did, with no script, and nothing from elsewhere.
+"""The page of `report --html`: one file about the syncs, without scripts and external resources.
 
-Charts are SVG without text, stretched to the width that there is: their labels are HTML beside them, and so as large
-on a telephone. What a chart shows is also in a table that can be opened, for those who do not see it.
+Charts are SVG without text, stretched to the available width. Their labels are HTML, so they keep their size on small
+screens. Each chart's values are also in a collapsed table, for accessibility.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from destination_datalake.reports.reading import Erasure, Run
     from destination_datalake.reports.report import ReportLine
 
-MOST_BARS = 120
-"""With more syncs, a bar is for all syncs of a day."""
+MAX_BARS = 120
+"""The maximum number of bars. With more syncs, a bar stands for all syncs of a day."""
 
-MOST_ERASURES = 25
-_MOST_ROWS = 25
-"""Rows of a table on the page, at most: a lake may have thousands of streams."""
+MAX_ERASURES = 25
+_MAX_ROWS = 25
+"""The maximum number of rows of a table on the page. A lake may have thousands of streams."""
 
-_MOST_NAMES = 10
-"""Of tables that have the same finding."""
+_MAX_NAMES = 10
+"""The maximum number of tables in one finding."""
 
 PALETTE: Mapping[str, tuple[str, str]] = {
     "page": ("#f5f6f8", "#0f1216"),
@@ -52,10 +52,10 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     "stage4": ("#80609e", "#fdbbd9"),
     "stage5": ("#a37fbf", "#fdf0f1"),
 }
-"""The colours, for light and for dark pages. Those of texts and of marks have a contrast of AA (WCAG 2.2) to `card`.
+"""The colours of light and dark pages. Texts and marks have contrast AA (WCAG 2.2) to `card`.
 
-Stages have colours of their own, as they are neither good nor bad; each is lighter than the one before, which readers
-with any colour vision can see.
+Stages have their own colours, because they are neither good nor bad. Each is lighter than the previous one, which is
+visible with any colour vision.
 """
 
 _CLASSES = {
@@ -65,7 +65,7 @@ _CLASSES = {
 
 
 class Bar(NamedTuple):
-    """A bar of a chart: its text for people, and its parts from below, each a class of colours and a value."""
+    """A bar of a chart: its label, its text, and its parts from the bottom up, each a colour class and a value."""
 
     label: str
     text: str
@@ -74,9 +74,9 @@ class Bar(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart of bars. `rectangles` are (x, y, width, height, class, text) in units of a hundredth of its size.
+    """A bar chart. `rectangles` are (x, y, width, height, class, text) in percent of its size.
 
-    `top` is the value of the upper edge, as text; `labels` are those of the first, the middle and the last bar.
+    `top` is the value of the upper edge as text; `labels` are those of the first, the middle and the last bar.
     """
 
     title: str
@@ -89,13 +89,13 @@ class Chart:
 
 
 class Change(NamedTuple):
-    """A change of a table's columns, each with its type or where its values go, that so many syncs have reported."""
+    """A change of a table's columns, with types or redirection targets, and the number of syncs that reported it."""
 
     first: str
     last: str
     syncs: int
     table: str
-    what: str
+    kind: str
     columns: Sequence[tuple[str, str]]
 
 
@@ -107,9 +107,9 @@ def page(
     now: datetime,
     erasures: Sequence[Erasure] = (),
 ) -> str:
-    """Return the page of these runs and erasures, the newest of which are first, and of the tables' health.
+    """Return the page about these runs and erasures, both ordered newest first, and the tables' health.
 
-    `place` is where they write to, and `days` is how far back runs were looked for.
+    `place` is the S3 URI of the lake, and `days` is the period of the runs.
     """
     ended = [run for run in runs if run.status != "unfinished"]
     oldest_first = [*reversed(runs)]
@@ -122,21 +122,21 @@ def page(
             days=days,
             made=f"{now:%Y-%m-%d %H:%M} UTC",
             version=version("destination-datalake"),
-            runs=runs[:_MOST_ROWS],
-            hidden_runs=max(0, len(runs) - _MOST_ROWS),
-            cells=[_cell(run) for run in oldest_first[-MOST_BARS:]],
+            runs=runs[:_MAX_ROWS],
+            hidden_runs=max(0, len(runs) - _MAX_ROWS),
+            cells=[_cell(run) for run in oldest_first[-MAX_BARS:]],
             kpis=_kpis(runs, ended),
             tables=tables,
             unhealthy=sum(bool(table.findings) for table in tables),
             findings=_findings(tables),
-            most_names=_MOST_NAMES,
+            most_names=_MAX_NAMES,
             charts=[*_charts(oldest_first)] if runs else [],
             stages=_stages(runs),
-            streams=_streams(lines)[:_MOST_ROWS],
-            hidden_streams=max(0, len({line.table for line in lines}) - _MOST_ROWS),
-            rejects=_rejects(lines)[:_MOST_ROWS],
-            changes=_changes(runs)[:_MOST_ROWS],
-            files=_files(lines)[:_MOST_ROWS],
+            streams=_streams(lines)[:_MAX_ROWS],
+            hidden_streams=max(0, len({line.table for line in lines}) - _MAX_ROWS),
+            rejects=_rejects(lines)[:_MAX_ROWS],
+            changes=_changes(runs)[:_MAX_ROWS],
+            files=_files(lines)[:_MAX_ROWS],
             erasures=erasures,
             status_class=_class,
         )
@@ -144,7 +144,7 @@ def page(
 
 
 def templates(*folders: Path) -> Environment:
-    """Return the templates of these folders, and those here: `frame.html` is what is around each page's content."""
+    """Return the templates in these folders and in this one. `frame.html` is the frame of each page."""
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
@@ -173,31 +173,31 @@ def _cell(run: Run) -> tuple[str, str]:
 
 
 def _kpis(runs: Sequence[Run], ended: Sequence[Run]) -> Iterator[tuple[str, str, str]]:
-    """Yield the main figures: what, the figure, and a note."""
-    good = sum(run.status == "finished" for run in ended)
+    """Yield the main figures: label, value and note."""
+    successful = sum(run.status == "finished" for run in ended)
     seconds = [run.sync.seconds for run in ended if run.sync.seconds is not None]
     rejected = sum(run.sync.rows_rejected + run.sync.values_rejected for run in runs)
     received = sum(run.sync.rows_received for run in runs)
-    yield "Syncs", f"{len(runs):,}", f"{len(ended) - good:,} not good"
-    yield "Good", percent(good / len(ended)) if ended else "–", "of those that ended"
+    yield "Syncs", f"{len(runs):,}", f"{len(ended) - successful:,} unsuccessful"
+    yield "Successful", percent(successful / len(ended)) if ended else "–", "of ended syncs"
     yield "Rows", count(sum(run.sync.row_count for run in runs)), "committed"
     yield "Written", size(sum(run.sync.bytes_written for run in runs)), "in data files"
-    yield "Took", duration(median(seconds)) if seconds else "–", "the median sync"
+    yield "Duration", duration(median(seconds)) if seconds else "–", "median of syncs"
     yield "Rejects", count(rejected), f"{percent(rejected / received) if received else '0 %'} of records"
 
 
 def _sentence(text: str) -> str:
-    """Return a text as a sentence. An error message may be one already."""
+    """Return a text with a capital first letter and a period, if it is not a sentence already."""
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "…")) else ".")
 
 
 def _findings(tables: Iterable[TableHealth]) -> list[tuple[Finding, list[str]]]:
-    """Return each finding once with its tables, the failures first: what stops one table often stops all."""
-    found: dict[Finding, list[str]] = {}
+    """Return each finding once with its tables, failures first. The same failure often affects all tables."""
+    tables_of: dict[Finding, list[str]] = {}
     for table in tables:
         for finding in table.findings:
-            found.setdefault(finding, []).append(table.table)
-    return sorted(found.items(), key=lambda each: each[0].kind != "failing")
+            tables_of.setdefault(finding, []).append(table.table)
+    return sorted(tables_of.items(), key=lambda item: item[0].kind != "failing")
 
 
 # Charts
@@ -207,7 +207,7 @@ def _charts(runs: Sequence[Run]) -> Iterator[Chart]:
     groups = _groups(runs)
     yield _chart("Rows", "rows", groups, lambda run: run.sync.row_count, count)
     yield _chart("Data written", "", groups, lambda run: run.sync.bytes_written, size)
-    seconds = max((sum(run.sync.seconds or 0.0 for run in each) for _, each in groups), default=0.0)
+    seconds = max((sum(run.sync.seconds or 0.0 for run in group) for _, group in groups), default=0.0)
     scale = next((unit for unit in (86400, 3600, 60) if seconds >= unit), 1)
     yield _chart("Duration", "", groups, lambda run: run.sync.seconds or 0.0, duration, scale=scale)
     yield _chart("Throughput", "rows/s", groups, _throughput, count, total=False)
@@ -218,8 +218,8 @@ def _throughput(run: Run) -> float:
 
 
 def _groups(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
-    """Return the runs of each bar with its label: one, or those of a day if there are many."""
-    if len(runs) <= MOST_BARS:
+    """Return the label and the runs of each bar: one run, or all runs of a day if there are more than MAX_BARS."""
+    if len(runs) <= MAX_BARS:
         return [(run.sync.start_time[:16], [run]) for run in runs]
     days: dict[str, list[Run]] = {}
     for run in runs:
@@ -249,7 +249,7 @@ def _chart(
 
 
 def chart(title: str, bars: Sequence[Bar], show: Callable[[float], str], unit: str = "", scale: float = 1.0) -> Chart:
-    """Return a chart of the bars, whose axis is in units of `scale`. A value that is not 0 is at least visible."""
+    """Return a chart of the bars, with an axis in units of `scale`. Values other than 0 are always visible."""
     heights = [sum(value for _, value in bar.parts) for bar in bars]
     top = scale * nice(max(heights, default=0.0) / scale)
     wide = 100 / max(1, len(bars))
@@ -264,7 +264,7 @@ def chart(title: str, bars: Sequence[Bar], show: Callable[[float], str], unit: s
             below += tall
     places = sorted({0, len(bars) // 2, len(bars) - 1}) if bars else []
     lowest, highest = show(min(heights, default=0.0)), show(max(heights, default=0.0))
-    summary = f"{title}: {len(bars)} bars from {bars[0].label} to {bars[-1].label}" if bars else f"{title}: nothing"
+    summary = f"{title}: {len(bars)} bars from {bars[0].label} to {bars[-1].label}" if bars else f"{title}: no data"
     if bars:
         summary += f", between {lowest} and {highest} {unit}".rstrip()
     return Chart(
@@ -279,7 +279,7 @@ def chart(title: str, bars: Sequence[Bar], show: Callable[[float], str], unit: s
 
 
 def nice(value: float) -> float:
-    """Return the smallest of 1, 2, 4, 5, 10, … times a power of ten that is not below the value; 1 for nothing."""
+    """Return the smallest of 1, 2, 4, 5 or 10 times a power of ten that is at least the value; 1 for 0."""
     if value <= 0:
         return 1.0
     power = float(10 ** math.floor(math.log10(value)))
@@ -290,42 +290,42 @@ def nice(value: float) -> float:
 
 
 def _stages(runs: Sequence[Run]) -> list[tuple[str, float, float, float]]:
-    """Return each stage with its seconds, the connector's CPU seconds, and its share of all stages' seconds."""
+    """Return each stage with its seconds, the connector's CPU seconds, and its share of the total seconds."""
     seconds: dict[str, list[float]] = {}
     for run in runs:
         for stage in run.sync.stages:
-            spent = seconds.setdefault(stage.stage, [0.0, 0.0])
-            spent[0] += stage.seconds
-            spent[1] += stage.cpu_seconds
-    total = sum(spent for spent, _ in seconds.values()) or 1.0
-    return [(name, spent, cpu, spent / total) for name, (spent, cpu) in seconds.items()]
+            sums = seconds.setdefault(stage.stage, [0.0, 0.0])
+            sums[0] += stage.seconds
+            sums[1] += stage.cpu_seconds
+    total = sum(elapsed for elapsed, _ in seconds.values()) or 1.0
+    return [(name, elapsed, cpu, elapsed / total) for name, (elapsed, cpu) in seconds.items()]
 
 
 def _streams(lines: Iterable[ReportLine]) -> list[dict[str, Any]]:
-    """Return the tables, those with the most rows first, with their totals, and their rows as a line of points."""
+    """Return the tables with their totals and their rows per sync as SVG points, in descending order of rows."""
     tables: dict[str, list[ReportLine]] = {}
     for line in lines:
         tables.setdefault(line.table, []).append(line)
-    found: list[dict[str, Any]] = []
-    for table, of_table in tables.items():
-        rows = [line.row_count for line in reversed(of_table)][-60:]
-        found.append(
+    entries: list[dict[str, Any]] = []
+    for table, table_lines in tables.items():
+        rows = [line.row_count for line in reversed(table_lines)][-60:]
+        entries.append(
             {
                 "table": table,
-                "stream": of_table[0].stream,
-                "mode": of_table[0].sync_mode or "",
-                "rows": sum(line.row_count for line in of_table),
-                "bytes": sum(line.bytes_written for line in of_table),
-                "rejects": sum(line.rows_rejected + line.values_rejected for line in of_table),
-                "failed": sum(line.status == "failed" for line in of_table),
+                "stream": table_lines[0].stream,
+                "mode": table_lines[0].sync_mode or "",
+                "rows": sum(line.row_count for line in table_lines),
+                "bytes": sum(line.bytes_written for line in table_lines),
+                "rejects": sum(line.rows_rejected + line.values_rejected for line in table_lines),
+                "failed": sum(line.status == "failed" for line in table_lines),
                 "spark": _points(rows),
                 "lowest": min(rows),
                 "highest": max(rows),
             }
         )
-    found.sort(key=lambda each: (-each["rows"], each["table"]))
-    most = max((each["rows"] for each in found), default=0) or 1
-    return [{**each, "share": each["rows"] / most} for each in found]
+    entries.sort(key=lambda entry: (-entry["rows"], entry["table"]))
+    maximum = max((entry["rows"] for entry in entries), default=0) or 1
+    return [{**entry, "share": entry["rows"] / maximum} for entry in entries]
 
 
 def _points(values: Sequence[int]) -> str:
@@ -337,64 +337,64 @@ def _points(values: Sequence[int]) -> str:
 
 
 def _rejects(lines: Iterable[ReportLine]) -> list[tuple[str, str, str, int, float]]:
-    """Return tables, columns and reasons with their numbers of rejects, and each as a share of the most."""
-    found: Counter[tuple[str, str, str]] = Counter()
+    """Return tables, columns and reasons with their numbers of rejects, absolute and relative to the maximum."""
+    counts: Counter[tuple[str, str, str]] = Counter()
     for line in lines:
-        for each in line.rejects:
-            found[line.table, each.column_name or "(whole records)", each.reason] += each.count
-    most = max(found.values(), default=1) or 1
-    return [(*key, number, number / most) for key, number in found.most_common()]
+        for reject in line.rejects:
+            counts[line.table, reject.column_name or "(whole records)", reject.reason] += reject.count
+    maximum = max(counts.values(), default=1) or 1
+    return [(*key, number, number / maximum) for key, number in counts.most_common()]
 
 
 def _changes(runs: Iterable[Run]) -> list[Change]:
-    """Return schema changes, the newest first; those that a table's syncs made together, or again, are one."""
+    """Return schema changes, newest first. Changes of the same syncs of a table are combined."""
     times: dict[tuple[str, str, str, str], list[str]] = {}
     for run in runs:
         for line in run.streams:
-            for what, columns in (
+            for kind, columns in (
                 ("new", line.new_columns),
                 ("promoted", line.promoted_columns),
                 ("redirected", line.redirected_columns),
             ):
                 for column in columns:
-                    times.setdefault((line.table, what, column.name, column.type), []).append(run.sync.start_time[:16])
-    together: dict[tuple[str, str, int, str, str], list[tuple[str, str]]] = {}
-    for (table, what, name, type_), when in times.items():
-        together.setdefault((when[-1], when[0], len(when), table, what), []).append((name, type_))
-    return [Change(*key, columns) for key, columns in together.items()]
+                    times.setdefault((line.table, kind, column.name, column.type), []).append(run.sync.start_time[:16])
+    groups: dict[tuple[str, str, int, str, str], list[tuple[str, str]]] = {}
+    for (table, kind, name, type_), starts in times.items():
+        groups.setdefault((starts[-1], starts[0], len(starts), table, kind), []).append((name, type_))
+    return [Change(*key, columns) for key, columns in groups.items()]
 
 
 def _files(lines: Iterable[ReportLine]) -> list[tuple[str, int, int, int, int, int]]:
-    """Return for each table the files of its last sync that wrote any: how many, and their sizes."""
-    found: dict[str, tuple[str, int, int, int, int, int]] = {}
+    """Return the number and sizes of the files of each table's last sync that wrote files."""
+    entries: dict[str, tuple[str, int, int, int, int, int]] = {}
     for line in lines:
-        if line.files and line.table not in found:
+        if line.files and line.table not in entries:
             sizes = (line.file_bytes_min, line.file_bytes_p50, line.file_bytes_p90, line.file_bytes_max)
-            found[line.table] = (line.table, line.files, *(each or 0 for each in sizes))  # type: ignore[assignment]
-    return sorted(found.values(), key=lambda each: -each[3])
+            entries[line.table] = (line.table, line.files, *(size or 0 for size in sizes))  # type: ignore[assignment]
+    return sorted(entries.values(), key=lambda entry: -entry[3])
 
 
-# Numbers for people
+# Formatting of numbers
 
 
 def count(value: float) -> str:
-    """Return a number with three figures: 950, 12.3k, 4M."""
+    """Return a number with three significant digits: 950, 12.3k, 4M."""
     return _scaled(value, "k", "M", "G") or (f"{value:.3g}" if value != int(value) else f"{int(value)}")
 
 
 def size(value: float) -> str:
-    """Return a number of bytes with three figures: 950 B, 12.3 kB, 4 GB."""
+    """Return a number of bytes with three significant digits: 950 B, 12.3 kB, 4 GB."""
     return _scaled(value, " kB", " MB", " GB", " TB") or f"{value:.0f} B"
 
 
 def _scaled(value: float, *units: str) -> str | None:
-    """Return a number in the largest of the units, each a thousand of the one before, that it has; None below all."""
+    """Return a number in the largest suitable unit, each 1,000 times the previous one; None below the first."""
     scales = ((1000.0**power, unit) for power, unit in reversed([*enumerate(units, start=1)]))
     return next((f"{value / scale:.3g}{unit}" for scale, unit in scales if abs(value) >= scale * 0.9995), None)
 
 
 def percent(share: float) -> str:
-    """Return a share: 99.5 %. What is not quite all or nothing is not shown as such."""
+    """Return a ratio in percent: 99.5 %. Only exact 0 and 1 are shown as 0 % and 100 %."""
     if 0.999 < share < 1:
         return "> 99.9 %"
     if 0 < share < 0.001:

@@ -1,7 +1,7 @@
-"""Reading reports of syncs: those of a day together, day by day from the newest, with memory for one day at a time.
+"""Reading reports of syncs, day by day from the newest, with a few days in memory.
 
-A day of many syncs is many objects. The first reader of a day that is over puts them together into one object beside
-them, whose name begins with `_`. It only saves time, and may be deleted. Runs that it lacks are read one by one.
+A day with many syncs has many objects. The first reader after the end of the day combines them in one object, whose
+name begins with `_`. It only saves time and may be deleted. Runs that are not in it are read individually.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_TOGETHER = "_day.jsonl.gz"
+_COMBINED = "_day.jsonl.gz"
 _FEW = 4
-"""Objects of a day that are not worth putting together."""
+"""The number of objects of a day up to which they are not combined."""
 
 _THREADS = 16
-_DAYS_AT_ONCE = 4
+_CONCURRENT_DAYS = 4
 _LATE = timedelta(days=8)
-"""How long after a day its reports may come. Of earlier days only the reports that are put together are read."""
+"""The maximum delay of a report after its day. For earlier days, only the combined object is read."""
 
 _LONGEST = timedelta(hours=24)
-"""A sync that began longer ago, and has not ended, is taken for dead."""
+"""The age from which an unfinished sync counts as died."""
 
 Status = Literal["finished", "partial", "failed", "terminated", "died", "unfinished"]
-"""`died`: there is no report, and there would be. `unfinished`: it may be running."""
+"""`died`: the sync ended without a report. `unfinished`: the sync may still be running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A sync, by its report; or, if it has none, by what it said when it began."""
+    """A sync according to its report, or to the object written at its start if there is no report."""
 
     sync: ReportLine
     streams: tuple[ReportLine, ...] = ()
@@ -55,12 +55,12 @@ class Run:
 
     @property
     def has_report(self) -> bool:
-        """Whether it has ended with a report. Without one, the lines of its streams have no figures."""
+        """Whether the sync ended with a report. Otherwise, the lines of its streams have no figures."""
         return self.sync.status != "started"
 
     @property
     def failed(self) -> bool:
-        """Whether the sync, or some stream of it, has failed. One that may be running, or was told to end, has not."""
+        """Whether the sync or one of its streams failed. False for unfinished and terminated syncs."""
         return self.status in ("partial", "failed", "died")
 
 
@@ -76,9 +76,9 @@ class _Erased(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """A request of `delete-rows`, by its ledger and the report of its last attempt that came to the end.
+    """A request of `delete-rows`, according to its ledger and the report of its last complete attempt.
 
-    `found` is how many objects had such rows at the end; without a report, no attempt has got so far.
+    `found` is the number of objects with such rows after the erasure. Without a report, no attempt was complete.
     """
 
     request: RequestRecord
@@ -89,19 +89,19 @@ class Erasure:
 
     @property
     def status(self) -> str:
-        """What there is to say of it, in a word or two."""
+        """The status in one or two words."""
         if not self.has_report:
             return "not ended"
         return "erased" if self.complete else "history kept" if self.request.finished is not None else "rows left"
 
 
-def erasures(s3: S3Client, folder: str, most: int) -> list[Erasure]:
-    """Return the last requests of the ledger in this folder (an S3 URI without a slash at its end), the newest first.
+def erasures(s3: S3Client, folder: str, limit: int) -> list[Erasure]:
+    """Return the last `limit` requests of the ledger in this folder (an S3 URI without a trailing slash), newest first.
 
-    Raises what S3's client raises, and ValueError for what is no ledger.
+    Raises S3's errors, and ValueError for an invalid ledger.
     """
     with ThreadPoolExecutor(_THREADS, "erasures") as pool:
-        return [*pool.map(lambda request: _erasure(s3, folder, request), [*requests(folder, s3)][: -most - 1 : -1])]
+        return [*pool.map(lambda request: _erasure(s3, folder, request), [*requests(folder, s3)][: -limit - 1 : -1])]
 
 
 def _erasure(s3: S3Client, folder: str, request: RequestRecord) -> Erasure:
@@ -114,7 +114,7 @@ def _erasure(s3: S3Client, folder: str, request: RequestRecord) -> Erasure:
 
 
 class Reports:
-    """The reports under `root`, an S3 URI without a slash at the end. `now` is the time that the reader is at."""
+    """The reports under `root`, an S3 URI without a trailing slash. `now` is the current time."""
 
     def __init__(self, s3: S3Client, root: str, now: datetime | None = None) -> None:
         self._s3 = s3
@@ -122,24 +122,24 @@ class Reports:
         self._now = now or datetime.now(UTC)
 
     def each(self, days: int) -> Iterator[Run]:
-        """Yield the runs of so many days, today's included, the newest first. Raises what S3's client raises."""
+        """Yield the runs of the last `days` days including today, newest first. Raises S3's errors."""
         first = (self._now - timedelta(days=days - 1)).date().isoformat()
         later: set[str] = set()
         days_read = [day for day in reversed(self._days()) if day >= first]
-        with ThreadPoolExecutor(_DAYS_AT_ONCE, "days") as pool:
-            # The newest day alone: the last few syncs are mostly of it.
-            for start in range(1 - _DAYS_AT_ONCE, len(days_read), _DAYS_AT_ONCE):
-                for runs in pool.map(self._of_day, days_read[max(0, start) : start + _DAYS_AT_ONCE]):
-                    for run in sorted(runs, key=lambda each: each.sync.start_time, reverse=True):
-                        yield self._judged(run, later)
+        with ThreadPoolExecutor(_CONCURRENT_DAYS, "days") as pool:
+            # The newest day is read first, alone: it often suffices for the last few syncs.
+            for start in range(1 - _CONCURRENT_DAYS, len(days_read), _CONCURRENT_DAYS):
+                for runs in pool.map(self._of_day, days_read[max(0, start) : start + _CONCURRENT_DAYS]):
+                    for run in sorted(runs, key=lambda run: run.sync.start_time, reverse=True):
+                        yield self._with_status(run, later)
                         later.add(run.sync.connection_id)
 
     def newest_day(self) -> str | None:
-        """Return the last day that has reports, as ISO 8601; None if there are none. Raises what S3's client raises."""
+        """Return the last day with reports, in ISO 8601; None without reports. Raises S3's errors."""
         return max(self._days(), default=None)
 
-    def _judged(self, run: Run, later: set[str]) -> Run:
-        """Return the run with its status. `later` are the connections that have had another one since."""
+    def _with_status(self, run: Run, later: set[str]) -> Run:
+        """Return the run with its status. `later` are the connections with a later run."""
         status = run.sync.status
         if status != "started":
             return Run(run.sync, run.streams, status)
@@ -147,64 +147,64 @@ class Reports:
         return Run(run.sync, run.streams, "died" if is_dead else "unfinished")
 
     def _days(self) -> list[str]:
-        """Return the days that have reports, in order."""
+        """Return the days with reports, in order."""
         prefix = f"{self._address.key}/day="
         pages = self._s3.get_paginator("list_objects_v2").paginate(
             Bucket=self._address.bucket, Prefix=prefix, Delimiter="/"
         )
-        found = [each["Prefix"][len(prefix) : -1] for page in pages for each in page.get("CommonPrefixes", [])]
-        return sorted(day for day in found if _is_day(day))
+        names = [entry["Prefix"][len(prefix) : -1] for page in pages for entry in page.get("CommonPrefixes", [])]
+        return sorted(name for name in names if _is_day(name))
 
     def _of_day(self, day: str) -> list[Run]:
-        lines = dict(_by_run(self._together(day))) if self._is_over(day, _LONGEST) else {}
+        lines = dict(_by_run(self._combined(day))) if self._is_over(day, _LONGEST) else {}
         if not lines or not self._is_over(day, _LATE):
-            found = self._keys(day)
-            # A run that had not ended when the day was put together may have, by now.
-            keys = {run: key for run, key in found.items() if run not in lines or _has_ended(run, key, lines)}
+            all_keys = self._keys(day)
+            # A run may have ended after the objects of the day were combined.
+            keys = {run: key for run, key in all_keys.items() if run not in lines or _has_ended(run, key, lines)}
             with ThreadPoolExecutor(_THREADS, "reports") as pool:
                 for content in pool.map(self._content, keys.values()):
                     lines |= _by_run(decode(content))
             if len(keys) > _FEW and self._is_over(day, _LONGEST):
-                self._put_together(day, itertools.chain.from_iterable(lines.values()))
+                self._combine(day, itertools.chain.from_iterable(lines.values()))
         runs = []
-        for of_run in lines.values():
-            sync = next((line for line in of_run if line.type == "source"), None)
+        for run_lines in lines.values():
+            sync = next((line for line in run_lines if line.type == "source"), None)
             if sync is not None:
-                runs.append(Run(sync, tuple(line for line in of_run if line.type == "event")))
+                runs.append(Run(sync, tuple(line for line in run_lines if line.type == "event")))
         return runs
 
     def _keys(self, day: str) -> dict[str, str]:
-        """Return for each run of a day the key of its report or, if it has none, of what it said when it began."""
-        found: dict[str, str] = {}
+        """Return the key of each run's report on a day, or of the object written at its start, by run ID."""
+        keys: dict[str, str] = {}
         prefix = f"{self._address.key}/day={day}/"
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._address.bucket, Prefix=prefix)
         for page in pages:
-            for each in page.get("Contents", []):
-                folder, _, name = each["Key"][len(prefix) :].rpartition("/")
+            for entry in page.get("Contents", []):
+                folder, _, name = entry["Key"][len(prefix) :].rpartition("/")
                 run = folder.removeprefix("run_id=")
-                if name == REPORT or (name == STARTED and run not in found):
-                    found[run] = each["Key"]
-        return found
+                if name == REPORT or (name == STARTED and run not in keys):
+                    keys[run] = entry["Key"]
+        return keys
 
     def _content(self, key: str) -> bytes:
         return get(self._s3, str(S3Address(self._address.bucket, key)))
 
-    def _together(self, day: str) -> Iterator[ReportLine]:
-        """Yield the lines of a day that was put together; none of one that was not."""
+    def _combined(self, day: str) -> Iterator[ReportLine]:
+        """Yield the lines of a day's combined object, if it exists."""
         try:
-            key = f"{self._address.key}/day={day}/{_TOGETHER}"
+            key = f"{self._address.key}/day={day}/{_COMBINED}"
             content = get_or_none(self._s3, str(S3Address(self._address.bucket, key)))
             yield from () if content is None else decode(unzipped(content, key, MAX_FILE_BYTES))
-        except (OSError, EOFError, OversizedFile):  # Somebody's object, or half of one.
+        except (OSError, EOFError, OversizedFile):  # A foreign or truncated object.
             return
 
     def _is_over(self, day: str, longest: timedelta) -> bool:
-        """Whether every sync that began on a day has ended by now, if none takes longer."""
+        """Return whether every sync that started on a day has ended by now, given the longest duration."""
         return day < (self._now - longest).date().isoformat()
 
-    def _put_together(self, day: str, lines: Iterable[ReportLine]) -> None:
-        """Write the lines of a day as one object; do without if that is not permitted."""
-        uri = str(S3Address(self._address.bucket, f"{self._address.key}/day={day}/{_TOGETHER}"))
+    def _combine(self, day: str, lines: Iterable[ReportLine]) -> None:
+        """Write the lines of a day as one object. A failure is only logged."""
+        uri = str(S3Address(self._address.bucket, f"{self._address.key}/day={day}/{_COMBINED}"))
         try:
             put(self._s3, uri, gzip.compress(encode(lines), 1))
         except Exception as error:
@@ -212,7 +212,7 @@ class Reports:
 
 
 def _has_ended(run: str, key: str, lines: Mapping[str, Sequence[ReportLine]]) -> bool:
-    """Whether a run has a report whose lines are not among these."""
+    """Return whether a run has a report whose lines are not in `lines`."""
     return key.endswith(REPORT) and all(line.status == "started" for line in lines[run])
 
 
@@ -224,14 +224,14 @@ def _is_day(text: str) -> bool:
 
 
 def _by_run(lines: Iterable[ReportLine]) -> Mapping[str, list[ReportLine]]:
-    found: dict[str, list[ReportLine]] = {}
+    grouped: dict[str, list[ReportLine]] = {}
     for line in lines:
-        found.setdefault(line.run_id, []).append(line)
-    return found
+        grouped.setdefault(line.run_id, []).append(line)
+    return grouped
 
 
 def by_table(runs: Iterable[Run]) -> dict[str, list[tuple[Run, ReportLine]]]:
-    """Return for each table its runs, in the order of the runs, with its line in each."""
+    """Return the runs of each table in their order, each with the table's line."""
     tables: dict[str, list[tuple[Run, ReportLine]]] = {}
     for run in runs:
         for line in run.streams:

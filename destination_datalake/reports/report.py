@@ -1,8 +1,8 @@
-"""The report of a sync, as values: a line for the sync, and one for each of its streams.
+"""The report of a sync as values: a line for the sync, and a line for each of its streams.
 
-Names and meanings are those of Segment's sync reports as far as those go (Segment data lakes: sync reports); a `source`
-there is a sync here, and an `event` a stream. docs/operating/reports.md describes each member. The lines are the rows
-of a Glue table, so every line has all members, and times are in the format of Hive's JSON SerDes, in UTC.
+Where possible, names and meanings are those of Segment's sync reports (Segment data lakes: sync reports), in which a
+`source` is a sync and an `event` is a stream. docs/operating/reports.md describes each member. The lines are rows of a
+Glue table, so every line has all members, and times have the format of Hive's JSON SerDes, in UTC.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import StreamId
 
 VERSION = 1
-"""The version of the report's schema. It grows when a member changes its meaning or goes; new members do not count."""
+"""The version of the report's schema. It increases when a member is removed or changes its meaning."""
 
 Status = Literal["started", "finished", "partial", "failed", "terminated"]
-"""`started`: the report of a sync that had just begun. `partial`: some streams failed, others did not."""
+"""`started`: written at the start of a sync. `partial`: some streams failed, others did not."""
 
 _Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-"""As Glue's bigint holds them: a line with other numbers is no line of a report."""
+"""The range of Glue's bigint. A line with other numbers is not valid."""
 
 
 class Named(msgspec.Struct, frozen=True, gc=False):
-    """A column, and its type; or, of a redirected one, the column that gets its values."""
+    """A column and its type, or, for a redirected column, the column that receives its values."""
 
     name: str
     type: str
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False):
-    """How many rejects there were of a column (None: of whole records) for a reason."""
+    """The number of rejects of a column (None: of whole records) for a reason."""
 
     column_name: str | None
     reason: str
@@ -47,7 +47,7 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stage(msgspec.Struct, frozen=True, gc=False):
-    """How long a stage was at work, on any thread, and the connector's CPU seconds in it, without Spark's."""
+    """The duration of a stage on all threads, and its CPU seconds in the connector, without Spark's."""
 
     stage: str
     seconds: float
@@ -55,13 +55,13 @@ class Stage(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A line: of a sync (`source`), or of one of its streams (`event`). What is not known of it is null."""
+    """A line about a sync (`source`) or one of its streams (`event`). Unknown values are null."""
 
     version: int = VERSION
     type: Literal["source", "event"]
     run_id: str
     connection_id: str
-    """The same for all syncs of the same streams to the same place; of nothing else."""
+    """The ID of the connection: equal for syncs of the same streams to the same location, and only for those."""
     sync_id: _Number | None = None
     """Airbyte's number of the job, as in `_airbyte_meta.sync_id`."""
     status: Status
@@ -84,16 +84,16 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     streams_failed: _Count | None = None
     rows_received: _Count = 0
     row_count: _Count = 0
-    """Rows of the files that were committed."""
+    """Rows in committed files."""
     rows_rejected: _Count = 0
-    """Records that are among the rejects and are no rows."""
+    """Records that were rejected as a whole."""
     rows_skipped: _Count = 0
-    """Records that were received and are not known to be committed, as their stream failed."""
+    """Received records that may not be committed, because their stream failed."""
     values_rejected: _Count = 0
     rows_merged: _Count = 0
-    """Rows that waited for their deduplication, and were merged into the table; those of earlier syncs too."""
+    """Pending rows that were merged into the table, including rows of earlier syncs."""
     rows_deduplicated: _Count = 0
-    """Rows of the table that merges have replaced."""
+    """Rows of the table that merges replaced."""
     rows_deleted: _Count = 0
     bytes_received: _Count = 0
     bytes_written: _Count = 0
@@ -103,7 +103,7 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     file_bytes_p90: _Count | None = None
     file_bytes_max: _Count | None = None
     partitions: float | None = None
-    """The partitions that the records of a task were of, on average."""
+    """The average number of partitions per task."""
     new_columns: tuple[Named, ...] = ()
     promoted_columns: tuple[Named, ...] = ()
     redirected_columns: tuple[Named, ...] = ()
@@ -116,12 +116,12 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     peak_memory_bytes: _Count | None = None
     executor_peak_memory_bytes: _Count | None = None
     aws_calls: dict[str, int] = {}
-    """Requests to AWS by service and operation, repeated ones too, of executors as far as Spark has told."""
+    """Requests to AWS by service and operation, including retries, and those of executors that Spark reported."""
     merges: _Count = 0
     merge_pending_bytes: _Count = 0
     merge_written_bytes: _Count = 0
     write_amplification: float | None = None
-    """How many bytes merges have written for each byte that they merged."""
+    """The number of bytes written by merges per merged byte."""
     snapshot_id: _Number | None = None
     table_snapshots: _Count | None = None
     table_files: _Count | None = None
@@ -130,29 +130,26 @@ class ReportLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     table_rows_pending: _Count | None = None
     s3_bucket: str
     engine: str | None = None
-    """The id of Spark's application."""
+    """The ID of the Spark application."""
     versions: dict[str, str] = {}
 
     @property
     def started(self) -> datetime:
-        """When the sync began."""
+        """The start of the sync."""
         return datetime.fromisoformat(self.start_time).replace(tzinfo=UTC)
 
     @property
     def stream(self) -> str:
-        """The stream's name for people."""
+        """The stream's name with its namespace, if any."""
         return ".".join(part for part in (self.stream_namespace, self.stream_name) if part)
 
     @property
     def total_loss(self) -> str | None:
-        """What to say of a stream whose every record was rejected; None for others.
-
-        Not if all of them are of people whose records `delete-rows --suppress` has told to reject.
-        """
-        reason = next((each.reason for each in self.rejects if each.reason != RECORD_SUPPRESSED), None)
+        """A message if every record of the stream was rejected, not all by `delete-rows --suppress`; otherwise None."""
+        reason = next((reject.reason for reject in self.rejects if reject.reason != RECORD_SUPPRESSED), None)
         if not self.rows_received or self.rows_rejected < self.rows_received or reason is None:
             return None
-        return f"all {self.rows_received:,} records were rejected, most for {reason}"
+        return f"all {self.rows_received:,} records were rejected; the main reason is {reason}"
 
     @property
     def table(self) -> str:
@@ -165,12 +162,12 @@ _decoder = msgspec.json.Decoder(ReportLine)
 
 
 def timestamp(moment: datetime) -> str:
-    """Return a time as lines have it, to the millisecond."""
+    """Return a time in the format of lines, in milliseconds."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "milliseconds")
 
 
 def encode(lines: Iterable[ReportLine]) -> bytes:
-    """Return the lines as JSON, each ended by a line feed. Half a surrogate pair of a name becomes a `?`."""
+    """Return the lines as JSON lines. Unpaired surrogates in names become `?`."""
     try:
         return _encoder.encode_lines(lines)
     except UnicodeEncodeError:
@@ -182,54 +179,54 @@ def _encodable(value: Any) -> Any:
         case str():
             return value.encode("utf-8", "replace").decode()
         case dict():
-            return {_encodable(key): _encodable(each) for key, each in value.items()}
+            return {_encodable(key): _encodable(item) for key, item in value.items()}
         case list() | tuple():
-            return [_encodable(each) for each in value]
+            return [_encodable(item) for item in value]
         case _:
             return value
 
 
 def decode(content: bytes) -> Iterator[ReportLine]:
-    """Yield the lines of reports. A line that is none, of another version perhaps, is left out."""
+    """Yield the lines of reports. Invalid lines, for example of another version, are skipped."""
     for line in content.splitlines():
         try:
             decoded = _decoder.decode(line)
             _ = decoded.started
-            msgspec.msgpack.encode(decoded)  # It takes integers of 64 bits alone, as this connector writes them.
+            msgspec.msgpack.encode(decoded)  # Fails for integers beyond 64 bits.
         except (msgspec.DecodeError, OverflowError, RecursionError, ValueError):
             continue
         yield decoded
 
 
 def connection_id(config: Config, streams: Iterable[StreamId]) -> str:
-    """Return the id of a connection: a hash of where it writes to, and of its streams, whatever their order."""
+    """Return the ID of a connection: a hash of its location and of its streams in any order."""
     names = sorted((stream.namespace or "", stream.name) for stream in streams)
-    place = (config.bucket_name, config.key(), config.lakeformation_database_name, config.table_prefix)
-    return hashlib.sha256(repr((place, names)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    location = (config.bucket_name, config.key(), config.lakeformation_database_name, config.table_prefix)
+    return hashlib.sha256(repr((location, names)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def sizes_of_files(sizes: Sequence[int]) -> dict[str, int]:
-    """Return the smallest size, the median, the ninth decile and the largest, as members of a line; none of no file."""
+    """Return minimum, median, 90th percentile and maximum as members of a line; an empty dict without files."""
     if not sizes:
         return {}
     ranked = sorted(sizes)
     last = len(ranked) - 1
-    places = {"min": 0, "p50": last // 2, "p90": last * 9 // 10, "max": last}
-    return {f"file_bytes_{name}": ranked[place] for name, place in places.items()}
+    indexes = {"min": 0, "p50": last // 2, "p90": last * 9 // 10, "max": last}
+    return {f"file_bytes_{name}": ranked[index] for name, index in indexes.items()}
 
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of a line (2020-12)."""
-    described = msgspec.json.schema(ReportLine)
+    line_schema = msgspec.json.schema(ReportLine)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"https://github.com/destination-datalake/reports/v{VERSION}/report.schema.json",
-        **described,
+        **line_schema,
     }
 
 
 def glue_columns() -> dict[str, str]:
-    """Return the types of the Glue table's columns over reports, by name."""
+    """Return the column types of the Glue table of reports, by name."""
     from msgspec import inspect
 
     def glue_type(kind: inspect.Type) -> str:
@@ -237,7 +234,7 @@ def glue_columns() -> dict[str, str]:
             case inspect.Metadata():
                 return glue_type(kind.type)
             case inspect.UnionType():
-                return glue_type(next(each for each in kind.types if not isinstance(each, inspect.NoneType)))
+                return glue_type(next(member for member in kind.types if not isinstance(member, inspect.NoneType)))
             case inspect.IntType():
                 return "bigint"
             case inspect.FloatType():
@@ -247,12 +244,12 @@ def glue_columns() -> dict[str, str]:
             case inspect.VarTupleType():
                 return f"array<{glue_type(kind.item_type)}>"
             case inspect.StructType():
-                members = ",".join(f"{each.name}:{glue_type(each.type)}" for each in kind.fields)
+                members = ",".join(f"{field.name}:{glue_type(field.type)}" for field in kind.fields)
                 return f"struct<{members}>"
             case _:
                 return "string"
 
-    described = inspect.type_info(ReportLine)
-    assert isinstance(described, inspect.StructType)
-    columns = {each.name: glue_type(each.type) for each in described.fields}
+    line_type = inspect.type_info(ReportLine)
+    assert isinstance(line_type, inspect.StructType)
+    columns = {field.name: glue_type(field.type) for field in line_type.fields}
     return columns | {"start_time": "timestamp", "finish_time": "timestamp"}

@@ -1,7 +1,7 @@
-"""Writing the report of a sync: an object when it begins, and another one when it ends. No failure here is the sync's.
+"""Writing the report of a sync: an object at its start, and an object at its end. Failures do not affect the sync.
 
-Readers of the table do not see the first, whose name begins with `_`. A sync that has only that has died, or is still
-running.
+Readers of the table do not see the first object, whose name begins with `_`. A sync with only this object has died or
+is still running.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 SECONDS = 2.0
-"""How long a sync waits for its report to be written, at most: half of it, if need be, when it begins."""
+"""The maximum time that a sync waits for its report, up to half of it at the start."""
 
 REPORT = "report.jsonl"
 STARTED = "_started.json"
 
 
 class ReportWriter:
-    """Writes the two objects of a run that began on a day (YYYY-MM-DD), each on a thread that no one waits for long.
+    """Writes the two objects of a run on background threads. `day` (YYYY-MM-DD) is the day of the run's start.
 
-    `catalog` is where the table over reports is; None if there is to be none.
+    `catalog` contains the table of reports; None if there is no table.
     """
 
     def __init__(self, config: Config, access: AwsAccess, catalog: TableCatalog | None, day: str, run: str) -> None:
@@ -47,19 +47,19 @@ class ReportWriter:
         self._lock = threading.Lock()
         self._finished = False
         self._starting: threading.Thread | None = None
-        self._left = SECONDS
+        self._remaining = SECONDS
 
     def start(self, lines: Sequence[ReportLine]) -> None:
-        """Write that the sync has begun, in the background."""
+        """Write the object of the sync's start in the background."""
         self._starting = self._in_background(lambda: self._put(STARTED, lines))
 
     def wait(self) -> None:
-        """Wait until the first object is written, or half of `SECONDS` at most."""
+        """Wait for the first object, for at most half of `SECONDS`."""
         if self._starting is not None:
             self._join(self._starting, SECONDS / 2)
 
     def finish(self, lines: Sequence[ReportLine]) -> None:
-        """Write the report, once; return when it is written, or when the sync has waited for `SECONDS` in all."""
+        """Write the report once. Return when it is written, or when the sync has waited `SECONDS` in total."""
         with self._lock:
             if self._finished:
                 return
@@ -70,19 +70,19 @@ class ReportWriter:
         for thread in writing:
             self._join(thread, SECONDS)
         if any(thread.is_alive() for thread in writing):
-            self._warn(f"was not written within {SECONDS:.0f} s, so it may be missing", None)
+            self._warn(f"was not written within {SECONDS:.0f} s and may be missing", None)
 
     def _join(self, thread: threading.Thread, seconds: float) -> None:
-        """Wait for a thread for so many seconds, or those that are left, at most."""
+        """Wait for a thread for at most `seconds`, and for at most the remaining time."""
         began = time.monotonic()
-        thread.join(min(seconds, self._left))
-        self._left = max(0.0, self._left - (time.monotonic() - began))
+        thread.join(min(seconds, self._remaining))
+        self._remaining = max(0.0, self._remaining - (time.monotonic() - began))
 
     def _put(self, name: str, lines: Sequence[ReportLine]) -> None:
         put(self._access.client("s3"), f"{self._folder}/{name}", encode(lines))
 
     def _register(self, catalog: TableCatalog) -> None:
-        """Make the day a partition of the table over reports. One request if an earlier sync has."""
+        """Register the day as a partition of the table of reports. Needs one request if it is already registered."""
         from destination_datalake.tables.glue.lines_table import LinesTable, LinesTableKind
 
         kind = LinesTableKind(REPORTS_TABLE, "reports", _DESCRIPTION, glue_columns(), ("day",), "none")
@@ -90,53 +90,54 @@ class ReportWriter:
         if not table.has((self._day,)):
             table.register_folders({(self._day,): f"{self._root}/day={self._day}/"})
 
-    def _in_background(self, act: Callable[[], None]) -> threading.Thread:
+    def _in_background(self, task: Callable[[], None]) -> threading.Thread:
         def attempt() -> None:
             try:
-                act()
+                task()
             except Exception as error:
-                self._warn("could not be written in full", error)
+                self._warn("could not be written completely", error)
 
         thread = threading.Thread(target=attempt, name="sync-report", daemon=True)
         thread.start()
         return thread
 
-    def _warn(self, what: str, error: Exception | None) -> None:
-        """Warn once: what keeps a sync from writing one object mostly keeps it from the other too."""
+    def _warn(self, problem: str, error: Exception | None) -> None:
+        """Log a warning once, because both objects usually fail for the same reason."""
         with self._lock:
             warned, self._warned = self._warned, True
         if not warned:
             reason = "" if error is None else f" ({type(error).__name__}: {error})"
             _logger.warning(
-                "The report of this sync under %s/ %s%s. The sync itself is not affected.", self._root, what, reason
+                "The report of this sync under %s/ %s%s. The sync itself is not affected.", self._root, problem, reason
             )
 
 
-_DESCRIPTION = "What each sync of destination-datalake did: a row for the sync, and one for each stream"
+_DESCRIPTION = "Reports of destination-datalake: a row for each sync, and a row for each of its streams"
 
 
 _NOT_SENT = "The %s of this sync was not sent (%s). The sync itself is not affected."
 
 
 def within(seconds: float, tasks: Mapping[str, Callable[[], None]]) -> None:
-    """Run each task on a thread of its own; return after so many seconds at most.
+    """Run each task on its own thread. Return after at most `seconds`.
 
-    The keys say what they are for, in the warning about one that fails or takes longer.
+    The keys name the tasks in warnings about failures and timeouts.
     """
     deadline = time.monotonic() + seconds
 
-    def attempt(what: str, act: Callable[[], None]) -> None:
+    def attempt(name: str, task: Callable[[], None]) -> None:
         try:
-            act()
+            task()
         except Exception as error:
-            _logger.warning(_NOT_SENT, what, f"{type(error).__name__}: {error}")
+            _logger.warning(_NOT_SENT, name, f"{type(error).__name__}: {error}")
 
     threads = {
-        what: threading.Thread(target=attempt, args=(what, act), name=what, daemon=True) for what, act in tasks.items()
+        name: threading.Thread(target=attempt, args=(name, task), name=name, daemon=True)
+        for name, task in tasks.items()
     }
     for thread in threads.values():
         thread.start()
-    for what, thread in threads.items():
+    for name, thread in threads.items():
         thread.join(max(0.0, deadline - time.monotonic()))
         if thread.is_alive():
-            _logger.warning(_NOT_SENT, what, f"not within {seconds:.0f} s")
+            _logger.warning(_NOT_SENT, name, f"not within {seconds:.0f} s")

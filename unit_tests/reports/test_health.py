@@ -84,14 +84,15 @@ def test_a_first_sync_whose_every_record_was_rejected_is_unhealthy() -> None:
     [lost] = health([a_run(0, **rejected, rejects=(Rejected("at", "R", 1000),))], LAST)
     [suppressed] = health([a_run(0, **rejected, rejects=(Rejected(None, RECORD_SUPPRESSED, 1000),))], LAST)
 
-    assert [each.seen for each in lost.findings] == ["no row was written: all 1,000 records were rejected, most for R"]
+    [finding] = lost.findings
+    assert finding.seen == "no row was written: all 1,000 records were rejected; the main reason is R"
     assert suppressed.findings == ()
 
 
 def test_the_last_failure_is_told_and_not_an_older_one() -> None:
     [table] = health([died(0), a_run(0.1, status="failed", error="an older one"), *USUALLY], LAST)
 
-    assert table.findings[0].seen == "2 syncs in a row failed: the last one died without a report"
+    assert table.findings[0].seen == "the last 2 syncs failed, the last one without a report"
 
 
 def test_failures_in_a_row_end_with_a_good_sync() -> None:
@@ -100,7 +101,7 @@ def test_failures_in_a_row_end_with_a_good_sync() -> None:
     [table] = health([*failed, *USUALLY], LAST)
 
     assert table.failures_in_a_row == 3
-    assert table.findings[0].seen == "3 syncs in a row failed: no"
+    assert table.findings[0].seen == "the last 3 syncs failed: no"
     assert table.last_finished == LAST - timedelta(days=1)
 
 

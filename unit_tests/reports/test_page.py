@@ -67,8 +67,8 @@ def test_figures_are_those_of_the_reports() -> None:
     text = re.sub(r"\s+", " ", Parsed(a_page(runs)).text)
 
     for shown in (
-        "Syncs 2 1 not good",
-        "Good 50 %",
+        "Syncs 2 1 unsuccessful",
+        "Successful 50 %",
         "Rows 1.49k",
         "Written 2.5 MB",
         "Rejects 10 0.667 %",

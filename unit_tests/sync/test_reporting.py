@@ -19,5 +19,5 @@ def test_a_stream_of_which_every_record_was_rejected_ends_with_warnings() -> Non
     orders, users, sync = summary([a_line(streams=2, states_released=0), lost, good], PROGRESS)
 
     assert (orders[0], users[0], sync[0]) == ("WARN", "INFO", "WARN")
-    assert orders[1].endswith("No row was written: all 7 records were rejected, most for R.")
+    assert orders[1].endswith("No row was written: all 7 records were rejected; the main reason is R.")
     assert sync[1].endswith("Every record was rejected of orders.")
