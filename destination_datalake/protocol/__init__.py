@@ -1,1 +1,1 @@
-"""The Airbyte protocol: messages in, states and logs out. Imports neither AWS nor Spark."""
+"""The Airbyte protocol: input messages, and output of states and logs. Does not import AWS clients or Spark."""

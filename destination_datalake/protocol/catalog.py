@@ -1,4 +1,4 @@
-"""The configured catalog: which streams a sync writes, and how (protocol: ConfiguredAirbyteCatalog)."""
+"""The configured catalog: the streams of a sync with their modes and keys (protocol: ConfiguredAirbyteCatalog)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from destination_datalake.schema.types import NumericTypes
 
 
 class StreamId(NamedTuple):
-    """Identifies a stream. An absent namespace and an empty one are the same: None."""
+    """The identifier of a stream. An empty namespace is the same as none: None."""
 
     namespace: str | None
     name: str
@@ -24,24 +24,24 @@ class StreamId(NamedTuple):
 
 
 class StreamDescriptor(msgspec.Struct):
-    """A stream as messages name it (protocol: StreamDescriptor)."""
+    """The stream descriptor of messages (protocol: StreamDescriptor)."""
 
     name: str
     namespace: str | None = None
 
     @property
     def id(self) -> StreamId:
-        """The stream's id."""
+        """The stream's identifier."""
         return StreamId(self.namespace or None, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One stream of the configured catalog.
+    """A stream of the configured catalog.
 
-    `dedup` streams keep one row for each `primary_key`, whose parts are keys of the record. `cursor_field` are the keys
-    of the record that the connection's cursor is made of; empty if it has none. `generation` and `minimum_generation`
-    are None when the platform does not support refreshes.
+    `dedup` streams keep one row for each `primary_key`, which consists of keys of the record. `cursor_field` is the
+    path of the connection's cursor in the record; empty without a cursor. `generation` and `minimum_generation` are
+    None if the platform does not support refreshes.
     """
 
     id: StreamId
@@ -56,37 +56,37 @@ class Stream:
 
     @property
     def overwrites_table(self) -> bool:
-        """Whether the records of this sync overwrite the content of the table (protocol: truncate refresh).
+        """Whether the records of this sync replace the content of the table (protocol: truncate refresh).
 
-        True for the sync mode `overwrite`, and for two equal generation ids, which the platform sends instead of it.
+        True for the sync mode `overwrite`, and for equal generation IDs, which the platform sends instead.
         """
         return self.overwrite or (self.minimum_generation or 0) > 0
 
     @property
     def overwrite_generation(self) -> int | None:
-        """The generation that identifies an overwrite across several syncs; None if it has no such identity.
+        """The generation that identifies an overwrite across several syncs; None if there is no such generation.
 
-        None without ids, and if all ids are 1 with the sync mode `overwrite`, by which PyAirbyte overwrites each time.
+        None without IDs, and if all IDs are 1 with the sync mode `overwrite`: PyAirbyte then overwrites in every sync.
         """
         constant = self.overwrite and self.has_constant_ids
         return self.generation if (self.minimum_generation or 0) > 0 and not constant else None
 
     @property
     def has_constant_ids(self) -> bool:
-        """Whether all ids are 1, as PyAirbyte sends them with every sync: they say nothing about its generation."""
+        """Whether all IDs are 1. PyAirbyte sends them with every sync, so they do not identify a generation."""
         return self.generation == self.minimum_generation == self.sync_id == 1
 
 
 class UnknownStream(Exception):
-    """A message names a stream that is not in the catalog. The text completes "a message for stream x, …"."""
+    """A message for a stream that is not in the catalog. The text completes "a message for stream x, …"."""
 
 
 class AmbiguousStream(UnknownStream):
-    """A message without a namespace could be for several streams of the catalog."""
+    """A message without a namespace that matches several streams of the catalog."""
 
 
 class StreamFinder:
-    """Finds the stream of the catalog that a message names."""
+    """Finds the stream of the catalog for a message."""
 
     def __init__(self, streams: Iterable[StreamId]) -> None:
         self._named: dict[str, list[StreamId]] = {}
@@ -94,9 +94,9 @@ class StreamFinder:
             self._named.setdefault(stream.name, []).append(stream)
 
     def find(self, namespace: str | None, name: str) -> StreamId:
-        """Return the stream with this namespace and name or, without a namespace, the only one with this name.
+        """Return the stream with this namespace and name, or, without a namespace, the only one with this name.
 
-        Many sources leave out the namespace that the platform adds to the catalog. Raises UnknownStream.
+        Many sources omit the namespace that the platform adds to the catalog. Raises UnknownStream.
         """
         exact = StreamId(namespace or None, name)
         named = self._named.get(name, [])
@@ -104,14 +104,13 @@ class StreamFinder:
             return exact
         if namespace or not named:
             raise UnknownStream(
-                "which the configured catalog does not have. Refresh the source schema and save the connection, so "
-                "that both agree on the streams."
+                "which is not in the configured catalog. Refresh the source schema and save the connection."
             )
         if len(named) > 1:
             raise AmbiguousStream(
-                f"without a namespace, and the configured catalog has {len(named)} streams of that name "
+                f"without a namespace, but the configured catalog has {len(named)} streams with this name "
                 f"({', '.join(map(str, named[:3]))}{', …' if len(named) > 3 else ''}). The source must send the "
-                "namespace; report it to the source's maintainers."
+                "namespace. Report this to the source's maintainers."
             )
         return named[0]
 
@@ -121,12 +120,12 @@ class _StreamMessage(StreamDescriptor):
 
 
 _MODES = ("overwrite", "append", "append_dedup")
-"""The destination sync modes of the spec. The platform asks for overwrite_dedup by append_dedup and equal ids."""
+"""The destination sync modes of the spec. The platform requests overwrite_dedup as append_dedup with equal IDs."""
 
-_SHOWN = 10
-"""How many streams with a problem of the same kind are named."""
+_MAX_SHOWN = 10
+"""The maximum number of streams in a message."""
 
-# Ids are written to columns of 64 bits.
+# IDs are written to columns of 64 bits.
 _Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -145,42 +144,44 @@ class _CatalogMessage(msgspec.Struct):
 
 
 def parse_catalog(catalog: object) -> tuple[Stream, ...]:
-    """Return the streams of a configured catalog, in its order. Unknown keys are ignored.
+    """Return the streams of a configured catalog in its order. Unknown keys are ignored.
 
-    Raises ConfigError for what a user can correct (no streams, duplicates, a sync mode that this connector does not
-    support, keys and cursors by which rows cannot be deduplicated), and ConnectorError (system_error) for a hybrid
-    refresh, which the platform must not request.
+    Raises ConfigError for problems that a user can correct (no streams, duplicates, an unsupported sync mode, keys and
+    cursors that do not allow deduplication), and ConnectorError (system_error) for a hybrid refresh, which the platform
+    must not request.
     """
     try:
         configured = msgspec.convert(catalog, _CatalogMessage).streams
     except msgspec.ValidationError as error:
         if _is_discovered(catalog):
             raise ConfigError(
-                "The catalog is one that a source discovers, which does not say how its streams are synced. Put each "
-                'of its streams into an object of the configured catalog: {"stream": {…}, "sync_mode": "full_refresh", '
-                '"destination_sync_mode": "append"}.'
+                "The catalog is a source's discovered catalog, without sync modes. A configured catalog is required. "
+                'Put each stream into an object: {"stream": {…}, "sync_mode": "full_refresh", "destination_sync_mode": '
+                '"append"}.'
             ) from error
         raise ConfigError(
             f"The configured catalog is not valid: {error}. Refresh the source schema and save the connection."
         ) from error
-    _refuse_keys(configured)
+    _check_keys(configured)
     streams = tuple(_stream(entry) for entry in configured)
     if not streams:
         raise ConfigError("The configured catalog has no streams. Select at least one stream to sync.")
-    _refuse_duplicates(streams)
+    _check_duplicates(streams)
     return streams
 
 
 def configured(streams: Sequence[Stream], catalog: Mapping[str, Any]) -> Iterator[tuple[Stream, Mapping[str, Any]]]:
-    """Yield each stream of a catalog with its entry there. `streams` are what `parse_catalog` has returned for it."""
+    """Yield each stream with its entry in the catalog. `streams` is the result of `parse_catalog` for the catalog."""
     yield from zip(streams, catalog["streams"], strict=True)
 
 
 def _is_discovered(catalog: object) -> bool:
-    """Whether this is an AirbyteCatalog, or the message with one: its streams are not inside a member `stream`."""
+    """Return whether this is an AirbyteCatalog or a CATALOG message, whose streams are not in a member `stream`."""
     match catalog:
         case {"catalog": {"streams": [*streams]}} | {"streams": [*streams]}:
-            return any(isinstance(each, dict) and "stream" not in each and "json_schema" in each for each in streams)
+            return any(
+                isinstance(stream, dict) and "stream" not in stream and "json_schema" in stream for stream in streams
+            )
         case _:
             return False
 
@@ -189,14 +190,14 @@ def _stream(entry: _ConfiguredStreamMessage) -> Stream:
     identity, mode = entry.stream.id, entry.destination_sync_mode
     if mode not in _MODES:
         raise ConfigError(
-            f"Stream {identity} asks for the destination sync mode {mode!r}. "
-            f"This destination offers {', '.join(_MODES[:-1])} and {_MODES[-1]}: choose one of them for the stream."
+            f"Stream {identity} has the destination sync mode {mode!r}, which this destination does not support. "
+            f"Choose {', '.join(_MODES[:-1])} or {_MODES[-1]}."
         )
     generation, minimum = entry.generation_id, entry.minimum_generation_id
     if minimum and generation is not None and minimum != generation:
         message = (
             f"Stream {identity}: cannot execute a hybrid refresh (minimum_generation_id {minimum}, "
-            f"generation_id {generation}). Both must be equal, or the minimum 0."
+            f"generation_id {generation}). The IDs must be equal, or minimum_generation_id must be 0."
         )
         raise ConnectorError(Failure(message, message, "system_error"))
     return Stream(
@@ -208,32 +209,32 @@ def _stream(entry: _ConfiguredStreamMessage) -> Stream:
         sync_id=entry.sync_id,
         cursor_field=tuple(entry.cursor_field or ()),
         dedup=mode == "append_dedup",
-        # Each field once.
+        # Without repeated fields.
         primary_key=tuple(dict.fromkeys(path[0] for path in _key_paths(entry))) if mode == "append_dedup" else (),
     )
 
 
 def _key_paths(entry: _ConfiguredStreamMessage) -> Sequence[Sequence[str]]:
-    """Return the paths of the key that are not empty. Only streams that are deduplicated need it to be valid."""
+    """Return the key's paths that are not empty. Only deduplicated streams need a valid key."""
     paths = msgspec.convert(entry.primary_key, list[list[str]] | None)
     return [path for path in paths or () if path]
 
 
-def _refuse_keys(configured: Sequence[_ConfiguredStreamMessage]) -> None:
-    """Refuse streams whose rows cannot be deduplicated by what the catalog names; say it of all of them."""
+def _check_keys(configured: Sequence[_ConfiguredStreamMessage]) -> None:
+    """Raise ConfigError for streams that cannot be deduplicated by their keys, with a line for each stream."""
     problems = [
         problem
         for entry in configured
-        if entry.destination_sync_mode == "append_dedup" and (problem := _problem_of_keys(entry)) is not None
+        if entry.destination_sync_mode == "append_dedup" and (problem := _key_problem(entry)) is not None
     ]
     if problems:
         count = [f"{len(problems)} streams cannot be deduplicated:"] if len(problems) > 1 else []
-        more = ["…"] if len(problems) > _SHOWN else []
-        raise ConfigError("\n".join([*count, *problems[:_SHOWN], *more]))
+        more = ["…"] if len(problems) > _MAX_SHOWN else []
+        raise ConfigError("\n".join([*count, *problems[:_MAX_SHOWN], *more]))
 
 
-def _problem_of_keys(entry: _ConfiguredStreamMessage) -> str | None:
-    """Return why rows cannot be told apart by the stream's primary key, or ordered by its cursor; None if they can."""
+def _key_problem(entry: _ConfiguredStreamMessage) -> str | None:
+    """Return the problem of a stream's primary key or cursor; None if both are valid."""
     stream = entry.stream.id
     try:
         paths, cursor = _key_paths(entry), entry.cursor_field or []
@@ -247,14 +248,14 @@ def _problem_of_keys(entry: _ConfiguredStreamMessage) -> str | None:
     for kind, path in (*(("primary key", path) for path in paths), ("cursor", cursor)):
         if len(path) > 1:
             return (
-                f"Stream {stream} has the {kind} {'.'.join(path)}, which is inside the field {path[0]}. With the sync "
-                "mode append_dedup, primary key and cursor must be fields at the top level of the records: choose "
-                "another for the stream, or a sync mode without deduplication (append)."
+                f"Stream {stream} has the {kind} {'.'.join(path)}, which is nested in the field {path[0]}. The sync "
+                "mode append_dedup requires a primary key and a cursor at the top level of the records. Choose another "
+                f"{kind}, or a sync mode without deduplication (append)."
             )
         if path and not _declares(entry.stream.json_schema, path[0]):
             return (
-                f"Stream {stream} has the {kind} {path[0]}, a field that its schema does not declare. Refresh the "
-                f"source schema, or choose another {kind} for the stream."
+                f"Stream {stream} has the {kind} {path[0]}, which its schema does not declare. Refresh the source "
+                f"schema, or choose another {kind}."
             )
     return None
 
@@ -265,9 +266,9 @@ def _declares(json_schema: Mapping[str, Any], key: str) -> bool:
     return is_plain or key in property_types(json_schema, NumericTypes.INT_FLOAT)
 
 
-def _refuse_duplicates(streams: Sequence[Stream]) -> None:
+def _check_duplicates(streams: Sequence[Stream]) -> None:
     seen: set[StreamId] = set()
     for stream in streams:
         if stream.id in seen:
-            raise ConfigError(f"The configured catalog names stream {stream.id} twice. Remove one of the two.")
+            raise ConfigError(f"The configured catalog has stream {stream.id} twice. Remove one of the entries.")
         seen.add(stream.id)

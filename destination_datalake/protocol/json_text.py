@@ -1,7 +1,7 @@
-"""JSON text taken apart without touching the values, also where decoders refuse it.
+"""Splitting of JSON text without changing the values, even if decoders reject the text.
 
 Sources written in Python send NaN, Infinity and lone surrogates, and some send bytes that are not UTF-8. msgspec reads
-nearly all texts; what it refuses is scanned here once more, with Python's own scanner. What is inside keeps its bytes.
+nearly all texts. Rejected texts are scanned again with Python's scanner. Values keep their bytes.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class TooDeep(msgspec.DecodeError):
-    """A JSON text is nested more deeply than decoders follow: about a thousand levels."""
+    """A JSON text with more nesting than decoders support, which is about a thousand levels."""
 
     def __init__(self) -> None:
         super().__init__("it is nested too deeply")
 
 
 def decode(text: bytes | Raw, type: type[_T]) -> _T:
-    """Return what `type` names of a JSON text, whatever the rest of the text holds.
+    """Return the members of a JSON text that `type` declares, for any content of the rest of the text.
 
-    Raises msgspec.ValidationError if the text does not have that shape, msgspec.DecodeError if it is not JSON, TooDeep.
+    Raises msgspec.ValidationError if the text does not match, msgspec.DecodeError if it is not JSON, and TooDeep.
     """
     try:
         return msgspec.json.decode(text, type=type)
@@ -50,7 +50,7 @@ def decode(text: bytes | Raw, type: type[_T]) -> _T:
 
 
 def members(text: bytes | Raw) -> dict[str, Raw]:
-    """Return the members of a JSON object, every value spelled as received. Raises as `decode` does."""
+    """Return the members of a JSON object with values as received. Raises like `decode`."""
     try:
         return _OBJECT.decode(text)
     except msgspec.ValidationError:
@@ -71,7 +71,7 @@ def _depth_limited() -> Iterator[None]:
 
 
 def object_of(members: dict[str, Raw]) -> bytes:
-    """Return the JSON object that has these members."""
+    """Return the JSON object with these members."""
     return b"{" + b",".join(b"%b:%b" % (_key(key), bytes(value)) for key, value in members.items()) + b"}"
 
 
@@ -79,17 +79,17 @@ def _key(key: str) -> bytes:
     try:
         return msgspec.json.encode(key)
     except UnicodeEncodeError:
-        return json.dumps(key).encode()  # A lone surrogate has no bytes, but an escape.
+        return json.dumps(key).encode()  # A lone surrogate cannot be encoded in UTF-8, only escaped.
 
 
 def readable(text: bytes) -> bytes:
-    """Return a JSON text of the same shape that every decoder takes: strings and keys are kept, numbers are not.
+    """Return a JSON text of the same shape that every decoder accepts. Strings and keys are kept, numbers are not.
 
-    Lone surrogates become U+FFFD. Raises msgspec.DecodeError if the text is not JSON, TooDeep.
+    Lone surrogates become U+FFFD. Raises msgspec.DecodeError if the text is not JSON, and TooDeep.
     """
     try:
         with _depth_limited():
-            # A number may have more digits than Python turns into one.
+            # A number may have more digits than Python converts.
             value = json.loads(text.decode("utf-8-sig"), parse_int=_zero, parse_float=_zero, parse_constant=_zero)
             spelled = json.dumps(value, ensure_ascii=False)
     except TooDeep:
@@ -113,8 +113,8 @@ def members_or_none(raw: bytes) -> dict[str, bytes] | None:
     except msgspec.ValidationError:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        found = _scan_or_none(raw, "{}")
-        return None if found is None else dict(found)
+        items = _scan_or_none(raw, "{}")
+        return None if items is None else dict(items)
     except RecursionError:
         return None
 
@@ -126,14 +126,14 @@ def elements_or_none(raw: bytes) -> list[bytes] | None:
     except msgspec.ValidationError:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        found = _scan_or_none(raw, "[]")
-        return None if found is None else [element for _, element in found]
+        items = _scan_or_none(raw, "[]")
+        return None if items is None else [element for _, element in items]
     except RecursionError:
         return None
 
 
 def string_or_none(raw: bytes) -> str | None:
-    """Return the content of a JSON string; None if it is not a string, or one that UTF-8 cannot encode."""
+    """Return the content of a JSON string; None if it is not a string, or cannot be encoded in UTF-8."""
     try:
         return _STRING.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -141,7 +141,7 @@ def string_or_none(raw: bytes) -> str | None:
 
 
 def can_be_member_name(key: str) -> bool:
-    """Whether a member of a msgspec struct can be renamed to the key."""
+    """Return whether a member of a msgspec struct can be renamed to the key."""
     return _NOT_IN_A_NAME.search(key) is None
 
 
@@ -159,12 +159,12 @@ def _scan_or_none(raw: bytes, brackets: str) -> list[tuple[str, bytes]] | None:
 
 
 def _scan(text: str, brackets: str) -> list[tuple[str, bytes]]:
-    """Return key and JSON text of an object's members (`{}`), or the texts of an array's elements (`[]`), in order.
+    """Return keys and JSON texts of an object's members (`{}`), or the texts of an array's elements (`[]`), in order.
 
-    Raises ValueError, StopIteration or RecursionError, as Python's own scanner does, where the text is not such JSON.
+    Raises ValueError, StopIteration or RecursionError, like Python's scanner, if the text is not such JSON.
     """
     opening, closing = brackets[0], brackets[1]
-    found: list[tuple[str, bytes]] = []
+    items: list[tuple[str, bytes]] = []
     at = _past_token(text, _past_space(text, 0), opening)
     if text[at : at + 1] == closing:
         at += 1
@@ -178,7 +178,7 @@ def _scan(text: str, brackets: str) -> list[tuple[str, bytes]]:
                 at = _past_token(text, _past_space(text, at), ":")
             start = at
             at = _value_at(text, at)[1]
-            found.append((key, text[start:at].encode("utf-8", "surrogateescape")))
+            items.append((key, text[start:at].encode("utf-8", "surrogateescape")))
             at = _past_space(text, at)
             if text[at : at + 1] == closing:
                 at += 1
@@ -186,11 +186,11 @@ def _scan(text: str, brackets: str) -> list[tuple[str, bytes]]:
             at = _past_token(text, at, ",")
     if _past_space(text, at) != len(text):
         raise ValueError("text follows the value")
-    return found
+    return items
 
 
 def _past_token(text: str, at: int, token: str) -> int:
-    """Return the position behind the token and the white space that follows it."""
+    """Return the position after the token and the following white space."""
     if text[at : at + 1] != token:
         raise ValueError(f"{token} is missing")
     return _past_space(text, at + 1)
@@ -203,5 +203,5 @@ def _past_space(text: str, at: int) -> int:
 
 
 _SPACE = " \t\n\r"
-# Only where a value ends is of interest, so numbers of any length cost nothing.
+# Only the end of a value is needed, so numbers are not converted.
 _value_at: Callable[[str, int], tuple[Any, int]] = cast(Any, json.JSONDecoder(parse_int=len, parse_float=len)).scan_once

@@ -1,8 +1,8 @@
-"""From standard input to messages: only the envelope is decoded, the data of a record stays bytes.
+"""Reading of messages from standard input. Only the envelope is decoded; the data of a record stays bytes.
 
-The hot path compares all lines of a chunk with the frames of their streams (`frames`). The envelopes of lines without a
-frame are decoded, a whole chunk in one call; one with an irregular line is read again line by line, to accept what the
-strict decoder refuses without need, and to find the malformed line.
+The hot path compares all lines of a chunk with the frames of their streams (`frames`). For lines without a frame, the
+envelopes of a whole chunk are decoded in one call. A chunk with an irregular line is read again line by line, to accept
+texts that the strict decoder rejects unnecessarily, and to find the malformed line.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ QUIET_SECONDS = 1.0
 
 
 class InputUnreadable(Exception):
-    """The operating system does not let standard input be read: it is a folder, say, or open for writing only."""
+    """Standard input cannot be read, for example because it is a folder or open only for writing."""
 
 
 def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
-    """Yield whole lines as they arrive, about READ_BYTES at a time; the last chunk may lack its newline.
+    """Yield chunks of whole lines of about READ_BYTES. The last chunk may not end with a newline.
 
-    A chunk is a view of a buffer that the next one overwrites. An empty chunk means that nothing arrived for
-    QUIET_SECONDS. Ends with the input, or as soon as `wake` (a file descriptor) is readable; an incomplete line is
-    then dropped: it was never acknowledged. Raises InputUnreadable.
+    A chunk is a view of a buffer that the next chunk overwrites. An empty chunk means that no data arrived for
+    QUIET_SECONDS. Stops at the end of the input, or when `wake` (a file descriptor) is readable. An incomplete line is
+    then dropped, because it was never acknowledged. Raises InputUnreadable.
     """
     with contextlib.suppress(OSError, AttributeError):
-        # A larger pipe means fewer context switches between writer and reader; not every input is a pipe.
+        # A larger pipe reduces context switches between writer and reader. Not every input is a pipe.
         fcntl.fcntl(stdin, fcntl.F_SETPIPE_SZ, READ_BYTES)
     buffer: bytearray | mmap.mmap = bytearray(READ_BYTES)
     filled = 0
@@ -73,14 +73,14 @@ def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
 
 
 def _doubled(buffer: bytearray | mmap.mmap) -> mmap.mmap:
-    """Return a buffer of twice the size with the same content. Its pages take no memory until they are written."""
+    """Return a buffer of twice the size with the same content. Its pages use no memory until they are written."""
     larger = mmap.mmap(-1, 2 * len(buffer), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     larger[: len(buffer)] = buffer
     return larger
 
 
 def _sized(length: int) -> bytearray:
-    """Return a buffer for `length` bytes that remain of a longer one: the space of a long line is freed."""
+    """Return a buffer for the remaining `length` bytes of a larger one, to free the space of a long line."""
     return bytearray(max(READ_BYTES, 2 * length))
 
 
@@ -88,7 +88,7 @@ def _sized(length: int) -> bytearray:
 
 
 class MalformedLine(Exception):
-    """A line of stdin is not a message of the protocol. The text has its number and the reason, not its content."""
+    """A line of stdin that is not a protocol message. The text contains its number and the reason, not its content."""
 
     def __init__(self, line_number: int, length: int, reason: str) -> None:
         super().__init__(f"Line {line_number} of the input ({length} bytes) is not an Airbyte message: {reason}")
@@ -96,7 +96,7 @@ class MalformedLine(Exception):
 
 
 class _AnyObject(msgspec.Struct, gc=False):
-    """An object whose members are skipped: decoding checks only that it is one."""
+    """A JSON object whose members are skipped."""
 
 
 class _RecordHead(msgspec.Struct, gc=False):
@@ -117,10 +117,10 @@ class _Typed(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Consecutive RECORD lines of one stream: their bytes, each line ended by a newline, and their number.
+    """Consecutive RECORD lines of one stream: their bytes, each ending with a newline, and their count.
 
-    `lines` may be a view of the chunk that was read, and is valid only as long as the chunk. `first_line` is the number
-    of the first in the input. With a `frame` the lines are flat, and their data are not known to be JSON.
+    `lines` may be a view of the chunk, and is valid only as long as the chunk. `first_line` is the number of the first
+    line in the input. With a `frame`, the lines are flat and their data may not be valid JSON.
     """
 
     namespace: str | None
@@ -133,7 +133,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A line that is not a RECORD, as received, and its number in the input."""
+    """A line that is not a RECORD, as received, with its number in the input."""
 
     type: str
     line: bytes
@@ -142,29 +142,29 @@ class Message:
 
 _RETURN, _OPENING, _CLOSING = b"\r{}"
 
-_LEAST_FRAMED = 32 * 1024
-"""A shorter chunk is decoded sooner than compared."""
+_MIN_FRAMED = 32 * 1024
+"""The minimum size of a chunk for a comparison with frames. Decoding a smaller one is faster."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Some programs begin their UTF-8 output with it; it is not part of the line."""
+"""Some programs start their UTF-8 output with it. It is not part of the line."""
 
 _decoder = msgspec.json.Decoder(_Envelope)
 _typed = msgspec.json.Decoder(_Typed)
 
 
 class MessageReader:
-    """Splits chunks of whole lines into runs of records of one stream, and single other messages, in order."""
+    """Splits chunks of whole lines into runs of records of one stream, and other messages, in order."""
 
     def __init__(self) -> None:
         self.lines_read = 0
         self._frames = Frames()
 
     def read(self, chunk: bytes | bytearray | memoryview) -> Iterator[Records | Message]:
-        """Yield the messages of whole lines; the last line needs no newline. Lines are flattened in the chunk.
+        """Yield the messages of whole lines. The last newline may be missing. Lines are flattened in the chunk.
 
-        Raises MalformedLine at the first line that is not a message, after yielding what precedes it.
+        Raises MalformedLine for the first line that is not a message, after yielding the messages before it.
         """
-        if len(chunk) < _LEAST_FRAMED:
+        if len(chunk) < _MIN_FRAMED:
             yield from self.read_envelopes(chunk)
             return
         text = memoryview(_ended(chunk))
@@ -176,18 +176,18 @@ class MessageReader:
         if flattened is None:
             yield from self._envelopes(text, octets, starts, ends)
             return
-        frames, of_line = flattened
-        for first, end in pairwise([0, *(np.flatnonzero(np.diff(of_line)) + 1).tolist(), len(ends)]):
+        frames, frame_indexes = flattened
+        for first, end in pairwise([0, *(np.flatnonzero(np.diff(frame_indexes)) + 1).tolist(), len(ends)]):
             lines, count = text[starts[first] : ends[end - 1] + 1], end - first
-            if of_line[first] < 0:
+            if frame_indexes[first] < 0:
                 yield from self._line_by_line(bytes(lines))
                 continue
-            frame = frames[of_line[first]]
+            frame = frames[frame_indexes[first]]
             self.lines_read += count
             yield Records(frame.namespace, frame.stream, lines, count, self.lines_read - count + 1, frame)
 
     def read_envelopes(self, chunk: bytes | bytearray | memoryview) -> Iterator[Records | Message]:
-        """Yield the messages as `read` does; all of them are decoded, and none is flattened."""
+        """Yield the messages like `read`, but decode all of them and do not flatten lines."""
         if chunk:
             text = _ended(chunk)
             octets = np.frombuffer(text, np.uint8)
@@ -208,7 +208,7 @@ class MessageReader:
     def _grouped(
         self, text: bytes | memoryview, starts: Positions, ends: Positions, envelopes: list[_Envelope]
     ) -> Iterator[Records | Message]:
-        """Split the text where the stream changes, and around messages that are not records."""
+        """Split the text at changes of the stream and at messages that are not records."""
         runs = _runs(envelopes)
         first = envelopes[0]
         if len(runs) == 1 and first.type == "RECORD" and first.record is not None:
@@ -248,9 +248,9 @@ class MessageReader:
                 yield Records(envelope.record.namespace, envelope.record.stream, line + b"\n", 1, self.lines_read)
 
     def _lenient(self, line: bytes, cause: Exception) -> _Envelope:
-        """Accept what only the strict decoder refuses: NaN, lone surrogates, deep nesting, `record` in other messages.
+        """Decode a line with NaN, lone surrogates, deep nesting, or `record` in another message.
 
-        The values in a record's data are checked when it is encoded.
+        Values in a record's data are checked when the record is encoded.
         """
         try:
             text = readable(line)
@@ -272,11 +272,11 @@ _DEEP_RECORD = pa.struct([("stream", pa.string()), ("namespace", pa.string()), (
 
 
 def _envelope_of_deep(line: bytes) -> _Envelope | None:
-    """Return the envelope of a line of any depth; None if it has none. Arrow's parser, unlike others, does not recurse.
+    """Return the envelope of a line with any depth; None if it has none. Arrow's parser does not recurse.
 
-    A record that executors cannot follow becomes a reject there.
+    Executors reject a record that is too deep for them.
     """
-    # With an `e` for the `d`, escaped lone surrogates are private characters, which Arrow takes.
+    # With `e` instead of `d`, escaped lone surrogates become private characters, which Arrow accepts.
     for text in (line, line.replace(rb"\ud", rb"\ue").replace(rb"\uD", rb"\uE")):
         try:
             kind = _member(text, pa.field("type", pa.string()))
@@ -305,9 +305,9 @@ def _ended(chunk: bytes | bytearray | memoryview) -> Any:
 
 
 def _are_messages(octets: Octets, starts: Positions, ends: Positions) -> bool:
-    """Whether every line begins and ends as a message does.
+    """Return whether every line starts and ends with the braces of one message.
 
-    As many messages as lines are not one a line: one line may have two of them, while another one is blank.
+    Equal numbers of messages and lines are not sufficient: a line may contain two messages while another is blank.
     """
     last = octets[ends - 1]
     if _RETURN in last:
@@ -316,7 +316,7 @@ def _are_messages(octets: Octets, starts: Positions, ends: Positions) -> bool:
 
 
 def _runs(envelopes: list[_Envelope]) -> list[tuple[int, int]]:
-    """Return half-open ranges of consecutive records of one stream, or of consecutive other messages."""
+    """Return half-open ranges of consecutive records of one stream, and of consecutive other messages."""
     runs: list[tuple[int, int]] = []
     start = 0
     stream: str | None = None
@@ -340,9 +340,9 @@ def _runs(envelopes: list[_Envelope]) -> list[tuple[int, int]]:
 
 
 def require_records(lines: bytes, frame: Frame) -> None:
-    """Read the envelopes of lines that had a frame, once their data have turned out not to be what was expected.
+    """Check the envelopes of lines with a frame whose data could not be read as expected.
 
-    Raises MalformedLine, with its number among these, at the first line that is not a record of the frame's stream.
+    Raises MalformedLine, with its number among these lines, for the first that is not a record of the frame's stream.
     """
     reader = MessageReader()
     for item in reader.read_envelopes(lines):
@@ -352,4 +352,4 @@ def require_records(lines: bytes, frame: Frame) -> None:
             raise MalformedLine(item.first_line, bytes(item.lines).index(b"\n"), _REPEATED)
 
 
-_REPEATED = "members of its envelope are repeated"
+_REPEATED = "its envelope has repeated members"

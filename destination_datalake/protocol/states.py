@@ -1,4 +1,4 @@
-"""STATE messages: which streams they cover, when they are due, and how they are emitted. Their content is opaque."""
+"""STATE messages: the streams that they cover, and their release after the commit. Their content is opaque."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from destination_datalake.protocol.json_text import decode, members, object_of
 
 
 class InvalidState(Exception):
-    """A STATE message without what the protocol requires. The text never contains the state."""
+    """A STATE message that violates the protocol. The text never contains the state."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A STATE line as received, and the stream that it covers; None if it covers all streams."""
+    """A STATE line as received, and the stream that it covers, or None for all streams."""
 
     line: bytes
     stream: StreamId | None
 
 
 def parse_state(line: bytes) -> State:
-    """Read which stream a STATE line covers. `stream_state`, `shared_state` and `data` are not decoded.
+    """Return a STATE line with the stream that it covers. `stream_state`, `shared_state` and `data` are not decoded.
 
-    A state without a type is LEGACY, which covers all streams, unless it has a `stream` member. Raises InvalidState,
-    also if the line is not UTF-8: what is written to stdout must be JSON.
+    A state without a type is LEGACY and covers all streams, unless it has the member `stream`. Raises InvalidState,
+    also for a line that is not UTF-8, because output on stdout must be JSON.
     """
     try:
         str(line, "utf-8")
@@ -54,14 +54,13 @@ def _present(state: Mapping[str, msgspec.Raw], key: str) -> bool:
 
 
 def with_statistics(line: bytes, written: int, rejected: int = 0) -> bytes:
-    """Return the STATE line with `destinationStats` added; the other members of the state keep every byte.
+    """Return the STATE line with `destinationStats`. The other members of the state keep their bytes.
 
-    `recordCount` counts records that were written, `rejectedRecordCount` (if there are any) those that were not: the
-    platform compares the sum with what the source sent. Both are floats, as in the protocol's schema. Existing
-    statistics are replaced.
+    `recordCount` counts written records, and `rejectedRecordCount`, if not 0, rejected ones. The platform compares the
+    sum with the source's count. Both are floats, as in the protocol's schema. Existing statistics are replaced.
     """
-    more = f',"rejectedRecordCount":{float(rejected)}' if rejected else ""
-    statistics = f'{{"recordCount":{float(written)}{more}}}'.encode()
+    rejected_count = f',"rejectedRecordCount":{float(rejected)}' if rejected else ""
+    statistics = f'{{"recordCount":{float(written)}{rejected_count}}}'.encode()
     message = members(line)
     state = members(message["state"])
     state["destinationStats"] = msgspec.Raw(statistics)
@@ -73,22 +72,22 @@ def with_statistics(line: bytes, written: int, rejected: int = 0) -> bytes:
 
 
 class StoredLine(Protocol):
-    """A STATE line that is stored somewhere."""
+    """A stored STATE line."""
 
     def read(self) -> bytes:
         """Return the line."""
 
     def release(self) -> None:
-        """Free its space; it is not read again."""
+        """Free its space. It is not read again."""
 
 
 @dataclass(slots=True, eq=False)
 class _Progress:
-    """The records of one stream.
+    """The progress of one stream, in numbers of records.
 
-    `committed` are committed without a gap from the first one on; `ahead` has commits after a gap, as first record and
-    count. `acknowledged` are covered by a state that is due. `rejected` are committed but no rows, and not yet reported
-    by a state. `awaited` has the states that wait, in order, each after the number of records that it needs.
+    `committed` counts the records committed without a gap from the first one; `ahead` has commits after a gap, as first
+    record and count. `acknowledged` are covered by a due state. `rejected` are durable rejects that no state has
+    reported yet. `awaited` has the waiting states in order, each after the number of records that it needs.
     """
 
     received: int = 0
@@ -102,7 +101,7 @@ class _Progress:
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A state and its stream, the number of records that it covers of each, and of how many some are uncommitted."""
+    """A held state: its stream, the number of records that it covers per stream, and the number of pending streams."""
 
     scope: StreamId | None
     line: StoredLine
@@ -113,7 +112,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class DueState:
-    """A state that may be emitted, and how many records it is the first to cover: written, and rejected."""
+    """A state that may be emitted, and the numbers of written and rejected records that it is the first to cover."""
 
     line: StoredLine
     written: int
@@ -123,11 +122,11 @@ class DueState:
 class StateLedger:
     """Counts records per stream and holds states until all records that they cover are committed. Not thread-safe.
 
-    The cost of a call is proportional to what it changes, whatever the number of streams. The ledger needs no clock: a
-    state is never older than the oldest uncommitted record before it, and those are put into batches by their age.
+    The cost of a call does not depend on the number of streams, only on the number of changes. The ledger needs no
+    clock: a state is never older than the oldest uncommitted record before it, and batches limit the age of records.
 
-    `held` counts states, `needs` the streams that they wait for, over all held states; `released_of` counts released
-    states by stream, global ones under None.
+    `held` is the number of held states, `needs` the sum of the streams that they wait for. `released_of` counts
+    released states by stream, global ones under None.
     """
 
     def __init__(self, streams: Iterable[StreamId], store: Callable[[bytes], StoredLine]) -> None:
@@ -138,14 +137,14 @@ class StateLedger:
         self._due: deque[_Held] = deque()
         self._failed: list[_Progress] = []
         self._globals_seen = False
-        # Set once no further global state can become due: the records, by stream, that the held ones cover.
+        # Set when no further global state can become due: the records, by stream, that held global states cover.
         self._last_covered: dict[int, int] | None = None
         self.released_of: Counter[StreamId | None] = Counter()
         self.held = 0
         self.needs = 0
 
     def record(self, stream: StreamId, count: int) -> None:
-        """Count records read of a stream."""
+        """Count received records of a stream."""
         progress = self._progress[stream]
         progress.received += count
         self._read_since_global[stream] = progress
@@ -153,20 +152,20 @@ class StateLedger:
             self._drop_impossible_globals()
 
     def received(self, stream: StreamId) -> int:
-        """Return the number of records read of the stream."""
+        """Return the number of received records of the stream."""
         return self._progress[stream].received
 
     def committed(self, stream: StreamId) -> int:
-        """Return the number of records committed of the stream, without a gap from its first one on."""
+        """Return the number of the stream's records committed without a gap from the first one."""
         return self._progress[stream].committed
 
     def hold(self, state: State) -> None:
-        """Hold a state until all records read before it are committed. One that never can be due is dropped.
+        """Hold a state until all records received before it are committed. Drop it if that is impossible.
 
-        Raises what the store raises.
+        Raises the store's errors.
         """
         if state.stream is None:
-            # A global state follows the one before it, so streams that were not read since need not be considered.
+            # A global state is released after the previous one, so only streams with records since then matter.
             covered = list(self._read_since_global.values())
             self._read_since_global.clear()
             self._globals_seen = True
@@ -190,9 +189,9 @@ class StateLedger:
         self._move_due(queue)
 
     def commit(self, stream: StreamId, first: int, count: int, rejected: int = 0) -> None:
-        """Count the stream's records number `first` (from 0) to `first + count - 1` as committed, in any order.
+        """Count the stream's records `first` (from 0) to `first + count - 1` as committed, in any order.
 
-        `rejected` of them are not rows, but durable among the rejects.
+        `rejected` of them are durable rejects instead of rows.
         """
         progress = self._progress[stream]
         progress.rejected += rejected
@@ -206,7 +205,7 @@ class StateLedger:
                 self._move_due(self._held[scope])
 
     def fail(self, stream: StreamId) -> None:
-        """Drop the states that can never be due, as no more records of the stream will be committed."""
+        """Drop the states that can no longer become due, because no more records of the stream will be committed."""
         progress = self._progress[stream]
         progress.failed = True
         self._failed.append(progress)
@@ -215,18 +214,18 @@ class StateLedger:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether no further state can ever be due: a stream has failed, and the source sends global states only."""
+        """Whether no further state can become due: a stream has failed, and the source sends only global states."""
         return self._last_covered is not None and all(scope is None for scope in self._held)
 
     def can_acknowledge(self, stream: StreamId, record: int) -> bool:
-        """Whether a state may still cover the stream's record with this number (from 0). If not, it need not land."""
+        """Return whether a state may still cover the stream's record with this number (from 0)."""
         progress = self._progress[stream]
         if progress.failed:
             return False
         return self._last_covered is None or stream in self._held or record < self._last_covered.get(id(progress), 0)
 
     def due(self) -> DueState | None:
-        """Return the next state to emit, in order for each stream; the same one until it is released."""
+        """Return the next state to emit, in order per stream. Returns the same state until it is released."""
         if not self._due:
             return None
         held = self._due[0]
@@ -235,20 +234,20 @@ class StateLedger:
         return held.due
 
     def release(self) -> None:
-        """Remove the state that is due: it is written."""
+        """Remove the due state after it was written."""
         held = self._due.popleft()
         self._release(held)
         self.released_of[held.scope] += 1
 
     def _move_due(self, queue: deque[_Held]) -> None:
-        """Move the states that wait for nothing any more to those that are due."""
+        """Move states without pending records to the due ones."""
         while queue and not queue[0].pending:
             self._due.append(queue.popleft())
 
     def _acknowledge(self, needs: list[tuple[_Progress, int]]) -> tuple[int, int]:
-        """Return how many records, written and rejected, these needs cover that no earlier state has covered.
+        """Return the numbers of written and rejected records that these needs are the first to cover.
 
-        The ledger does not know which records of a batch were rejected, so the first states after it report them.
+        The positions of rejected records in a batch are not known, so the first states after it report them.
         """
         total = total_rejected = 0
         for progress, needed in needs:
@@ -261,7 +260,7 @@ class StateLedger:
         return total - total_rejected, total_rejected
 
     def _drop_impossible_globals(self) -> None:
-        """Drop the global states that cover records of failed streams that will not be committed, if there are any."""
+        """Drop global states that cover records of failed streams, which will not be committed."""
         lost = [progress for progress in self._failed if progress.received > progress.committed]
         if not self._globals_seen or not lost:
             return

@@ -1,7 +1,7 @@
 """The only writer of protocol lines.
 
 All messages to the platform go through one `Stdout`: whole lines, unbuffered, on a duplicate of file descriptor 1.
-Descriptor 1 itself is redirected to stderr, so that what a library, the JVM or a child process prints cannot end up
+Descriptor 1 itself is redirected to stderr, so that output of a library, the JVM or a child process cannot end up
 inside a STATE.
 """
 
@@ -24,31 +24,31 @@ from destination_datalake.errors import FailureType, printable
 LogLevel = Literal["FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"]
 
 _TEXTS = frozenset({"message", "internal_message", "stack_trace"})
-"""Members of messages that are texts for people; the others are read by programs."""
+"""Members of messages that are free text. Programs read the others."""
 
-# The platform warns about lines of 20,000,000 characters, and drops those it cannot parse.
+# The platform warns about lines of 20,000,000 characters, and drops lines that it cannot parse.
 _MAX_CHARACTERS = 100_000
 _ENCODER = msgspec.json.Encoder()
 _MAX_QUEUED_LINES = 1000
-"""When as many lines wait for the reader, further logs are dropped."""
+"""The maximum number of queued lines. Further logs are dropped."""
 _POLL_SECONDS = 0.2
-"""How often a writer that waits for the reader checks the deadline."""
+"""The interval at which a waiting writer checks the deadline."""
 
 
 class StdoutClosedError(Exception):
-    """The platform has closed stdout, or does not read it: nothing can be acknowledged any more."""
+    """The platform has closed stdout, or does not read it. States can no longer be acknowledged."""
 
 
 class Stdout:
-    """Writes protocol lines to a file descriptor. Thread-safe, but not to be called from a signal handler."""
+    """Writes protocol lines to a file descriptor. Thread-safe. Must not be called from a signal handler."""
 
     def __init__(self, fd: int, mask: Callable[[str], str] = str) -> None:
-        """Write to `fd`; the caller closes it. `mask` returns a text without the secrets in it."""
+        """Write to `fd`, which the caller closes. `mask` returns a text with its secrets masked."""
         self._fd = fd
         self._mask = mask
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
-        # Reentrant: a finaliser may log while its own thread is writing a line; its line comes after that.
+        # Reentrant: a finaliser may log while its thread is writing a line. Its line follows.
         self._lock = threading.RLock()
         self._lines: deque[bytes] = deque()
         self._rest = memoryview(b"")
@@ -60,10 +60,10 @@ class Stdout:
 
     @classmethod
     def claim(cls, mask: Callable[[str], str] = str) -> Stdout:
-        """Reserve stdout for the protocol; what this process and its children print goes to stderr.
+        """Reserve stdout for the protocol. Other output of this process and its children goes to stderr.
 
-        The duplicate is close-on-exec: the platform sees the end of the output when this process ends, not when its
-        last child does.
+        The duplicate is close-on-exec: the platform sees the end of the output when this process ends, independent of
+        its children.
         """
         fd = os.dup(1)
         os.dup2(2, 1)
@@ -74,10 +74,10 @@ class Stdout:
         self._deadline = time.monotonic() + seconds
 
     def write_line(self, line: bytes) -> None:
-        """Write a message, given without its line feed, unchanged.
+        """Write a message unchanged. `line` does not contain its line feed.
 
-        Raises StdoutClosedError if the reader has closed stdout, or does not read until the deadline; OSError if stdout
-        is a file on a full disk; ValueError if `line` contains a line feed.
+        Raises StdoutClosedError if the reader has closed stdout or does not read until the deadline, OSError if stdout
+        is a file on a full disk, and ValueError if `line` contains a line feed.
         """
         if b"\n" in line:
             raise ValueError("a protocol line must not contain a line feed")
@@ -87,7 +87,7 @@ class Stdout:
         self._write_queue()
 
     def write_message(self, message: dict[str, Any]) -> None:
-        """Write a message of ours, the secrets in its texts masked. Raises as `write_line` does."""
+        """Write a message of the connector with secrets masked. Raises like `write_line`."""
         self.write_line(_ENCODER.encode(self._masked(message)))
 
     def flush(self) -> None:
@@ -96,9 +96,9 @@ class Stdout:
             self._write_lines(wait=True)
 
     def log(self, level: LogLevel, text: str) -> None:
-        """Write `text`, the secrets in it masked, as one LOG message. Never raises and never waits for the reader.
+        """Write `text` with secrets masked as one LOG message. Never raises and never waits for the reader.
 
-        A log must not delay data: if the pipe is full it is queued, and written before the next line.
+        A log must not delay data. If the pipe is full, it is queued and written before the next line.
         """
         if len(self._lines) < _MAX_QUEUED_LINES:
             message = self._masked({"type": "LOG", "log": {"level": level, "message": text}})
@@ -113,10 +113,10 @@ class Stdout:
         stream_descriptor: tuple[str | None, str] | None = None,
         stack_trace: str | None = None,
     ) -> None:
-        """Write a TRACE ERROR, the secrets in it masked. Never raises.
+        """Write a TRACE ERROR with secrets masked. Never raises.
 
-        `message` is for the user, `internal_message` and `stack_trace` for the log; `stream_descriptor` is the
-        namespace and name of the stream that failed.
+        `message` is for the user, `internal_message` and `stack_trace` for the log. `stream_descriptor` is the
+        namespace and name of the failed stream.
         """
         error: dict[str, object] = {"message": message, "failure_type": failure_type}
         if internal_message is not None:
@@ -128,12 +128,12 @@ class Stdout:
             descriptor = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
             error["stream_descriptor"] = {key: printable(value) for key, value in descriptor.items()}
         trace = {"type": "ERROR", "emitted_at": time.time_ns() // 1_000_000, "error": error}
-        # Writers of states learn of the failure by themselves.
+        # A closed stdout is reported by the writers of states.
         with contextlib.suppress(StdoutClosedError, OSError):
             self.write_message({"type": "TRACE", "trace": trace})
 
     def _write_queue(self) -> None:
-        """Write queued lines while the pipe has room. A thread that is writing already calls this when it is done."""
+        """Write queued lines while the pipe has space. A thread that is already writing calls this at its end."""
         with contextlib.suppress(StdoutClosedError, OSError):
             while self._has_more and self._lock.acquire(blocking=False):
                 try:
@@ -148,9 +148,9 @@ class Stdout:
         return bool(self._rest or self._lines)
 
     def _write_lines(self, *, wait: bool) -> None:
-        """Write queued lines in order. Without `wait` stop when the pipe is full, even within a line.
+        """Write queued lines in order. Without `wait`, stop when the pipe is full, even within a line.
 
-        The lock must be held. A nested call returns at once: the outer one writes the rest.
+        The caller must hold the lock. A nested call returns immediately, because the outer one writes the rest.
         """
         if self._writing:
             return
@@ -167,18 +167,18 @@ class Stdout:
             self._writing = False
 
     def _write_some(self) -> None:
-        """Write a part of the current line or, if there is none, of the next one."""
+        """Write a part of the current line, or of the next one."""
         if self._closed:
             raise StdoutClosedError("stdout was closed by its reader")
         if not self._rest:
-            # After a line that was written in part, begin a new line.
+            # Start a new line after a partly written one.
             self._rest = memoryview(b"\n" * self._partial + self._lines.popleft() + b"\n")
         self._wait_for_reader()
         try:
-            # No more than a writable pipe is sure to take: a blocking write could not be interrupted at the deadline.
+            # At most PIPE_BUF, which a writable pipe always accepts: a blocking write would exceed the deadline.
             written = os.write(self._fd, self._rest[: select.PIPE_BUF])
         except BlockingIOError:
-            return  # Another process has filled a pipe that is non-blocking.
+            return  # Another process has filled the non-blocking pipe.
         except BrokenPipeError as error:
             self._closed = True
             raise StdoutClosedError("stdout was closed by its reader") from error
@@ -187,10 +187,10 @@ class Stdout:
 
     def _wait_for_reader(self) -> None:
         while True:
-            late = self._deadline is not None and time.monotonic() >= self._deadline
-            if self._poll.poll(0 if late else _POLL_SECONDS * 1000):
+            is_late = self._deadline is not None and time.monotonic() >= self._deadline
+            if self._poll.poll(0 if is_late else _POLL_SECONDS * 1000):
                 return
-            if late:
+            if is_late:
                 raise StdoutClosedError("stdout's reader does not read")
 
     def _masked(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -231,15 +231,15 @@ class ProtocolLogHandler(logging.Handler):
 
 
 def route_logging(out: Stdout) -> None:
-    """Write all logging and warnings of this process to `out`: our own from INFO, those of libraries from WARNING.
+    """Write all logs and warnings of this process to `out`: the connector's from INFO, libraries' from WARNING.
 
-    Replaces the handlers of the root logger, the CDK's included (it installs one when imported).
+    Replaces the handlers of the root logger, including the CDK's, which it installs on import.
     """
     root = logging.getLogger()
     root.handlers = [ProtocolLogHandler(out)]
     root.setLevel(logging.WARNING)
-    for ours in ("airbyte", "destination_datalake"):
-        logging.getLogger(ours).setLevel(logging.INFO)
+    for name in ("airbyte", "destination_datalake"):
+        logging.getLogger(name).setLevel(logging.INFO)
     logging.captureWarnings(True)
 
 

@@ -105,7 +105,7 @@ class BlockDecoder:
         flat: tuple[bytes | memoryview, LineNumbers | None] = (block, None)
         others: tuple[bytes, LineNumbers | None] = (b"", None)
         if mixed:
-            flat, others = frame.parted(block)
+            flat, others = frame.split(block)
             if not flat[0]:
                 yield from self._in_parts(block)
                 return

@@ -136,8 +136,8 @@ def test_an_unsupported_sync_mode_is_a_config_error(mode: str) -> None:
     error = refused({"streams": [configured(namespace="shop", destination_sync_mode=mode)]})
 
     assert error.failure.type == "config_error"
-    assert f"Stream shop.orders asks for the destination sync mode {mode!r}" in str(error)
-    assert "overwrite, append and append_dedup" in str(error)
+    assert f"Stream shop.orders has the destination sync mode {mode!r}" in str(error)
+    assert "Choose overwrite, append or append_dedup." in str(error)
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,11 @@ def test_other_streams_keep_all_rows_whatever_keys_they_have(mode: str, key: obj
         ({"primary_key": []}, "Choose a primary key in the connection"),
         ({"primary_key": [[]]}, "has no primary key"),
         ({"primary_key": ["id"]}, "has a primary key that is not a list of paths: Expected `array`, got `str`"),
-        ({"primary_key": [["id"], ["owner", "id"]]}, "the primary key owner.id, which is inside the field owner"),
-        ({"primary_key": [["Id"]]}, "the primary key Id, a field that its schema does not declare"),
-        ({"cursor_field": ["owner", "since"]}, "the cursor owner.since, which is inside the field owner"),
-        ({"cursor_field": ["at"]}, "the cursor at, a field that its schema does not declare. Refresh the source"),
-        ({"stream": {"name": "orders", "namespace": "shop"}}, "primary key id, a field that its schema does not"),
+        ({"primary_key": [["id"], ["owner", "id"]]}, "the primary key owner.id, which is nested in the field owner"),
+        ({"primary_key": [["Id"]]}, "the primary key Id, which its schema does not declare"),
+        ({"cursor_field": ["owner", "since"]}, "the cursor owner.since, which is nested in the field owner"),
+        ({"cursor_field": ["at"]}, "the cursor at, which its schema does not declare. Refresh the source"),
+        ({"stream": {"name": "orders", "namespace": "shop"}}, "primary key id, which its schema does not"),
     ],
 )
 def test_a_stream_cannot_be_deduplicated_by_what_its_records_do_not_have_at_their_top_level(
@@ -220,8 +220,8 @@ def test_a_hybrid_refresh_is_a_system_error() -> None:
     ("streams", "reason"),
     [
         ([], "no streams"),
-        ([configured("a", "shop"), configured("a", "shop")], "names stream shop.a twice"),
-        ([configured("a"), configured("a", "")], "names stream a twice"),
+        ([configured("a", "shop"), configured("a", "shop")], "has stream shop.a twice"),
+        ([configured("a"), configured("a", "")], "has stream a twice"),
         ([{"stream": {}}], "missing required field `name`"),
         ([{}], "missing required field `stream`"),
         ("orders", "Expected `array`, got `str`"),
@@ -250,7 +250,7 @@ def test_a_discovered_catalog_is_refused_with_what_to_make_of_it(catalog: object
     error = refused(catalog)
 
     assert error.failure.type == "config_error"
-    assert "is one that a source discovers" in str(error)
+    assert "is a source's discovered catalog" in str(error)
     assert '{"stream": {…}, "sync_mode": "full_refresh", "destination_sync_mode": "append"}' in str(error)
 
 
@@ -283,10 +283,10 @@ def test_a_message_without_a_namespace_may_name_the_only_stream_of_that_name(
 @pytest.mark.parametrize(
     ("streams", "namespace", "name", "reason"),
     [
-        ([ORDERS], "shop", "orders", "which the configured catalog does not have"),
-        ([ORDERS], None, "nothing", "which the configured catalog does not have"),
-        ([], None, "orders", "which the configured catalog does not have"),
-        ([SHOP_ITEMS, StreamId("store", "items")], "", "items", "2 streams of that name (shop.items, store.items)"),
+        ([ORDERS], "shop", "orders", "which is not in the configured catalog"),
+        ([ORDERS], None, "nothing", "which is not in the configured catalog"),
+        ([], None, "orders", "which is not in the configured catalog"),
+        ([SHOP_ITEMS, StreamId("store", "items")], "", "items", "2 streams with this name (shop.items, store.items)"),
     ],
 )
 def test_a_message_that_names_no_stream_or_several_is_refused(

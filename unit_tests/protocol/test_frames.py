@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from destination_datalake.protocol.frames import MOST_LEARNT, Frame, Frames, line_bounds
+from destination_datalake.protocol.frames import MAX_LEARNED, Frame, Frames, line_bounds
 from destination_datalake.protocol.messages import MessageReader, Records
 
 DATA = b'{"id":7,"note":"a }, \\"emitted_at\\":1700000000000}}"}'
@@ -112,7 +112,7 @@ def test_a_line_that_differs_stays_as_it_is_among_flat_ones(line: bytes) -> None
     text = flattened(frame, LINE + b"\n" + line + b"\n" + LINE + b"\n")
 
     assert text.split(b"\n")[1] == line
-    (flat, flat_numbers), (others, other_numbers) = frame.parted(text)
+    (flat, flat_numbers), (others, other_numbers) = frame.split(text)
     assert (flat_numbers.tolist(), other_numbers.tolist()) == ([0, 2], [1])
     assert (frame.restored(flat), others) == (2 * (LINE + b"\n"), line + b"\n")
     assert frame.all_restored(flat) == frame.restored(flat)
@@ -163,9 +163,9 @@ def test_a_stream_of_which_the_frame_changes_gets_another_one() -> None:
 def test_frames_of_a_stream_that_change_all_the_time_are_given_up() -> None:
     reader = MessageReader()
 
-    chunks = [lines_of("s").replace(b'{"type"', b'{"n":%d,"type"' % number) for number in range(MOST_LEARNT + 1)]
+    chunks = [lines_of("s").replace(b'{"type"', b'{"n":%d,"type"' % number) for number in range(MAX_LEARNED + 1)]
 
-    assert [flat_lines(reader, chunk) for chunk in chunks] == [1000] * MOST_LEARNT + [0]
+    assert [flat_lines(reader, chunk) for chunk in chunks] == [1000] * MAX_LEARNED + [0]
 
 
 def test_lines_are_compared_again_some_time_after_a_chunk_of_others() -> None:

@@ -185,7 +185,7 @@ def test_a_status_is_read_whatever_else_the_trace_contains(irregular: bytes) -> 
 def test_a_status_that_several_streams_match_is_refused() -> None:
     streams = [Stream(StreamId(namespace, "orders"), {}, False, 0, None, None) for namespace in ("north", "south")]
 
-    with pytest.raises(AmbiguousStream, match="2 streams of that name"):
+    with pytest.raises(AmbiguousStream, match="2 streams with this name"):
         Statuses(streams).read_trace(trace("COMPLETE"))
 
 
