@@ -1,1 +1,1 @@
-"""AWS: clients from a serialisable value, errors explained for the user, uploads, backoff."""
+"""AWS: clients from a serialisable value, user-facing errors, uploads, backoff."""

@@ -1,7 +1,7 @@
 """Access to AWS, on the driver and on executors.
 
-An `AwsAccess` is a small value that can be pickled and makes clients in the process that it is used in. boto3 is
-imported when the first client is made.
+An `AwsAccess` is a small value that can be pickled. It creates clients in the process that uses it. boto3 is imported
+with the first client.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Service = Literal["s3", "glue", "lakeformation", "sts", "sns", "s3tables"]
 
 @dataclass(frozen=True, slots=True)
 class AccessKeys:
-    """The keys of an IAM user or, with a token, of a session, which AWS ends and nobody renews. `repr` shows none."""
+    """The keys of an IAM user, or, with a token, of a session, which are not renewed. `repr` does not show them."""
 
     access_key_id: str = field(repr=False)
     secret_access_key: str = field(repr=False)
@@ -42,10 +42,10 @@ class AccessKeys:
 
     @classmethod
     def of(cls, credentials: Credentials) -> Self:
-        """Return what the credentials of `AwsAccess.lendable` are now. Raises what their renewal raises."""
+        """Return the current keys of credentials from `AwsAccess.lendable`. Raises errors of their renewal."""
         frozen = credentials.get_frozen_credentials()
         keys = cls(str(frozen.access_key), str(frozen.secret_key), str(frozen.token))
-        # Only executors sign with them; what they are told by AWS may come back in error messages.
+        # Executors sign with these keys, and error messages of AWS may quote them.
         register_secrets(keys.access_key_id, keys.secret_access_key, keys.session_token)
         return keys
 
@@ -58,29 +58,29 @@ class Environment:
 Identity = Role | AccessKeys | Environment
 
 MAX_CONNECTIONS = 256
-"""Connections that a client keeps. With fewer than threads, urllib3 opens new ones all the time, and warns of it."""
+"""The number of connections that a client keeps. With fewer than threads, urllib3 often opens new ones, and warns."""
 
 
 @dataclass(frozen=True, slots=True)
 class AwsAccess:
-    """Identity, regions, endpoint, and what all requests ask for. Equal values share their clients within a process."""
+    """Identity, regions, endpoint and settings of requests. Equal values share their clients within a process."""
 
     region: str
     identity: Identity = field(default_factory=Environment)
     endpoint_url: str | None = None
     encryption: Encryption | None = None
-    """What S3 is asked to encrypt objects with; None leaves it to the bucket's default."""
+    """The encryption of new objects; None for the bucket's default."""
     glue_region: str | None = None
     """The region of Glue and Lake Formation; None if it is the bucket's."""
     glue_catalog_id: str | None = None
     """The Data Catalog in Glue and Lake Formation; None for that of the identity's account."""
     attempts: int = 10
-    """How often botocore sends a request at most, with exponential backoff, when AWS throttles or fails."""
+    """The maximum number of attempts of a request by botocore, with exponential backoff."""
     connect_timeout_seconds: int = 10
 
     @property
     def is_lent(self) -> bool:
-        """Whether its credentials are a session's, which the driver or a catalog lends."""
+        """Whether its credentials are session credentials from the driver or vended by a catalog."""
         return isinstance(self.identity, AccessKeys) and self.identity.session_token is not None
 
     @overload
@@ -96,9 +96,9 @@ class AwsAccess:
     @overload
     def client(self, service: Literal["s3tables"]) -> BaseClient: ...
     def client(self, service: Service) -> Any:
-        """Return this process's client for `service`; it is thread-safe.
+        """Return this process's client for `service`, which is thread-safe.
 
-        Raises NoCredentialsError (botocore) if a role is to be assumed and the environment has no credentials.
+        Raises NoCredentialsError (botocore) if a role must be assumed and the environment has no credentials.
         """
         with _lock:
             key = (self, service)
@@ -107,26 +107,26 @@ class AwsAccess:
                 client = self._boto_session().client(
                     service, self._region(service), endpoint_url=self.endpoint_url, config=self._client_config(service)
                 )
-                # botocore makes a client's exception classes on first use. Two threads could each make their own, and
-                # an `except` of one would not catch what the other raises; here only one thread makes them.
+                # botocore creates a client's exception classes on first use. If two threads created them, an `except`
+                # with the class of one would not catch the other's. Here only one thread creates them.
                 _ = client.exceptions
                 _clients[key] = client
             return _clients[key]
 
     def session(self) -> boto3.Session:
-        """Return this process's session, for libraries that make clients of Glue themselves."""
+        """Return this process's session, for libraries that create their own Glue clients."""
         with _lock:
             return self._boto_session()
 
     def lendable(self) -> Credentials:
-        """Return credentials of this identity for processes elsewhere: of a session of their own, as `lendable` says.
+        """Return session credentials of this identity for other processes (see `session.lendable`).
 
-        Raises NoCredentialsError (botocore) if there are none to start with, and what STS raises.
+        Raises NoCredentialsError (botocore) without credentials, and errors of STS.
         """
         return lendable(self._session(), lambda: self.client("sts"))
 
     def _boto_session(self) -> boto3.Session:
-        """Return the session of this process. `_lock` must be held: making a session is not thread-safe."""
+        """Return the session of this process. The caller must hold `_lock`: creating a session is not thread-safe."""
         if self not in _sessions:
             import boto3
 
@@ -178,7 +178,7 @@ class AwsAccess:
             user_agent_extra="destination-datalake",
         )
         if service == "s3" and self.endpoint_url is not None:
-            # Other stores and emulators have no host name per bucket, and many do not support trailing checksums.
+            # Other stores and emulators do not have a host name per bucket, and many do not support trailing checksums.
             compatible = Config(
                 s3={"addressing_style": "path"},
                 request_checksum_calculation="when_required",
@@ -194,11 +194,11 @@ _clients: dict[tuple[AwsAccess, Service], object] = {}
 
 
 _SESSIONS_KEPT = 2
-"""How many lent sessions keep their clients: other tasks may still use the one before."""
+"""The number of delegated sessions that keep their clients. Other tasks may still use the previous one."""
 
 
 def _forget_ended_sessions() -> None:
-    """Drop the clients of sessions that the driver has replaced: each takes megabytes. `_lock` must be held."""
+    """Drop the clients of replaced sessions, which use megabytes each. The caller must hold `_lock`."""
     lent = [access for access in _sessions if access.is_lent]
     for access in lent[:-_SESSIONS_KEPT]:
         del _sessions[access]
@@ -207,7 +207,7 @@ def _forget_ended_sessions() -> None:
 
 
 def _clear_after_fork() -> None:
-    """Drop what a forked child shares with its parent: connections, and a lock that another thread may have held."""
+    """Reset state that a forked child shares with its parent: connections, and a lock that a thread may hold."""
     global _lock
     _lock = threading.Lock()
     _sessions.clear()
@@ -218,20 +218,18 @@ os.register_at_fork(after_in_child=_clear_after_fork)
 
 
 def _forget_missing_profile(session: Session) -> None:
-    """Let the session ignore a profile that this machine lacks, whose credentials are not needed."""
+    """Ignore a profile that does not exist on this machine. Its credentials are not needed."""
     if session.get_config_variable("profile") not in (None, *session.available_profiles):
         session.session_var_map["profile"] = (None, None, None, None)
 
 
 def _with_hooks(session: Session) -> Session:
-    """Register hooks: for the credentials that requests are signed with, which are secrets, to count requests, and to
-    refuse answers without content.
-    """
+    """Register hooks that mask credentials of signed requests, count requests, and reject truncated responses."""
 
     def register_credentials(**_: object) -> None:
-        found = session.get_credentials()
-        if found is not None:
-            frozen = found.get_frozen_credentials()
+        credentials = session.get_credentials()
+        if credentials is not None:
+            frozen = credentials.get_frozen_credentials()
             register_secrets(frozen.access_key, frozen.secret_key, frozen.token)
 
     session.register("before-sign", register_credentials)
@@ -242,24 +240,25 @@ def _with_hooks(session: Session) -> Session:
 
 
 def _require_content(**call: Any) -> None:
-    """Raise ResponseParserError for an answer that has nothing of what the operation answers.
+    """Raise ResponseParserError for a response without any member of the operation's output.
 
-    botocore reads half an answer as an empty one: a table without properties, or a database without tables.
+    botocore parses a truncated response as an empty one, such as a table without properties.
     """
     from botocore.parsers import ResponseParserError
 
     shape = call["model"].output_shape
     if call["http_response"].status_code == 200 and call["parsed"].keys().isdisjoint(shape.members):
-        raise ResponseParserError(f"Half an answer of Glue to {call['model'].name}")
+        raise ResponseParserError(f"Truncated response of Glue to {call['model'].name}")
 
 
 _SESSION_ARN = re.compile(r"arn:(?P<partition>[a-z-]+):sts::(?P<account>\d+):assumed-role/(?P<role>[^/]+)/.+")
 
 
 def caller_arn(access: AwsAccess) -> str:
-    """Return the ARN of the IAM user or role that requests are made as, for grants to it. Raises what STS raises.
+    """Return the ARN of the caller's IAM user or role, for grants. Raises errors of STS.
 
-    A session's ARN lacks the path of its role; for a role with a path that the options do not name, it has to be added.
+    A session's ARN does not contain the path of its role. For a role with a path, users must add it, unless the options
+    name the role.
     """
     if isinstance(access.identity, Role):
         return access.identity.arn
@@ -267,11 +266,11 @@ def caller_arn(access: AwsAccess) -> str:
 
 
 def catalog_id(access: AwsAccess) -> str:
-    """Return the id of the Data Catalog: the configured one, or the caller's account. Raises what STS raises."""
+    """Return the ID of the Data Catalog: the configured one, or the caller's account. Raises errors of STS."""
     return access.glue_catalog_id or caller_arn(access).split(":")[4]
 
 
 def role_of_session(arn: str) -> str:
-    """Return the ARN of the role, without its path, whose session has this ARN; the ARN of a user as it is."""
-    found = _SESSION_ARN.fullmatch(arn)
-    return f"arn:{found['partition']}:iam::{found['account']}:role/{found['role']}" if found else arn
+    """Return the ARN of a session's role without its path, or any other ARN unchanged."""
+    match = _SESSION_ARN.fullmatch(arn)
+    return f"arn:{match['partition']}:iam::{match['account']}:role/{match['role']}" if match else arn

@@ -1,4 +1,4 @@
-"""Where things are: addresses of objects and folders in S3, regions, and the partition in ARNs."""
+"""Addresses of objects and folders in S3, regions, and partitions in ARNs."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _PARTITIONS = (
     ("us-isob-", "aws-iso-b"),
     ("us-isof-", "aws-iso-f"),
 )
-"""How the codes of regions begin, by the partitions that are not `aws`."""
+"""Prefixes of region codes, with their partitions other than `aws`."""
 
 _DIRECTIONS = frozenset(
     ("central", "east", "north", "northeast", "northwest", "south", "southeast", "southwest", "west")
 )
-"""What stands before the number of every region: a direction."""
+"""The directions that precede the number in region codes."""
 
 
 def partition_of(region: str) -> str:
-    """Return the partition of AWS that a region is in: the second part of its ARNs."""
-    return next((name for beginning, name in _PARTITIONS if region.startswith(beginning)), "aws")
+    """Return the AWS partition of a region, the second part of its ARNs."""
+    return next((name for prefix, name in _PARTITIONS if region.startswith(prefix)), "aws")
 
 
 def is_misspelt(region: str) -> bool:
-    """Return whether a code of a region's form is none, not even one that is newer than the SDK."""
+    """Return whether a text in the form of a region code cannot be one, even one newer than the SDK."""
     return region.split("-")[-2] not in _DIRECTIONS
 
 
@@ -44,7 +44,7 @@ def known_regions() -> Sequence[str]:
 
 
 def nearest_region(region: str) -> str:
-    """Return the known region whose code is most like this one, letters in a wrong order included."""
+    """Return the known region with the most similar code, also if letters are in the wrong order."""
 
     def similarity(known: str) -> float:
         in_order = SequenceMatcher(None, region, known).ratio()
@@ -54,7 +54,7 @@ def nearest_region(region: str) -> str:
 
 
 class S3Address(NamedTuple):
-    """A bucket and a key in it; the key of a folder may end in a slash, that of the whole bucket is empty."""
+    """A bucket and a key. The key of a folder may end with a slash; the key of the whole bucket is empty."""
 
     bucket: str
     key: str
@@ -63,7 +63,7 @@ class S3Address(NamedTuple):
     def parse(cls, uri: str) -> Self:
         """Return the bucket and key of `s3://bucket/key`. Hadoop's schemes `s3a` and `s3n` are accepted too.
 
-        Keys are taken literally: `?`, `#` and `%` in them have no meaning. Raises ValueError for any other text.
+        Keys are literal: `?`, `#` and `%` have no special meaning. Raises ValueError for any other text.
         """
         scheme, _, rest = uri.partition("://")
         bucket, _, key = rest.partition("/")
@@ -73,15 +73,15 @@ class S3Address(NamedTuple):
 
     @property
     def is_of_s3_tables(self) -> bool:
-        """Whether the bucket is that of a table in Amazon S3 Tables: only AWS's own may have such a name.
+        """Whether the bucket belongs to a table in Amazon S3 Tables. AWS reserves this suffix.
 
-        S3 lists and deletes no objects there; what the table does not refer to, the service removes
+        Objects there cannot be listed or deleted. The service removes unreferenced ones
         (https://docs.aws.amazon.com/AmazonS3/latest/API/developing-s3-tables-APIs.html).
         """
         return self.bucket.endswith("--table-s3")
 
     def arn(self, partition: str) -> str:
-        """Return the ARN, without a slash at its end."""
+        """Return the ARN without a trailing slash."""
         return f"arn:{partition}:s3:::{self.bucket}/{self.key}".rstrip("/")
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""Repeat an attempt with exponential backoff and jitter.
+"""Retries with exponential backoff and jitter.
 
-Above all one that another writer's change made vain: optimistic concurrency reads, plans, and writes on condition that
-nothing has changed since it read. Requests that AWS throttles or fails are repeated by botocore: `AwsAccess.attempts`.
+They are mainly for conflicts of optimistic concurrency: read, plan, and write if nothing has changed since the read.
+botocore retries throttled and failed requests itself (`AwsAccess.attempts`).
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _Result = TypeVar("_Result")
 
 _SCHEDULE: dict[str, Any] = {
     "stop": stop_after_attempt(8),
-    # Between 0.1 and 0.2 s after the first attempt, twice that after each further one: 13 to 25 s in all.
+    # 0.1 to 0.2 s after the first attempt, doubled after each further one: 13 to 25 s in total.
     "wait": wait_exponential(multiplier=0.1) + wait_random_exponential(multiplier=0.1),
 }
 
 
 def retry_on(failure: type[Exception] | tuple[type[Exception], ...], attempt: Callable[[], _Result]) -> _Result:
-    """Return what `attempt` returns, called again whenever it raises `failure`: eight times at most.
+    """Return the result of `attempt`, which is retried if it raises `failure`, up to eight attempts.
 
-    Raises what the last attempt raised, and any other exception at once.
+    Raises the last failure, and any other exception immediately.
     """
     return Retrying(retry=retry_if_exception_type(failure), reraise=True, **_SCHEDULE)(attempt)
 
 
 def retry_until_done(attempt: Callable[[], bool]) -> bool:
-    """Call `attempt` until it returns True, eight times at most; return whether it did.
+    """Call `attempt` until it returns True, up to eight times. Return whether it did.
 
-    Raises what an attempt raises, at once.
+    Raises exceptions of an attempt immediately.
     """
     retrying = Retrying(retry=retry_if_result(lambda done: not done), retry_error_callback=lambda _: False, **_SCHEDULE)
     return retrying(attempt)

@@ -1,7 +1,7 @@
-"""AWS errors explained: what failed, on which resource, why, and what to do about it.
+"""User-facing messages for AWS errors: the failed operation, the resource, the cause and the remedy.
 
-botocore reports the operation and an error code. `explain` adds the service, what it was done for, the remedy, and
-Airbyte's failure type, which says whether a retry can help.
+botocore reports the operation and an error code. `explain` adds the service, the purpose, the remedy, and Airbyte's
+failure type, which tells the platform whether to retry.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from destination_datalake.unforeseen import exhaustion, trace_of
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One failed call: service, operation, AWS's error code and text; HTTP status and bucket if they are known."""
+    """A failed call: service, operation, AWS's error code and text, and HTTP status and bucket if known."""
 
     service: str
     operation: str
@@ -29,7 +29,7 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """What an error code means: the reason, the remedy, Airbyte's failure type, and the permission that was denied."""
+    """The reason, remedy, failure type of Airbyte, and denied permission for an error code."""
 
     reason: str
     remedy: str
@@ -38,11 +38,11 @@ class _Rule:
 
 
 def explain(error: BaseException, *, doing: str, resource: str) -> Failure | None:
-    """Return what `error` means for `resource` ("s3://lake/raw", "table shop.orders"); None if AWS did not raise it
-    and no resource of this machine has run out. An error whose failure is known has that.
+    """Return the failure for an error on `resource` ("s3://lake/raw", "table shop.orders").
 
-    `doing` completes "Cannot …": "write to", "create". AWS errors are also found as the causes of other libraries'
-    exceptions. The detail is AWS's code and text; credentials in it are masked.
+    Returns None if neither AWS nor an exhausted resource of this machine caused the error. An error with a known
+    failure keeps it. `doing` completes "Cannot …": "write to", "create". Causes of other libraries' exceptions are
+    examined too. The detail is AWS's code and text with credentials masked.
     """
     if not any(_call(cause) for cause in _causes(error)) and (exhausted := exhaustion(error)) is not None:
         return Failure(f"Cannot {doing} {resource}. {exhausted}", trace_of(error), "transient_error")
@@ -55,7 +55,7 @@ def explain(error: BaseException, *, doing: str, resource: str) -> Failure | Non
 
 
 def is_expired(error: BaseException) -> bool:
-    """Return whether AWS refused a request because its credentials had expired. HEAD requests say nothing of it."""
+    """Return whether AWS rejected a request because of expired credentials. Not detected for HEAD requests."""
     calls = (call for cause in _causes(error) if (call := _call(cause)) is not None)
     return any(_SYNONYMS.get(call.code, call.code) == "ExpiredToken" for call in calls)
 
@@ -72,17 +72,17 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def _explain(error: BaseException, doing: str, resource: str) -> Failure | None:
     if (call := _call(error)) is not None:
         rule = _rule(call)
-        where = f"{call.service}, {call.operation}"
+        source = f"{call.service}, {call.operation}"
         detail = mask_secrets(f"{call.code}: {call.text}")
         if call.bucket:
-            where += f", bucket {call.bucket}"
-    elif (found := _rule_without_response(error)) is not None:
-        rule = found
-        where = "AWS"
+            source += f", bucket {call.bucket}"
+    elif (client_rule := _rule_without_response(error)) is not None:
+        rule = client_rule
+        source = "AWS"
         detail = mask_secrets(f"{type(error).__name__}: {error}")
     else:
         return None
-    message = mask_secrets(f"Cannot {doing} {resource} ({where}): {rule.reason}. {rule.remedy}")
+    message = mask_secrets(f"Cannot {doing} {resource} ({source}): {rule.reason}. {rule.remedy}")
     return Failure(message, detail, rule.failure_type, rule.missing)
 
 
@@ -93,10 +93,10 @@ _CODES: Mapping[str, _Rule] = {
     "NoSuchBucket": _Rule("the bucket does not exist", "Create the bucket, or correct bucket_name and region."),
     "PermanentRedirect": _Rule("the bucket is in another region", "Set region to the bucket's region."),
     "InvalidBucketName": _Rule("the bucket's name is not valid", "Correct bucket_name."),
-    "InvalidAccessKeyId": _Rule("AWS does not know the access key id", _CREDENTIALS),
+    "InvalidAccessKeyId": _Rule("the access key id does not exist", _CREDENTIALS),
     "SignatureDoesNotMatch": _Rule("the secret access key does not belong to the access key id", _CREDENTIALS),
     "ExpiredToken": _Rule(
-        "the credentials have expired", "Provide credentials that last, such as an IAM role or an IAM user's keys."
+        "the credentials have expired", "Use credentials that are renewed or do not expire: an IAM role or an IAM user."
     ),
     "EntityNotFoundException": _Rule(
         "it does not exist in the Glue Data Catalog", "Create it again, or correct the database's name."
@@ -113,15 +113,15 @@ _CODES: Mapping[str, _Rule] = {
     "KMS.NotFoundException": _Rule(
         "the KMS key does not exist", "Correct kms_key_arn; the key must be in the bucket's region."
     ),
-    "KMS.DisabledException": _Rule("the KMS key is disabled", "Enable the key, or set another."),
+    "KMS.DisabledException": _Rule("the KMS key is disabled", "Enable the key, or set another one."),
     "KMS.KMSInvalidStateException": _Rule(
-        "the KMS key cannot be used in its present state",
-        "Cancel the key's deletion or import its material, or set another key.",
+        "the KMS key cannot be used in its current state",
+        "Cancel the deletion of the key, import its key material, or set another key.",
     ),
-    # The response to a HEAD has no body, so no error code either (S3 API: HeadObject).
+    # The response to HEAD does not have a body, and so no error code (S3 API: HeadObject).
     "400": _Rule(
-        "S3 refused without a reason, as it does if credentials have expired",
-        "Provide credentials that last, such as an IAM role or an IAM user's keys.",
+        "S3 rejected the request without a reason, often because of expired credentials",
+        "Use credentials that are renewed or do not expire: an IAM role or an IAM user.",
     ),
     "RegionDisabledException": _Rule(
         "STS is disabled in this region", "Activate the region in the account's settings."
@@ -129,11 +129,11 @@ _CODES: Mapping[str, _Rule] = {
 }
 # STS's code is that of any invalid parameter (STS API: AssumeRole).
 _SESSION_TOO_LONG = _Rule(
-    "the role's sessions may not last as long as session_duration_seconds",
-    "Lower it to the role's maximum session duration, or to 3600 if the role is assumed with another role's "
+    "session_duration_seconds exceeds the role's maximum session duration",
+    "Lower session_duration_seconds to that maximum, or to 3600 if the role is assumed with another role's "
     "credentials.",
 )
-# Glue states no limit of a request; UpdateTable of an Iceberg table with 3,600 columns was beyond it (iceberg-go#701).
+# Glue does not document a limit. UpdateTable failed for an Iceberg table with 3,600 columns (iceberg-go#701).
 _DEFINITION_TOO_LARGE = _Rule(
     "the table's definition is larger than Glue accepts",
     "Set nested to json for the stream, or deselect fields in the connection's settings.",
@@ -190,11 +190,11 @@ _SERVER_ERRORS = frozenset(
 
 
 def _rule(call: _Call) -> _Rule:
-    # Lake Formation refuses in responses of Glue, and of S3 where it vends the credentials.
+    # Denials of Lake Formation are in responses of Glue, and of S3 if it vends the credentials.
     if "lake formation" in call.text.lower() and (call.code in _DENIED or "permission" in call.text.lower()):
         missing = _missing_grant(call.operation, call.text)
         return _Rule(
-            f"Lake Formation does not permit it ({_required(call.text)})",
+            f"denied by Lake Formation ({_required(call.text)})",
             f"Grant {missing.action} on {_granted_on(missing)} to the connector's identity in Lake Formation.",
             missing=missing,
         )
@@ -211,25 +211,25 @@ def _rule(call: _Call) -> _Rule:
         return _Rule("AWS throttles the requests", "Try again later, or raise the account's quota.", "transient_error")
     if code in _SERVER_ERRORS or call.status >= 500:
         return _Rule("AWS could not process it", "Try again later.", "transient_error")
-    return _Rule(f"AWS refused with {call.code}", "The log has AWS's error text.", "system_error")
+    return _Rule(f"AWS returned {call.code}", "See the log for AWS's error text.", "system_error")
 
 
 def _denied(call: _Call) -> _Rule:
     missing = denied_by_iam(call.operation, call.text)
     action, resource = missing.action, missing.resource or "it"
     if (explicit := _EXPLICIT.search(call.text)) is not None:
-        # No further permission outweighs it.
+        # Further permissions cannot override it.
         return _Rule(
             f"access denied, {explicit[1].strip()}",
-            f"Remove what denies {action} on {resource} to the connector's identity.",
+            f"Remove the explicit deny of {action} on {resource} for the connector's identity.",
             missing=missing,
         )
     in_iam = "IAM, or in the key's policy" if action.startswith("kms:") else "IAM"
-    where = resource_policy(action, call.text) or in_iam
+    policy = resource_policy(action, call.text) or in_iam
     if action == "sts:AssumeRole":
         action = "sts:AssumeRole, also in the role's trust policy,"
     return _Rule(
-        "access denied", f"Allow {action} on {resource} to the connector's identity in {where}.", missing=missing
+        "access denied", f"Allow {action} on {resource} for the connector's identity in {policy}.", missing=missing
     )
 
 
@@ -274,9 +274,9 @@ def _rule_without_response(error: BaseException) -> _Rule | None:
         case exceptions.HTTPClientError():
             return _Rule("the connection failed", "Try again later.", "transient_error")
         case exceptions.ParamValidationError() | exceptions.InvalidRegionError():
-            return _Rule("the request is not valid for AWS", "The log has the details.", "system_error")
+            return _Rule("the request is not valid for AWS", "See the log for details.", "system_error")
         case exceptions.BotoCoreError():
-            return _Rule("the AWS client failed", "The log has the details.", "system_error")
+            return _Rule("the AWS client failed", "See the log for details.", "system_error")
     return None
 
 
@@ -286,16 +286,16 @@ def _granted_on(missing: MissingPermission) -> str:
 
 
 def _required(text: str) -> str:
-    """Return the part of Lake Formation's text like "Required Create Table on shop", or the whole text."""
-    found = re.search(r"[Rr]equired [^.;)]+", text)
-    return (found[0] if found else text).strip()
+    """Return the part of Lake Formation's text like "Required Create Table on shop", or else the whole text."""
+    match = re.search(r"[Rr]equired [^.;)]+", text)
+    return (match[0] if match else text).strip()
 
 
-# --- The permission that a denied call lacks: from AWS's text if that names it, else from the operation.
+# --- The missing permission of a denied call: from AWS's text, or else from the operation.
 #
-# IAM's texts name action, resource and kind of policy (IAM: Troubleshoot access denied error messages,
-# https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html). S3 leaves them out across accounts
-# and in responses without a body. Lake Formation's texts name its own permission and resource.
+# IAM's texts contain action, resource and kind of policy (IAM: Troubleshoot access denied error messages,
+# https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html). S3 omits them across accounts and
+# in responses without a body. Lake Formation's texts contain its own permission and resource.
 
 _S3 = re.compile(r"(Object|Objects|ObjectsV2|Bucket|Multipart\w*|UploadPart\w*|\w*MultipartUploads?)$")
 _STS = frozenset({"GetCallerIdentity", "AssumeRole"})
@@ -303,7 +303,7 @@ _LAKE_FORMATION_OPERATIONS = re.compile(
     r"LFTag|LakeFormation|DataLakeSettings|(Grant|Revoke|List)Permissions$|EffectivePermissions"
     r"|(Register|Deregister|Describe|Update)Resource$|ListResources$"
 )
-# S3's permissions do not always have the operation's name.
+# The names of S3's permissions may differ from the operation's.
 _S3_ACTIONS: Mapping[str, str] = {
     "HeadObject": "s3:GetObject",
     "HeadBucket": "s3:ListBucket",
@@ -319,8 +319,8 @@ _S3_ACTIONS: Mapping[str, str] = {
     "ListParts": "s3:ListMultipartUploadParts",
     "GetBucketLifecycleConfiguration": "s3:GetLifecycleConfiguration",
 }
-# Lake Formation: Lake Formation permissions reference (docs, lf-permissions-reference). A table's location needs
-# DATA_LOCATION_ACCESS besides, which Lake Formation's text then names.
+# Lake Formation: Lake Formation permissions reference (docs, lf-permissions-reference). A table's location also needs
+# DATA_LOCATION_ACCESS, which Lake Formation's text then contains.
 _GLUE_GRANTS: Mapping[str, str] = {
     "CreateDatabase": "CREATE_DATABASE",
     "GetDatabase": "DESCRIBE",
@@ -351,7 +351,7 @@ _RESOURCE_POLICIES: Mapping[str, str] = {
 
 
 def _service_of(operation: str) -> str:
-    """Return the service that has the operation, among those that the connector uses."""
+    """Return the service of an operation, among the services that the connector uses."""
     if operation in _STS:
         return "STS"
     if _LAKE_FORMATION_OPERATIONS.search(operation):
@@ -360,20 +360,20 @@ def _service_of(operation: str) -> str:
 
 
 def denied_by_iam(operation: str, text: str) -> MissingPermission:
-    """Return what IAM denied, where `text` is AWS's; kms:GenerateDataKey, for example, in a response of S3."""
-    found = _DENIED_TEXT.search(text)
-    return MissingPermission(found["action"], found["resource"]) if found else MissingPermission(_action(operation))
+    """Return the permission that IAM denied, from AWS's text. A response of S3 may be about kms:GenerateDataKey."""
+    match = _DENIED_TEXT.search(text)
+    return MissingPermission(match["action"], match["resource"]) if match else MissingPermission(_action(operation))
 
 
 def resource_policy(action: str, text: str) -> str | None:
-    """Return which policy of a resource has to allow an action, if AWS's text says that one has to."""
+    """Return the resource policy that must allow an action according to AWS's text; None if the text has none."""
     if "no resource-based policy allows" not in text:
         return None
     return _RESOURCE_POLICIES.get(action.partition(":")[0], "the resource's policy")
 
 
 def _missing_grant(operation: str, text: str) -> MissingPermission:
-    """Return what Lake Formation denied, such as CREATE_TABLE, or DATA_LOCATION_ACCESS for a location in S3."""
+    """Return the permission that Lake Formation denied, such as CREATE_TABLE or DATA_LOCATION_ACCESS."""
     if (location := _LOCATION.search(text)) is not None:
         return MissingPermission("DATA_LOCATION_ACCESS", location["resource"])
     if (required := _REQUIRED.search(text)) is not None:

@@ -1,10 +1,9 @@
-"""Objects in S3 by their URIs: read, deleted, and written by uploads that can be published later or not at all.
+"""Objects in S3 by URI: reads, deletions, and uploads that can be published later or discarded.
 
-A large object is uploaded in parts, each while the next one is being encoded. With `deferred=True` an object stays an
-incomplete multipart upload, which no reader sees, until `PendingUpload.publish` completes it (S3:
-CompleteMultipartUpload). That is how files are added to a table that has no snapshots. A small one waits on the disk
-instead (`HeldObject`), which the publisher must share: one request in place of three. Files that no table has are
-deleted.
+A large object is uploaded in parts while the next part is encoded. With `deferred=True`, an object stays an incomplete
+multipart upload, invisible to readers, until `PendingUpload.publish` completes it (S3: CompleteMultipartUpload). This
+adds files to tables without snapshots. A small deferred object stays on the local disk instead (`HeldObject`), which
+the publisher must share: this needs one request instead of three. Uncommitted files are deleted.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import ObjectTypeDef
 
 PART_BYTES = 8 * 1024 * 1024
-"""S3 takes parts of at least 5 MiB, except for the last, and at most 10,000 of them: enough for an object of 80 GB. One
-is filled while another is sent: twice this is the memory of an upload."""
+"""The size of parts. S3 requires at least 5 MiB, except for the last part, and at most 10,000 parts: enough for 80 GB.
+One part is filled while another is sent, so an upload uses twice this memory."""
 
 CONCURRENT_CALLS = 8
-"""Uploads that are published at the same time."""
+"""The maximum number of uploads to publish concurrently."""
 
 MEMBER_BYTES = 16 * 1024 * 1024
-"""Bytes of lines in a member of a gzip file. Each begins with a line, so that a reader can split the file there."""
+"""The size of a gzip member before compression. Members start with a line, so readers can split a file there."""
 
 HELD_BYTES = 1024 * 1024
 """Maximum size of an object that waits on the shared disk. Larger ones are sent while others are being encoded."""
@@ -49,12 +48,11 @@ def get(
     version: str | None = None,
     limit: int | None = None,
 ) -> bytes:
-    """Return the bytes of an object from `begin` to before `end`, all of them by default; of a former `version`, by id.
+    """Return the bytes of an object from `begin` to before `end`, by default all, optionally of a `version` ID.
 
-    Raises OversizedFile for more than `limit` bytes.
-
-    With an `etag`, raises a ClientError of status 412 if the object is another one. botocore repeats requests that
-    fail; those whose answer ends early, is reset or stalls are repeated here. Raises what the last one raised.
+    Raises OversizedFile for more than `limit` bytes. With an `etag`, raises a ClientError with status 412 if the object
+    has another one. botocore retries failed requests; this function also retries responses that end early, are reset
+    or stall. Raises the last error.
     """
     address = S3Address.parse(uri)
     conditions: dict[str, Any] = {} if etag is None else {"IfMatch": etag}
@@ -64,19 +62,19 @@ def get(
         conditions["Range"] = f"bytes={begin}-{'' if end is None else end - 1}"
 
     def read() -> bytes:
-        answer = s3.get_object(Bucket=address.bucket, Key=address.key, **conditions)
-        # As a context manager the body yields the stream below it, which does not detect that it ends early.
-        with contextlib.closing(answer["Body"]) as body:
+        response = s3.get_object(Bucket=address.bucket, Key=address.key, **conditions)
+        # As a context manager, the body yields the underlying stream, which does not detect an early end.
+        with contextlib.closing(response["Body"]) as body:
             content = body.read(limit and limit + 1)
             if limit is not None and len(content) > limit:
                 raise OversizedFile(uri, limit)
-            return content + body.read()  # Only a whole read raises for one that ends early.
+            return content + body.read()  # Only a read to the end detects an early end.
 
     return retry_on(body_errors(), read)
 
 
 def get_or_none(s3: S3Client, uri: str) -> bytes | None:
-    """Return the bytes of an object; None if there is none. Raises as `get` and `is_missing` do."""
+    """Return the bytes of an object; None if it does not exist. Raises like `get` and `is_missing`."""
     try:
         return get(s3, uri)
     except s3.exceptions.ClientError as error:
@@ -86,10 +84,10 @@ def get_or_none(s3: S3Client, uri: str) -> bytes | None:
 
 
 def is_missing(error: Exception, s3: S3Client, uri: str) -> bool:
-    """Whether S3 has refused a request because there is no such object. Raises what refuses the listing of its folder.
+    """Return whether a request failed because the object does not exist. Raises errors of listing its folder.
 
-    S3 answers 403 for an object that does not exist, unless the identity may list all of the bucket: the policy that
-    the connector prints allows the listing of its folders alone. Then a listing tells.
+    S3 returns 403 for a missing object, unless the identity may list the whole bucket. The printed policy only allows
+    listing folders, so in this case the folder is listed.
     """
     code = getattr(error, "response", {}).get("Error", {}).get("Code")
     if code in ("NoSuchKey", "404", "NotFound"):
@@ -97,26 +95,26 @@ def is_missing(error: Exception, s3: S3Client, uri: str) -> bool:
     if _status(error) != 403:
         return False
     address = S3Address.parse(uri)
-    found = s3.list_objects_v2(Bucket=address.bucket, Prefix=address.key, MaxKeys=1)
-    return all(each["Key"] != address.key for each in found.get("Contents", ()))
+    response = s3.list_objects_v2(Bucket=address.bucket, Prefix=address.key, MaxKeys=1)
+    return all(entry["Key"] != address.key for entry in response.get("Contents", ()))
 
 
 class OversizedFile(ConfigError):
-    """A file that other programs may have written is longer than what is read into memory, maybe once unpacked."""
+    """A file, possibly of another program, whose size or uncompressed size exceeds the limit for reads into memory."""
 
     def __init__(self, uri: str, limit: int) -> None:
         super().__init__(
-            f"{uri} has more than {limit:,} bytes, unpacked, which is the limit for a file of its kind. It is damaged, "
-            "or another program has written it: restore a former state, or remove what refers to it."
+            f"{uri} exceeds {limit:,} bytes uncompressed, the limit for a file of its kind. The file is damaged, or "
+            "another program wrote it. Restore an earlier version, or remove the references to it."
         )
 
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
-"""Bytes that a metadata file, a manifest list, a manifest or a report may have, unpacked."""
+"""The maximum uncompressed size of a metadata file, a manifest list, a manifest or a report."""
 
 
 def body_errors() -> tuple[type[Exception], ...]:
-    """Return what the reading of a body may raise. botocore is imported with the first client."""
+    """Return the exceptions of reading a body. botocore is imported with the first client."""
     from botocore.exceptions import HTTPClientError, IncompleteReadError
     from urllib3.exceptions import HTTPError
 
@@ -132,42 +130,42 @@ def put(
     if_none_match: bool = False,
     if_match: str | None = None,
 ) -> str:
-    """Put a small object, in one exchange with S3; return its ETag.
+    """Put a small object with one request, and return its ETag.
 
-    With `if_none_match`, only if there is none yet; with `if_match`, only in place of the object that has this ETag.
-    Otherwise raises a ClientError of which `is_changed` is true.
+    With `if_none_match`, only if it does not exist. With `if_match`, only if the existing object has this ETag. If the
+    condition fails, raises a ClientError for which `is_changed` is true.
 
-    Of bytes, botocore makes a file, and for files it asks S3 first whether to send them (HTTP: 100-continue), which
-    takes as long as sending.
+    The body is a bytearray, because botocore converts bytes to a file, and waits for 100 Continue (HTTP) before it
+    sends a file, which doubles the time.
     """
     address = S3Address.parse(uri)
     body = content if isinstance(content, bytearray) else bytearray(content)
     conditions: dict[str, Any] = {"IfNoneMatch": "*"} if if_none_match else {}
     if if_match is not None:
         conditions["IfMatch"] = if_match
-    answer = s3.put_object(
+    response = s3.put_object(
         Bucket=address.bucket,
         Key=address.key,
-        Body=body,  # type: ignore[arg-type]  # The stubs know no bytearray.
+        Body=body,  # type: ignore[arg-type]  # The stubs do not accept a bytearray.
         Metadata=metadata or {},
         **conditions,
     )
-    return answer["ETag"]
+    return response["ETag"]
 
 
 def is_changed(error: Exception) -> bool:
-    """Whether S3 has refused a conditional request, because the object is there, another one, or being written."""
+    """Return whether a conditional request failed because the object exists, was changed, or is being written."""
     return _status(error) in (409, 412)
 
 
 def _status(error: Exception) -> int:
-    """Return the HTTP status with which AWS has answered; 0 if it has not."""
+    """Return the HTTP status of AWS's response; 0 without a response."""
     status: int = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return status
 
 
 def delete(s3: S3Client, uri: str) -> None:
-    """Delete an object, unless Amazon S3 Tables does. Idempotent."""
+    """Delete an object, except in Amazon S3 Tables, which deletes objects itself. Idempotent."""
     address = S3Address.parse(uri)
     if address.is_of_s3_tables:
         return
@@ -175,9 +173,9 @@ def delete(s3: S3Client, uri: str) -> None:
 
 
 def listed(s3: S3Client, folder: str) -> Iterator[tuple[str, ObjectTypeDef]]:
-    """Yield the URI of each object in a folder, at any depth, and what S3 says of it.
+    """Yield the URI and S3's entry of each object in a folder, at any depth.
 
-    `folder` is an S3 URI without a slash at its end.
+    `folder` is an S3 URI without a trailing slash.
     """
     address = S3Address.parse(f"{folder}/")
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=address.bucket, Prefix=address.key):
@@ -186,24 +184,24 @@ def listed(s3: S3Client, folder: str) -> Iterator[tuple[str, ObjectTypeDef]]:
 
 
 def folders_in(s3: S3Client, folder: str) -> list[str]:
-    """Return the names of the folders in a folder, an S3 URI without a slash at its end."""
+    """Return the names of the folders in a folder, an S3 URI without a trailing slash."""
     address = S3Address.parse(f"{folder}/")
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=address.bucket, Prefix=address.key, Delimiter="/")
-    return [each["Prefix"][len(address.key) : -1] for page in pages for each in page.get("CommonPrefixes", [])]
+    return [entry["Prefix"][len(address.key) : -1] for page in pages for entry in page.get("CommonPrefixes", [])]
 
 
 def delete_folder(s3: S3Client, uri: str) -> None:
-    """Delete all objects below an S3 URI without a slash at its end. Idempotent."""
-    for each, _ in listed(s3, uri):
-        address = S3Address.parse(each)
+    """Delete all objects below an S3 URI without a trailing slash. Idempotent."""
+    for object_uri, _ in listed(s3, uri):
+        address = S3Address.parse(object_uri)
         s3.delete_object(Bucket=address.bucket, Key=address.key)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingUpload:
-    """A multipart upload whose parts are complete, of an object that is not visible yet.
+    """A multipart upload with complete parts, whose object is not visible yet.
 
-    With an `if_match` it is published only in place of the object that has this ETag.
+    With `if_match`, it is published only if the existing object has this ETag.
     """
 
     bucket: str
@@ -213,7 +211,7 @@ class PendingUpload:
     if_match: str | None = None
 
     def publish(self, s3: S3Client) -> None:
-        """Make the object visible. Idempotent. Of a ClientError `is_changed` is true if another one is there."""
+        """Make the object visible. Idempotent. Raises a ClientError with `is_changed` if `if_match` fails."""
         conditions: dict[str, Any] = {} if self.if_match is None else {"IfMatch": self.if_match}
         parts = [{"ETag": etag, "PartNumber": number} for number, etag in enumerate(self.etags, start=1)]
         try:
@@ -225,7 +223,7 @@ class PendingUpload:
                 **conditions,
             )
         except s3.exceptions.NoSuchUpload:
-            # A retried request whose first response was lost: the upload no longer exists because the object does.
+            # A retry after a lost response: the upload no longer exists because the object does.
             s3.head_object(Bucket=self.bucket, Key=self.key)
 
     def abort(self, s3: S3Client) -> None:
@@ -236,7 +234,7 @@ class PendingUpload:
 
 @dataclass(frozen=True, slots=True)
 class HeldObject:
-    """A small object of which nothing is in S3 yet: a file at `path`, which is this object's alone."""
+    """A small object that is not in S3 yet: a file at `path` that only this object uses."""
 
     bucket: str
     key: str
@@ -248,7 +246,7 @@ class HeldObject:
         try:
             content = Path(self.path).read_bytes()
         except FileNotFoundError:
-            s3.head_object(Bucket=self.bucket, Key=self.key)  # It is published already.
+            s3.head_object(Bucket=self.bucket, Key=self.key)  # It was already published.
             return
         put(s3, str(S3Address(self.bucket, self.key)), content, self.metadata)
         Path(self.path).unlink()
@@ -263,32 +261,32 @@ Pending = PendingUpload | HeldObject
 
 
 def publish_all(uploads: Iterable[Pending], s3: S3Client) -> None:
-    """Publish all of them, several at a time. Raises what one of them failed with; others may be published."""
+    """Publish all uploads, several concurrently. Raises one of the failures; other uploads may be published."""
     with ThreadPoolExecutor(CONCURRENT_CALLS, "publish") as pool:
         list(pool.map(lambda upload: upload.publish(s3), uploads))
 
 
 def abort_all(uploads: Iterable[Pending], s3: S3Client) -> None:
-    """Abort every upload, also when others fail. Raises one of the failures, if any."""
+    """Abort every upload, even if others fail. Raises one of the failures, if any."""
     with contextlib.ExitStack() as steps:
         for upload in uploads:
             steps.callback(upload.abort, s3)
 
 
 class Uncommitted(Protocol):
-    """A file that was written to S3, of which a table may know nothing yet."""
+    """A file written to S3 that a table may not reference yet."""
 
     @property
     def uri(self) -> str:
-        """The S3 URI that it has, or will have."""
+        """The S3 URI of the file, which may not be visible yet."""
 
     @property
     def pending_upload(self) -> Pending | None:
-        """What has to be published, or was; None for an object that was visible from the first."""
+        """The upload, published or not; None for an object that was visible immediately."""
 
 
 def delete_uncommitted(files: Iterable[Uncommitted], s3: S3Client) -> None:
-    """Delete files that no table has, published or not, also when the deletion of others fails. Idempotent.
+    """Delete files that no table references, published or not, even if other deletions fail. Idempotent.
 
     Raises one of the failures, if any.
     """
@@ -301,9 +299,9 @@ def delete_uncommitted(files: Iterable[Uncommitted], s3: S3Client) -> None:
 
 @contextlib.contextmanager
 def undone_on_failure(*steps: Callable[[], None]) -> Iterator[None]:
-    """Take every step if the body raises, and raise the body's error; steps that fail add a note to it.
+    """Run every step if the body raises, and raise the body's error. A failed step adds a note to it.
 
-    Where S3 refuses the parts of an upload it mostly refuses to abort the upload too.
+    If S3 rejects the parts of an upload, it usually rejects aborting the upload too.
     """
     try:
         yield
@@ -311,13 +309,13 @@ def undone_on_failure(*steps: Callable[[], None]) -> Iterator[None]:
         for step in steps:
             try:
                 step()
-            except Exception as another:
-                error.add_note(f"What it wrote could not all be removed: {type(another).__name__}")
+            except Exception as step_error:
+                error.add_note(f"Not all written files could be removed: {type(step_error).__name__}")
         raise
 
 
 class ObjectFailed(Exception):
-    """An object could not be read or written; `__cause__` is the reason. `doing` and `uri` are what `explain` needs."""
+    """A failed read or write of an object, with its cause in `__cause__`. `doing` and `uri` are for `explain`."""
 
     def __init__(self, doing: str, uri: str) -> None:
         super().__init__(uri)
@@ -327,7 +325,7 @@ class ObjectFailed(Exception):
 
 @contextlib.contextmanager
 def naming_object(doing: str, uri: str) -> Iterator[None]:
-    """Raise ObjectFailed where the body fails, unless that has a message for the user already."""
+    """Convert an error of the body into ObjectFailed, unless it already has a user-facing message."""
     try:
         yield
     except ConnectorError:
@@ -337,7 +335,7 @@ def naming_object(doing: str, uri: str) -> Iterator[None]:
 
 
 class Upload:
-    """A write-only file object that becomes one object in S3 on `close`; after `abort` nothing remains of it."""
+    """A write-only file object that becomes one object in S3 on `close`. `abort` removes it."""
 
     def __init__(
         self,
@@ -349,10 +347,10 @@ class Upload:
         metadata: Mapping[str, str] | None = None,
         if_match: str | None = None,
     ) -> None:
-        """Send nothing yet. With `deferred`, `close` leaves a `pending_upload` instead of a visible object.
+        """Create an upload without sending requests. With `deferred`, `close` sets `pending_upload`.
 
-        With `held_in`, a folder that need not exist, `close` leaves one for each small object, which waits there. With
-        `if_match` the object takes the place of the one that has this ETag, and of no other.
+        With `held_in`, a local folder that need not exist, `close` keeps a small object there and sets
+        `pending_upload`. With `if_match`, the object replaces only an object with this ETag.
         """
         self.s3 = s3
         self.uri = uri
@@ -361,7 +359,7 @@ class Upload:
         self._bucket, self._key = S3Address.parse(uri)
         self._deferred = deferred
         self._held_in = held_in
-        # Two buffers take turns: one is filled while the other is sent. The first grows, for most objects are small.
+        # Two buffers alternate: one is filled while the other is sent. The first one grows, as most objects are small.
         self._part, self._sent = bytearray(), bytearray()
         self._filled = 0
         self._upload_id: str | None = None
@@ -375,19 +373,19 @@ class Upload:
 
     @property
     def buffered_bytes(self) -> int:
-        """How many of the bytes written wait for a part to be full."""
+        """The number of written bytes that are buffered for the next part."""
         return self._filled
 
     def writable(self) -> bool:
-        """Return True (Arrow asks)."""
+        """Return True. Arrow calls this."""
         return True
 
     def readable(self) -> bool:
-        """Return False (Arrow asks)."""
+        """Return False. Arrow calls this."""
         return False
 
     def seekable(self) -> bool:
-        """Return False (Arrow asks)."""
+        """Return False. Arrow calls this."""
         return False
 
     def tell(self) -> int:
@@ -398,15 +396,15 @@ class Upload:
         """Do nothing: parts have a minimum size."""
 
     def write(self, data: bytes | memoryview) -> int:
-        """Buffer bytes and send each full part in the background. Raises what the previous part failed with."""
-        rest = memoryview(data).cast("B")  # Those of Arrow's buffers are of signed bytes.
-        while len(rest) >= (room := PART_BYTES - self._filled):
-            self._fill(rest[:room])
+        """Buffer bytes and send each full part in the background. Raises the error of the previous part."""
+        rest = memoryview(data).cast("B")  # Arrow's buffers consist of signed bytes.
+        while len(rest) >= (space := PART_BYTES - self._filled):
+            self._fill(rest[:space])
             self._wait_for_part()
             self._part, self._sent = self._sent or bytearray(PART_BYTES), self._part
             self._filled = 0
             self._in_flight = self._sender.submit(self._send, self._sent)
-            rest = rest[room:]
+            rest = rest[space:]
         self._fill(rest)
         self.written += len(data)
         return len(data)
@@ -426,7 +424,7 @@ class Upload:
             try:
                 put(self.s3, self.uri, self._take(), self._metadata, if_match=self._if_match)
             except Exception as error:
-                # In place of another object it is as good as that one: what is put once need not be taken back.
+                # A replaced object need not be restored. A new one may exist although the request failed.
                 self._may_exist = self._if_match is None and not 400 <= _status(error) < 500
                 raise
             return
@@ -440,9 +438,9 @@ class Upload:
             finished.publish(self.s3)
 
     def abort(self) -> None:
-        """Discard what is buffered, and abort the multipart upload if one was begun.
+        """Discard buffered bytes, and abort the multipart upload if it was started.
 
-        An object whose upload failed is deleted if S3 may have stored it, and only its answer was lost.
+        The object is deleted if S3 may have stored it although the request failed.
         """
         self.closed = True
         self._take()
@@ -461,14 +459,14 @@ class Upload:
                 part[begin : self._filled] = data
 
     def _take(self) -> bytearray:
-        """Return the bytes that wait for a part to be full, and forget them."""
+        """Return and clear the buffered bytes."""
         taken, self._part = self._part, bytearray()
         del taken[self._filled :]
         self._filled = 0
         return taken
 
     def _held(self, folder: Path) -> HeldObject | None:
-        """Write the whole object to the disk; None if the disk has no room for it."""
+        """Write the whole object to the disk. Return None if the disk is full."""
         path = folder / secrets.token_hex(16)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -481,7 +479,7 @@ class Upload:
         return HeldObject(self._bucket, self._key, str(path), self._metadata)
 
     def _wait_for_part(self) -> None:
-        """Wait for the part in flight, if there is one; raises what it failed with."""
+        """Wait for the part in flight, if any. Raises its error."""
         if self._in_flight is not None:
             part, self._in_flight = self._in_flight, None
             part.result()
@@ -490,21 +488,21 @@ class Upload:
         if self._upload_id is None:
             created = self.s3.create_multipart_upload(Bucket=self._bucket, Key=self._key, Metadata=self._metadata)
             self._upload_id = created["UploadId"]
-        answer = self.s3.upload_part(
+        response = self.s3.upload_part(
             Bucket=self._bucket,
             Key=self._key,
             UploadId=self._upload_id,
             PartNumber=len(self._etags) + 1,
-            Body=part,  # type: ignore[arg-type]  # The stubs know no bytearray.
+            Body=part,  # type: ignore[arg-type]  # The stubs do not accept a bytearray.
         )
-        self._etags.append(answer["ETag"])
+        self._etags.append(response["ETag"])
 
 
 class GzipUpload:
     """A write-only file object that compresses with gzip into an upload.
 
-    With `member_bytes`, what is written after so many bytes begins another member of the file (RFC 1952, 2.2).
-    Not gzip.GzipFile: the finalizer of one whose upload was aborted would write the rest.
+    With `member_bytes`, a new member of the file starts after this number of bytes (RFC 1952, 2.2). gzip.GzipFile is
+    not used because its finaliser would write the rest of an aborted upload.
     """
 
     def __init__(self, upload: Upload, member_bytes: int | None = None) -> None:
@@ -514,7 +512,7 @@ class GzipUpload:
         self._compressor: Any = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Compress bytes. Raises as `Upload.write` does."""
+        """Compress bytes. Raises like `Upload.write`."""
         if self._member_bytes is not None and self._member >= self._member_bytes:
             self.finish()
         if self._compressor is None:
@@ -524,7 +522,7 @@ class GzipUpload:
         self._member += len(data)
 
     def finish(self) -> None:
-        """End the member: what is written after it begins another one (RFC 1952, 2.2). The upload stays open."""
+        """End the member. Further bytes start a new one (RFC 1952, 2.2). The upload stays open."""
         if self._compressor is not None:
             self._upload.write(self._compressor.flush())
             self._compressor = None
@@ -537,16 +535,16 @@ class GzipUpload:
 
 _GZIP_WBITS = 31
 
-_INFLATED_AT_ONCE = 256 * 1024
-"""Bytes of a gzip file: what becomes of them stays in the processor's cache until it is copied."""
+_INPUT_BYTES = 256 * 1024
+"""The number of compressed bytes per call. The output stays in the processor's cache until it is copied."""
 
 
 _MAX_INFLATED = 16 * 1024 * 1024
-"""Bytes that are inflated at once. A gzip file may unpack to a thousand times its size."""
+"""The maximum output per call. A gzip file may expand to a thousand times its size."""
 
 
 def _gzip() -> Any:
-    """Return the library that compresses: ISA-L takes a quarter of zlib's time. An executor may not have it."""
+    """Return the compression library: ISA-L, which needs a quarter of zlib's time, or zlib if it is not installed."""
     try:
         from isal import isal_zlib
     except ImportError:
@@ -557,7 +555,7 @@ def _gzip() -> Any:
 
 
 def gunzipped(pieces: Iterable[bytes], limit: int | None = None) -> Iterator[bytearray]:
-    """Yield each member of a gzip file, whole, of which `pieces` are the bytes. Raises as `inflated` does.
+    """Yield each whole member of a gzip file, whose bytes are `pieces`. Raises like `inflated`.
 
     Raises BadGzipFile for a member of more than `limit` bytes.
     """
@@ -572,32 +570,32 @@ def gunzipped(pieces: Iterable[bytes], limit: int | None = None) -> Iterator[byt
 
 
 def inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the content of a gzip file, 16 MiB at a time at most, of which `pieces` are the bytes.
+    """Yield the content of a gzip file, whose bytes are `pieces`, in parts of at most 16 MiB.
 
-    Raises EOFError if it ends early, and BadGzipFile if it is damaged, or none.
+    Raises EOFError if the file ends early, and BadGzipFile if it is damaged or not a gzip file.
     """
     return (part for part, _ in _inflated(pieces) if part)
 
 
 PIECE_BYTES = 8 * 1024 * 1024
-"""What is requested of lines, and looked at, at once. A longer line makes a longer piece."""
+"""The size of pieces of lines to request and process. A longer line results in a longer piece."""
 
 
 def whole_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield pieces of whole lines; the last may lack its newline."""
-    waiting = bytearray()
+    """Yield pieces of whole lines. The last newline may be missing."""
+    buffer = bytearray()
     for part in parts:
-        searched = len(waiting)
-        waiting += part
-        if len(waiting) >= PIECE_BYTES and (end := waiting.rfind(b"\n", searched) + 1):
-            yield bytes(waiting[:end])
-            del waiting[:end]
-    if waiting:
-        yield bytes(waiting)
+        searched = len(buffer)
+        buffer += part
+        if len(buffer) >= PIECE_BYTES and (end := buffer.rfind(b"\n", searched) + 1):
+            yield bytes(buffer[:end])
+            del buffer[:end]
+    if buffer:
+        yield bytes(buffer)
 
 
 def unzipped(content: bytes, uri: str, limit: int) -> bytes:
-    """Return the content of a gzip file; other content as it is. Raises OversizedFile, and as `inflated` does."""
+    """Return the content of a gzip file, or other content unchanged. Raises OversizedFile, and like `inflated`."""
     if content[:2] != _GZIP_MAGIC:
         return content
     whole = bytearray()
@@ -612,7 +610,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def _inflated(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Yield parts of the content, and whether a member ends with them."""
+    """Yield parts of the content, each with whether a member ends with it."""
     library = _gzip()
     inflate = library.decompressobj(wbits=_GZIP_WBITS)
     is_open = False
@@ -620,8 +618,8 @@ def _inflated(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
         rest = memoryview(piece)
         while rest:
             is_open = True
-            part: bytes | memoryview = rest[:_INFLATED_AT_ONCE]
-            taken, is_full = len(part), True
+            part: bytes | memoryview = rest[:_INPUT_BYTES]
+            consumed, is_full = len(part), True
             while is_full and not inflate.eof:
                 try:
                     content = inflate.decompress(part, _MAX_INFLATED)
@@ -629,7 +627,7 @@ def _inflated(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
                     raise BadGzipFile(f"{error}") from error
                 part, is_full = inflate.unconsumed_tail, len(content) == _MAX_INFLATED
                 yield content, inflate.eof
-            rest = rest[taken - len(inflate.unused_data) :]
+            rest = rest[consumed - len(inflate.unused_data) :]
             if inflate.eof:
                 inflate = library.decompressobj(wbits=_GZIP_WBITS)
                 is_open = False

@@ -1,8 +1,8 @@
-"""The secrets of this process, and those in URLs, masked in every text that leaves it.
+"""Masking of secrets of this process, and of secrets in URLs, in all output.
 
-They are those of the options, and the credentials that requests were signed with. Temporary credentials are renewed
-during a sync; every generation of them is kept. AWS's error texts may contain them (a canonical request contains the
-session token), and so may those of a server that repeats what it was sent.
+The secrets are those of the options and the credentials of signed requests, including all generations of renewed
+temporary credentials. Error texts may contain them: AWS quotes canonical requests, which contain the session token, and
+a server may quote the request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 _MASK = "****"
 _MIN_LENGTH = 6
-"""Characters of the shortest password that Java's key tool accepts; nothing shorter is treated as a secret."""
+"""The minimum length of a secret: that of passwords of Java's key tool."""
 
 _ORDINARY = re.compile(
     r"[-+.,:\d]{1,15}\s?[a-z]{0,3}"  # numbers and durations, shorter than any key
@@ -23,13 +23,13 @@ _ORDINARY = re.compile(
     r"|(?-i:[a-z]\w*(\.[a-z]\w*)+\.[A-Z][\w$]*)",  # a Java class
     re.IGNORECASE,
 )
-"""Values of settings with a secretive name that are no secrets: masking them would take words out of every message."""
+"""Values that are not secrets even in settings with a secret's name. Masking them would remove words from messages."""
 
-# AWS's error texts may quote requests of other processes, such as executors, whose tokens are not registered here.
+# AWS's error texts may quote requests of other processes, such as executors, with tokens that are not registered here.
 _SESSION_TOKEN = re.compile(r"(x-amz-security-token[\"']?\s*[:=]\s*[\"']?)[^\s\"'&<>,;\\]+", re.IGNORECASE)
 
 _URL = re.compile(r"\b(?!s3[an]?:)([a-z][a-z0-9+.-]*://)([^\s/?#\"<>]*@)?([^\s?#\"<>]*)(\?[^\s#\"<>]*)?", re.IGNORECASE)
-"""Scheme, user, host with path, and query. Keys in S3 have neither: `@` and `?` are characters like others there."""
+"""Scheme, user, host with path, and query. S3 addresses are excluded: in keys, `@` and `?` have no special meaning."""
 
 _PARAMETER = re.compile(r"([?&])([^=&]*=)?[^&]*")
 
@@ -39,23 +39,22 @@ _spellings: tuple[str, ...] = ()
 
 
 def register_secrets(*secrets: str | None) -> None:
-    """Mask these from now on, in every spelling. Thread-safe. Texts too short or too common for a secret are not."""
+    """Mask these secrets from now on, in all spellings. Thread-safe. Short and common texts are ignored."""
     global _secrets, _spellings
     new = {secret for secret in secrets if secret is not None and _may_be_secret(secret)}
     if new.issubset(_secrets):
         return
     with _lock:
         _secrets = _secrets | new
-        # The longest first: a secret that contains another one must not leave its tail behind.
+        # Longest first, because a secret may contain another one.
         spellings = {spelling for secret in _secrets for spelling in _spelled(secret)}
         _spellings = tuple(sorted(spellings, key=lambda spelling: (-len(spelling), spelling)))
 
 
 def mask_secrets(text: str) -> str:
-    """Return the text with `****` in place of secrets.
+    """Return the text with secrets replaced by `****`.
 
-    They are every registered secret, session tokens behind their name, users and passwords in URLs, and the values of
-    parameters in URLs.
+    This covers registered secrets, session tokens after their name, and users, passwords and parameter values in URLs.
     """
     for spelling in _spellings:
         text = text.replace(spelling, _MASK)
@@ -63,8 +62,8 @@ def mask_secrets(text: str) -> str:
     return _URL.sub(_mask_url, text) if "://" in text else text
 
 
-def _mask_url(found: re.Match[str]) -> str:
-    scheme, user, address, query = found.groups("")
+def _mask_url(match: re.Match[str]) -> str:
+    scheme, user, address, query = match.groups("")
     user = f"{_MASK}@" if user else ""
     return scheme + user + address + _PARAMETER.sub(rf"\g<1>\g<2>{_MASK}", query)
 
@@ -74,7 +73,7 @@ def _may_be_secret(text: str) -> bool:
 
 
 def _spelled(secret: str) -> Iterator[str]:
-    """Yield the secret as texts may have it: as it is, in JSON, in Python's and in an URL."""
+    """Yield the spellings of a secret in texts: plain, in JSON, as a Python literal, and in a URL."""
     yield secret
     yield json.dumps(secret)[1:-1]
     yield json.dumps(secret, ensure_ascii=False)[1:-1]

@@ -1,6 +1,6 @@
-"""The botocore session of an `AwsAccess`: a role that it assumes, credentials that it lends, hooks for each request.
+"""The botocore session of an `AwsAccess`: assumed roles, session credentials for other processes, and request hooks.
 
-Hooks of the session, so that clients that libraries make from it have them too.
+Hooks are registered on the session, so they also apply to clients that libraries create from it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RENEWED_BEFORE_SECONDS = 15 * 60
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """An IAM role, assumed with the environment's credentials; its own are renewed before they expire."""
+    """An IAM role, assumed with the environment's credentials. Its credentials are renewed before they expire."""
 
     arn: str
     external_id: str | None = None
@@ -34,15 +34,15 @@ class Role:
 
     @property
     def renewed_before_seconds(self) -> int:
-        """How long before they expire its credentials are renewed: a third of their lifetime, 15 minutes at most."""
+        """The time before expiry at which credentials are renewed: a third of their lifetime, at most 15 minutes."""
         return min(self.session_duration_seconds // 3, 15 * 60)
 
 
 def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], session: Session) -> None:
-    """Give `session` the credentials of `role`, assumed with those of `source`, for as long as it is used.
+    """Set the credentials of `session` to those of `role`, which is assumed with the credentials of `source`.
 
-    `make_client` takes the name of a service, and as keywords the credentials that the role is assumed with. Raises
-    NoCredentialsError (botocore) if `source` has none.
+    They are renewed. `make_client` receives the name of a service, and the source credentials as keywords. Raises
+    NoCredentialsError (botocore) if `source` has no credentials.
     """
     from botocore.credentials import (
         AssumeRoleCredentialFetcher,
@@ -67,7 +67,7 @@ def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], 
         METHOD = "assume-role"
 
         def load(self) -> RefreshableCredentials:
-            # With botocore's fixed 15 minutes, a role of 15 minutes would be assumed again for every request.
+            # With botocore's fixed 15 minutes, a session of 15 minutes would be renewed for every request.
             return RefreshableCredentials.create_from_metadata(
                 fetcher.fetch_credentials(),
                 fetcher.fetch_credentials,
@@ -80,11 +80,11 @@ def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], 
 
 
 def lendable(session: Session, sts: Callable[[], STSClient]) -> Credentials:
-    """Return credentials of a session, which renew themselves when read: those of `session`, or else made of its keys.
+    """Return session credentials that are renewed on access: those of `session`, or a new session of its keys.
 
-    Keys of an IAM user are not lent: they begin a session of an hour, which needs no permission
+    Keys of an IAM user are not shared. They create a session of an hour, which does not need a permission
     (https://docs.aws.amazon.com/IAM/latest/UserGuide/id_credentials_temp_control-access_getsessiontoken.html). Raises
-    NoCredentialsError (botocore) if `session` has none, and what STS raises.
+    NoCredentialsError (botocore) if `session` has no credentials, and errors of STS.
     """
     from botocore.credentials import RefreshableCredentials
     from botocore.exceptions import NoCredentialsError
@@ -95,7 +95,7 @@ def lendable(session: Session, sts: Callable[[], STSClient]) -> Credentials:
     if own.get_frozen_credentials().token is not None:
         return own
 
-    def begun() -> dict[str, Any]:
+    def fetch() -> dict[str, Any]:
         keys = sts().get_session_token(DurationSeconds=_SESSION_SECONDS)["Credentials"]
         return {
             "access_key": keys["AccessKeyId"],
@@ -105,8 +105,8 @@ def lendable(session: Session, sts: Callable[[], STSClient]) -> Credentials:
         }
 
     return RefreshableCredentials.create_from_metadata(
-        begun(),
-        begun,
+        fetch(),
+        fetch,
         "session-token",
         advisory_timeout=_RENEWED_BEFORE_SECONDS,
         mandatory_timeout=_RENEWED_BEFORE_SECONDS * 2 // 3,
@@ -114,11 +114,11 @@ def lendable(session: Session, sts: Callable[[], STSClient]) -> Credentials:
 
 
 def name_catalog(session: Session, catalog_id: str) -> None:
-    """Have the Glue and Lake Formation clients that the session makes from now on name this Data Catalog.
+    """Add the ID of this Data Catalog to requests of future Glue and Lake Formation clients of the session.
 
-    Every request whose input has a member for a catalog's id gets it, unless it has one. Lake Formation's inputs name
-    the catalog once more in each resource that they contain. Glue's nested structures are left alone: a catalog id in
-    them belongs to something else, such as the database that a resource link points to.
+    It is added to every input with a member for the catalog ID, unless it is set, and in Lake Formation's inputs also
+    to nested resources. Glue's nested structures stay unchanged, because their catalog ID belongs to another object,
+    such as the target of a resource link.
     """
 
     def name_in_input(**event: Any) -> None:
@@ -127,29 +127,29 @@ def name_catalog(session: Session, catalog_id: str) -> None:
 
     def name_everywhere(**event: Any) -> None:
         if (shape := event["model"].input_shape) is not None:
-            # Only `params` is this request's own: the structures in it are the caller's.
-            event["params"].update(_named(event["params"], shape, catalog_id))
+            # Only `params` itself may be modified: nested structures belong to the caller.
+            event["params"].update(_with_catalog_id(event["params"], shape, catalog_id))
 
     session.register("before-parameter-build.glue", name_in_input)
     session.register("before-parameter-build.lakeformation", name_everywhere)
 
 
-def _named(value: Any, shape: Any, catalog_id: str) -> Any:
-    """Return a copy of `value` in which each structure that has a member for a catalog's id has that member."""
+def _with_catalog_id(value: Any, shape: Any, catalog_id: str) -> Any:
+    """Return a copy of `value` with the catalog ID in each structure that has a member for it."""
     if isinstance(value, dict) and shape.type_name == "structure":
-        # botocore refuses members that the shape does not have, later and with a message.
+        # botocore later rejects unknown members, with a message.
         known = {
-            name: _named(inner, shape.members[name], catalog_id) if name in shape.members else inner
+            name: _with_catalog_id(inner, shape.members[name], catalog_id) if name in shape.members else inner
             for name, inner in value.items()
         }
         return {**dict.fromkeys(_members(shape), catalog_id), **known}
     if isinstance(value, (list, tuple)) and shape.type_name == "list":
-        return [_named(inner, shape.member, catalog_id) for inner in value]
+        return [_with_catalog_id(inner, shape.member, catalog_id) for inner in value]
     return value
 
 
 def _members(shape: Any) -> tuple[str, ...]:
-    """Return the members of a structure that are a catalog's id."""
+    """Return the names of a structure's members for the catalog ID."""
     if shape.name == _CATALOG_ITSELF:
         return ("Id",)
     return tuple(name for name in _MEMBERS if name in shape.members)
@@ -157,9 +157,9 @@ def _members(shape: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """Encryption with a key in KMS, given by its ARN (SSE-KMS); without one, with keys that S3 manages (SSE-S3).
+    """Encryption with the KMS key `key_arn` (SSE-KMS), or with keys that S3 manages if it is None (SSE-S3).
 
-    With `bucket_key`, S3 asks KMS for a key per bucket, not per object.
+    With `bucket_key`, S3 requests one key per bucket from KMS instead of one per object.
     """
 
     key_arn: str | None = None
@@ -167,10 +167,10 @@ class Encryption:
 
 
 def encrypt_objects(session: Session, encryption: Encryption) -> None:
-    """Have the S3 clients that the session makes from now on ask for this encryption of what they write.
+    """Add this encryption to requests of future S3 clients of the session that create objects.
 
-    The headers go on every request that creates an object. The parts of a multipart upload take over what it was begun
-    with. https://docs.aws.amazon.com/AmazonS3/latest/userguide/specifying-kms-encryption.html
+    The parts of a multipart upload inherit its encryption.
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/specifying-kms-encryption.html
     """
     arguments: dict[str, Any] = {"ServerSideEncryption": "AES256"}
     if encryption.key_arn is not None:
@@ -180,8 +180,8 @@ def encrypt_objects(session: Session, encryption: Encryption) -> None:
             "BucketKeyEnabled": encryption.bucket_key,
         }
 
-    def ask(**event: Any) -> None:
+    def add_arguments(**event: Any) -> None:
         event["params"].update(arguments)
 
     for operation in _CREATING:
-        session.register(f"before-parameter-build.s3.{operation}", ask)
+        session.register(f"before-parameter-build.s3.{operation}", add_arguments)

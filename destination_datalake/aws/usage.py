@@ -1,4 +1,4 @@
-"""What a process uses: its requests to AWS by operation, CPU time, and memory; on executors as on the driver."""
+"""Resource usage of a process, on driver and executors: requests to AWS by operation, CPU time and memory."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was used. `calls` counts requests, repeated ones too, by service and operation, such as `s3.PutObject`.
+    """Resource usage. `calls` counts requests, including retries, by service and operation, such as `s3.PutObject`.
 
-    `peak_bytes` is the most resident memory of one process.
+    `peak_bytes` is the peak resident memory of one process.
     """
 
     calls: Mapping[str, int] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Usage:
 
     @classmethod
     def total(cls, parts: Iterable[Self]) -> Self:
-        """Return the sum, and of the peaks the highest."""
+        """Return the sum of the parts, with the maximum of the peaks."""
         calls: Counter[str] = Counter()
         seconds, peak = 0.0, 0
         for part in parts:
@@ -43,14 +43,14 @@ class Usage:
 
 _lock = threading.Lock()
 _calls: Counter[str] = Counter()
-_cpu_taken = 0.0
+_reported_cpu_seconds = 0.0
 
 
 def _forget_after_fork() -> None:
-    """Begin anew in a forked child; a thread of its parent may have held the lock."""
-    global _lock, _cpu_taken
+    """Reset the state in a forked child. A thread of its parent may have held the lock."""
+    global _lock, _reported_cpu_seconds
     _lock = threading.Lock()
-    _cpu_taken = 0.0
+    _reported_cpu_seconds = 0.0
     _calls.clear()
 
 
@@ -58,7 +58,7 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def count_calls(session: Session) -> None:
-    """Count the requests of all clients of a session, each time that one is sent."""
+    """Count each sent request of all clients of a session."""
 
     def count(*, event_name: str = "", **_: object) -> None:
         with _lock:
@@ -68,18 +68,18 @@ def count_calls(session: Session) -> None:
 
 
 def take_usage() -> Usage:
-    """Return what this process has used since it was asked last, or since it began."""
-    global _cpu_taken
+    """Return the usage of this process since the last call, or since its start."""
+    global _reported_cpu_seconds
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     with _lock:
         calls = dict(_calls)
         _calls.clear()
         now = time.process_time()
-        taken, _cpu_taken = now - _cpu_taken, now
-    return Usage(calls, taken, peak)
+        elapsed, _reported_cpu_seconds = now - _reported_cpu_seconds, now
+    return Usage(calls, elapsed, peak)
 
 
-def metered(work: Callable[..., Iterable[_Result]], *given: Any) -> Iterator[_Result | Usage]:
-    """Run the work, on an executor; yield its results, and at last what its process has used since the last time."""
-    yield from work(*given)
+def metered(work: Callable[..., Iterable[_Result]], *arguments: Any) -> Iterator[_Result | Usage]:
+    """Run the work on an executor. Yield its results, and finally the usage of its process since the last report."""
+    yield from work(*arguments)
     yield take_usage()

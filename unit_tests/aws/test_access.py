@@ -167,7 +167,7 @@ def test_half_an_answer_of_glue_is_a_transient_error_and_no_empty_catalog(
     glue = AwsAccess("eu-west-1", AccessKeys("AKIA1", "s3cr3t")).client("glue")
     with Stubber(glue) as stub:
         stub.add_response(operation, {})
-        with pytest.raises(Exception, match="Half an answer of Glue") as half:
+        with pytest.raises(Exception, match="Truncated response of Glue") as half:
             getattr(glue, operation)(**arguments)
 
     failure = explain(half.value, doing="read", resource="table d.t")

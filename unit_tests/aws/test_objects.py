@@ -273,7 +273,7 @@ def test_a_failing_body_takes_every_step_and_failing_steps_become_notes() -> Non
         raise ValueError("the reason")
 
     assert taken == ["impossible", "last"]
-    assert raised.value.__notes__ == ["What it wrote could not all be removed: PermissionError"]
+    assert raised.value.__notes__ == ["Not all written files could be removed: PermissionError"]
 
 
 def test_a_succeeding_body_takes_no_step() -> None:

@@ -60,7 +60,7 @@ def test_a_refused_request_is_one_failure_with_the_statement_that_allows_it(
     sentence, _, remedy = said.partition(f" Policy statement for {USER}: ")
     assert sentence == (
         f"Cannot {doing} {OBJECT} (S3, {operation}): access denied. "
-        f"Allow {action} on it to the connector's identity in IAM."
+        f"Allow {action} on it for the connector's identity in IAM."
     )
     assert json.loads(remedy) == {"Effect": "Allow", "Action": [action], **statement}
 
@@ -77,7 +77,9 @@ def test_an_explicit_deny_gets_no_statement_that_would_not_help(cloud: Cloud) ->
     findings = findings_of(context)
     try_folder(context, findings, FOLDER)
 
-    assert findings.failures[0].message.endswith("Remove what denies s3:PutObject on it to the connector's identity.")
+    assert findings.failures[0].message.endswith(
+        "Remove the explicit deny of s3:PutObject on it for the connector's identity."
+    )
     assert cloud.objects() == {}
 
 
@@ -122,7 +124,7 @@ def test_what_kms_refuses_is_one_failure_of_the_step_about_the_key(
     assert (tables.failures, tables.blocked_by, rejects.blocked_by) == ([], "kms_key", "kms_key")
     [failure] = key.failures
     assert failure.message.startswith(
-        f"Cannot use the KMS key for objects in lake (S3, PutObject): access denied. Allow {denied} on {KEY} to "
+        f"Cannot use the KMS key for objects in lake (S3, PutObject): access denied. Allow {denied} on {KEY} for "
     )
     assert f'"Resource": ["{KEY}"]' in failure.message
     assert "kms:GenerateDataKey" in failure.message
@@ -275,7 +277,7 @@ def test_rules_that_may_not_be_read_are_a_note_with_the_statement_that_allows_it
     statement, _, consequence = remedy.partition("} ")
     assert sentence == (
         "Cannot read the lifecycle rules of s3://lake/ (S3, GetBucketLifecycleConfiguration): access denied. Allow "
-        "s3:GetLifecycleConfiguration on it to the connector's identity in IAM."
+        "s3:GetLifecycleConfiguration on it for the connector's identity in IAM."
     )
     assert json.loads(f"{statement}}}") == {
         "Effect": "Allow",
