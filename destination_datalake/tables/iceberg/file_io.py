@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 _ZIPPED = ".gz.metadata.json"
 """How the names of files end that PyIceberg unpacks."""
 
+_AVRO = ".avro"
+
+_MAX_KEPT_BYTES = 1 << 20
+"""Maximum size of a manifest that is kept after it was read: a commit merges larger ones with no others."""
+
 _NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 
 
@@ -42,8 +47,8 @@ class S3FileIO(FileIO):
 
     Raises ConfigError for locations elsewhere, which are not read, and for files that are too long, unpacked.
 
-    Manifests and manifest lists that this process has written lately are not read again. With `writes`, objects are
-    written as it says.
+    Manifests and manifest lists that this process has written or read lately are not read again. With `writes`, objects
+    are written as it says.
     """
 
     def __init__(self, s3: S3Client, writes: BackgroundWrites | None = None) -> None:
@@ -181,6 +186,8 @@ class _S3InputFile(InputFile):
             raise
         if self.location.endswith(_ZIPPED):
             unzipped(content, self.location, MAX_FILE_BYTES)  # PyIceberg unpacks it again, without a limit.
+        if self.location.endswith(_AVRO) and len(content) <= _MAX_KEPT_BYTES:
+            MANIFESTS.put(self.location, bytes(content), len(content))
         return cast("InputStream", io.BytesIO(content))
 
 
@@ -208,7 +215,7 @@ class _S3OutputFile(OutputFile):
     def put(self, content: bytes) -> None:
         self._writes.put(self.location, content, partial(self._put, content))
         self._written = len(content)
-        if self.location.endswith(".avro"):
+        if self.location.endswith(_AVRO):
             MANIFESTS.put(self.location, content, len(content))
 
     def _put(self, content: bytes) -> None:
@@ -288,4 +295,4 @@ class LruCache(Generic[_Value]):
 MANIFESTS_BYTES = 8 << 20
 
 MANIFESTS: LruCache[bytes] = LruCache(MANIFESTS_BYTES)
-"""Manifests and manifest lists that this process has written, as they are stored."""
+"""Manifests and manifest lists that this process has written or read, as they are stored."""

@@ -22,7 +22,7 @@ from pyiceberg.types import NestedField, StringType
 
 from destination_datalake.errors import ConnectorError
 from destination_datalake.schema.types import Field, Int64, String
-from destination_datalake.tables.glue.compare_and_set import METADATA
+from destination_datalake.tables.glue.compare_and_set import METADATA, CompareAndSetGlueCatalog
 from destination_datalake.tables.iceberg import file_io, pyiceberg_internals
 from destination_datalake.tables.iceberg.file_io import (
     MANIFESTS,
@@ -182,6 +182,20 @@ def test_manifests_that_this_process_has_written_are_not_read(lake: Lake) -> Non
 
     assert [key for key in read if key.endswith(".avro")] == []
     assert lake.ids() == list(range(4))
+
+
+def test_manifests_that_this_process_has_read_are_not_read_again(lake: Lake) -> None:
+    lake.open()
+    lake.append(9)
+    lake.append(10)
+    with reads(lake) as read:
+        for _ in range(2):
+            table = CompareAndSetGlueCatalog(lake.access).load_table(lake.name)
+            snapshot = table.current_snapshot()
+            assert snapshot is not None
+            assert [len(manifest.fetch_manifest_entry(table.io)) for manifest in snapshot.manifests(table.io)] == [1, 1]
+
+    assert len([key for key in read if key.endswith(".avro")]) == 3
 
 
 def test_of_many_commits_only_what_the_next_one_needs_is_kept(lake: Lake) -> None:
