@@ -8,9 +8,13 @@ binary values here: they are compared by their bytes, which need not be UTF-8.
 from __future__ import annotations
 
 import errno
+import os
+import secrets
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,22 +44,20 @@ FROM {larger} JOIN {smaller} ON {same_key}
 
 @contextmanager
 def database() -> Iterator[tuple[DuckDBPyConnection, Path]]:
-    """Yield an empty database, and a folder on the local disk that vanishes with it.
+    """Yield a connection to a database without tables, and a folder on the local disk that vanishes with it.
 
-    Raises ConnectorError if the disk is full, or the memory limit is too low.
+    Tables must be temporary: the next connection then does not see them. Raises ConnectorError if the disk is full, or
+    the memory limit is too low.
     """
     import duckdb
 
     with tempfile.TemporaryDirectory(prefix="dedup-", dir=spark_directory()) as folder:
-        limits: dict[str, str | bool | int | float | list[str]] = {
-            "threads": 1,
-            "memory_limit": f"{MEMORY_LIMIT_MB}MB",
-            "temp_directory": folder,
-            "disabled_optimizers": "join_order,build_side_probe_side",
-        }
         try:
-            with duckdb.connect(config=limits) as connection:
+            with _instance(os.getpid(), threading.get_ident(), MEMORY_LIMIT_MB).cursor() as connection:
                 yield connection, Path(folder)
+        except (duckdb.FatalException, duckdb.InternalException):
+            _instance.cache_clear()  # DuckDB refuses all further queries of this instance.
+            raise
         except (duckdb.OutOfMemoryException, duckdb.IOException, OSError) as error:
             if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -65,6 +67,22 @@ def database() -> Iterator[tuple[DuckDBPyConnection, Path]]:
                 "on a larger disk."
             )
             raise ConnectorError(Failure(message, str(error), "transient_error")) from error
+
+
+@lru_cache(maxsize=4)
+def _instance(pid: int, thread: int, memory_limit_mb: int) -> DuckDBPyConnection:  # noqa: ARG001
+    """Return the database of a thread of a process. To open one takes as long as to merge thousands of rows."""
+    import duckdb
+
+    folder = (spark_directory() or Path(tempfile.gettempdir())) / f"dedup-{secrets.token_hex(8)}"
+    return duckdb.connect(
+        config={
+            "threads": 1,
+            "memory_limit": f"{memory_limit_mb}MB",
+            "temp_directory": str(folder),  # Created when memory is exceeded, and deleted with the instance.
+            "disabled_optimizers": "join_order,build_side_probe_side",
+        }
+    )
 
 
 def find_winners(connection: DuckDBPyConnection, rows: Iterable[pa.Table], schema: pa.Schema, content: int) -> None:
@@ -92,8 +110,9 @@ def find_replaced(
 
     The index is Parquet files of the table `winners`. The rows have its columns but `is_tombstone`.
     """
-    winners = connection.read_parquet([str(path) for path in index], hive_partitioning=False)
-    winners.create_view("winners")
+    paths = ", ".join("'{}'".format(str(path).replace("'", "''")) for path in index)
+    connection.execute(f"CREATE TEMP VIEW winners AS FROM read_parquet([{paths}], hive_partitioning = false)")
+    winners = connection.table("winners")
     ranks = [rank for name in _named(schema, "order") for rank in _ranks(name, schema, "{table}.")]
     is_as_late = "true"
     for rank in reversed(ranks):

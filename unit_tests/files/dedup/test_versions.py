@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -123,9 +124,10 @@ def test_more_rows_than_memory_holds_wait_on_the_disk(limit: int, monkeypatch: p
             block = texts.slice(start, 10_000)
             rows = table_of([block], [block], file=start)
             yield rows
-            spilled.extend(folder.glob("*.tmp"))
+            spilled.extend(disk.glob("*.tmp"))
 
     with database() as (connection, folder):
+        disk = Path(connection.sql("SELECT current_setting('temp_directory')").fetchall()[0][0])
         [first] = [next(blocks())]
         find_winners(connection, blocks(), first.schema, 0)
         rows = connection.sql("SELECT count(*), min(file) FROM winners").fetchall()
@@ -133,6 +135,22 @@ def test_more_rows_than_memory_holds_wait_on_the_disk(limit: int, monkeypatch: p
     assert rows == [(MANY // 2, MANY // 2)]
     assert bool(spilled) == (limit == 32)
     assert not folder.exists()
+    assert not [*disk.glob("*.tmp")]
+
+
+def test_connection_does_not_see_the_rows_of_an_earlier_one() -> None:
+    assert latest(table_of([pa.array([1, 2])], [])) == [(0, 0), (0, 1)]
+
+    with database() as (connection, _):
+        assert connection.sql("SHOW ALL TABLES").fetchall() == []
+        assert connection.sql("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchall()[0][0] < 2**20
+
+
+def test_database_that_has_failed_is_replaced() -> None:
+    with pytest.raises(duckdb.FatalException), database():
+        raise duckdb.FatalException("invalidated")
+
+    assert latest(table_of([pa.array([1])], [])) == [(0, 0)]
 
 
 def test_what_memory_and_disk_cannot_hold_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
