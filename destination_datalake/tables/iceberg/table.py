@@ -105,7 +105,7 @@ _PROPERTIES: Mapping[str, str] = {
     "write.metadata.previous-versions-max": "100",
 }
 
-_FRESH_SECONDS = 10.0
+_FRESH_SECONDS = 30.0
 """How long the first commit of a sync is planned on the table that `prepare` loaded. If another writer has committed
 meanwhile, it is planned again."""
 
