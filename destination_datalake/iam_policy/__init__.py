@@ -1,1 +1,1 @@
-"""The IAM policy of a configuration, and the Lake Formation grants beside it: what the connector needs, no more."""
+"""The minimal IAM policy and the minimal Lake Formation grants of a configuration."""

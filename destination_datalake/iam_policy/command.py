@@ -1,4 +1,4 @@
-"""`destination-datalake iam-policy`: for the people who set the connector up. It calls nothing but reads files."""
+"""`destination-datalake iam-policy`: print the permissions of a configuration. It reads files and calls no services."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from destination_datalake import terminal
 from destination_datalake.aws.address import S3Address
 from destination_datalake.config.options import Config
 from destination_datalake.config.parsing import read_object
-from destination_datalake.errors import ConfigError
+from destination_datalake.errors import ConfigError, counted
 from destination_datalake.iam_policy.policy import (
     MANAGED_POLICY_CHARACTERS,
     characters,
@@ -25,12 +25,12 @@ from destination_datalake.iam_policy.rules import ANY_ACCOUNT, CAPABILITIES, ERA
 from destination_datalake.protocol.catalog import parse_catalog
 
 _DESCRIPTION = """\
-Print the IAM policy that the connector's user or role needs for a configuration, and nothing more. The Lake
-Formation permissions that it needs are printed beside it: on standard error as commands of the AWS CLI, or, with
---grants, on standard output in place of the policy. Nothing in AWS is called or changed."""
+Print the minimal IAM policy of the connector's user or role for a configuration. The required Lake Formation
+permissions are printed on standard error as commands of the AWS CLI, or, with --grants, on standard output instead of
+the policy. The command does not call AWS."""
 
 _EPILOG = """\
-Standard output can be piped and saved:
+Examples:
 
   destination-datalake iam-policy --config config.json > policy.json
   aws iam put-role-policy --role-name airbyte --policy-name data-lake --policy-document file://policy.json
@@ -45,8 +45,8 @@ def run_iam_policy(arguments: Sequence[str]) -> int:
 
     Raises SystemExit with code 2 for a wrong command line, and with 0 for `--help`.
     """
-    asked = _parser().parse_args(arguments)
-    return terminal.run(asked, "print the policy of", "the configuration", lambda config: _print(config, asked))
+    options = _parser().parse_args(arguments)
+    return terminal.run(options, "print the policy of", "the configuration", lambda config: _print(config, options))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,58 +54,59 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--catalog",
         metavar="FILE",
-        help="the configured catalog, as for write: the policy then names the databases of its streams' namespaces. "
-        "Without it the policy names lakeformation_database_name only",
+        help="the configured catalog, as for write; adds the databases of its streams' namespaces to the policy, which "
+        "otherwise contains only lakeformation_database_name",
     )
     parser.add_argument(
-        "--grants", action="store_true", help="print the Lake Formation permissions in place of the policy"
+        "--grants", action="store_true", help="print the Lake Formation permissions instead of the policy"
     )
     parser.add_argument(
         "--principal",
         metavar="ARN",
-        help="the user or role that the connector runs as, for the Lake Formation permissions; by default role_arn",
+        help="the connector's user or role, for the Lake Formation permissions (default: role_arn)",
     )
     parser.add_argument(
         "--location",
         metavar="S3_URI",
         action="append",
         default=[],
-        help="a folder outside bucket_prefix with tables that follow_table_location writes to; may be repeated",
+        help="a folder outside bucket_prefix with tables for follow_table_location; may be repeated",
     )
-    parser.add_argument("--delete-rows", action="store_true", help="also allow what the command delete-rows needs")
+    parser.add_argument("--delete-rows", action="store_true", help="add the permissions for the command delete-rows")
     parser.add_argument(
         "--part",
         type=int,
         metavar="N",
-        help="the N-th of the policies into which one is divided that exceeds the limit of managed policies, "
+        help="print only part N of a policy that exceeds the limit of managed policies, "
         f"{MANAGED_POLICY_CHARACTERS:,} characters",
     )
     return parser
 
 
-def _print(config: Config, asked: argparse.Namespace) -> int:
-    """Print the policy or the grants, and beside them notes and, unless they are asked for, the grants."""
-    scope, principal = _scope(config, asked), _principal(config, asked)
-    policy = statements(config, scope, (*CAPABILITIES, *ERASURE) if asked.delete_rows else CAPABILITIES)
+def _print(config: Config, options: argparse.Namespace) -> int:
+    """Print the policy, or the grants with --grants. Print notes, and without --grants also the grants, on stderr."""
+    scope, principal = _scope(config, options), _principal(config, options)
+    policy = statements(config, scope, (*CAPABILITIES, *ERASURE) if options.delete_rows else CAPABILITIES)
     divided = parts(policy)
-    grants = [each.command_line(principal, config) for each in lake_formation_grants(config, scope) if principal]
-    if asked.grants and principal is None:
-        raise ConfigError("No option tells who the connector is. Name its user or role with --principal.")
-    if asked.part is not None and not asked.grants:
-        if not 1 <= asked.part <= len(divided):
-            raise ConfigError(f"--part {asked.part} does not exist: the policy has {len(divided)}.")
-        policy = divided[asked.part - 1]
-    answer = "\n".join(grants) if asked.grants else json.dumps(document(policy), indent=2, ensure_ascii=False)
-    terminal.put(sys.stdout, answer)  # No secret is masked: a name that is also a password has to stay as it is.
-    for note in _notes(config, asked, scope, principal):
+    grants = [grant.command_line(principal, config) for grant in lake_formation_grants(config, scope) if principal]
+    if options.grants and principal is None:
+        raise ConfigError("The connector's user or role is unknown. Set --principal to its ARN.")
+    if options.part is not None and not options.grants:
+        if not 1 <= options.part <= len(divided):
+            raise ConfigError(f"--part {options.part} does not exist. The policy has {counted(len(divided), 'part')}.")
+        policy = divided[options.part - 1]
+    answer = "\n".join(grants) if options.grants else json.dumps(document(policy), indent=2, ensure_ascii=False)
+    terminal.put(sys.stdout, answer)  # Without masking, which would change a name that equals a secret.
+    for note in _notes(config, options, scope, principal):
         terminal.note(f"Note: {note}")
-    if len(divided) > 1 and asked.part is None and not asked.grants:
+    if len(divided) > 1 and options.part is None and not options.grants:
         terminal.note(
-            f"Note: the policy has {characters(policy):,} characters without white space; a managed policy may have "
-            f"{MANAGED_POLICY_CHARACTERS:,}. --part 1 to --part {len(divided)} print policies within that."
+            f"Note: the policy has {characters(policy):,} characters without white space, but the limit of managed "
+            f"policies is {MANAGED_POLICY_CHARACTERS:,}. "
+            f"Use --part 1 to --part {len(divided)} to print policies within the limit."
         )
-    if config.lake_formation.mode != "none" and principal and not asked.grants:
-        terminal.note("Lake Formation permissions, to be granted by a data lake administrator:")
+    if config.lake_formation.mode != "none" and principal and not options.grants:
+        terminal.note("Lake Formation permissions, for a data lake administrator to grant:")
         terminal.put(sys.stderr, "\n".join(grants))
     return 0
 
@@ -113,49 +114,49 @@ def _print(config: Config, asked: argparse.Namespace) -> int:
 _PRINCIPAL = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:(user|role)/\S+")
 
 
-def _scope(config: Config, asked: argparse.Namespace) -> Scope:
-    streams = parse_catalog(read_object(asked.catalog, "configured catalog")) if asked.catalog else ()
-    if asked.location and not config.follow_table_location:
-        raise ConfigError("--location is for tables outside bucket_prefix: set follow_table_location to true.")
-    if asked.principal is not None and not _PRINCIPAL.fullmatch(asked.principal):
+def _scope(config: Config, options: argparse.Namespace) -> Scope:
+    streams = parse_catalog(read_object(options.catalog, "configured catalog")) if options.catalog else ()
+    if options.location and not config.follow_table_location:
+        raise ConfigError("--location requires follow_table_location true. Set it, or remove --location.")
+    if options.principal is not None and not _PRINCIPAL.fullmatch(options.principal):
         raise ConfigError(
-            f"--principal {asked.principal} is not the ARN of an IAM user or role, such as "
-            "arn:aws:iam::123456789012:role/airbyte; of a session, name the role."
+            f"--principal {options.principal} is not the ARN of an IAM user or role, such as "
+            "arn:aws:iam::123456789012:role/airbyte. For a session, use the ARN of its role."
         )
-    return Scope.of(config, (stream.id for stream in streams), [_folder(location) for location in asked.location])
+    return Scope.of(config, (stream.id for stream in streams), [_folder(location) for location in options.location])
 
 
-def _principal(config: Config, asked: argparse.Namespace) -> str | None:
-    if asked.principal is not None:
-        return str(asked.principal)
+def _principal(config: Config, options: argparse.Namespace) -> str | None:
+    if options.principal is not None:
+        return str(options.principal)
     credentials = config.credentials
     return credentials.role_arn if credentials.credentials_title == "IAM Role" else None
 
 
-def _notes(config: Config, asked: argparse.Namespace, scope: Scope, principal: str | None) -> Iterator[str]:
-    if config.database_strategy == "namespace" and asked.catalog is None:
+def _notes(config: Config, options: argparse.Namespace, scope: Scope, principal: str | None) -> Iterator[str]:
+    if config.database_strategy == "namespace" and options.catalog is None:
         yield (
-            f"only database {scope.database} is named. Streams with a namespace are written to a database of that "
-            "name: pass the configured catalog with --catalog to add theirs."
+            f"the policy contains only database {scope.database}. Streams with a namespace are written to the database "
+            "of that name. Use --catalog with the configured catalog to add these databases."
         )
-    if scope.account == ANY_ACCOUNT and config.catalog.type in ("glue", "glue_rest") and not asked.grants:
+    if scope.account == ANY_ACCOUNT and config.catalog.type in ("glue", "glue_rest") and not options.grants:
         yield (
-            "no option names the account of the Data Catalog: * stands for it in the policy, which can be attached as "
-            "it is. Set aws_account_id, or glue_catalog_id if another account owns the catalog, to name it."
+            "the account of the Data Catalog is unknown, so the policy contains * instead. It is valid as printed. To "
+            "restrict it, set aws_account_id, or glue_catalog_id if another account owns the catalog."
         )
-    if config.follow_table_location and not asked.location:
-        yield "only bucket_name and bucket_prefix are named. Add the folders of tables elsewhere with --location."
+    if config.follow_table_location and not options.location:
+        yield "the policy contains only bucket_name and bucket_prefix. Use --location to add folders of other tables."
     if config.encryption.encryption_type == "Bucket default":
         yield (
-            "if the bucket encrypts with a KMS key of yours, the policy lacks that key. Set encryption to SSE-KMS "
-            "with kms_key_arn."
+            "if the bucket's default encryption uses your KMS key, the policy lacks this key. Set encryption to "
+            "SSE-KMS with kms_key_arn."
         )
     if config.lake_formation.mode != "none" and principal is None:
-        yield "no option tells who the connector is. Pass --principal to see the Lake Formation permissions."
+        yield "the connector's user or role is unknown. Use --principal to print the Lake Formation permissions."
     if replaced := scope.replaced():
         yield (
-            f"policies cannot hold every character of {', '.join(replaced)}: the wildcard * stands for some. The "
-            "policy allows more than it should; with other names it would not."
+            f"the wildcard * replaces characters of {', '.join(replaced)} that policies do not support. The policy "
+            "therefore allows more than necessary. Names in ASCII avoid this."
         )
 
 
@@ -165,5 +166,5 @@ def _folder(location: str) -> S3Address:
     except ValueError as error:
         raise ConfigError(f"--location: {error}, such as s3://bucket/folder.") from None
     if not {"*", "?", "$"}.isdisjoint(location):
-        raise ConfigError(f"--location {location} has a character with a meaning of its own in policies: *, ? or $.")
+        raise ConfigError(f"--location {location} has a character with a special meaning in policies: *, ? or $.")
     return address

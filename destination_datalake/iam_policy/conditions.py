@@ -1,4 +1,4 @@
-"""The configurations that need something, by the names that permissions.toml has."""
+"""Conditions on configurations under which permissions are required, by their names in permissions.toml."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from destination_datalake.config.options import Config
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """The configurations that need something; `options` says which, in Markdown."""
+    """A condition on a configuration. `options` describes it in Markdown."""
 
     options: str
     holds: Callable[[Config], bool]
@@ -24,13 +24,13 @@ def _tags(config: Config) -> bool:
 
 
 def _opts_in(config: Config) -> bool:
-    """Principals are opted in on databases and tables, not on data locations."""
+    """Return whether principals are opted in. This applies to databases and tables, not to data locations."""
     granted = {permission for grant in config.lake_formation.grants for permission in grant.permissions}
     return config.lake_formation.mode == "hybrid" and bool(granted - LOCATION_PERMISSIONS)
 
 
 def registers_partitions(config: Config) -> bool:
-    """Whether the options mean Hive tables whose partitions are registered in the catalog."""
+    """Return whether the options result in Hive tables with partitions registered in the catalog."""
     partitioned = (
         config.partitioning != "NO PARTITIONING"
         or config.path_layout != "hive"
@@ -41,11 +41,13 @@ def registers_partitions(config: Config) -> bool:
 
 ALWAYS = When("", lambda _config: True)
 IN_GLUE = When("`catalog.type` glue", lambda config: config.catalog.type == "glue")
-OF_GLUE = When("`catalog.type` glue or glue_rest", lambda config: config.catalog.type in ("glue", "glue_rest"))
+GLUE_OR_GLUE_REST = When(
+    "`catalog.type` glue or glue_rest", lambda config: config.catalog.type in ("glue", "glue_rest")
+)
 GLUE_REST = When("`catalog.type` glue_rest", lambda config: config.catalog.type == "glue_rest")
 HAS_LINES_TABLES = When(
     "`catalog.type` glue or glue_rest, without a table bucket",
-    lambda config: OF_GLUE.holds(config) and not config.catalog.limits.assigns_locations,
+    lambda config: GLUE_OR_GLUE_REST.holds(config) and not config.catalog.limits.assigns_locations,
 )
 REPORTS = When(
     "`sync_reports`, with `catalog.type` glue or glue_rest, without a table bucket",
@@ -54,14 +56,14 @@ REPORTS = When(
 NOTIFIED = When("`notify.sns_topic_arn`", lambda config: config.notify.sns_topic_arn is not None)
 S3_TABLES = When("`catalog.type` s3_tables", lambda config: config.catalog.type == "s3_tables")
 TABLE_BUCKET = When("tables in a table bucket", lambda config: config.catalog.limits.assigns_locations)
-LENT = When(
+VENDED_CREDENTIALS = When(
     "`catalog.type` glue_rest with `vended_credentials`",
     lambda config: isinstance(config.catalog, GlueRestCatalogOptions) and config.catalog.vended_credentials,
 )
 ARCHIVED = When("`raw_archive.enabled`", lambda config: config.raw_archive.enabled)
 REPLAYED = When(
     "`raw_archive.enabled` with `catalog.type` glue or glue_rest",
-    lambda config: ARCHIVED.holds(config) and OF_GLUE.holds(config),
+    lambda config: ARCHIVED.holds(config) and GLUE_OR_GLUE_REST.holds(config),
 )
 ENCRYPTED = When("`encryption` SSE-KMS", lambda config: config.encryption.encryption_type == "SSE-KMS")
 PARTITIONED = When("partitioned Hive tables, unless `catalog_partitions` is projection", registers_partitions)
@@ -75,7 +77,9 @@ OPTED_IN = When("`lake_formation.grants` with mode hybrid", _opts_in)
 
 MAINTAINED = When(
     "`maintenance.mode` connector",
-    lambda config: config.maintenance.mode == "connector" and config.table_type == "ICEBERG" and OF_GLUE.holds(config),
+    lambda config: (
+        config.maintenance.mode == "connector" and config.table_type == "ICEBERG" and GLUE_OR_GLUE_REST.holds(config)
+    ),
 )
 MAINTAINED_BY_NAMESPACE = When(
     "`maintenance.mode` connector with `database_strategy` namespace",
@@ -84,9 +88,9 @@ MAINTAINED_BY_NAMESPACE = When(
 OPTIMIZED = When(
     "`maintenance.mode` glue", lambda config: config.maintenance.mode == "glue" and config.table_type == "ICEBERG"
 )
-ASKED = When("`iam-policy --delete-rows`", lambda _config: True)
-ASKED_OF_GLUE = When("`iam-policy --delete-rows` with `catalog.type` glue or glue_rest", OF_GLUE.holds)
-ASKED_BY_NAMESPACE = When(
+DELETE_ROWS = When("`iam-policy --delete-rows`", lambda _config: True)
+DELETE_ROWS_IN_GLUE = When("`iam-policy --delete-rows` with `catalog.type` glue or glue_rest", GLUE_OR_GLUE_REST.holds)
+DELETE_ROWS_BY_NAMESPACE = When(
     "`iam-policy --delete-rows` with `database_strategy` namespace",
-    lambda config: OF_GLUE.holds(config) and config.database_strategy == "namespace",
+    lambda config: GLUE_OR_GLUE_REST.holds(config) and config.database_strategy == "namespace",
 )

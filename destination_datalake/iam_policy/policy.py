@@ -1,4 +1,4 @@
-"""What a configuration needs: statements of a policy within IAM's limits, and permissions of Lake Formation."""
+"""The permissions of a configuration: statements of a policy within IAM's limits, and Lake Formation grants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.lake_formation.state import AllTables, Catalog, Database, DataLocation, LfTag, Resource
 
 MANAGED_POLICY_CHARACTERS = 6_144
-"""How long a managed policy may be, white space not counted.
+"""The maximum length of a managed policy without white space.
 
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
 """
@@ -32,58 +32,58 @@ class Statement:
     condition: Condition
 
     def document(self) -> dict[str, Any]:
-        """Return the statement as a policy document has it."""
-        found: dict[str, Any] = {
+        """Return the statement in the form of a policy document."""
+        statement: dict[str, Any] = {
             "Sid": self.sid,
             "Effect": "Allow",
             "Action": [*self.actions],
             "Resource": [*self.resources],
         }
         if self.condition:
-            found["Condition"] = {
+            statement["Condition"] = {
                 operator: {key: [*values] for key, values in keys.items()} for operator, keys in self.condition.items()
             }
-        return found
+        return statement
 
 
 def statements(config: Config, scope: Scope, capabilities: Sequence[Capability] = CAPABILITIES) -> Sequence[Statement]:
-    """Return what the configuration needs of these capabilities, and nothing else."""
-    found = []
+    """Return the statements of these capabilities that the configuration requires."""
+    policy = []
     for capability in capabilities:
-        actions = tuple(each.action for each in capability.permissions if each.when.holds(config))
+        actions = tuple(permission.action for permission in capability.permissions if permission.when.holds(config))
         if actions:
             resources = tuple(capability.resources(scope))
-            found.append(Statement(capability.sid, actions, resources, capability.condition(scope)))
-    return found
+            policy.append(Statement(capability.sid, actions, resources, capability.condition(scope)))
+    return policy
 
 
 def document(policy: Sequence[Statement]) -> dict[str, Any]:
     """Return the policy document."""
-    return {"Version": "2012-10-17", "Statement": [each.document() for each in policy]}
+    return {"Version": "2012-10-17", "Statement": [statement.document() for statement in policy]}
 
 
 def characters(policy: Sequence[Statement]) -> int:
-    """Return the document's length as IAM counts it: without white space."""
+    """Return the document's length without white space, as IAM counts it."""
     text = json.dumps(document(policy), ensure_ascii=False, separators=(",", ":"))
     return len("".join(text.split()))
 
 
 def parts(policy: Sequence[Statement]) -> Sequence[Sequence[Statement]]:
-    """Return the policy as documents within the limit of managed policies; usually it is one.
+    """Return the policy as documents within the limit of managed policies, usually one.
 
-    A statement that is longer is divided by its resources. A request that needs several of them may find each in
-    another document: IAM asks for each resource by itself. Raises ValueError for a resource beyond it.
+    A statement beyond the limit is divided by its resources. This is safe for requests that need several resources,
+    because IAM authorizes each resource separately. Raises ValueError if a single resource exceeds the limit.
     """
-    found: list[list[Statement]] = [[]]
-    for statement in (piece for each in policy for piece in _numbered(each)):
-        if characters([*found[-1], statement]) > MANAGED_POLICY_CHARACTERS:
-            found.append([])
-        found[-1].append(statement)
-    return found
+    documents: list[list[Statement]] = [[]]
+    for statement in (piece for whole in policy for piece in _numbered(whole)):
+        if characters([*documents[-1], statement]) > MANAGED_POLICY_CHARACTERS:
+            documents.append([])
+        documents[-1].append(statement)
+    return documents
 
 
 def _numbered(statement: Statement) -> Sequence[Statement]:
-    """Return the statement, or pieces of it with Sids of their own, which have to be unique in a document."""
+    """Return the statement, or its pieces with their own Sids, which must be unique in a document."""
     pieces = [*_pieces(replace(statement, sid=f"{statement.sid}{_SID_ROOM}"))]
     if len(pieces) == 1:
         return [statement]
@@ -91,22 +91,20 @@ def _numbered(statement: Statement) -> Sequence[Statement]:
 
 
 def _pieces(statement: Statement) -> Iterator[Statement]:
-    """Divide a statement into pieces whose documents are within the limit."""
+    """Yield pieces of a statement whose documents are within the limit."""
     if characters([statement]) <= MANAGED_POLICY_CHARACTERS:
         yield statement
         return
     half = len(statement.resources) // 2
     if half == 0:
-        raise ValueError(
-            f"a statement about {statement.resources[0]} is longer than {MANAGED_POLICY_CHARACTERS} characters"
-        )
+        raise ValueError(f"a statement about {statement.resources[0]} exceeds {MANAGED_POLICY_CHARACTERS} characters")
     for resources in (statement.resources[:half], statement.resources[half:]):
         yield from _pieces(replace(statement, resources=resources))
 
 
 @dataclass(frozen=True, slots=True)
 class LakeFormationGrant:
-    """Permissions on one resource and the reason for them; `grantable` if the connector grants them to others."""
+    """Permissions on a resource, with the reason. `grantable`: with the grant option, to grant them to others."""
 
     permissions: tuple[str, ...]
     resource: Resource
@@ -114,37 +112,37 @@ class LakeFormationGrant:
     grantable: bool = False
 
     def command_line(self, principal: str, config: Config) -> str:
-        """Return the command of the AWS CLI that makes the grant to the principal with this ARN."""
+        """Return the command of the AWS CLI that grants the permissions to the principal with this ARN."""
         lines = CommandLines(config.glue_region or config.region, config.glue_catalog_id)
         return lines.grant(principal, self.permissions, self.resource, grantable=self.grantable)
 
 
-_TAGGED = "LF-Tags on databases and tables that others have created"
+_TAGGED = "LF-Tags on databases and tables that others created"
 
 
 def lake_formation_grants(config: Config, scope: Scope) -> Iterator[LakeFormationGrant]:
-    """Yield what the connector's principal needs where Lake Formation governs the catalog and the location.
+    """Yield the grants for the connector's principal if Lake Formation governs the catalog and the location.
 
-    Without tags, DROP is not among it: only `check` drops a table, one that it has created, and who creates a table
-    has every permission on it (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html). For the
-    same reason nothing is granted on LF-Tags that do not exist yet, which the connector creates.
+    Without tags, DROP is not required: only `check` drops a table, which it has created, and the creator of a table has
+    all permissions on it (https://docs.aws.amazon.com/lake-formation/latest/dg/implicit-permissions.html). For the same
+    reason, LF-Tags that the connector will create need no grants.
     """
     tags = Policy.of(config).location().tag_values.keys()
     yield LakeFormationGrant(("CREATE_DATABASE",), Catalog(), "databases that do not exist")
     if tags:
         yield LakeFormationGrant(("CREATE_LF_TAG",), Catalog(), "LF-Tags that are not defined")
-    passed_on = _passed_on(config, None, on_tables=False) & LOCATION_PERMISSIONS
+    granted = _granted_to_others(config, None, on_tables=False) & LOCATION_PERMISSIONS
     for folder in scope.folders:
-        # Not `scope.s3`: a grant is about one location by its name, and knows no wildcards.
+        # Not `scope.s3`: a grant has one location by name, without wildcards.
         location = DataLocation(folder.arn(scope.partition))
         yield LakeFormationGrant(
-            ("DATA_LOCATION_ACCESS",), location, "tables at this location", grantable=bool(passed_on)
+            ("DATA_LOCATION_ACCESS",), location, "tables at this location", grantable=bool(granted)
         )
     for name in scope.databases:
         yield from _on_database(name, config)
     for key in tags:
         tag = LfTag(key, ("*",))
-        yield LakeFormationGrant(("ALTER", "ASSOCIATE", "DESCRIBE"), tag, "an LF-Tag that others have defined")
+        yield LakeFormationGrant(("ALTER", "ASSOCIATE", "DESCRIBE"), tag, "an LF-Tag that others defined")
 
 
 def _on_database(name: str, config: Config) -> Iterator[LakeFormationGrant]:
@@ -152,21 +150,21 @@ def _on_database(name: str, config: Config) -> Iterator[LakeFormationGrant]:
     yield LakeFormationGrant(("CREATE_TABLE", "DESCRIBE"), database, "new tables")
     if config.lake_formation.tags:
         yield LakeFormationGrant(tuple(sorted(TO_TAG_DATABASE)), database, _TAGGED, grantable=True)
-    yield from _to_others(_passed_on(config, name, on_tables=False) - LOCATION_PERMISSIONS, database)
-    yield LakeFormationGrant(("ALTER", "DELETE", "DESCRIBE", "INSERT"), tables, "tables that others have created")
+    yield from _grantable(_granted_to_others(config, name, on_tables=False) - LOCATION_PERMISSIONS, database)
+    yield LakeFormationGrant(("ALTER", "DELETE", "DESCRIBE", "INSERT"), tables, "tables that others created")
     if any(tagged.database in (None, name) for tagged in config.lake_formation.table_tags):
         yield LakeFormationGrant(tuple(sorted(TO_TAG_TABLE)), tables, _TAGGED, grantable=True)
-    yield from _to_others(_passed_on(config, name, on_tables=True), tables)
+    yield from _grantable(_granted_to_others(config, name, on_tables=True), tables)
 
 
-def _to_others(permissions: Collection[str], resource: Resource) -> Iterator[LakeFormationGrant]:
+def _grantable(permissions: Collection[str], resource: Resource) -> Iterator[LakeFormationGrant]:
     if permissions:
-        why = "`lake_formation.grants` on databases and tables that others have created"
-        yield LakeFormationGrant(tuple(sorted(permissions)), resource, why, grantable=True)
+        reason = "`lake_formation.grants` on databases and tables that others created"
+        yield LakeFormationGrant(tuple(sorted(permissions)), resource, reason, grantable=True)
 
 
-def _passed_on(config: Config, database: str | None, *, on_tables: bool) -> frozenset[str]:
-    """Return the permissions that the options grant to others in a database, or in any."""
+def _granted_to_others(config: Config, database: str | None, *, on_tables: bool) -> frozenset[str]:
+    """Return the permissions that the options grant to other principals in a database, or in any if it is None."""
     return frozenset(
         permission
         for grant in config.lake_formation.grants

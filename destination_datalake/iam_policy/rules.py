@@ -1,7 +1,7 @@
-"""The rules of the policy: capability → actions → resources, each action with its reason and when it is needed.
+"""The rules of the policy: capabilities with actions, resources, reasons and conditions.
 
-The table is permissions.toml; here is what its words mean. The page docs/permissions.md is generated from it, and tests
-compare it with the requests of syncs and checks.
+The rules are in permissions.toml; this module defines its terms. The page docs/permissions.md is generated from it, and
+tests compare it with the requests of syncs and checks.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from destination_datalake.tables.naming import REBUILD_SUFFIX, TableNaming
 
 _ROLE_ACCOUNT = re.compile(r"^arn:[^:]+:iam::(\d{12}):role/")
 
-# The characters of a policy document (IAM API: policyDocumentType); "*" matches any run of others.
+# The characters that a policy document does not support (IAM API: policyDocumentType). `*` replaces them.
 _NOT_IN_POLICIES = re.compile(r"[^\x20-\xff]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the statements of one configuration's policy are about.
+    """The resources of a configuration's policy.
 
-    `account` owns the Data Catalog; it is ANY_ACCOUNT if no option names it. `databases` begins with
-    lakeformation_database_name. `outside` are folders in S3, without a slash at the end, of tables elsewhere
+    `account` owns the Data Catalog, or is ANY_ACCOUNT if it is unknown. The first of `databases` is
+    lakeformation_database_name. `outside` are the folders of tables outside the warehouse, without a trailing slash
     (follow_table_location).
     """
 
@@ -49,18 +49,18 @@ class Scope:
 
     @classmethod
     def of(cls, config: Config, streams: Iterable[StreamId] = (), outside: Iterable[S3Address] = ()) -> Self:
-        """Return the scope of a configuration; `streams` have databases of their own if they have namespaces."""
+        """Return the scope of a configuration, with the databases of the namespaces of `streams`."""
         folders = tuple(S3Address(address.bucket, address.key.strip("/")) for address in outside)
         return cls(config, _catalog_account(config), _databases(config, streams), folders)
 
     @property
     def partition(self) -> str:
-        """The partition of AWS in ARNs: aws, aws-cn, …."""
+        """The AWS partition in ARNs: aws, aws-cn, …."""
         return partition_of(self.config.region)
 
     @property
     def warehouse(self) -> S3Address:
-        """The folder of bucket_name and bucket_prefix, without a slash at the end."""
+        """The folder of bucket_name and bucket_prefix, without a trailing slash."""
         return S3Address(self.config.bucket_name, self.config.key().rstrip("/"))
 
     @property
@@ -69,44 +69,44 @@ class Scope:
         return (self.warehouse, *self.outside)
 
     def replaced(self) -> tuple[str, ...]:
-        """The names of folders and databases that a policy document cannot hold, so that wildcards stand for them."""
+        """Return the names of folders and databases with characters that wildcards replace in the policy."""
         names = (*(folder.key for folder in self.folders), *self.databases)
         return tuple(name for name in names if _in_policy(name) != name)
 
     @property
     def database(self) -> str:
-        """The database of streams without a namespace, of rejects and of `check`."""
+        """The database of streams without a namespace, rejects, and `check`."""
         return self.databases[0]
 
     def objects(self) -> tuple[str, ...]:
-        """The ARNs of all objects in the folders."""
+        """Return the ARNs of all objects in the folders."""
         return tuple(self.s3(f"{address.bucket}/{_under(address)}") for address in self.folders)
 
     def s3(self, name: str) -> str:
-        """The ARN of a bucket, of a folder or of objects."""
+        """Return the ARN of a bucket, a folder or objects."""
         return _in_policy(f"arn:{self.partition}:s3:::{name}")
 
     def catalog(self, *names: str) -> tuple[str, ...]:
-        """The ARNs of the Data Catalog and of these resources in it, such as `database/landing`.
+        """Return the ARNs of the Data Catalog and of these resources in it, such as `database/landing`.
 
-        Glue authorizes a request for a resource together with the resources that contain it:
+        Glue authorizes a request on a resource and on the resources that contain it:
         https://docs.aws.amazon.com/glue/latest/dg/glue-specifying-resource-arns.html
         """
         region = self.config.glue_region or self.config.region
         root = f"arn:{self.partition}:glue:{region}:{self.account}"
         below = self._federated()
         catalogs = ["catalog", *(f"catalog/{name}" for name in accumulate(below, "{}/{}".format))]
-        inside = ("/".join([kind, *below, name]) for kind, _, name in (each.partition("/") for each in names))
+        inside = ("/".join([kind, *below, name]) for kind, _, name in (path.partition("/") for path in names))
         return tuple(_in_policy(f"{root}:{name}") for name in (*catalogs, *inside))
 
     def _federated(self) -> Sequence[str]:
-        """The names of the catalog that the Data Catalog has of others, the outermost first: `s3tablescatalog`, …."""
+        """Return the names of the federated catalog in the Data Catalog, outermost first: `s3tablescatalog`, …."""
         catalog = self.config.catalog
         warehouse = catalog.warehouse if isinstance(catalog, GlueRestCatalogOptions) else None
         return warehouse.partition(":")[2].split("/") if warehouse is not None and ":" in warehouse else ()
 
     def table_bucket(self) -> str | None:
-        """The ARN of the table bucket that tables are in; None if they are in no such bucket."""
+        """Return the ARN of the tables' table bucket; None if they are not in a table bucket."""
         catalog = self.config.catalog
         if isinstance(catalog, S3TablesCatalogOptions):
             return catalog.table_bucket_arn
@@ -116,13 +116,13 @@ class Scope:
         return f"arn:{self.partition}:s3tables:{region}:{self.account}:bucket/{self._federated()[-1]}"
 
     def tables(self, databases: Sequence[str], *names: str) -> tuple[str, ...]:
-        """The ARNs of tables with these names or patterns in each database, and of what contains them."""
+        """Return the ARNs of tables with these names or patterns in each database, and of their containers."""
         in_databases = [f"database/{database}" for database in databases]
         return self.catalog(*in_databases, *(f"table/{database}/{name}" for database in databases for name in names))
 
 
 def _in_policy(text: str) -> str:
-    """Return text with what a policy document cannot hold replaced by the wildcard `*`."""
+    """Return the text with unsupported characters replaced by the wildcard `*`."""
     return _NOT_IN_POLICIES.sub("*", text)
 
 
@@ -143,23 +143,23 @@ def _databases(config: Config, streams: Iterable[StreamId]) -> tuple[str, ...]:
     naming = TableNaming.of(config)
     governance = config.lake_formation
     options: tuple[Grant | TableTags, ...] = (*governance.grants, *governance.table_tags)
-    named = (each.database for each in options if each.database)
-    others = {*(naming.table_of(stream).database for stream in streams), *named} - {naming.database}
-    return (naming.database, *sorted(others))
+    configured = (option.database for option in options if option.database)
+    further = {*(naming.table_of(stream).database for stream in streams), *configured} - {naming.database}
+    return (naming.database, *sorted(further))
 
 
 ANY_ACCOUNT = "*"
-"""The account of ARNs in a policy that is for the Data Catalog of any account that lets the user or role in."""
+"""The account in ARNs of a policy for the Data Catalog of any account that grants access."""
 
 CHECKED_TABLES = "airbyte_check_*"
-"""The names of the tables that `check` creates and drops."""
+"""The pattern of the tables that `check` creates and drops."""
 
 Condition: TypeAlias = Mapping[str, Mapping[str, Sequence[str]]]
-"""Operator → condition key → values, as a policy document has them."""
+"""Operator → condition key → values, as in a policy document."""
 
 
 class Need(Enum):
-    """Which commands use an action."""
+    """The commands that use an action."""
 
     BOTH = "syncs, `check`"
     SYNC = "syncs"
@@ -172,7 +172,7 @@ class Need(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """One IAM action, when it is needed and why."""
+    """An IAM action with its commands, reason and condition."""
 
     action: str
     need: Need
@@ -195,14 +195,14 @@ def _buckets(scope: Scope) -> Sequence[str]:
 
 
 def _listed_prefixes(scope: Scope) -> Condition:
-    return {"StringLike": {"s3:prefix": tuple(dict.fromkeys(_in_policy(_under(each)) for each in scope.folders))}}
+    return {"StringLike": {"s3:prefix": tuple(dict.fromkeys(_in_policy(_under(folder)) for folder in scope.folders))}}
 
 
 def _via_s3(scope: Scope) -> Condition:
     # https://docs.aws.amazon.com/kms/latest/developerguide/conditions-kms.html#conditions-kms-via-service
     names = [f"s3.{scope.config.region}.amazonaws.com"]
     if scope.partition == "aws-cn":
-        # Services have both names there; which of the two KMS compares is not documented for every service.
+        # Services have both names in this partition. AWS does not document which one KMS compares.
         names.append(f"{names[0]}.cn")
     return {"StringEquals": {"kms:ViaService": names}}
 
@@ -241,18 +241,18 @@ _CONDITIONS: Mapping[str, Callable[[Scope], Condition]] = {
 
 
 def _capabilities() -> Iterator[Capability]:
-    """Yield the statements of `permissions.toml`, in their order."""
+    """Yield the capabilities of `permissions.toml`, in order."""
     table = tomllib.loads(Path(__file__).with_name("permissions.toml").read_text(encoding="utf-8"))
-    for sid, each in table.items():
+    for sid, rule in table.items():
         permissions = [
-            Permission(action, Need[need], why, vars(conditions)[when]) for action, need, when, why in each["actions"]
+            Permission(action, Need[need], why, vars(conditions)[when]) for action, need, when, why in rule["actions"]
         ]
-        condition = _CONDITIONS[each.get("condition", "none")]
-        yield Capability(sid, tuple(permissions), _RESOURCES[each["on"]], condition)
+        condition = _CONDITIONS[rule.get("condition", "none")]
+        yield Capability(sid, tuple(permissions), _RESOURCES[rule["on"]], condition)
 
 
 _ALL = tuple(_capabilities())
-CAPABILITIES = tuple(each for each in _ALL if each.permissions[0].need is not Need.ERASURE)
-"""What syncs, `check`, `maintain` and `replay` need, in the order of the policy's statements."""
-ERASURE = tuple(each for each in _ALL if each not in CAPABILITIES)
-"""What `delete-rows` needs besides: nobody should be able to delete versions who does not have to."""
+CAPABILITIES = tuple(capability for capability in _ALL if capability.permissions[0].need is not Need.ERASURE)
+"""The capabilities of syncs, `check`, `maintain` and `replay`, in the order of the policy's statements."""
+ERASURE = tuple(capability for capability in _ALL if capability not in CAPABILITIES)
+"""The additional capabilities of `delete-rows`. They are separate, because they include the deletion of versions."""

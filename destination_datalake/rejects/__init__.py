@@ -1,1 +1,1 @@
-"""Rejects, the dead letters of a sync: what could not be kept as it was sent, written where it can be found again."""
+"""Rejects, the dead letters of a sync: records and values that cannot be stored as sent, with the reason."""

@@ -1,4 +1,4 @@
-"""The rejects of one sync: where they are written, their counts and limit, their registration in the catalog."""
+"""The rejects of one sync: locations, counts, limits, and registration in the catalog."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 REJECTS_FOLDER = "_errors"
 REJECTS_TABLE = "airbyte_rejects"
-"""The Glue table over that folder, in the database for streams without a namespace."""
+"""The Glue table of that folder, in the database of streams without a namespace."""
 
 
 class Partition(NamedTuple):
-    """What the objects of one folder have in common: the values of the table's partition keys."""
+    """The values of the partition keys of the table of rejects, shared by the objects of a folder."""
 
     reason: str
     stream: str
@@ -31,10 +31,10 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RejectLocation:
-    """Where the rejects of one stream and sync are written.
+    """The location of the rejects of one stream and sync.
 
-    `root` is the S3 URI of the folder for all rejects, without a slash at the end. `run` names the sync, `day` is the
-    day on which it began, YYYY-MM-DD in UTC. Keys have the name of the stream's table, which is safe in a key.
+    `root` is the S3 URI of the folder of all rejects, without a trailing slash. `run` is the ID of the sync, and `day`
+    the day of its start, YYYY-MM-DD in UTC. Keys contain the name of the stream's table, which is safe in keys.
     """
 
     root: str
@@ -48,14 +48,14 @@ class RejectLocation:
         return Partition(reason, f"{self.database}.{self.table}", self.day)
 
     def uri(self, reason: str, attempt: str) -> str:
-        """Return the URI of the object for the rejects of this reason that an attempt at a unit writes."""
+        """Return the URI of an attempt's object of rejects with this reason."""
         partition = self.partition(reason)
         return f"{self.root}/{reason}/{partition.stream}/dt={partition.dt}/{attempt}.jsonl.gz"
 
 
 @dataclass(frozen=True, slots=True)
 class RejectFile:
-    """An object: gzipped JSON lines, in the order of the records. Nobody sees it before its upload is published."""
+    """An object of gzipped JSON lines, in the order of the records. It is invisible until its upload is published."""
 
     partition: Partition
     uri: str
@@ -63,17 +63,17 @@ class RejectFile:
 
     @property
     def folder(self) -> str:
-        """The S3 URI of the partition's folder, with a slash at the end."""
+        """The S3 URI of the partition's folder, with a trailing slash."""
         return f"{self.uri.rpartition('/')[0]}/"
 
 
 @dataclass(frozen=True, slots=True)
 class RejectCounts:
-    """Counts of one stream, or of a part of it.
+    """Counts of a stream or a part of it.
 
-    `records` were received: each was either written as a row or refused. `refused` of them are no rows. `affected` have
-    at least one reject, the refused ones included. `reasons` counts rejects by column (under its source name; None for
-    whole records) and reason, also the values that have no line of their own among the rejects.
+    `records` were received, `refused` of them were not written as rows, and `affected` have at least one reject,
+    including refused ones. `reasons` counts rejects by column (source name; None for whole records) and reason,
+    including values without their own line.
     """
 
     records: int = 0
@@ -83,16 +83,16 @@ class RejectCounts:
 
     @property
     def values(self) -> int:
-        """How many values are rejected in records that were written."""
+        """The number of rejected values in written records."""
         return sum(count for (column, _), count in self.reasons.items() if column is not None)
 
     def most_frequent(self) -> list[tuple[tuple[str | None, str], int]]:
-        """Return columns and reasons with their numbers, the largest first."""
-        return sorted(self.reasons.items(), key=lambda each: (-each[1], each[0][0] or "", each[0][1]))
+        """Return columns and reasons with their counts, most frequent first."""
+        return sorted(self.reasons.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1]))
 
     @classmethod
     def refusing(cls, reason: str, records: int) -> Self:
-        """Return the counts of records that a rule refuses. No limit counts them: the data are not at fault."""
+        """Return the counts of records that a rule refuses. They do not count towards limits."""
         return cls(records, records, 0, {(None, reason): records} if records else {})
 
     @classmethod
@@ -108,26 +108,26 @@ class RejectCounts:
         return cls(records, refused, affected, dict(reasons))
 
 
-_NAMED_REASONS = 10
+_MAX_REASONS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class RejectLimit:
-    """How many records of a stream may have rejects: a share of those received and, optionally, a number."""
+    """The maximum ratio and, optionally, the maximum number of a stream's records with rejects."""
 
     max_ratio: float = 1.0
     max_count: int | None = None
 
     def exceeded(self, counts: RejectCounts) -> str | None:
-        """Return which limit the counts exceed and why, with the reasons per column; None if they exceed none."""
+        """Return the exceeded limit with the reasons per column; None if no limit is exceeded."""
         if self.max_count is not None and counts.affected > self.max_count:
-            allowed = f"rejects.max_count {self.max_count} allows"
+            limit = f"rejects.max_count {self.max_count}"
         elif counts.records and counts.affected / counts.records > self.max_ratio:
-            allowed = f"rejects.max_ratio {self.max_ratio} allows"
+            limit = f"rejects.max_ratio {self.max_ratio}"
         else:
             return None
         affected = f"{counts.affected} of {counts.records} records have rejects"
-        return f"{affected}, which is more than {allowed}: {describe_reasons(counts)}"
+        return f"{affected}, which exceeds {limit}: {describe_reasons(counts)}"
 
 
 def describe_reasons(counts: RejectCounts) -> str:
@@ -135,7 +135,7 @@ def describe_reasons(counts: RejectCounts) -> str:
     ranked = counts.most_frequent()
     named = [
         f"{'whole records' if column is None else column} {reason} {count} time{'' if count == 1 else 's'}"
-        for (column, reason), count in ranked[:_NAMED_REASONS]
+        for (column, reason), count in ranked[:_MAX_REASONS]
     ]
     more = len(ranked) - len(named)
     return "; ".join([*named, *([f"and {more} more"] if more else [])])
@@ -145,16 +145,16 @@ _logger = logging.getLogger(__name__)
 
 
 class RejectCatalog(Protocol):
-    """A catalog's table over all rejects."""
+    """A catalog's table of all rejects."""
 
     def register(self, files: Sequence[RejectFile]) -> None:
-        """Make the files readable through the table. Not thread-safe; raises what the catalog's client raises."""
+        """Register the files in the table. Not thread-safe. Raises errors of the catalog's client."""
 
 
 class RejectLedger:
-    """Counts, limits and registers rejects. Thread-safe; `root`, `run` and `day` as in RejectLocation.
+    """Counts, limits and registers rejects. Thread-safe. `root`, `run` and `day` are as in RejectLocation.
 
-    Without a catalog they are objects in S3 alone.
+    Without a catalog, rejects are only objects in S3.
     """
 
     def __init__(
@@ -170,13 +170,13 @@ class RejectLedger:
         self._counts: dict[StreamId, RejectCounts] = {}
 
     def location(self, database: str, table: str) -> RejectLocation:
-        """Return where the rejects of the stream with this table are written."""
+        """Return the location of the rejects of the stream with this table."""
         return RejectLocation(self._root, self._run, self._day, database, table)
 
     def add(self, stream: StreamId, counts: RejectCounts) -> str | None:
         """Count a batch before it is committed.
 
-        Returns a message for the user if the stream now exceeds the limit, so that the batch must not be committed.
+        Returns a message for the user if the stream now exceeds a limit. The batch must then not be committed.
         """
         with self._lock:
             total = self._counts[stream] = RejectCounts.total([self._counts.get(stream, RejectCounts()), counts])
@@ -184,14 +184,14 @@ class RejectLedger:
         if exceeded is None:
             return None
         return (
-            f"Stream {stream}: {exceeded}. The batch was not committed; its rejects are kept under {self._root}/. "
+            f"Stream {stream}: {exceeded}. The batch was not committed. Its rejects are under {self._root}/. "
             "Correct the source or the stream's schema, or raise the limit."
         )
 
     def publish(self, files: Sequence[RejectFile]) -> None:
-        """Make the rejects of a batch visible, before the batch is committed. Raises what S3's client raises.
+        """Publish the rejects of a batch before its commit, and register them in the catalog. Raises S3's errors.
 
-        They are registered in the catalog, too. They can be read without it, so its failures are logged as warnings.
+        Failures of the catalog are only logged as warnings, because the objects can be read without it.
         """
         if not files:
             return
@@ -203,11 +203,11 @@ class RejectLedger:
                 self._catalog.register(files)
             except Exception:
                 _logger.warning(
-                    "Rejects were written under %s/ but their table in the Glue Data Catalog could not be updated.",
+                    "Rejects were written under %s/, but their table in the Glue Data Catalog could not be updated.",
                     self._root,
                     exc_info=True,
                 )
 
     def delete_uncommitted(self, files: Sequence[RejectFile]) -> None:
-        """Remove the rejects of a batch that is not committed, whether or not they are published."""
+        """Delete the rejects of a batch that is not committed, published or not."""
         delete_uncommitted(files, self._access.client("s3"))

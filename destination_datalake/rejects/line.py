@@ -1,6 +1,6 @@
-"""A reject as a line of JSON: the fields of Firehose's error objects and the columns of RudderStack's discards table.
+"""A reject as a line of JSON, with the fields of Firehose's error objects and of RudderStack's discards table.
 
-docs/rejects.md describes each member; `tables/glue/lines_table.py` has them as the columns of a table.
+docs/rejects.md describes each member. `tables/glue/lines_table.py` defines the table's columns for them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _EPOCH = datetime(1970, 1, 1)
 _CACHED_PATHS = 4096
 
 MAX_VALUES = 100
-"""How many values of one record have a line each; the rest is counted, and is in the record's `rawData`."""
+"""The maximum number of values of a record with their own line. Further values are counted, and are in `rawData`."""
 
 MAX_VALUE_BYTES = 64 * 1024
-"""A longer value has no `column_value`: its text is in `rawData` alone."""
+"""The maximum length of `column_value`. A longer value is only in `rawData`."""
 
 
 class _Table(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -43,9 +43,9 @@ class _Table(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class RejectLine(msgspec.Struct, frozen=True, gc=False):
-    """One reject. Numeric times are milliseconds since 1970-01-01 UTC.
+    """A reject. Numeric times are milliseconds since 1970-01-01 UTC.
 
-    Only the first line of a record has `raw_data`. It also has in `values_not_listed` how many values have no line.
+    Only the first line of a record has `raw_data`, and in `values_not_listed` the number of values without a line.
     """
 
     attempts_made: int = msgspec.field(name="attemptsMade")
@@ -72,14 +72,14 @@ class RejectLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class RowKey(NamedTuple):
-    """What identifies the row of a rejected value: `_airbyte_raw_id`, and `_airbyte_extracted_at` in µs since 1970."""
+    """The identifier of a rejected value's row: `_airbyte_raw_id`, and `_airbyte_extracted_at` in µs since 1970."""
 
     id: str
     extracted_at: int
 
 
 class RejectFormatter:
-    """Makes the lines for the rejects of one unit. `now` is in milliseconds since 1970-01-01 UTC."""
+    """Creates the lines for the rejects of one unit. `now` is in milliseconds since 1970-01-01 UTC."""
 
     def __init__(
         self, location: RejectLocation, stream: StreamId, columns: Sequence[Field], unit: str, now: int
@@ -94,7 +94,7 @@ class RejectFormatter:
         self._records = 0
 
     def value_lines(self, line: bytes, changes: Sequence[ValueChange], row: RowKey) -> Iterator[RejectLine]:
-        """Yield a line for each changed value of a record, MAX_VALUES at most."""
+        """Yield a line for each changed value of a record, at most MAX_VALUES."""
         self._records += 1
         for number, change in enumerate(changes[:MAX_VALUES]):
             _, type_ = self._describe(change.field or "")
@@ -102,12 +102,12 @@ class RejectFormatter:
             yield self._line(raw_data, change.reason or "", _message(change, type_), number, row, change, rest)
 
     def record_line(self, line: bytes, reason: str, message: str) -> RejectLine:
-        """Return the line for a record that was not written; `message` explains the reason."""
+        """Return the line for a record that was not written. `message` explains the reason."""
         self._records += 1
         return self._line(line, reason, message, 0, None, None, 0)
 
     def column_of(self, change: ValueChange) -> str:
-        """Return the source name of the column that holds a changed value."""
+        """Return the source name of the column of a changed value."""
         return self._describe(change.field or "")[0]
 
     def _line(
@@ -146,16 +146,16 @@ class RejectFormatter:
 
 
 def _text(original: bytes | None) -> str | None:
-    """Return the JSON text of a value unless it is too long. Bytes that are not UTF-8 are intact in `rawData` only."""
+    """Return the JSON text of a value; None if it is too long. Only `rawData` preserves bytes that are not UTF-8."""
     if original is None or len(original) > MAX_VALUE_BYTES:
         return None
     return original.decode("utf-8", "replace")
 
 
 def column_at(path: str, columns: Sequence[Field]) -> tuple[str, ColumnType] | None:
-    """Return the source name of the column, and the type of the value, at the path of a change; None if there is none.
+    """Return the source name of the column and the type of the value at the path of a change; None without a match.
 
-    A path is source keys and list indexes joined by `.`. Keys may contain dots too: the first match is taken.
+    A path consists of source keys and list indexes joined by `.`. Keys may contain dots; the first match is used.
     """
     for column in columns:
         name = path_step(column.source)
@@ -171,8 +171,8 @@ def column_at(path: str, columns: Sequence[Field]) -> tuple[str, ColumnType] | N
 def _type_inside(path: str, type_: ColumnType) -> ColumnType | None:
     match type_:
         case Struct(fields):
-            found = column_at(path, fields)
-            return None if found is None else found[1]
+            member = column_at(path, fields)
+            return None if member is None else member[1]
         case List(element):
             _, _, rest = path.partition(".")
             return _type_inside(rest, element) if rest else element
@@ -185,15 +185,15 @@ _KINDS = {ord('"'): "string", ord("{"): "object", ord("["): "array", ord("t"): "
 _MESSAGES = {
     (NULLED, SERIALIZATION_ERROR): "incompatible schema conversion from {kind} to {type}",
     (NULLED, FIELD_SIZE_LIMITATION): "{kind} out of the range of {type}",
-    (TRUNCATED, FIELD_SIZE_LIMITATION): "{kind} cut to what {type} holds",
+    (TRUNCATED, FIELD_SIZE_LIMITATION): "{kind} truncated to fit {type}",
 }
 
 
 def _describe(path: str, columns: Sequence[Field]) -> tuple[str, str]:
-    """Return the source name of the column at a path, and the name of the type that its value should have had."""
-    found = column_at(path, columns)
-    assert found is not None, "the path of a change is in a column"
-    return found[0], glue_type(widest(found[1])).partition("<")[0]
+    """Return the source name of the column at a path, and the name of the expected type."""
+    column = column_at(path, columns)
+    assert column is not None, "the path of a change is in a column"
+    return column[0], glue_type(widest(column[1])).partition("<")[0]
 
 
 def _message(change: ValueChange, type_: str) -> str:
@@ -202,7 +202,7 @@ def _message(change: ValueChange, type_: str) -> str:
 
 
 def _hive_timestamp(microseconds: int) -> str | None:
-    """Return a timestamp in UTC in the format of Hive's JSON SerDes; None before the year 1, which they cannot read."""
+    """Return a UTC timestamp in the format of Hive's JSON SerDes; None before the year 1, which they do not support."""
     try:
         return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(" ", "milliseconds")
     except OverflowError:

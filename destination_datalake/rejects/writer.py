@@ -1,7 +1,7 @@
-"""Writes the rejects of one unit to S3, on the executor, before the unit's result is returned.
+"""Writing the rejects of one unit to S3, on the executor, before the unit's result is returned.
 
-They are uploads that are not completed: the driver completes those of the attempt that it commits. Whatever other
-attempts have written, or write later, nobody ever sees.
+The uploads stay incomplete until the driver completes those of the attempt that it commits. The rejects of other
+attempts are never visible.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from destination_datalake.records.decoded import Decoded
 
 BUFFER_BYTES = 1024 * 1024
-"""How much text is buffered before it is compressed, so that memory does not grow with the number of rejects."""
+"""The amount of text to buffer before compression. It limits memory for any number of rejects."""
 
 
 class RejectWriter:
-    """Writes an object per reason; none if nothing is rejected."""
+    """Writes an object per reason, and none without rejects."""
 
     def __init__(self, formatter: RejectFormatter, location: RejectLocation, attempt: str, s3: S3Client) -> None:
-        """Write nothing yet. `attempt` is the name of the objects, which no other attempt at the unit has."""
+        """Create a writer without sending requests. `attempt` is the name of the objects, unique to this attempt."""
         self._formatter = formatter
         self._location = location
         self._attempt = attempt
@@ -42,7 +42,7 @@ class RejectWriter:
         self._reasons: Counter[tuple[str | None, str]] = Counter()
 
     def write(self, decoded: Decoded, row_ids: Any) -> None:
-        """Append the rejects of decoded records; `row_ids` has a string per row. Raises ObjectFailed."""
+        """Append the rejects of decoded records. `row_ids` has a string per row. Raises ObjectFailed."""
         self._rows += decoded.rows
         self._refused += len(decoded.rejected)
         self._affected += len(decoded.rejected)
@@ -50,17 +50,17 @@ class RejectWriter:
             self._reasons[None, refused.reason] += 1
             self._append(self._formatter.record_line(refused.line, refused.reason, refused.message))
         for changed in decoded.changed:
-            changes = [each for each in changed.changes if not each.had_no_value]
+            changes = [change for change in changed.changes if not change.had_no_value]
             if not changes:
                 continue
             self._affected += 1
-            self._reasons.update((self._formatter.column_of(each), each.reason or "") for each in changes)
+            self._reasons.update((self._formatter.column_of(change), change.reason or "") for change in changes)
             row = RowKey(row_ids[changed.row].as_py(), decoded.extracted_at[changed.row].value)
             for line in self._formatter.value_lines(changed.line, changes, row):
                 self._append(line)
 
     def close(self) -> list[RejectFile]:
-        """Upload the rest, and return the objects, which are durable and not visible. Raises ObjectFailed."""
+        """Upload the rest. Return the objects, which are durable but not visible. Raises ObjectFailed."""
         for reason in [*self._open]:
             upload = self._open[reason].close()
             del self._open[reason]
@@ -69,14 +69,14 @@ class RejectWriter:
         return self._closed
 
     def abort(self) -> None:
-        """Abort the uploads, so that nothing of the attempt remains in S3."""
+        """Abort the uploads, and remove the attempt's objects from S3."""
         with ExitStack() as steps:
             steps.callback(delete_uncommitted, self._closed, self._s3)
             for file in self._open.values():
                 steps.callback(file.abort)
 
     def counts(self) -> RejectCounts:
-        """Return the counts of what was written so far."""
+        """Return the counts so far."""
         return RejectCounts(self._rows + self._refused, self._refused, self._affected, dict(self._reasons))
 
     def _append(self, line: RejectLine) -> None:
@@ -87,7 +87,7 @@ class RejectWriter:
 
 
 class _File:
-    """One object of gzipped JSON lines."""
+    """An object of gzipped JSON lines."""
 
     def __init__(self, s3: S3Client, uri: str) -> None:
         self._upload = Upload(s3, uri, deferred=True)

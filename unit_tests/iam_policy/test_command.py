@@ -79,7 +79,7 @@ def test_an_account_that_no_option_names_is_any_in_the_policy_and_a_note(
 
     assert code == 0
     assert resource in {each for statement in json.loads(out)["Statement"] for each in statement["Resource"]}
-    assert ("no option names the account" in err) == has_note
+    assert ("the account of the Data Catalog is unknown" in err) == has_note
 
 
 def test_the_grants_are_printed_beside_the_policy_where_lake_formation_governs(run: Run) -> None:
@@ -88,7 +88,7 @@ def test_the_grants_are_printed_beside_the_policy_where_lake_formation_governs(r
     _, grants, _ = run("--grants", credentials=ROLE, lake_formation=GOVERNED)
 
     assert "grant-permissions" not in ungoverned
-    assert governed.endswith(f"to be granted by a data lake administrator:\n{grants}")
+    assert governed.endswith(f"for a data lake administrator to grant:\n{grants}")
 
 
 def test_grants_are_commands_for_a_shell(run: Run) -> None:
@@ -130,10 +130,10 @@ def test_a_principal_may_be_named_and_must_be_where_no_option_tells_it(run: Run)
 
     code, out, err = run("--grants")
     assert (code, out) == (1, "")
-    assert "Name its user or role with --principal." in err
+    assert "The connector's user or role is unknown. Set --principal to its ARN." in err
 
     assert f"DataLakePrincipalIdentifier={user}" in run("--grants", "--principal", user)[1]
-    assert "Pass --principal" in run(lake_formation=GOVERNED)[2]
+    assert "Use --principal" in run(lake_formation=GOVERNED)[2]
 
 
 def test_databases_of_namespaces_come_from_the_catalog_and_without_it_a_note_says_so(run: Run, catalog: str) -> None:
@@ -141,7 +141,7 @@ def test_databases_of_namespaces_come_from_the_catalog_and_without_it_a_note_say
     _, found, nothing = run("--catalog", catalog)
 
     assert "database/shop" not in without
-    assert "pass the configured catalog with --catalog" in note
+    assert "Use --catalog with the configured catalog" in note
     assert f"arn:aws:glue:eu-west-1:{ACCOUNT}:database/shop" in found
     assert "--catalog" not in nothing
 
@@ -151,7 +151,7 @@ def test_names_that_policies_cannot_hold_are_said_to_widen_it(run: Run) -> None:
     _, out, note = run(bucket_prefix="été/京都")
 
     assert "arn:aws:s3:::lake/été/*/*" in out
-    assert "cannot hold every character of été/京都" in note
+    assert "replaces characters of été/京都" in note
 
 
 def test_data_locations_are_granted_by_their_names_not_by_wildcards(run: Run) -> None:
@@ -171,7 +171,7 @@ def test_a_policy_that_exceeds_the_limit_is_printed_in_parts(run: Run, tmp_path:
     _, whole, note = run("--catalog", str(path))
     first, second = (json.loads(run("--catalog", str(path), "--part", str(part))[1]) for part in (1, 2))
 
-    assert "--part 1 to --part 2 print policies within that." in note
+    assert "Use --part 1 to --part 2 to print policies within the limit." in note
     assert len(whole) > 6_144
     assert _resources(first) | _resources(second) == _resources(json.loads(whole))
     assert run("--catalog", str(path), "--part", "3")[0] == 1
@@ -192,9 +192,9 @@ def _resources(document: dict[str, Any]) -> set[str]:
             {},
             "arn:aws:iam::123456789012:role/airbyte",
         ),
-        (("--location", "s3://other/lake"), {}, "set follow_table_location to true"),
+        (("--location", "s3://other/lake"), {}, "--location requires follow_table_location true"),
         (("--location", "other/lake"), {"follow_table_location": True}, "such as s3://bucket/folder"),
-        (("--location", "s3://other/*"), {"follow_table_location": True}, "a character with a meaning of its own"),
+        (("--location", "s3://other/*"), {"follow_table_location": True}, "a character with a special meaning"),
     ],
 )
 def test_what_is_wrong_is_said_on_standard_error_and_no_policy_is_printed(

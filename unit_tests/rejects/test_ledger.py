@@ -86,7 +86,7 @@ def test_a_limit_is_exceeded_by_more_affected_records_than_it_allows(limit: Reje
 
 def test_the_message_names_the_limit_and_counts_reasons_per_column() -> None:
     assert RejectLimit(max_count=9).exceeded(COUNTS) == (
-        "10 of 100 records have rejects, which is more than rejects.max_count 9 allows: "
+        "10 of 100 records have rejects, which exceeds rejects.max_count 9: "
         "born WRONG 8 times; price WRONG 8 times; whole records UNREADABLE 1 time"
     )
 
@@ -162,8 +162,8 @@ def test_a_limit_is_exceeded_by_all_batches_of_a_stream_together(ledger: RejectL
     assert ledger.add(ORDERS, counts) is None
     assert ledger.add(ITEMS, counts) is None
     assert ledger.add(ORDERS, counts) == (
-        "Stream orders: 4 of 20 records have rejects, which is more than rejects.max_count 3 allows: id WRONG 4 times. "
-        f"The batch was not committed; its rejects are kept under {ROOT}/. "
+        "Stream orders: 4 of 20 records have rejects, which exceeds rejects.max_count 3: id WRONG 4 times. "
+        f"The batch was not committed. Its rejects are under {ROOT}/. "
         "Correct the source or the stream's schema, or raise the limit."
     )
 

@@ -142,7 +142,7 @@ def test_a_long_value_is_in_the_raw_data_only(length: int, kept: bool) -> None:
         (
             ValueChange("born", "TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION", b'"2024-01-01T10:00"'),
             "born",
-            "string cut to what date holds",
+            "string truncated to fit date",
         ),
     ],
 )
