@@ -1,1 +1,1 @@
-"""Partitions: how rows are assigned to them, and how the values of a partition appear in paths. Pure."""
+"""Partitions: the assignment of rows, and the paths of partition values. Pure functions."""

@@ -1,4 +1,4 @@
-"""The rows of a table by partition, without a step for each row."""
+"""Grouping of a table's rows by partition, vectorized."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 def by_partition(
     table: pa.Table, fields: Sequence[PartitionField]
 ) -> Iterator[tuple[tuple[PartitionValue, ...], pa.Table]]:
-    """Yield each partition's values, in the order of `fields`, with its rows, in the order of `table`.
+    """Yield each partition's values in the order of `fields`, with its rows in the order of `table`.
 
-    Partitions come in the order of their first rows, and rows that lie together already are not copied. A source that
-    the table does not have is null in all rows. Python takes the partitions 0.0 and -0.0 for equal, which Iceberg does
-    not; `repr` of the values tells all partitions apart. Raises ValueError as `transformed` does.
+    Partitions are ordered by their first rows. Contiguous rows are not copied. A source column that the table does not
+    have is null. 0.0 and -0.0 are equal in Python but different partitions in Iceberg; `repr` of the values
+    distinguishes them. Raises ValueError like `transformed`.
     """
     if table.num_rows == 0:
         return
@@ -45,7 +45,7 @@ def by_partition(
     codes = _codes(columns)
     starts = firsts = np.flatnonzero(np.diff(codes, prepend=-1))
     if len(starts) > codes.max() + 1:
-        # Numpy sorts integers of 16 bits by radix, in a fraction of the time.
+        # NumPy uses the faster radix sort for 16-bit integers.
         order = np.argsort(codes.astype(np.uint16) if codes.max() < 2**16 else codes, kind="stable")
         sizes = np.bincount(codes)
         table = table.combine_chunks().take(order)
@@ -57,7 +57,7 @@ def by_partition(
 
 
 def source_values(table: pa.Table, path: tuple[str, ...]) -> pa.Array[Any]:
-    """Return the values at a path of names. They are null where a struct on the way is."""
+    """Return the values at a path of names, null where a struct on the path is null."""
     if path[0] not in table.column_names:
         return pa.nulls(table.num_rows)
     values: Any = table.column(path[0]).combine_chunks()
@@ -70,15 +70,12 @@ def source_values(table: pa.Table, path: tuple[str, ...]) -> pa.Array[Any]:
 
 
 def _is_constant(source: pa.Array[Any], transform: Transform) -> bool:
-    """Return whether all rows are known to have one transformed value, which costs next to nothing.
-
-    False may be wrong.
-    """
+    """Return whether all rows have the same transformed value, by a cheap check that may wrongly return False."""
     if isinstance(transform, Void) or source.null_count == len(source):
         return True
     if source.null_count:
         return False
-    if pa.types.is_floating(source.type):  # as bits: NaN is itself, and -0.0 is not 0.0
+    if pa.types.is_floating(source.type):  # As bits, NaN equals itself, and -0.0 differs from 0.0.
         source = source.view(pa.int64() if source.type.bit_width == 64 else pa.int32())
     if not _is_equal(transformed(pa.concat_arrays([source[:1], source[-1:]]), transform)):
         return False
@@ -92,12 +89,12 @@ def _is_constant(source: pa.Array[Any], transform: Transform) -> bool:
     return _is_equal(transformed(bounds, transform))
 
 
-def _is_equal(two: pa.Array[Any]) -> bool:
-    return bool(two[0] == two[1])
+def _is_equal(pair: pa.Array[Any]) -> bool:
+    return bool(pair[0] == pair[1])
 
 
 def _codes(columns: Sequence[pa.Array[Any]]) -> NDArray[np.int64]:
-    """Return a number for each row's combination of values, counted from 0 in the order in which they appear."""
+    """Return a number for each row's combination of values, from 0 in order of first appearance."""
     codes: NDArray[np.int64] | None = None
     for column in columns:
         encoded = column.dictionary_encode("encode")
@@ -114,6 +111,6 @@ def _codes(columns: Sequence[pa.Array[Any]]) -> NDArray[np.int64]:
 def _rows(columns: Sequence[pa.Array[Any]]) -> list[tuple[PartitionValue, ...]]:
     if not columns:
         return [()]
-    # One object for all NaN, so that tuples with it are equal.
+    # The same object for all NaN values, so that tuples with it are equal.
     lists = [[math.nan if value != value else value for value in column.to_pylist()] for column in columns]
     return list(zip(*lists, strict=True))

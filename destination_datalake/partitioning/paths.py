@@ -1,4 +1,4 @@
-"""The folders of partitions, and the values that the catalog has for those of Hive tables."""
+"""The folders of partitions, and the partition values of Hive tables in the catalog."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from destination_datalake.schema.types import (
 )
 
 MAX_KEY_BYTES = 1024
-"""The longest key of an object in bytes of UTF-8 (S3 user guide: object key names)."""
+"""The maximum length of an object's key in bytes of UTF-8 (S3 user guide: object key names)."""
 
 _NO_TIME = {"year": "0000", "month": "00", "day": "00", "hour": "00", "date": "0000-00-00"}
 _DATE = "-?[0-9]{4,5}-[0-9]{2}-[0-9]{2}"
 _FIRST_DAY, _LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
 _NO_LOCATION = re.compile("[\ufffe\uffff]")
-"""Characters that no location in the catalog can have (Glue API: LocationString), and that Hive does not escape."""
+"""Characters that are invalid in locations (Glue API: LocationString), and that Hive does not escape."""
 
 
 CATALOG_DATE = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
-"""A pattern of the dates that engines read."""
+"""The pattern of dates that engines read."""
 _TEXTS = {
     Boolean: "true|false",
     Int64: "-?[0-9]{1,19}",
@@ -58,38 +58,38 @@ _TEXTS = {
     Date: CATALOG_DATE,
     Timestamp: f"{CATALOG_DATE} [0-9:.]+",
 }
-"""The texts of keys of these types that engines read."""
+"""The patterns of key values that engines read, by type."""
 
 
 @dataclass(frozen=True, slots=True)
 class IcebergPath:
     """The folders of an Iceberg table's partitions: a `PartitionPath` (Iceberg: PartitionSpec.partitionToPath).
 
-    `types` are those of the sources of `fields`, as `iceberg_text` has them. Manifests say which partition a file is
-    of: a folder helps people only, so that two partitions may share one, and a long name is cut.
+    `types` are the source types of `fields`, as in `iceberg_text`. Manifests determine a file's partition, so folders
+    are informative: two partitions may share one, and a long name is truncated.
     """
 
     fields: tuple[PartitionField, ...]
     types: tuple[ColumnType | None, ...]
 
     def folder(self, values: Sequence[PartitionValue]) -> str:
-        """Return the folder of a partition, such as `at_day=2019-10-12/region=eu`; in ASCII."""
-        given = zip(self.fields, self.types, values, strict=True)
+        """Return the folder of a partition in ASCII, such as `at_day=2019-10-12/region=eu`."""
+        parts = zip(self.fields, self.types, values, strict=True)
         folder = "/".join(
             f"{quote_plus(field.name, '')}={quote_plus(iceberg_text(value, field.transform, type_), '')}"
-            for field, type_, value in given
+            for field, type_, value in parts
         )
-        if len(folder) <= MAX_KEY_BYTES // 2:  # the other half is for the table's location and the file's name
+        if len(folder) <= MAX_KEY_BYTES // 2:  # The other half is for the table's location and the file's name.
             return folder
         return re.sub("%.?$", "", folder[: MAX_KEY_BYTES // 2]).rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionKey:
-    """A partition key of a Hive table: a column of the catalog whose value is the same in a whole partition.
+    """A partition key of a Hive table: a column in the catalog with one value per partition.
 
-    `type` is its type there, `source` that of the column that it is made of. `null` is the text, in folder and catalog,
-    of rows without a value. The values of a `projected` key are the very texts in its folders.
+    `type` is its type in the catalog, and `source` the type of its source column. `null` is the text of a missing value
+    in folders and in the catalog. The values of a `projected` key equal the texts in its folders.
     """
 
     field: PartitionField
@@ -100,11 +100,11 @@ class PartitionKey:
 
     @property
     def name(self) -> str:
-        """Its name in the catalog."""
+        """The key's name in the catalog."""
         return self.field.name
 
     def takes(self, source: ColumnType) -> bool:
-        """Whether all values of a column of that type can be values of the key, once transformed."""
+        """Return whether all values of a column of this type, after the transform, are valid values of the key."""
         if not permits(self.field.transform, source):
             return False
         if isinstance(self.field.transform, CalendarPart):
@@ -114,16 +114,16 @@ class PartitionKey:
                 return True
             case Decimal(digits, scale), Decimal(of_source, finer):
                 return of_source - finer <= digits - scale and finer <= scale
-            case own, other:
-                return own == other
+            case key, column:
+                return key == column
 
     def holds(self, text: str) -> bool:
-        """Whether a text in the catalog is a value of the key's type: engines fail on a table with any other."""
+        """Return whether a text in the catalog is valid for the key's type. Engines fail on invalid ones."""
         pattern = _TEXTS.get(type(self.type))
         return pattern is None or text == self.null or re.fullmatch(pattern, text) is not None
 
     def text(self, value: PartitionValue) -> str:
-        """Return the value as the catalog has it; what that cannot hold is null."""
+        """Return the value's text in the catalog, or the null text for values that the catalog does not support."""
         transform = self.field.transform
         if value is None:
             return self.null
@@ -131,38 +131,38 @@ class PartitionKey:
             text = value_text(value, self.source)
             if _NO_LOCATION.search(text):
                 return self.null
-            # Athena puts projected values into storage.location.template as they are, and separates them by commas.
+            # Athena inserts projected values into storage.location.template unchanged, and separates them by commas.
             return escaped(text).replace(",", "%2C") if self.projected else text
         assert isinstance(value, int)
         if transform.part == "date":
-            # A time zone can move a moment out of the years 1 to 9999, and engines fail on such a key of type date.
+            # A time zone can move a date out of the years 1 to 9999, on which engines fail.
             return date_text(min(max(value, _FIRST_DAY), _LAST_DAY))
         return f"{value:0{transform.digits or 1}}"
 
     def folder_text(self, text: str) -> str:
-        """Return a value, as the catalog has it, as it is in folders."""
+        """Return a catalog value's text in folders."""
         return text if self.projected else escaped(text)
 
     @property
     def pattern(self) -> str:
-        """A regular expression of its texts in folders."""
+        """The regular expression of the key's texts in folders."""
         match self.field.transform:
             case CalendarPart(part="date"):
-                given = _DATE
+                pattern = _DATE
             case CalendarPart(part="year", digits=digits):
-                given = f"-?[0-9]{{{digits or 1},5}}"
+                pattern = f"-?[0-9]{{{digits or 1},5}}"
             case CalendarPart(digits=digits):
-                given = f"[0-9]{{{digits or 1},2}}"
+                pattern = f"[0-9]{{{digits or 1},2}}"
             case _:
-                given = "[^/]+"
-        return f"{re.escape(self.null)}|{given}"
+                pattern = "[^/]+"
+        return f"{re.escape(self.null)}|{pattern}"
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFolders:
     """The folders of partitions: a `PartitionPath`.
 
-    `template` has the keys' names as variables. No folder is longer than `max_bytes` of UTF-8.
+    `template` has the keys' names as variables. A folder has at most `max_bytes` bytes of UTF-8.
     """
 
     keys: tuple[PartitionKey, ...]
@@ -178,33 +178,33 @@ class PartitionFolders:
     def of(
         cls, template: PathTemplate, keys: Sequence[PartitionKey], max_bytes: int = MAX_KEY_BYTES
     ) -> PartitionFolders:
-        """Return the folders that a template means; each of its variables is one of the keys, in order."""
-        given = dict(zip(template.variables, keys, strict=True))
-        nulls = tuple(replace(key, null=_null_text(template, variable)) for variable, key in given.items())
-        named = filled(template.partition, {variable: f"{{{key.name}}}" for variable, key in given.items()})
+        """Return the folders of a template, whose variables correspond to the keys, in order."""
+        by_variable = dict(zip(template.variables, keys, strict=True))
+        nulls = tuple(replace(key, null=_null_text(template, variable)) for variable, key in by_variable.items())
+        named = filled(template.partition, {variable: f"{{{key.name}}}" for variable, key in by_variable.items()})
         return cls(nulls, named, max_bytes)
 
     def folder(self, values: Sequence[PartitionValue]) -> str:
-        """Return the folder of a partition. Raises ConfigError if S3 permits no key of that length, even of nulls."""
+        """Return the folder of a partition. Raises ConfigError if it exceeds S3's limit even with null values."""
         folder = self._filled(self.texts(values))
         if len(folder.encode()) > self.max_bytes:
             raise ConfigError(
-                f"The folders of partitions have no room: S3 allows keys of {MAX_KEY_BYTES} bytes, and the table's own "
-                "folder takes nearly all of them. Choose a shorter bucket_prefix, or a partition_by of fewer fields."
+                f"The folder of a partition exceeds S3's limit of {MAX_KEY_BYTES} bytes for keys, because the table's "
+                "folder is too long. Choose a shorter bucket_prefix, or fewer fields in partition_by."
             )
         return folder
 
     def texts(self, values: Sequence[PartitionValue]) -> tuple[str, ...]:
-        """Return the values of a partition as the catalog has them.
+        """Return the catalog texts of a partition's values.
 
-        Where they make a folder too long for S3, the longest are null: the rows have them in their column all the same.
+        If the folder exceeds S3's limit, the longest values are replaced by null. The rows keep them in their columns.
         """
         texts = [key.text(value) for key, value in zip(self.keys, values, strict=True)]
         while len(self._filled(texts).encode()) > self.max_bytes:
-            given = [n for n, key in enumerate(self.keys) if texts[n] != key.null]
-            if not given:
+            non_null = [n for n, key in enumerate(self.keys) if texts[n] != key.null]
+            if not non_null:
                 break
-            longest = max(given, key=lambda n: len(self.keys[n].folder_text(texts[n]).encode()))
+            longest = max(non_null, key=lambda n: len(self.keys[n].folder_text(texts[n]).encode()))
             texts[longest] = self.keys[longest].null
         return tuple(texts)
 
@@ -213,11 +213,11 @@ class PartitionFolders:
         return filled(self.template, named)
 
     def texts_of(self, folder: str) -> tuple[str, ...] | None:
-        """Return the values, as the catalog has them, of the partition with this folder; None if there is none."""
-        found = self._pattern().fullmatch(folder)
-        if found is None:
+        """Return the catalog texts of the partition with this folder; None if the folder does not match."""
+        match = self._pattern().fullmatch(folder)
+        if match is None:
             return None
-        texts = (found[f"k{number}"] for number in range(len(self.keys)))
+        texts = (match[f"k{number}"] for number in range(len(self.keys)))
         return tuple(text if key.projected else unescaped(text) for key, text in zip(self.keys, texts, strict=True))
 
     def location_template(self, location: str) -> str:
@@ -239,9 +239,9 @@ class PartitionFolders:
 
 
 def key_type(field: PartitionField, source: ColumnType, *, digits: bool) -> ColumnType:
-    """Return the type of a partition key in the catalog; with `digits` it is a string, as the folder has it.
+    """Return the type of a partition key in the catalog. With `digits`, it is a string, like the folder's text.
 
-    A key cannot be widened later, so it is as wide as its source can become.
+    A key cannot be widened later, so it has the widest type of its source.
     """
     match field.transform:
         case _ if digits:
@@ -254,9 +254,9 @@ def key_type(field: PartitionField, source: ColumnType, *, digits: bool) -> Colu
 
 
 def _null_text(template: PathTemplate, variable: str) -> str:
-    """Return the text of null for a variable: Hive's in folders `name={variable}`, zeros in others.
+    """Return the null text of a variable: Hive's in folders `name={variable}`, zeros in other folders.
 
-    Engines do not look into folders whose names begin with an underscore, as Hive's text does.
+    Engines skip folders whose names begin with an underscore, as Hive's text does.
     """
     used = [folder for folder in template.partition.split("/") if variable in variables(folder)]
     return NULL_PARTITION if all(is_key_folder(folder) for folder in used) else _NO_TIME[variable]
@@ -269,7 +269,7 @@ _ESCAPED = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
 
 
 def value_text(value: PartitionValue, type_: ColumnType) -> str:
-    """Return the text of a column's value, as Hive and Spark write it in partitions; no text is a null as well."""
+    """Return the text of a column's value in partitions of Hive and Spark. An empty text counts as null."""
     match value, type_:
         case (None | "", _):
             return NULL_PARTITION
@@ -292,7 +292,7 @@ def value_text(value: PartitionValue, type_: ColumnType) -> str:
 def iceberg_text(value: PartitionValue, transform: Transform, type_: ColumnType | None) -> str:
     """Return the text of a partition's value in Iceberg's folders, before escaping (Iceberg: Transform.toHumanString).
 
-    `type_` is that of the column; None for a type that this connector does not write.
+    `type_` is the column's type; None for a type that this connector does not write.
     """
     match value, transform:
         case None, _:
@@ -319,24 +319,24 @@ _ICEBERG_PERIODS: Mapping[TimeUnit, Callable[[int], str]] = {
 
 
 def date_text(days: int) -> str:
-    """Return the ISO text of a date, from days since 1970; unlike Python's, its calendar has a year 0 and 10000."""
+    """Return the ISO text of a date, given in days since 1970. Supports years before 1 and after 9999."""
     return str(np.datetime64(days, "D"))
 
 
 def _moment_text(microseconds: int) -> str:
-    """Return the ISO text of a moment, with microseconds if it has some; its calendar is that of `date_text`."""
+    """Return the ISO text of a timestamp, with microseconds unless they are 0, in the calendar of `date_text`."""
     seconds, rest = divmod(microseconds, 1_000_000)
     return str(np.datetime64(seconds, "s")) + (f".{rest:06}" if rest else "")
 
 
 def escaped(text: str) -> str:
-    """Return a text as a part of a folder's name, with the escapes of Hive."""
-    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    """Return a text for a folder's name, escaped like Hive does."""
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def unescaped(text: str) -> str:
-    """Return the text that `escaped` was given (Hive: FileUtils.unescapePathName)."""
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+    """Return the original of an `escaped` text (Hive: FileUtils.unescapePathName)."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")

@@ -1,7 +1,7 @@
-"""Athena's partition projection: the parameters of a table from which Athena computes partitions and their locations.
+"""Athena's partition projection: table parameters from which Athena computes partitions and their locations.
 
-Source: Athena user guide, Supported types for partition projection. What is projected grows with the content: each key
-has the smallest range that holds all its values, since Athena lists every location that a query does not exclude.
+Source: Athena user guide, Supported types for partition projection. Ranges grow with the content: each key has the
+smallest range that contains its values, because Athena lists every location that a query does not exclude.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ ENABLED = "projection.enabled"
 LOCATION = "storage.location.template"
 
 MAX_BYTES = 256 * 1024
-"""The longest list of values: half of the longest parameter that Glue takes (Glue API: ParametersMap)."""
+"""The maximum length of a list of values: half of Glue's limit of a parameter (Glue API: ParametersMap)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Integers:
-    """All integers from `first` to `last`, with zeros before them up to `digits`."""
+    """All integers from `first` to `last`, zero-padded to `digits`."""
 
     first: int
     last: int
@@ -39,7 +39,7 @@ class Integers:
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """All days from `first` to `last`, and up to the day after the one on which a query runs if that is later."""
+    """All days from `first` to `last`, or to the day after the query's if that is later."""
 
     first: date
     last: date
@@ -54,21 +54,21 @@ class Days:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """These texts, none of which has a comma."""
+    """A set of texts without commas."""
 
     values: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """Any text: Athena takes the one to which a query compares the key, and refuses other queries."""
+    """Any text. Athena requires queries to compare the key with values."""
 
 
 Domain = Integers | Days | Listed | Injected
-"""The values of a key for which Athena looks."""
+"""The projected values of a key."""
 
 _FIXED: Mapping[str, tuple[int, int]] = {"month": (1, 12), "day": (1, 31), "hour": (0, 23)}
-"""Parts of dates and times that are projected as a whole from the beginning."""
+"""Parts of dates and times whose whole range is always projected."""
 
 
 def projection(
@@ -78,10 +78,10 @@ def projection(
     before: Mapping[str, str],
     today: date,
 ) -> dict[str, str]:
-    """Return the parameters with which Athena finds these partitions, and those that it finds by the parameters before.
+    """Return the parameters with which Athena finds these partitions and those of the parameters `before`.
 
-    `location` is the table's, without a trailing slash. `partitions` are values as the catalog has them. For new
-    content, `before` is empty. `today` is the date in UTC.
+    `location` is the table's, without a trailing slash. `partitions` are catalog texts. `before` is empty for new
+    content. `today` is the date in UTC.
     """
     parameters = {ENABLED: "true", LOCATION: folders.location_template(location)}
     for number, key in enumerate(folders.keys):
@@ -94,7 +94,7 @@ def projection(
 
 
 def is_projection(parameter: str) -> bool:
-    """Whether a parameter of a table is one of partition projection."""
+    """Return whether a table parameter belongs to partition projection."""
     return parameter == LOCATION or parameter.startswith("projection.")
 
 
@@ -106,7 +106,7 @@ def _fixed(key: PartitionKey) -> Domain | None:
 
 
 def _smallest(key: PartitionKey, today: date) -> Domain:
-    """Return what is projected of a key that has no value yet."""
+    """Return the domain of a key without values."""
     match key.field.transform:
         case CalendarPart(part="date"):
             return Days(today, today)
@@ -118,19 +118,19 @@ def _smallest(key: PartitionKey, today: date) -> Domain:
 def _grown(domain: Domain | None, key: PartitionKey, texts: frozenset[str]) -> Domain:
     """Return the domain with more values.
 
-    Dates and numbers are ranges as long as all values are: a null is none, nor is a date that Athena does not read.
+    Dates and numbers stay ranges unless a value is null or a date that Athena does not read.
     """
     match domain, _range(key, texts):
         case None, None:
             return _listed(texts)
-        case None, (Integers() | Days()) as found:
-            return found
-        case Integers() as known, Integers() as found:
-            return Integers(min(known.first, found.first), max(known.last, found.last), known.digits)
-        case Days() as known, Days() as found:
-            return Days(min(known.first, found.first), max(known.last, found.last))
+        case None, (Integers() | Days()) as new:
+            return new
+        case Integers() as known, Integers() as new:
+            return Integers(min(known.first, new.first), max(known.last, new.last), known.digits)
+        case Days() as known, Days() as new:
+            return Days(min(known.first, new.first), max(known.last, new.last))
         case (Integers() | Days()) as known, _:
-            # Before the texts are made: a range may be of millions.
+            # Checked before creating the texts: a range may have millions.
             return _listed(texts.union(known.texts())) if len(known) < MAX_BYTES else Injected()
         case Listed(values), _:
             return _listed(texts | values)
@@ -138,7 +138,7 @@ def _grown(domain: Domain | None, key: PartitionKey, texts: frozenset[str]) -> D
 
 
 def _range(key: PartitionKey, texts: frozenset[str]) -> Integers | Days | None:
-    """Return the smallest range of all texts; None if some are neither numbers nor dates."""
+    """Return the smallest range of all texts; None if some are not numbers or dates."""
     match key.field.transform:
         case CalendarPart(part="date"):
             if not all(re.fullmatch(CATALOG_DATE, text) for text in texts):
@@ -146,7 +146,7 @@ def _range(key: PartitionKey, texts: frozenset[str]) -> Integers | Days | None:
             days = [date.fromisoformat(text) for text in texts]
             return Days(min(days), max(days))
         case CalendarPart(part=part, digits=digits):
-            # The zeros of an hour are midnight's as well.
+            # For hours, the null text of zeros is also midnight.
             if key.null in texts and not (part == "hour" and key.null.isdigit()):
                 return None
             numbers = [int(text) for text in texts]
@@ -163,7 +163,7 @@ def _parameters(domain: Domain, today: date) -> dict[str, str]:
         case Integers(first, last, digits):
             return {"type": "integer", "range": f"{first:0{digits}},{last:0{digits}}", "digits": str(digits)}
         case Days(first, last):
-            # NOW is in UTC. A day later, zones ahead of UTC have the same day.
+            # NOW is in UTC. One more day includes time zones ahead of UTC.
             end = "NOW+1DAYS" if last <= today else last.isoformat()
             unit = {"interval": "1", "interval.unit": "DAYS"}
             return {"type": "date", "format": "yyyy-MM-dd", "range": f"{first.isoformat()},{end}", **unit}
@@ -174,7 +174,7 @@ def _parameters(domain: Domain, today: date) -> dict[str, str]:
 
 
 def _parsed(key: PartitionKey, parameters: Mapping[str, str], today: date) -> Domain | None:
-    """Return the domain that `_parameters` has written; None if there is none."""
+    """Return the domain from parameters of `_parameters`; None without such parameters."""
     prefix = f"projection.{key.name}."
     match parameters.get(f"{prefix}type"):
         case "integer":

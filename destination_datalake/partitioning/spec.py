@@ -1,4 +1,4 @@
-"""Partitions and sort orders as values, which `config`, `tables` and the writers of files exchange."""
+"""Partitions and sort orders as values for `config`, `tables` and writers of files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 EXTRACTED_AT = "_airbyte_extracted_at"
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""The folder, and the value in the catalog, of rows that have no value to be partitioned by (Hive)."""
+"""The folder and the catalog value of rows whose partition source is null (Hive)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ TimeUnit = Literal["year", "month", "day", "hour"]
 
 @dataclass(frozen=True, slots=True)
 class Since1970:
-    """Whole units from the beginning of 1970 in UTC, negative before (Iceberg spec: year, month, day, hour)."""
+    """Whole units since the start of 1970 in UTC, negative before (Iceberg spec: year, month, day, hour)."""
 
     unit: TimeUnit
 
@@ -58,7 +58,7 @@ class Since1970:
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """Always null (Iceberg spec: void transform): what is left of a partition field that was removed."""
+    """Always null: the transform of a removed partition field (Iceberg spec: void transform)."""
 
     def __str__(self) -> str:
         return "void"
@@ -72,8 +72,8 @@ Part = Literal["date", "year", "month", "day", "hour"]
 class CalendarPart:
     """A part of the calendar date or time of day in `zone`, an IANA name: 2019, 10, 12, 8, or the whole date.
 
-    Partition keys of Hive tables. Timestamps without a zone are taken as they are. `digits` pads with zeros to that
-    width, which makes the key a string; 0 leaves the number as it is, which makes the key a bigint.
+    Used for partition keys of Hive tables. Timestamps without a zone are not converted. With `digits`, the number is
+    zero-padded to this width and the key is a string; with 0, the key is a bigint.
     """
 
     part: Part
@@ -87,15 +87,15 @@ class CalendarPart:
 Transform = Identity | Bucket | Truncate | Since1970 | Void | CalendarPart
 
 PartitionValue = None | bool | int | float | Decimal | str | bytes
-"""A transformed value in Iceberg's own terms: dates as days and timestamps as microseconds since 1970, in UTC."""
+"""A transformed value in Iceberg's representation: dates as days, timestamps as microseconds since 1970 in UTC."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """One field of a partition: `transform` of the values in the column at `source`.
+    """A partition field: the `transform` of the values in the column at `source`.
 
-    `name` is the name of the partition key in the catalog. `source` are the names from a column of the table down to a
-    field inside it. A metadata column can be a source.
+    `name` is the name of the partition key in the catalog. `source` is the path of names from a column to a nested
+    field. A metadata column can be a source.
     """
 
     name: str
@@ -104,7 +104,7 @@ class PartitionField:
 
 
 class PartitionPath(Protocol):
-    """From the values of a partition to its folder. A frozen value that can be pickled."""
+    """The mapping from a partition's values to its folder. A frozen value that can be pickled."""
 
     def folder(self, values: Sequence[PartitionValue]) -> str:
         """Return the folder relative to `FilePlan.folder`, without slashes at its ends."""
@@ -112,10 +112,10 @@ class PartitionPath(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """How the rows of one table are assigned to partitions and where the files of each lie.
+    """The partitions of a table and their folders.
 
-    `max_open` is the most partitions that a writer keeps a file open for while rows arrive; it may keep fewer.
-    `spec_id` is the id of the Iceberg partition spec; 0 for Hive tables.
+    `max_open` is the maximum number of partitions with an open file in a writer, which may keep fewer. `spec_id` is the
+    ID of the Iceberg partition spec; 0 for Hive tables.
     """
 
     fields: tuple[PartitionField, ...]
@@ -126,7 +126,7 @@ class Partitioning:
 
 @dataclass(frozen=True, slots=True)
 class SortField:
-    """One field of a sort order: `transform` of the column at `source`, as in `PartitionField`."""
+    """A sort field: the `transform` of the column at `source`, as in `PartitionField`."""
 
     source: tuple[str, ...]
     ascending: bool = True
@@ -136,14 +136,14 @@ class SortField:
 
 @dataclass(frozen=True, slots=True)
 class SortOrder:
-    """The order of rows within each file. `order_id` is Iceberg's; 0 if the table has none for it."""
+    """The order of rows in each file. `order_id` is Iceberg's; 0 if the table does not have this order."""
 
     fields: tuple[SortField, ...]
     order_id: int = 0
 
 
 def is_timezone(name: str) -> bool:
-    """Return whether the IANA time zone database, the system's or Python's, has a zone of that name."""
+    """Return whether the IANA time zone database of the system or Python has this zone."""
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -157,19 +157,19 @@ _TEXT = re.compile(
 
 
 def parse_transform(text: str) -> Transform:
-    """Read a transform as Iceberg's metadata and the options write it: `bucket[16]`. Raises ValueError."""
-    found = _TEXT.fullmatch(text)
-    if found is None:
+    """Parse a transform in the notation of Iceberg's metadata and the options: `bucket[16]`. Raises ValueError."""
+    parsed = _TEXT.fullmatch(text)
+    if parsed is None:
         raise ValueError(f"{text} is not a transform")
-    match found["name"], found["sized"]:
+    match parsed["name"], parsed["sized"]:
         case "identity", _:
             return Identity()
         case "void", _:
             return Void()
         case _, "bucket":
-            return Bucket(int(found["size"]))
+            return Bucket(int(parsed["size"]))
         case _, "truncate":
-            return Truncate(int(found["size"]))
+            return Truncate(int(parsed["size"]))
         case ("year" | "month" | "day" | "hour") as unit, _:
             return Since1970(unit)
     raise AssertionError(text)

@@ -1,4 +1,4 @@
-"""Templates of paths: the folder of a table, and below it the folders of its partitions; the layouts of other lakes."""
+"""Path templates: the folders of tables and partitions, and the layouts of other lakes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES: Mapping[str, str] = {
     "table": "the table",
     "stream": "the table; only without `table_prefix`",
 }
-"""The variables of a table's folder, and their meaning. Together they never are the same for two tables."""
+"""The variables of a table's folder with their meanings. Their combination is unique for each table."""
 
 TIMES: Mapping[str, str] = {
     "year": "the year, 4 digits",
@@ -24,18 +24,18 @@ TIMES: Mapping[str, str] = {
     "hour": "the hour, 00 to 23",
     "date": "year, month and day: 2019-10-12",
 }
-"""The variables of a partition's folder, and their meaning; others are names of the stream's `partition_by`."""
+"""The variables of a partition's folder with their meanings. Further ones are names in the stream's `partition_by`."""
 
 
 class InvalidTemplate(ValueError):
-    """A template that is refused; the text completes "path_layout …" and says what to do."""
+    """An invalid template. The text completes "path_layout …" and includes the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathTemplate:
-    """A path below bucket_prefix. `{variable}` stands for a name or a value.
+    """A path below bucket_prefix with `{variable}` in place of names and values.
 
-    `root` is the folder of a table, and `partition` that of a partition in it; empty if tables have none.
+    `root` is the folder of a table, and `partition` the folder of a partition in it; empty without partitions.
     """
 
     root: str
@@ -46,10 +46,10 @@ class PathTemplate:
 
     @classmethod
     def parse(cls, text: str) -> PathTemplate:
-        """Return a template as the option `path_layout` has it. Raises InvalidTemplate."""
+        """Parse a template of the option `path_layout`. Raises InvalidTemplate."""
         folders = text.strip("/").split("/")
-        of_table = max((n for n, each in enumerate(folders, 1) if NAMES.keys() & set(variables(each))), default=0)
-        template = cls("/".join(folders[:of_table]), "/".join(folders[of_table:]))
+        depth = max((n for n, folder in enumerate(folders, 1) if NAMES.keys() & set(variables(folder))), default=0)
+        template = cls("/".join(folders[:depth]), "/".join(folders[depth:]))
         for folder in folders:
             _check_folder(folder)
         _check_root(template.root)
@@ -58,13 +58,13 @@ class PathTemplate:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The variables of the partition, in order, each once."""
+        """The variables of the partition in order, without duplicates."""
         return tuple(dict.fromkeys(variables(self.partition)))
 
     def key_name(self, variable: str) -> str:
-        """Return the name of the partition key that a variable becomes in the catalog.
+        """Return the name of a variable's partition key in the catalog.
 
-        If a folder is `name={variable}`, engines that read paths call it `name`, and so does the catalog.
+        For a folder `name={variable}`, it is `name`, as in engines that read paths.
         """
         for folder in self.partition.split("/"):
             name, _, value = folder.partition("=")
@@ -84,7 +84,7 @@ def variables(text: str) -> tuple[str, ...]:
 
 
 def is_key_folder(folder: str) -> bool:
-    """Whether a folder is `name={variable}`, which engines read as a partition key with a value."""
+    """Return whether a folder is `name={variable}`, which engines read as a partition key with a value."""
     return _KEY.fullmatch(folder) is not None
 
 
@@ -94,11 +94,11 @@ def _check_folder(folder: str) -> None:
         raise InvalidTemplate("has an empty folder: write one slash between folders")
     if not _LITERAL.fullmatch(literal):
         raise InvalidTemplate(
-            f"has the folder {folder}: besides variables in braces, a folder has letters, digits and = _ . - alone"
+            f"has the folder {folder}: only variables in braces, letters, digits and = _ . - are allowed in a folder"
         )
     if folder[0] in "_.":
         raise InvalidTemplate(
-            f"has the folder {folder}: engines do not look into folders that begin with _ or . Choose another name"
+            f"has the folder {folder}, but engines skip folders that begin with _ or . Choose another name"
         )
 
 
@@ -107,27 +107,27 @@ def _check_root(root: str) -> None:
     names = variables(root)
     if not {"table", "stream"} & set(names) or not {"database", "namespace"} & set(names):
         raise InvalidTemplate(
-            "must have {database} or {namespace}, and {table} or {stream}, so that each table has a folder of its own: "
-            "{database}/{table}/{year}/{month}/{day}"
+            "must have {database} or {namespace}, and {table} or {stream}, so that each table has its own folder, for "
+            "example {database}/{table}/{year}/{month}/{day}"
         )
-    if others := [name for name in names if name not in NAMES]:
+    if misplaced := [name for name in names if name not in NAMES]:
         raise InvalidTemplate(
-            f"has {{{others[0]}}} in or before a folder of {{{names[-1]}}}: a table would be spread over many folders. "
-            "Put the folders of dates and partition keys behind those of names"
+            f"has {{{misplaced[0]}}} in or before a folder of {{{names[-1]}}}, so a table would have several folders. "
+            "Put the folders of dates and partition keys after those of names"
         )
     if any(len(variables(folder)) > 1 for folder in folders):
         raise InvalidTemplate(
-            "has two names in one folder, which could be the same text for two tables. Write {database}/{table}"
+            "has two names in one folder, so two tables could have the same folder. Write {database}/{table}"
         )
     # Tables of other layouts are two folders deep. No table may lie inside another one.
     literal = folders[0].lower()
     for preset in PRESETS.values():
         if literal == preset.root.split("/")[0] in RESERVED_FOLDERS and root != preset.root:
-            raise InvalidTemplate(f"must have tables in {preset.root} if its first folder is {folders[0]}")
+            raise InvalidTemplate(f"must begin with {preset.root}, because its first folder is {folders[0]}")
     if variables(folders[0]) and len(folders) > 2 and "=" not in f"{folders[0]}{folders[1]}":
         raise InvalidTemplate(
-            f"has tables in {root}, which would lie inside tables in {{database}}/{{table}}. Begin with a folder of "
-            f"its own: lake/{root}"
+            f"has tables in {root}, which would be inside tables in {{database}}/{{table}}. Begin with a separate "
+            f"folder: lake/{root}"
         )
 
 
@@ -136,31 +136,29 @@ def _check_partition(partition: str) -> None:
     for folder in folders:
         for variable in variables(folder):
             if variable in NAMES:
-                raise InvalidTemplate(
-                    f"has {{{variable}}} in or behind a folder of a date or a key. Put it before them"
-                )
+                raise InvalidTemplate(f"has {{{variable}}} in or after a folder of a date or a key. Put it before them")
             if variable not in TIMES and not is_key_folder(folder):
                 raise InvalidTemplate(
-                    f"has the folder {folder}: besides {', '.join(TIMES)}, a variable is the name of a field of the "
-                    f"stream's partition_by, and fills a folder of the form name={{name}}"
+                    f"has the folder {folder}, but a variable other than {', '.join(TIMES)} must be the name of a "
+                    f"field in the stream's partition_by, in a folder of the form name={{name}}"
                 )
     keys = [folder.partition("=")[0].lower() for folder in folders if is_key_folder(folder)]
-    if twice := [key for key in keys if keys.count(key) > 1]:
-        raise InvalidTemplate(f"has several folders {twice[0]}=…, of which engines read one. Give each another name")
+    if repeated := [key for key in keys if keys.count(key) > 1]:
+        raise InvalidTemplate(f"has several folders {repeated[0]}=…, but engines read only one. Use different names")
     if folders and not variables(folders[-1]):
-        raise InvalidTemplate(f"ends in the folder {folders[-1]}: the last folder has a variable")
+        raise InvalidTemplate(f"ends with the folder {folders[-1]}, but the last folder must have a variable")
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """The layout of another lake: where tables lie, and the folder of a partition for each value of `partitioning`."""
+    """The layout of another lake: the folder of tables, and the folder of partitions by value of `partitioning`."""
 
     root: str
     default: str
     partitions: Mapping[str, str]
 
     def template(self, partitioning: str) -> PathTemplate:
-        """Return the template for a value of the option `partitioning`. Raises KeyError if there is none."""
+        """Return the template for a value of the option `partitioning`. Raises KeyError for unsupported values."""
         return PathTemplate(self.root, self.partitions[partitioning])
 
 
@@ -198,14 +196,14 @@ PRESETS: Mapping[str, Preset] = {
         {**_UNITS, "YEAR/MONTH/DAY/HOUR": "year={year}/month={month}/day={day}/hour={hour}"},
     ),
 }
-"""The values of `path_layout` besides `hive` and templates."""
+"""The presets of `path_layout`, in addition to `hive` and templates."""
 
 HIVE_ROOT = "{database}/{table}"
 
 RESERVED_FOLDERS = frozenset(
     preset.root.split("/")[0] for preset in PRESETS.values() if not variables(preset.root.split("/")[0])
 )
-"""First folders of other lakes, which no database's folder may be: tables would lie inside tables."""
+"""First folders of other lakes. A database's folder must differ from them, or tables would be inside tables."""
 
 
 def table_root(path_layout: str) -> str:
@@ -218,18 +216,18 @@ def table_root(path_layout: str) -> str:
 
 
 def path_template(path_layout: str, partitioning: str) -> PathTemplate | None:
-    """Return the template that two options mean; None for `hive`, whose folders are those of the partition keys.
+    """Return the template of two options; None for `hive`, whose folders are `key=value`.
 
-    Raises InvalidTemplate, also if the layout has no folders for this value of `partitioning`.
+    Raises InvalidTemplate, also if the layout does not support this value of `partitioning`.
     """
     if path_layout == "hive":
         return None
     if (preset := PRESETS.get(path_layout)) is not None:
         if partitioning not in preset.partitions:
-            *others, last = (each for each in preset.partitions if each not in _NO_PARTITIONS)
+            *supported, last = (units for units in preset.partitions if units not in _NO_PARTITIONS)
             raise InvalidTemplate(
-                f"{path_layout} has no folders for partitioning {partitioning}. Set partitioning to "
-                f"{', '.join(others)} or {last}, or path_layout to hive"
+                f"{path_layout} does not support partitioning {partitioning}. Set partitioning to "
+                f"{', '.join(supported)} or {last}, or path_layout to hive"
             )
         return preset.template(partitioning)
     return PathTemplate.parse(path_layout)
@@ -237,9 +235,9 @@ def path_template(path_layout: str, partitioning: str) -> PathTemplate | None:
 
 def time_parts(template: PathTemplate) -> tuple[Part, ...]:
     """Return the parts of a date among the variables of a template, in order."""
-    return tuple(cast(Part, each) for each in template.variables if each in TIMES)
+    return tuple(cast(Part, variable) for variable in template.variables if variable in TIMES)
 
 
 def filled(template: str, values: Mapping[str, str]) -> str:
-    """Return a template with the values of its variables."""
-    return VARIABLE.sub(lambda found: values[found[1]], template)
+    """Return a template with its variables replaced by values."""
+    return VARIABLE.sub(lambda match: values[match[1]], template)

@@ -1,6 +1,6 @@
-"""Transforms of partition fields for whole Arrow arrays, and which of them a column's type permits.
+"""Transforms of partition fields for Arrow arrays, and the transforms that column types support.
 
-Source: Iceberg spec, Partition Transforms. A transformed value is in Iceberg's own terms, as `PartitionValue` says.
+Source: Iceberg spec, Partition Transforms. Transformed values have Iceberg's representation (`PartitionValue`).
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ PERMITTED: Mapping[type[ColumnType], tuple[str, ...]] = {
     Struct: (),
     List: (),
 }
-"""The transforms that each type of column can be partitioned by (Iceberg spec: Partition Transforms)."""
+"""The transforms that each column type supports (Iceberg spec: Partition Transforms)."""
 
 
 def permits(transform: Transform, column_type: ColumnType) -> bool:
-    """Return whether a column of that type can be partitioned by `transform`.
+    """Return whether a column type supports `transform`.
 
-    `CalendarPart` takes dates and timestamps; the hour of a date is 0.
+    `CalendarPart` supports dates and timestamps; the hour of a date is 0.
     """
     match transform:
         case Void():
@@ -87,10 +87,10 @@ def permits(transform: Transform, column_type: ColumnType) -> bool:
 
 
 def transformed(array: pa.Array[Any], transform: Transform) -> pa.Array[Any]:
-    """Return the value of each row's partition: null where the value is null, and of the same length.
+    """Return the partition value of each row, null where the value is null.
 
-    The types are bool, int32, int64, float, double, decimal128, string and binary. An array without a type is null
-    throughout. Raises ValueError if the array's type does not permit the transform.
+    The types are bool, int32, int64, float, double, decimal128, string and binary. For an array of type null, all
+    values are null. Raises ValueError if the array's type does not support the transform.
     """
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), pa.int32())
@@ -113,9 +113,9 @@ def transformed(array: pa.Array[Any], transform: Transform) -> pa.Array[Any]:
 
 
 def is_one_period(bounds: pa.Array[Any], calendar: CalendarPart) -> bool:
-    """Return whether one year, month, day or hour, as `calendar` says, has all moments from one bound to the other.
+    """Return whether both bounds, and so all times between them, are in the same period of `calendar`.
 
-    If so, all of them have the same calendar part. False may be wrong where the zone's offset from UTC changes.
+    May wrongly return False if the zone's offset from UTC changes in between.
     """
     if _is_shifted(bounds, calendar.zone) and not is_offset_constant(_moments(bounds), calendar.zone):
         return False
@@ -125,7 +125,7 @@ def is_one_period(bounds: pa.Array[Any], calendar: CalendarPart) -> bool:
 
 
 def _plain(array: pa.Array[Any]) -> pa.Array[Any]:
-    """Return the array as one of few types: without extension, dictionary, views or 64-bit offsets."""
+    """Return the array in a basic type: without extension, dictionary, views or 64-bit offsets."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if isinstance(array, pa.DictionaryArray):
@@ -143,7 +143,7 @@ def _is_binary(type_: pa.DataType) -> bool:
 
 
 def _is_counted(type_: pa.DataType) -> bool:
-    """Return whether values are integers in Iceberg's own terms."""
+    """Return whether values are integers in Iceberg's representation."""
     kinds = (pa.types.is_integer, pa.types.is_date32, pa.types.is_timestamp, pa.types.is_time64)
     return any(is_kind(type_) for is_kind in kinds)
 
@@ -182,11 +182,11 @@ def _truncated(array: pa.Array[Any], width: int) -> pa.Array[Any]:
     type_ = array.type
     if pa.types.is_string(type_) or _is_binary(type_):
         cut: Any = pc.utf8_slice_codeunits if pa.types.is_string(type_) else pc.binary_slice
-        start: pa.Array[Any] = cut(array, 0, width)  # code points of a text, in spite of the name
+        start: pa.Array[Any] = cut(array, 0, width)  # For texts, this counts code points, despite the name.
         return start
     if pa.types.is_int32(type_) or pa.types.is_int64(type_):
         values = _numpy(array)
-        # Computed with 64 bits and then narrowed: below the smallest it wraps around, as in Java.
+        # Computed with 64 bits and then narrowed: underflow wraps around, as in Java.
         return _integers((values - values.astype(np.int64) % width).astype(values.dtype), array)
     if pa.types.is_decimal(type_):
         return _truncated_decimals(array, width)
@@ -194,16 +194,16 @@ def _truncated(array: pa.Array[Any], width: int) -> pa.Array[Any]:
 
 
 def _limbs(array: pa.Array[Any]) -> NDArray[np.uint64]:
-    """Return unscaled values as two words each: the lower, and the upper, which has the sign."""
+    """Return each unscaled value as two words: the lower, and the upper with the sign."""
     values = array.cast(pa.decimal128(array.type.precision, array.type.scale))
     data = np.frombuffer(memoryview(values.buffers()[1] or b""), "<u8")
     return data[2 * values.offset : 2 * (values.offset + len(values))].reshape(-1, 2)
 
 
 def _minimal_bytes(array: pa.Array[Any]) -> pa.Array[Any]:
-    """Return unscaled values as two's complements, big-endian, in the fewest bytes (Iceberg spec, Appendix B)."""
+    """Return unscaled values as minimal big-endian two's complements (Iceberg spec, Appendix B)."""
     data = np.ascontiguousarray(_limbs(array)[:, ::-1]).astype(">u8").view(np.uint8).reshape(-1, 16)
-    # A leading byte is superfluous if it and the sign bit of the next one only repeat the sign.
+    # A leading byte is redundant if it and the next byte's sign bit repeat the sign.
     sign = np.where(data[:, :1] >= 0x80, 0xFF, 0).astype(np.uint8)
     superfluous = (data[:, :-1] == sign) & ((data[:, 1:] >= 0x80) == (sign >= 0x80))
     leading = np.logical_and.accumulate(superfluous, axis=1).sum(axis=1)
@@ -214,7 +214,7 @@ def _minimal_bytes(array: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _truncated_decimals(array: pa.Array[Any], width: int) -> pa.Array[Any]:
-    """Return unscaled values less their positive remainder, which may take a digit more than the column has."""
+    """Return unscaled values minus their positive remainder, which may need one more digit than the column has."""
     limbs = _limbs(array)
     remainder = limbs[:, 1].view(np.int64) % width
     for half in (limbs[:, 0] >> np.uint64(32), limbs[:, 0] & np.uint64(0xFFFFFFFF)):
@@ -236,7 +236,7 @@ def _since_1970(array: pa.Array[Any], unit: TimeUnit) -> NDArray[np.int64]:
 
 
 def _moments(array: pa.Array[Any]) -> NDArray[np.datetime64]:
-    """Return dates as days and timestamps as microseconds, of the calendar that is always as Gregory's."""
+    """Return dates as days and timestamps as microseconds, in the proleptic Gregorian calendar."""
     if pa.types.is_date32(array.type):
         return _numpy(array.view(pa.int32())).astype(np.int64).view("datetime64[D]")
     if pa.types.is_timestamp(array.type):
@@ -245,7 +245,7 @@ def _moments(array: pa.Array[Any]) -> NDArray[np.datetime64]:
 
 
 def _local(array: pa.Array[Any], zone: str) -> NDArray[np.datetime64]:
-    """Return what calendars and clocks in `zone` show; dates, and timestamps without a zone, are that already."""
+    """Return local times in `zone`. Dates and timestamps without a zone are returned unchanged."""
     moments = _moments(array)
     return local_times(moments, zone) if _is_shifted(array, zone) else moments
 
@@ -256,7 +256,7 @@ def _is_shifted(array: pa.Array[Any], zone: str) -> bool:
 
 def _counted(moments: NDArray[np.datetime64], unit: TimeUnit) -> NDArray[np.int64]:
     if moments.dtype == "datetime64[us]":
-        # As integers: the earliest moment is numpy's "not a time".
+        # Computed with integers, because the earliest time is NumPy's NaT.
         microseconds = moments.view(np.int64)
         if unit == "hour":
             return microseconds // (3600 * _MICROSECONDS)
@@ -278,7 +278,7 @@ def _first_days(months: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _numpy(array: pa.Array[Any]) -> NDArray[Any]:
-    """Return numbers without a copy if none is null; null is 0."""
+    """Return numbers, with 0 for null. Does not copy an array without nulls."""
     values: NDArray[Any] = (array.fill_null(0) if array.null_count else array).to_numpy()
     return values
 
@@ -293,19 +293,19 @@ def _refusal(transform: str, array: pa.Array[Any]) -> ValueError:
     return ValueError(f"{transform} of {array.type} is not defined")
 
 
-# Local times of time zones. Arrow's own `local_timestamp` knows no daylight saving time after 2037
+# Local times of time zones. Arrow's `local_timestamp` does not support daylight saving time after 2037
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 86_400
 _MICROSECONDS = 1_000_000
-# The second day of the year 1 and the last but one of 9999: on these Python can represent the local times as well.
+# The second day of year 1 and the last but one of 9999. Python can represent all local times in between.
 _FIRST, _LAST = -719_161, 2_932_895
 
 
 def local_times(moments: NDArray[np.datetime64], zone: str) -> NDArray[np.datetime64]:
-    """Return what clocks in `zone` show at moments in UTC; both are in microseconds.
+    """Return the local times in `zone` of UTC times, both in microseconds.
 
-    Python's zoneinfo is asked once for each day, not for each row. Raises ZoneInfoNotFoundError for an unknown zone.
+    Calls Python's zoneinfo once per day instead of once per row. Raises ZoneInfoNotFoundError for an unknown zone.
     """
     times = moments.view(np.int64)
     days = pa.array((times // (_DAY * _MICROSECONDS)).clip(_FIRST, _LAST)).dictionary_encode()
@@ -317,7 +317,7 @@ def local_times(moments: NDArray[np.datetime64], zone: str) -> NDArray[np.dateti
 
 
 def is_offset_constant(bounds: NDArray[np.datetime64], zone: str) -> bool:
-    """Return whether a zone's offset from UTC is the same from the first moment to the second; False after 400 days."""
+    """Return whether a zone's UTC offset is constant between two times; False for more than 400 days."""
     first, last = (bounds.view(np.int64) // (_DAY * _MICROSECONDS)).clip(_FIRST, _LAST).tolist()
     if last - first > 400:
         return False
@@ -327,9 +327,9 @@ def is_offset_constant(bounds: NDArray[np.datetime64], zone: str) -> bool:
 
 @lru_cache(maxsize=65_536)
 def _change(zone: str, day: int) -> tuple[int, int, int]:
-    """Return a zone's offset from UTC before and after the moment of a UTC day at which it changes, and the moment.
+    """Return a zone's UTC offset before its change on a UTC day, the time of the change, and the offset after it.
 
-    No zone of the database has ever changed its offset twice in a day. All are in microseconds.
+    All are in microseconds. No zone in the database has more than one change per day.
     """
     rules = ZoneInfo(zone)
     first, last = day * _DAY, (day + 1) * _DAY - 1
@@ -353,7 +353,7 @@ def _offset(rules: ZoneInfo, second: int) -> int:
 
 
 def hashes_of_integers(values: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the hash of each integer as eight little-endian bytes, whatever the width of its column."""
+    """Return the hash of each integer as eight little-endian bytes, independent of the column's width."""
     words = np.ascontiguousarray(values, "<i8").view("<u4").reshape(-1, 2)
     hashes = np.zeros(len(words), np.uint32)
     for word in (words[:, 0], words[:, 1]):
@@ -366,7 +366,7 @@ def hashes_of_integers(values: NDArray[np.int64]) -> NDArray[np.int32]:
 
 
 def hashes_of_bytes(values: pa.Array[Any]) -> NDArray[np.int32]:
-    """Return the hash of each byte string; of null, anything. Each distinct value is hashed once."""
+    """Return the hash of each byte string, arbitrary for null. Each distinct value is hashed once."""
     distinct = values.dictionary_encode()
     texts = cast("list[bytes]", distinct.dictionary.to_pylist())
     hashes = np.array([mmh3.hash(text) for text in texts] or [0], np.int32)

@@ -140,24 +140,24 @@ def test_a_stream_s_keys_and_the_variables_of_the_template_must_be_the_same(
         ("{date}/{database}/{table}", "has {date} in or before a folder of {table}"),
         ("{database}/{table}-{date}", "has {date} in or before a folder"),
         ("{database}_{table}/{date}", "has two names in one folder"),
-        ("{database}/x/{table}/{date}", "Begin with a folder of its own: lake/{database}/x/{table}"),
-        ("segment-data/{database}/{table}/{date}", "must have tables in segment-data/data/{namespace}/"),
+        ("{database}/x/{table}/{date}", "Begin with a separate folder: lake/{database}/x/{table}"),
+        ("segment-data/{database}/{table}/{date}", "must begin with segment-data/data/{namespace}/"),
         ("{database}/{table}/_{date}", "folders that begin with _ or ."),
         (".lake/{database}/{table}/{date}", "folders that begin with _ or ."),
         ("lake/../{database}/{table}/{date}", "folders that begin with _ or ."),
         ("{database}//{table}/{date}", "has an empty folder"),
-        ("{database}/{table}/{date}?", "letters, digits and = _ . - alone"),
-        ("{database}/{table}/{date}#", "letters, digits and = _ . - alone"),
-        ("{database}/{table}/${date}", "letters, digits and = _ . - alone"),
-        ("{database}/{table}/größe={date}", "letters, digits and = _ . - alone"),
-        ("{database}/{table}/{date", "letters, digits and = _ . - alone"),
-        ("s3://lake/{database}/{table}/{date}", "letters, digits and = _ . - alone"),
-        ("{database}/{table}/{country}", "fills a folder of the form name={name}"),
-        ("{database}/{table}/c-{country}", "fills a folder of the form name={name}"),
-        ("{database}/{table}/{epoch}", "fills a folder of the form name={name}"),
-        ("{database}/{table}/{}", "fills a folder of the form name={name}"),
-        ("{database}/{table}/{date}/data", "the last folder has a variable"),
-        ("{database}/{table}/dt={date}/DT={hour}", "has several folders dt=…, of which engines read one"),
+        ("{database}/{table}/{date}?", "letters, digits and = _ . - are allowed"),
+        ("{database}/{table}/{date}#", "letters, digits and = _ . - are allowed"),
+        ("{database}/{table}/${date}", "letters, digits and = _ . - are allowed"),
+        ("{database}/{table}/größe={date}", "letters, digits and = _ . - are allowed"),
+        ("{database}/{table}/{date", "letters, digits and = _ . - are allowed"),
+        ("s3://lake/{database}/{table}/{date}", "letters, digits and = _ . - are allowed"),
+        ("{database}/{table}/{country}", "in a folder of the form name={name}"),
+        ("{database}/{table}/c-{country}", "in a folder of the form name={name}"),
+        ("{database}/{table}/{epoch}", "in a folder of the form name={name}"),
+        ("{database}/{table}/{}", "in a folder of the form name={name}"),
+        ("{database}/{table}/{date}/data", "the last folder must have a variable"),
+        ("{database}/{table}/dt={date}/DT={hour}", "has several folders dt=…, but engines read only one"),
     ],
 )
 def test_a_template_is_refused_if_tables_could_meet_or_engines_would_not_find_the_data(
@@ -172,8 +172,8 @@ def test_a_template_is_refused_if_tables_could_meet_or_engines_would_not_find_th
 @pytest.mark.parametrize(
     ("path_layout", "partitioning", "said"),
     [
-        ("plain", "DATE", "plain has no folders for partitioning DATE. Set partitioning to YEAR, YEAR/MONTH, "),
-        ("segment", "DAY", "segment has no folders for partitioning DAY. Set partitioning to DATE, DAY/HOUR, "),
+        ("plain", "DATE", "plain does not support partitioning DATE. Set partitioning to YEAR, YEAR/MONTH, "),
+        ("segment", "DAY", "segment does not support partitioning DAY. Set partitioning to DATE, DAY/HOUR, "),
         ("firehose", "DAY/HOUR", "or YEAR/MONTH/DAY/HOUR, or path_layout to hive."),
         ("{database}/{table}/{date}", "DATE", "partitioning DATE has no effect with a template in path_layout"),
     ],
@@ -221,7 +221,7 @@ def test_no_table_lies_in_another_nor_in_its_partitions(
         given = config(path_layout=path_layout, naming={"style": style})
         tables = {stream: TableNaming.of(given).table_of(stream) for stream in streams}
         found = {tables[stream]: layout(given, stream).location.folder for stream in streams}
-        assert len({*found.values()}) == len(found), "each table has a folder of its own"
+        assert len({*found.values()}) == len(found), "each table has its own folder"
         folders.update(found.values())
 
     for one, other in permutations(folders, 2):
