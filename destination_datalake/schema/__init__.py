@@ -1,1 +1,1 @@
-"""Column types, names and schema evolution. Pure functions, no I/O."""
+"""Column types, names and schema evolution. Pure functions without I/O."""

@@ -1,7 +1,7 @@
-"""Column types as Arrow types, as data files have them, and how wide the numbers of a column are.
+"""Arrow types of columns, as in data files, and the width of numbers.
 
-A column that starts as a 32-bit integer or float is stored so for as long as every value is the same in 32 bits. The
-first value that is not widens the column, before that value is stored.
+A column that starts as a 32-bit integer or float keeps this type as long as 32 bits represent every value exactly.
+Otherwise the column is widened before the value is stored.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ ARROW: Mapping[type[ColumnType], Callable[[Any], pa.DataType]] = {
     Date: lambda _: pa.date32(),
     Timestamp: lambda t: pa.timestamp("us", tz="UTC" if t.zoned else None),
     Struct: lambda t: pa.struct([arrow_field(field) for field in t.fields]),
-    # `element` as in Parquet's specification, so that paths in a file equal those in the table.
+    # `element`, as in Parquet's specification, so that paths in a file equal paths in the table.
     List: lambda t: pa.list_(pa.field("element", arrow_type(t.element))),
 }
 
 
 def arrow_type(column_type: ColumnType) -> pa.DataType:
-    """Return the Arrow type of a column, nullable at every level."""
+    """Return the Arrow type of a column, nullable at all levels."""
     return ARROW[type(column_type)](column_type)
 
 
 def arrow_field(field: Field) -> pa.Field[pa.DataType]:
-    """Return a column or a field of a struct under its name in the catalog, nullable."""
+    """Return a column or a struct field as a nullable Arrow field with its name in the catalog."""
     return pa.field(field.name, arrow_type(field.type))
 
 
-# --- How wide numbers are -------------------------------------------------------------------------------------------
+# --- Width of numbers -----------------------------------------------------------------------------------------------
 
 
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
 def widest(type_: ColumnType) -> ColumnType:
-    """Return the type with every number in it as wide as it can become."""
+    """Return the type with all its numbers in their widest types."""
     match type_:
         case Int32():
             return Int64()
@@ -79,9 +79,9 @@ def widest(type_: ColumnType) -> ColumnType:
 
 
 def narrowest(array: pa.Array[Any], type_: ColumnType) -> ColumnType:
-    """Return `type_` with those numbers in it widened that have values in `array` which 32 bits do not hold exactly.
+    """Return `type_` with numbers widened where 32 bits do not represent all values in `array` exactly.
 
-    `array` is of `arrow_type(widest(type_))`.
+    The type of `array` is `arrow_type(widest(type_))`.
     """
     match type_:
         case Int32():

@@ -1,4 +1,4 @@
-"""The columns of a stream's table: the metadata columns, then the stream's own, and names that collide among them."""
+"""The columns of a stream's table (metadata columns, then the stream's), and name collisions among them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHANGE = Struct(
         Field("reason", "reason", String()),
     )
 )
-"""One entry of `_airbyte_meta.changes`: a value that could not be kept as it was, and why (Airbyte protocol)."""
+"""An entry of `_airbyte_meta.changes`: a changed value with the reason (Airbyte protocol)."""
 
 METADATA_COLUMNS = (
     Field("_airbyte_raw_id", "_airbyte_raw_id", String()),
@@ -45,10 +45,10 @@ METADATA_COLUMNS = (
 """The first columns of every table."""
 
 WHOLE_RECORD = Field("_airbyte_data", "_airbyte_data", Json(whole=True))
-"""The only column of a stream that declares no properties, named as in Airbyte's raw tables."""
+"""The only column of a stream without declared properties, with the name of Airbyte's raw tables."""
 
-HIGHEST_DEPTH = 100
-"""The highest value of the option `flatten_max_depth`."""
+MAX_FLATTEN_DEPTH = 100
+"""The maximum of the option `flatten_max_depth`."""
 
 
 def stream_columns(
@@ -56,13 +56,13 @@ def stream_columns(
     numeric: NumericTypes,
     naming: Naming = SNAKE_CASE,
     nested: Nested = Nested.STRUCT,
-    flatten_max_depth: int = HIGHEST_DEPTH,
+    flatten_max_depth: int = MAX_FLATTEN_DEPTH,
     untyped: Untyped = Untyped.INFER,
 ) -> tuple[Field, ...]:
-    """Return the stream's own columns in a new table, in the order of its JSON schema.
+    """Return the stream's columns in a new table, in the order of its JSON schema.
 
-    Properties with the name of a metadata column are left out. A schema without properties has the column WHOLE_RECORD.
-    `flatten_max_depth` is how many levels of objects `Nested.FLATTEN` flattens, 1 or more.
+    Properties with the name of a metadata column are skipped. A schema without properties results in WHOLE_RECORD.
+    `flatten_max_depth`, at least 1, is the number of levels of objects that `Nested.FLATTEN` flattens.
     """
     columns = [
         Field(source, source, type_)
@@ -73,14 +73,16 @@ def stream_columns(
         return (WHOLE_RECORD,)
     match nested:
         case Nested.JSON:
-            columns = [replace(each, type=Json()) if isinstance(each.type, Struct | List) else each for each in columns]
+            columns = [
+                replace(column, type=Json()) if isinstance(column.type, Struct | List) else column for column in columns
+            ]
         case Nested.FLATTEN:
             columns = [leaf for column in columns for leaf in _flattened(column, flatten_max_depth)]
     return assign_names(columns, naming, {})
 
 
 def _flattened(field: Field, levels: int) -> Iterator[Field]:
-    """Yield the fields of an object, and of those inside it to so many levels; any other field as it is."""
+    """Yield the fields of an object, flattened to `levels` levels, or any other field unchanged."""
     if not isinstance(field.type, Struct) or not levels:
         yield field
         return
@@ -89,23 +91,23 @@ def _flattened(field: Field, levels: int) -> Iterator[Field]:
 
 
 Names = dict[str, tuple[str, "Names"]]
-"""The name that each field has been given, by its source, and the names of the fields inside it.
+"""The assigned name of each field by source, with the names of its nested fields.
 
-Objects in arrays are fields like objects. The source of a column is its origin.
+Objects in arrays are treated like objects. The source of a column is its origin.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class NameRecord:
-    """The names that a table's fields have been given, by the style of the naming that gave them.
+    """The assigned names of a table's fields, by naming style.
 
-    A field has one name in all columns that hold its values, whatever their types.
+    A field has the same name in all columns with its values, independent of their types.
     """
 
     by_style: Mapping[str, Names]
 
     def with_columns(self, columns: Sequence[Field], naming: Naming) -> NameRecord:
-        """Return the record with the names of a stream's columns, and of the fields inside them."""
+        """Return the record with the names of a stream's columns and their nested fields added."""
         own = _added(self.by_style.get(naming.style, {}), [(column.origin, column) for column in columns])
         return NameRecord({**self.by_style, naming.style: own})
 
@@ -115,7 +117,7 @@ NO_RECORD = NameRecord({})
 
 def _added(names: Names, fields: Sequence[tuple[str, Field]]) -> Names:
     return names | {
-        source: (field.name, _added(_inside([names], source)[0], [(each.source, each) for each in members]))
+        source: (field.name, _added(_inside([names], source)[0], [(member.source, member) for member in members]))
         for source, field in fields
         for members in [_struct_fields(field.type)]
     }
@@ -128,11 +130,11 @@ def assign_names(
     record: NameRecord = NO_RECORD,
     types: Mapping[str, ColumnType | None] = MappingProxyType({}),
 ) -> tuple[Field, ...]:
-    """Return the stream's columns, and the fields inside them, under their names in an existing table.
+    """Return the stream's columns and their nested fields with their names in an existing table.
 
-    Fields keep the names that the table's `record` has. `existing` has the sources of the table's columns by name, None
-    for names that no column gets, and `types` their types. A field without a record keeps the column that it has, even
-    if the name of a newer field collides with its own.
+    Fields keep the names in the table's `record`. `existing` has the sources of the table's columns by name, with None
+    for unavailable names, and `types` has their types. A field without a record keeps its column, even if a newer
+    field's name collides with it.
     """
     by_style = record.by_style
     levels = [by_style.get(naming.style, {}), *(names for style, names in by_style.items() if style != naming.style)]
@@ -159,7 +161,7 @@ def assign_names(
 
 
 def _given(levels: Sequence[Names]) -> GivenNames:
-    """Return the names of this style, the first one; those of all styles are taken."""
+    """Return the names of the first style. Names of all styles are taken."""
     own = {source: name for source, (name, _) in levels[0].items()}
     return GivenNames(own, frozenset(name for names in levels for name, _ in names.values()))
 
@@ -169,68 +171,68 @@ def _inside(levels: Sequence[Names], source: str) -> list[Names]:
 
 
 def _with_names(type_: ColumnType, naming: Naming, stored: Sequence[ColumnType], levels: Sequence[Names]) -> ColumnType:
-    """Return a type with the names of its fields in a table, which has stored types for the same values."""
+    """Return a type with the names of its fields in a table. `stored` are the table's types for the same values."""
     if isinstance(type_, List):
-        elements = [each.element for each in stored if isinstance(each, List)]
+        elements = [stored_type.element for stored_type in stored if isinstance(stored_type, List)]
         return List(_with_names(type_.element, naming, elements, levels))
     if not isinstance(type_, Struct):
         return type_
-    members = [member for each in stored if isinstance(each, Struct) for member in each.fields]
-    given, present = _given(levels), {member.name.lower(): member.source for member in members}
-    # Iceberg has the sources of members that it has no record of.
+    members = [member for struct in stored if isinstance(struct, Struct) for member in struct.fields]
+    assigned, present = _given(levels), {member.name.lower(): member.source for member in members}
+    # Iceberg stores the sources of members that have no record.
     documented = {
         member.source: member.name.lower()
         for member in members
         if member.source != member.name
-        and member.source not in given.names
-        and member.name.lower() not in given.taken
+        and member.source not in assigned.names
+        and member.name.lower() not in assigned.taken
         and naming.may_name(member.source, member.name.lower())
     }
-    given = GivenNames({**documented, **given.names}, given.taken | {*documented.values()})
-    names = naming.identifiers([each.source for each in type_.fields], present, given)
+    assigned = GivenNames({**documented, **assigned.names}, assigned.taken | {*documented.values()})
+    names = naming.identifiers([field.source for field in type_.fields], present, assigned)
     types = {name: [member.type for member in members if member.name.lower() == name] for name in names}
     return Struct(
         tuple(
-            replace(each, name=name, type=_with_names(each.type, naming, types[name], _inside(levels, each.source)))
-            for each, name in zip(type_.fields, names, strict=True)
+            replace(field, name=name, type=_with_names(field.type, naming, types[name], _inside(levels, field.source)))
+            for field, name in zip(type_.fields, names, strict=True)
         )
     )
 
 
 def has_whole_record(columns: Sequence[Field]) -> bool:
-    """Whether records are kept whole."""
+    """Return whether the columns include WHOLE_RECORD."""
     return any(column.type == WHOLE_RECORD.type for column in columns)
 
 
 def as_column(name: str, origin: str, type_: ColumnType) -> Field:
-    """Return a column of an existing table; `origin` is what the catalog records beside its name."""
+    """Return a column of an existing table. `origin` is the catalog's record of its path."""
     *parents, source = path_of(origin)
     return Field(name, source, type_, tuple(parents))
 
 
 def field_at(columns: Sequence[Field], path: Sequence[str]) -> Field | None:
-    """Return the column, or field inside one, at a path of names, which are compared without case; None if none is.
+    """Return the column or nested field at a path of names, compared case-insensitively; None if it does not exist.
 
-    Its own path is that in the records, as that of a column that was an object's field.
+    Its path is the path in the records, including parents of flattened objects.
     """
     fields: Sequence[Field] = columns
     parents: tuple[str, ...] = ()
-    found: Field | None = None
+    field: Field | None = None
     for name in path:
-        found = next((each for each in fields if each.name.lower() == name.lower()), None)
-        if found is None:
+        field = next((candidate for candidate in fields if candidate.name.lower() == name.lower()), None)
+        if field is None:
             return None
-        found = replace(found, parents=(*parents, *found.parents))
-        parents = found.path
-        fields = found.type.fields if isinstance(found.type, Struct) else ()
-    return found
+        field = replace(field, parents=(*parents, *field.parents))
+        parents = field.path
+        fields = field.type.fields if isinstance(field.type, Struct) else ()
+    return field
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFields:
-    """The fields of records that columns are read from: where objects were flattened, they are structs here.
+    """The fields of records from which columns are read. Flattened objects are structs.
 
-    `positions` has for each column where its values are: the index of a field, then those of fields inside it.
+    `positions` has the position of each column's values: the index of a field, then indexes of nested fields.
     """
 
     fields: tuple[Field, ...]
@@ -238,14 +240,14 @@ class RecordFields:
 
     @classmethod
     def of(cls, columns: Sequence[Field]) -> Self:
-        """Return the fields for a stream's columns, in the order of the first column of each."""
+        """Return the fields for a stream's columns, in the order of their first columns."""
         root = _Object(())
         positions = tuple(root.add(column) for column in columns)
         return cls(root.fields(), positions)
 
 
 class _Object:
-    """An object of the records, some of whose fields are columns or objects with such fields."""
+    """An object of the records that contains columns, directly or in nested objects."""
 
     def __init__(self, path: tuple[str, ...]) -> None:
         self._path = path
@@ -253,7 +255,7 @@ class _Object:
         self._objects: dict[str, int] = {}
 
     def add(self, column: Field) -> tuple[int, ...]:
-        """Add a column; return its position."""
+        """Add a column, and return its position."""
         depth = len(self._path)
         if len(column.parents) == depth:
             self._members.append(column)
@@ -268,20 +270,20 @@ class _Object:
         return (index, *inner.add(column))
 
     def fields(self) -> tuple[Field, ...]:
-        """Return the fields. The name of an object begins with a dot, which no column's name has."""
+        """Return the fields. The name of an object begins with a dot, which column names do not contain."""
         return tuple(
-            Field(f".{index}", each._path[-1], Struct(each.fields()))
-            if isinstance(each, _Object)
-            else replace(each, parents=())
-            for index, each in enumerate(self._members)
+            Field(f".{index}", member._path[-1], Struct(member.fields()))
+            if isinstance(member, _Object)
+            else replace(member, parents=())
+            for index, member in enumerate(self._members)
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """Columns, or fields of one struct, that have the same identifier, or one whose identifier is reserved.
+    """Columns or fields of a struct with the same identifier, or a single one with a reserved identifier.
 
-    `parents` are the sources of the structs around them, the outermost first.
+    `parents` are the sources of the enclosing structs, outermost first.
     """
 
     parents: tuple[str, ...]
@@ -293,9 +295,9 @@ class Collision:
 
 
 def find_collisions(fields: Sequence[Field], naming: Naming, parents: tuple[str, ...] = ()) -> Iterator[Collision]:
-    """Yield every collision among columns named by `naming`, and among the fields of structs inside them.
+    """Yield all collisions among columns named by `naming`, and among the fields of their structs.
 
-    `parents` are the sources of the structs around the fields, none around columns.
+    `parents` are the sources of the enclosing structs; empty for columns.
     """
     by_identifier: dict[str, list[Field]] = {}
     for field in fields:

@@ -1,6 +1,6 @@
-"""Schema evolution: the changes, as values, that a table needs before a stream can be written to it.
+"""Schema evolution: the required changes of a table before a stream is written to it, as values.
 
-No change drops, renames or narrows a column. `tables/` applies them.
+Changes never drop, rename or narrow a column. `tables/` applies them.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from destination_datalake.schema.types import (
 )
 
 Path = tuple[str, ...]
-"""The names from a column down to a field inside it; `ELEMENT` is the step into a list."""
+"""The names from a column to a nested field. `ELEMENT` is the step into a list."""
 
 ELEMENT = "element"
 
 _INT64_DIGITS = 19
 
 WIDER: Mapping[ColumnType, ColumnType] = {Int32(): Int64(), Float32(): Float64()}
-"""The widening of a type that changes no value. Decimals can be widened too, to more digits before the point."""
+"""The lossless widening of types. Decimals can also be widened, to more digits before the point."""
 
-# The suffixes under which an earlier sync may have redirected the same values with other `numeric_types`.
+# The suffixes with which an earlier sync may have redirected the same values under other `numeric_types`.
 _RELATED: Mapping[str, Sequence[str]] = {
     "int": ("bigint", "decimal"),
     "bigint": ("int", "decimal"),
@@ -53,7 +53,7 @@ _REDIRECTED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """Add a last column if `parent` is empty, otherwise a last field to the struct at `parent`."""
+    """Add a column at the end if `parent` is empty, otherwise a field at the end of the struct at `parent`."""
 
     parent: Path
     field: Field
@@ -66,7 +66,7 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class Widen:
-    """Widen the column or field at `path` to `type`; its values stay the same."""
+    """Widen the column or field at `path` to `type`. Values do not change."""
 
     path: Path
     type: ColumnType
@@ -77,7 +77,7 @@ SchemaChange = AddColumn | Widen
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """The changes that a table needs, in order, and the stream's columns as they are written after them."""
+    """The required changes of a table in order, and the stream's columns after them."""
 
     changes: tuple[SchemaChange, ...]
     columns: tuple[Field, ...]
@@ -86,16 +86,16 @@ class Evolution:
 def evolve(table: Mapping[str, ColumnType | None], stream: Sequence[Field]) -> Evolution:
     """Return the changes that let `stream` be written to `table`.
 
-    `table` has its columns' types by name; None is a type that this connector never writes.
+    `table` has its columns' types by name; None for a type that this connector never writes.
 
-    - A column that the table lacks is added at the end.
+    - A missing column is added at the end.
     - A narrower column of the table is widened. For a wider one, the stream is written in the table's type. Integers of
       any size (`decimal(38,0)`) are written to an integer column as `bigint`: Iceberg cannot promote it to a decimal.
-    - If there is no common supertype, the stream's values are redirected to a column `<name>__<type>`; the table's own
-      column stays and is null in new rows. A conflict inside a struct or a list redirects the whole column.
-    - A text column accepts text and JSON text, because no catalog distinguishes them. A timestamp column accepts both
-      kinds if its catalog does not distinguish those.
-    - Names are compared without regard to case, as Glue, Athena and Spark do, and keep the table's spelling.
+    - Without a common supertype, values are redirected to a column `<name>__<type>`. The table's column stays and is
+      null in new rows. A conflict inside a struct or a list redirects the whole column.
+    - A text column accepts text and JSON text, because catalogs do not distinguish them. A timestamp column accepts
+      both kinds if its catalog does not distinguish them.
+    - Names are compared case-insensitively, as in Glue, Athena and Spark, and keep the table's spelling.
     """
     spelling = {name.lower(): name for name in table}
     fields = [replace(field, name=spelling.get(field.name.lower(), field.name)) for field in stream]
@@ -113,7 +113,7 @@ def evolve(table: Mapping[str, ColumnType | None], stream: Sequence[Field]) -> E
 def apply_changes(
     table: Mapping[str, ColumnType | None], changes: Iterable[SchemaChange]
 ) -> dict[str, ColumnType | None]:
-    """Return the table's columns after the changes: in the same order, new ones last."""
+    """Return the table's columns after the changes, in the same order with new ones last."""
     columns = dict(table)
     for change in changes:
         name, *inside = change.path
@@ -128,7 +128,7 @@ def apply_changes(
 def _target_column(
     table: Mapping[str, ColumnType | None], field: Field, claimed: set[str]
 ) -> tuple[Field, Sequence[SchemaChange]]:
-    """Return the column that gets a field's values, and the changes that it needs."""
+    """Return the column for a field's values, and the required changes."""
     name = field.name
     while name in table or (name != field.name and name in claimed):
         common = _common_supertype(table.get(name), field.type, (name,))
@@ -140,9 +140,9 @@ def _target_column(
 
 
 def redirect_suffix(column_type: ColumnType) -> str:
-    """Return the suffix of `<column>__<suffix>`, to which values are redirected that `<column>` cannot hold.
+    """Return the suffix of the column `<column>__<suffix>` for redirected values of this type.
 
-    It is the type's name in Glue, but `json` for JSON text, which is a string there, and `list` for arrays.
+    It is the type's name in Glue, except `json` for JSON text, which is a string in Glue, and `list` for arrays.
     """
     match column_type:
         case Json():
@@ -153,19 +153,19 @@ def redirect_suffix(column_type: ColumnType) -> str:
 
 
 def redirected_from(column: str) -> str | None:
-    """Return the column whose values may have been redirected to this one; None if its name says that none were.
+    """Return the column whose values may be redirected to this one; None if its name has no such suffix.
 
-    Names that had to be shortened are not recognised.
+    Truncated names are not recognised.
     """
-    found = _REDIRECTED.fullmatch(column)
-    return found["column"] if found else None
+    match = _REDIRECTED.fullmatch(column)
+    return match["column"] if match else None
 
 
 def _redirected(table: Mapping[str, ColumnType | None], name: str, column_type: ColumnType, claimed: set[str]) -> str:
-    """Return `<name>__<type>`, or the existing column that an earlier sync has redirected such values to."""
+    """Return `<name>__<type>`, or the existing column to which an earlier sync redirected such values."""
     suffix = redirect_suffix(column_type)
     own, *related = (
-        bounded(f"{name.lower()}__{each}", f"{name}__{each}") for each in (suffix, *_RELATED.get(suffix, ()))
+        bounded(f"{name.lower()}__{kind}", f"{name}__{kind}") for kind in (suffix, *_RELATED.get(suffix, ()))
     )
     for other in related:
         if own not in table and other not in claimed and _common_supertype(table.get(other), column_type, (other,)):
@@ -175,7 +175,7 @@ def _redirected(table: Mapping[str, ColumnType | None], name: str, column_type: 
 
 @dataclass(frozen=True, slots=True)
 class _Supertype:
-    """The type in which a stream's values are written to a table, and the changes that the table needs."""
+    """The type in which a stream's values are written to a table, and the required changes of the table."""
 
     type: ColumnType
     changes: tuple[SchemaChange, ...] = ()
@@ -191,13 +191,13 @@ def _common_supertype(table: ColumnType | None, stream: ColumnType, path: Path) 
     match table, stream:
         case (String() | Json(), String() | Json()) | (Timestamp(zoned=None), Timestamp()):
             return _Supertype(stream)
-        case Int32() | Int64(), Decimal(scale=0):  # No type that holds both can take over a column.
+        case Int32() | Int64(), Decimal(scale=0):  # A column cannot be changed to a type that includes both.
             return _common_supertype(table, Int64(), path)
         case Decimal(scale=0), Int32() | Int64() if table.precision >= _INT64_DIGITS:
             return _Supertype(table)
         case Decimal(), Decimal() if table.scale == stream.scale:
-            wide = table.precision >= stream.precision
-            return _Supertype(table) if wide else _Supertype(stream, (Widen(path, stream),))
+            is_wide = table.precision >= stream.precision
+            return _Supertype(table) if is_wide else _Supertype(stream, (Widen(path, stream),))
         case List(), List():
             common = _common_supertype(table.element, stream.element, (*path, ELEMENT))
             return common and _Supertype(List(common.type), common.changes)
@@ -211,21 +211,21 @@ def _common_struct(table: Struct, stream: Struct, path: Path) -> _Supertype | No
     fields: list[Field] = []
     changes: list[SchemaChange] = []
     for field in stream.fields:
-        found = existing.get(field.name.lower())
-        if found is None:
+        own = existing.get(field.name.lower())
+        if own is None:
             fields.append(field)
             changes.append(AddColumn(path, field))
             continue
-        common = _common_supertype(found.type, field.type, (*path, found.name))
+        common = _common_supertype(own.type, field.type, (*path, own.name))
         if common is None:
             return None
-        fields.append(replace(field, name=found.name, type=common.type))
+        fields.append(replace(field, name=own.name, type=common.type))
         changes += common.changes
     return _Supertype(Struct(tuple(fields)), tuple(changes))
 
 
 def _changed(column_type: ColumnType, change: SchemaChange, inside: Path) -> ColumnType:
-    """Return the type after a change at `inside`, the rest of the change's path below this type."""
+    """Return the type after a change. `inside` is the rest of the change's path below this type."""
     match column_type, inside:
         case _, ():
             return change.type if isinstance(change, Widen) else column_type

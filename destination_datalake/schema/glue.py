@@ -1,4 +1,4 @@
-"""Column types as types of the Glue Data Catalog (Hive's type language), and back."""
+"""Conversion of column types to and from types of the Glue Data Catalog (Hive's type language)."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ _FIELD = re.compile(r"([^:<>,()]+):")
 
 
 def glue_type(column_type: ColumnType) -> str:
-    """Return the type as Glue and Athena write it, for example `struct<id:bigint,tags:array<string>>`."""
+    """Return the type in the notation of Glue and Athena, for example `struct<id:bigint,tags:array<string>>`."""
     return GLUE[type(column_type)](column_type)
 
 
 def describe_type(column_type: ColumnType) -> str:
-    """Return the type as messages and documentation name it: Glue's name, made unambiguous where two types share it."""
+    """Return the type's name in messages and documentation: Glue's name, unless two types share it."""
     match column_type:
         case Json():
             return "JSON text"
@@ -74,17 +74,17 @@ def describe_type(column_type: ColumnType) -> str:
 def parse_glue_type(text: str) -> ColumnType | None:
     """Return the column type of a Glue type; None for one that this connector never writes.
 
-    Glue has one name for `String` and `Json`, read as `String`, and one for both kinds of `Timestamp`, read as
-    `Timestamp(None)`. It keeps no sources, so the source of a struct's field is its name.
+    Glue's common name of `String` and `Json` is read as `String`, and that of both kinds of `Timestamp` as
+    `Timestamp(None)`. Glue does not store sources, so the source of a struct's field is its name.
     """
-    # Blanks have no meaning beside punctuation. Inside a field's name, which others may have chosen, they belong to it.
+    # Spaces next to punctuation are insignificant. Inside a field's name they belong to it.
     parser = _Parser("".join(part.strip() for part in _PUNCTUATION.split(text.lower())))
     parsed = parser.type()
     return None if parser.rest else parsed
 
 
 class _Parser:
-    """Parses one type from the front of `rest` and leaves the remainder in it."""
+    """Parses a type at the start of `rest`, and leaves the remainder in it."""
 
     def __init__(self, text: str) -> None:
         self.rest = text
@@ -95,21 +95,21 @@ class _Parser:
             return List(element) if element is not None and self._take(">") else None
         if self._take("struct<"):
             return self._struct()
-        if found := _DECIMAL.match(self.rest):
-            self.rest = self.rest[found.end() :]
-            return Decimal(int(found[1]), int(found[2] or 0))
+        if match := _DECIMAL.match(self.rest):
+            self.rest = self.rest[match.end() :]
+            return Decimal(int(match[1]), int(match[2] or 0))
         word = "".join(takewhile(str.isalpha, self.rest))
         self.rest = self.rest[len(word) :]
         return _SIMPLE.get(word)
 
     def _struct(self) -> Struct | None:
         fields = []
-        while found := _FIELD.match(self.rest):
-            self.rest = self.rest[found.end() :]
+        while match := _FIELD.match(self.rest):
+            self.rest = self.rest[match.end() :]
             inner = self.type()
             if inner is None:
                 return None
-            fields.append(Field(found[1], found[1], inner))
+            fields.append(Field(match[1], match[1], inner))
             if self._take(">"):
                 return Struct(tuple(fields))
             if not self._take(","):

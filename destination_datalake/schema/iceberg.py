@@ -1,4 +1,4 @@
-"""Column types as Iceberg types, and back."""
+"""Conversion of column types to and from Iceberg types."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from destination_datalake.schema.types import (
 )
 
 NextId = Callable[[], int]
-"""Returns a field id that no other field of the table has, at each call."""
+"""Returns a new unique field ID of the table at each call."""
 
 ICEBERG: Mapping[type[ColumnType], Callable[[Any, NextId], IcebergType]] = {
     Boolean: lambda _, __: BooleanType(),
@@ -77,14 +77,14 @@ _COLUMN_TYPES: Mapping[type[IcebergType], Callable[[Any], ColumnType | None]] = 
 
 
 def iceberg_type(column_type: ColumnType, next_id: NextId) -> IcebergType:
-    """Return the Iceberg type of a column, its nested fields optional."""
+    """Return the Iceberg type of a column, with optional nested fields."""
     return ICEBERG[type(column_type)](column_type, next_id)
 
 
 def iceberg_field(field: Field, next_id: NextId) -> NestedField:
-    """Return a column or a field of a struct, optional. Its doc is its origin if that differs.
+    """Return a column or a struct field as an optional field. Its doc is its origin if that differs from its name.
 
-    PyIceberg copies the doc to the column's comment in Glue, whose length it therefore keeps.
+    PyIceberg copies the doc to the column's comment in Glue, so it respects the comment's maximum length.
     """
     return NestedField(
         field_id=next_id(),
@@ -98,7 +98,7 @@ def iceberg_field(field: Field, next_id: NextId) -> NestedField:
 def from_iceberg(iceberg_type: IcebergType) -> ColumnType | None:
     """Return the column type of an Iceberg type; None for one that this connector never writes.
 
-    `Json` is stored as a string and read as `String`. The source of a struct's field is its doc, or else its name.
+    `Json` is stored as a string and read as `String`. The source of a struct field is its doc, or else its name.
     """
     read = _COLUMN_TYPES.get(type(iceberg_type))
     return read(iceberg_type) if read else None

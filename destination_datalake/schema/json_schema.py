@@ -1,19 +1,19 @@
-"""JSON schemas as column types.
+"""Conversion of JSON schemas to column types.
 
-A schema is read into a `Shape`: what it admits, by JSON type. These rules join and intersect shapes:
+A schema is read into a `Shape`: the values that it allows, by JSON type. These rules join and intersect shapes:
 
 | keyword | rule |
 |---|---|
-| `type`, `format`, `airbyte_type` | the kinds of values, and their column types; `null` only makes a column nullable |
+| `type`, `format`, `airbyte_type` | the kinds of values and their column types; `null` only makes a column nullable |
 | `enum`, `const` without `type` | the kinds of the values |
-| `$ref`, `$dynamicRef`, `$recursiveRef` | the schema there; what cannot be resolved, or recurs, admits anything |
+| `$ref`, `$dynamicRef`, `$recursiveRef` | the referenced schema; any value if unresolvable or recursive |
 | `allOf` | intersection of kinds, union of properties |
 | `oneOf`, `anyOf` | union of kinds and of properties |
-| `then`, `else`, `dependentSchemas`, `dependencies` | like a union with a schema that admits anything |
-| beside a `type` or a `$ref` | properties and items are added, the kinds stay |
+| `then`, `else`, `dependentSchemas`, `dependencies` | like a union with a schema that allows any value |
+| next to a `type` or a `$ref` | properties and items are added, the kinds stay |
 
-A shape of one kind has that kind's column type. Everything else is JSON text: several kinds, objects without
-properties, unions of different objects without properties beside them, and schemas that expand beyond the limits below.
+A shape of one kind has the column type of this kind. All other shapes are JSON text: several kinds, objects without
+properties, unions of different objects without properties next to them, and schemas that exceed the limits below.
 """
 
 from __future__ import annotations
@@ -73,15 +73,15 @@ WELL_KNOWN: Mapping[str, Mapping[str, object]] = {
     "Integer": {"type": "integer"},
     "Boolean": {"type": "boolean"},
 }
-"""Protocol v1's `WellKnownTypes.json#/definitions/…` as schemas of protocol v0."""
+"""The schemas of protocol v0 for protocol v1's `WellKnownTypes.json#/definitions/…`."""
 
 MAX_COLUMN_SCHEMAS = 50_000
-"""The most schemas that one column may expand to. A struct of so many members is longer than Glue's longest type."""
+"""The maximum number of schemas in one column. A struct with more members exceeds Glue's limit of types."""
 
 MAX_STREAM_SCHEMAS = 100_000
-"""The most schemas that a stream may expand to, which takes some seconds."""
+"""The maximum number of schemas in a stream. Reading them takes some seconds."""
 
-# Deeper than sources nest, and below the limits of Parquet readers and of Python's stack.
+# More than sources need, and less than the limits of Parquet readers and of Python's stack.
 _MAX_DEPTH = 64
 _MAX_STEPS = 140
 
@@ -91,22 +91,22 @@ _UNIONS = ("oneOf", "anyOf")
 _CONDITIONAL = ("dependentSchemas", "dependencies")
 _COMBINING = {"allOf", *_UNIONS, "if", *_CONDITIONAL, "enum", "const"}
 _ITEMS = ""
-"""The key of an array's items among the members."""
+"""The key of an array's items in `Nest.members`."""
 
 
 class Untyped(Enum):
-    """What becomes of a schema whose column type has to be inferred from values, or from several schemas."""
+    """The rule for schemas whose column type must be inferred from values or from several schemas."""
 
     INFER = auto()
     JSON_TEXT = auto()
-    """JSON text, as in tables that were created before types were inferred."""
+    """JSON text, as in tables created before type inference existed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Objects or arrays: the shapes of their members. There are none if anything may be in them.
+    """Objects or arrays: the shapes of their members, empty if any member is allowed.
 
-    `varies`: the branches of a union declare different ones.
+    `varies`: the branches of a union declare different members.
     """
 
     members: Mapping[str, Shape]
@@ -114,7 +114,7 @@ class Nest:
 
 
 Shape = Mapping[str, ColumnType | Nest]
-"""What a schema admits beside null: by JSON type (integers are numbers), what a column of that type alone would be."""
+"""The values that a schema allows except null: the column type for each JSON type (integers are numbers)."""
 
 _ANY: Shape = {"boolean": Json(), "number": Json(), "string": Json(), "object": Nest({}), "array": Nest({})}
 _KINDS = {**{kind: kind for kind in _ANY}, "integer": "number", "int": "number"}
@@ -127,10 +127,10 @@ def column_type(
     naming: Naming = SNAKE_CASE,
     untyped: Untyped = Untyped.INFER,
 ) -> ColumnType:
-    """Return the column type of one property's JSON schema; `Json` for a schema without a meaning here.
+    """Return the column type of a property's JSON schema; `Json` for unsupported schemas.
 
-    `root` is the document in which `$ref`s of the form `#/…` are resolved: the stream's schema, by default
-    `json_schema` itself. `naming` is the table's. A recursive schema is `Json` where it recurs.
+    `root` is the document in which `$ref`s of the form `#/…` are resolved, the stream's schema; by default
+    `json_schema` itself. `naming` is the table's. A recursive schema is `Json` at its recursion.
     """
     reader = _Reader(json_schema if root is None else root, numeric, naming, untyped)
     return reader.type_of(reader.read_column(json_schema, reader.scope))
@@ -142,9 +142,9 @@ def property_types(
     naming: Naming = SNAKE_CASE,
     untyped: Untyped = Untyped.INFER,
 ) -> dict[str, ColumnType]:
-    """Return the column types of all properties that a stream's schema declares, wherever it does, by their keys.
+    """Return the column types of all properties that a stream's schema declares at any place, by key.
 
-    Empty if it declares none, or more than can be read.
+    Empty if it declares none, or exceeds the limit of schemas.
     """
     reader = _Reader(json_schema, numeric, naming, untyped)
     try:
@@ -155,13 +155,14 @@ def property_types(
 
 
 class _TooManySchemas(Exception):
-    """A schema expands to more schemas than may be read."""
+    """A schema that expands to more schemas than the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Where a schema stands: the resource that its references are resolved in, the references that were followed to
-    it, how many structs and lists are around it, and how many schemas.
+    """The position of a schema: the resource for its references, the followed references, and two nesting depths.
+
+    `depth` counts enclosing structs and lists, and `steps` enclosing schemas.
     """
 
     root: object
@@ -183,7 +184,7 @@ class _Reader:
         self._named: Mapping[str, object] | None = None
 
     def type_of(self, shape: Shape) -> ColumnType:
-        """Return the column type of values of this shape."""
+        """Return the column type for values of this shape."""
         if len(shape) != 1:
             return Json()
         [(kind, type_)] = shape.items()
@@ -198,12 +199,12 @@ class _Reader:
         return Struct(tuple(Field(name, source, self.type_of(member)) for name, (source, member) in members))
 
     def read_root(self, schema: Mapping[str, object]) -> Nest:
-        """Return the shape of a stream's records: objects, whatever `type` says.
+        """Return the shape of a stream's records, which are objects for any `type`.
 
-        A property that stands at the root itself decides its column's kinds. Raises _TooManySchemas.
+        A property declared at the root determines its column's kinds. Raises _TooManySchemas.
         """
         untyped = {key: value for key, value in schema.items() if key != "type"}
-        scope = replace(self.scope, depth=-1)  # The properties are columns, around which is nothing.
+        scope = replace(self.scope, depth=-1)  # The properties are columns, at depth 0.
         own, beside = self._own(untyped, scope), self._beside(untyped, scope)
         if reference := _reference_of(schema):
             beside = [self._referenced(reference, scope), *beside]
@@ -212,7 +213,7 @@ class _Reader:
         return _merged(columns, others, self._extended) if isinstance(others, Nest) else columns
 
     def read_column(self, schema: object, scope: _Scope) -> Shape:
-        """Return the shape of a column's values: anything, if its schema expands to too many."""
+        """Return the shape of a column's values; any value if its schema exceeds the limit."""
         before, self._left = self._left, min(self._left, MAX_COLUMN_SCHEMAS)
         allowed = self._left
         try:
@@ -233,7 +234,7 @@ class _Reader:
         root = schema if _is_resource(schema) else scope.root
         scope = _Scope(root, scope.seen, scope.depth, scope.steps + 1)
         reference = _reference_of(schema)
-        if reference and _WELL_KNOWN_REFERENCE in reference:  # Airbyte's types stand beside a type of protocol v0.
+        if reference and _WELL_KNOWN_REFERENCE in reference:  # Airbyte's types may be next to a type of protocol v0.
             return self._read(WELL_KNOWN.get(reference.partition(_WELL_KNOWN_REFERENCE)[2]), scope)
         if reference and len(schema) == 1:
             return self._referenced(reference, scope)
@@ -253,13 +254,13 @@ class _Reader:
                 if isinstance(branches := schema.get(key), list):
                     return self._declared(self._union(branches, scope), [own])
         shape = reduce(self._met, beside, own)
-        # By JSON schema's letter, properties say nothing of values that are no objects; nobody means that.
+        # Formally, properties do not restrict values that are not objects. In practice, an object is meant.
         return {"object": shape["object"]} if _has_properties(schema) and shape.keys() == _ANY.keys() else shape
 
     # --- Keywords
 
     def _own(self, schema: Mapping[str, object], scope: _Scope) -> Shape:
-        """Return what the keywords say that hold for one kind of value each."""
+        """Return the shape according to keywords for single kinds of values."""
         if "type" not in schema:
             nested: Shape = {"object": self._object(schema, scope), "array": self._array(schema, scope)}
             text = _string(schema)
@@ -308,7 +309,7 @@ class _Reader:
         return Nest({_ITEMS: self._extended(declared, first) if is_same else self._any_of([declared, first])})
 
     def _beside(self, schema: Mapping[str, object], scope: _Scope) -> list[Shape]:
-        """Return the shapes of the schemas that hold beside a schema's own keywords."""
+        """Return the shapes of the schemas that apply in addition to a schema's own keywords."""
         if _COMBINING.isdisjoint(schema):
             return []
         every = [self._read(each, scope) for each in _listed(schema.get("allOf"))]
@@ -342,12 +343,12 @@ class _Reader:
         if key in scope.seen:
             return _ANY
         found, root = self._resolved(reference, scope.root)
-        if found is None:  # Bundles leave addresses in their parts, and refer to the whole.
+        if found is None:  # Bundles keep addresses in their parts, but reference the whole document.
             found, root = self._resolved(reference, self.scope.root)
         return self._read(found, _Scope(root, scope.seen | {key}, scope.depth, scope.steps + 1))
 
     def _resolved(self, reference: str, root: object) -> tuple[object, object]:
-        """Return what a reference leads to, None if to nothing, and the resource that it stands in."""
+        """Return the referenced schema, or None, and the resource that contains it."""
         address, _, fragment = reference.partition("#")
         if address or fragment[:1] not in ("", "/"):
             if self._named is None:
@@ -373,7 +374,7 @@ class _Reader:
         return self._any_of(self._read(branch, scope) for branch in branches)
 
     def _any_of(self, shapes: Iterable[Shape]) -> Shape:
-        """Return what any of the shapes admits."""
+        """Return the union of the shapes."""
         joined: dict[str, ColumnType | Nest] = {}
         for shape in shapes:
             for kind, type_ in shape.items():
@@ -396,7 +397,7 @@ class _Reader:
         return Json()
 
     def _met(self, one: Shape, other: Shape) -> Shape:
-        """Return what both shapes admit, with all members that either declares."""
+        """Return the intersection of the shapes, with all members that either declares."""
         return {kind: self._narrower(kind, one[kind], other[kind]) for kind in one if kind in other}
 
     def _narrower(self, kind: str, one: ColumnType | Nest, other: ColumnType | Nest) -> ColumnType | Nest:
@@ -409,9 +410,9 @@ class _Reader:
 
 
 def _extended(declared: Shape, beside: Shape, *, opens: bool) -> Shape:
-    """Return a shape with the members that another one has beside it.
+    """Return a shape with the members of another one added.
 
-    Unless it `opens`, objects and arrays in which anything may be stay so.
+    Unless `opens`, objects and arrays that allow any member stay unchanged.
     """
 
     def extended(one: ColumnType | Nest, other: ColumnType | Nest) -> ColumnType | Nest:
@@ -430,7 +431,7 @@ def _merged(one: Nest, other: Nest, combine: Callable[[Shape, Shape], Shape]) ->
     return Nest({**one.members, **other.members, **shared}, one.varies and other.varies)
 
 
-# --- Schemas as JSON ------------------------------------------------------------------------------------------------
+# --- JSON of schemas ------------------------------------------------------------------------------------------------
 
 
 def _string(schema: Mapping[str, object]) -> ColumnType:
@@ -439,7 +440,7 @@ def _string(schema: Mapping[str, object]) -> ColumnType:
             return Date()
         case "date-time":
             return Timestamp(zoned=schema.get("airbyte_type") != "timestamp_without_timezone")
-    # Times, base64 and all other formats are text.
+    # Times, base64 and other formats are text.
     return String()
 
 
@@ -460,22 +461,22 @@ def _reference_of(schema: Mapping[str, object]) -> str | None:
 
 
 def _is_resource(schema: Mapping[str, object]) -> bool:
-    """Whether references inside a schema are resolved in it, as it has an address of its own."""
+    """Return whether a schema has its own address, in which its references are resolved."""
     address = schema.get("$id")
     return isinstance(address, str) and not address.startswith("#")
 
 
 def _conditional(schema: Mapping[str, object]) -> Iterator[object]:
-    """Yield the schemas that hold for some values only."""
+    """Yield the schemas that apply only to some values."""
     if "if" in schema:
         yield from (schema[key] for key in ("then", "else") if key in schema)
     for key in _CONDITIONAL:
         if _is_object(by_property := schema.get(key)):
-            yield from (each for each in by_property.values() if _is_object(each))
+            yield from (schema for schema in by_property.values() if _is_object(schema))
 
 
 def _named_schemas(document: object) -> Mapping[str, object]:
-    """Return the schemas of a document by address (`$id`) and by anchor (`#…`); None for a name that two have."""
+    """Return the schemas of a document by address (`$id`) and anchor (`#…`); None for duplicate names."""
     named: dict[str, object] = {}
     waiting = [document]
     while waiting:

@@ -1,8 +1,8 @@
 """Identifiers in catalogs for the names of streams and fields.
 
-In every style, an identifier is lower-case, consists of letters, digits and `_`, and is 1 to 255 bytes of UTF-8 long:
-the Glue Data Catalog, Iceberg, Hive and Athena all allow it. None contains a dot, so that the dotted paths of nested
-fields in Parquet and Iceberg are unambiguous. (Databases of `AWS_DATALAKE` have their own rule.)
+In every style, an identifier consists of lower-case letters, digits and `_`, and has 1 to 255 bytes of UTF-8. The Glue
+Data Catalog, Iceberg, Hive and Athena allow all of them. Identifiers do not contain dots, so dotted paths of nested
+fields in Parquet and Iceberg are unambiguous. Databases of `AWS_DATALAKE` have a different rule.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ METADATA_NAMES = ("_airbyte_raw_id", "_airbyte_extracted_at", "_airbyte_meta", "
 _RESERVED = frozenset(
     {
         *METADATA_NAMES,
-        # Iceberg's metadata columns (Iceberg spec: reserved field ids). Spark refuses tables that have such a column.
+        # Iceberg's metadata columns (Iceberg spec: reserved field IDs). Spark rejects tables with such columns.
         "_file",
         "_pos",
         "_deleted",
@@ -37,16 +37,16 @@ _RESERVED = frozenset(
         "_commit_snapshot_id",
     }
 )
-"""Names that a stream's column never gets, because they have another meaning here or to an engine."""
+"""Names that are never assigned to a stream's column, because the connector or an engine uses them."""
 
 MAX_BYTES = 255
-"""The longest database, table or column name that Glue allows, and the longest comment, in bytes of UTF-8."""
+"""Glue's maximum length of database, table and column names, and of comments, in bytes of UTF-8."""
 
 Path = tuple[str, ...]
-"""The keys that lead from a record's data to a value, at least one."""
+"""The keys from a record's data to a value, at least one."""
 
 Spelling = Callable[[str], str]
-"""A style's spelling of a source, of any length; empty if no character of the source is left."""
+"""A style's spelling of a source, of any length; empty if no character remains."""
 
 _RUN = re.compile(r"[A-Za-z0-9]+")
 # Where a run of letters and digits is split into words: "camelCase" before the C, "HTTPServer" before the S.
@@ -65,7 +65,7 @@ _SUFFIX_DIGITS = 8
 
 @dataclass(frozen=True, slots=True)
 class GivenNames:
-    """Names that a table's columns, or the fields of an object, have been given: by source, and all that are taken."""
+    """The assigned names of a table's columns or of an object's fields by source, and all taken names."""
 
     names: Mapping[str, str]
     taken: frozenset[str]
@@ -76,30 +76,30 @@ NO_NAMES = GivenNames(MappingProxyType({}), frozenset())
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """A style of identifiers: its spelling of columns and tables, of fields inside structs, and of databases.
+    """A style of identifiers: the spelling of columns and tables, of struct fields, and of databases.
 
-    Hive and Spark parse the types of structs, so fewer characters are allowed there. `style` is the name that tables
-    record (see `tables.ownership`).
+    Hive and Spark parse struct types, so fewer characters are allowed in their fields. `style` is the name that tables
+    store (`tables.ownership`).
     """
 
     style: str
     spelling: Spelling
     spelling_inside: Spelling
     spelling_of_databases: Spelling | None = None
-    """The spelling of databases; None if it is that of tables."""
+    """The spelling of databases; None for the spelling of tables."""
     spelling_in_words: Spelling | None = None
-    """The spelling with words for signs, of columns and fields whose names would need a suffix; None without one."""
+    """The spelling with words for signs, for columns and fields that would need a suffix; None if not supported."""
 
     def identifier(self, source: str) -> str:
         """Return the identifier of a table or a column.
 
-        An empty spelling becomes `unnamed_` and a hash of the source; one of more than 255 bytes is cut and ends in
-        such a hash.
+        An empty spelling becomes `unnamed_` and a hash of the source. A spelling of more than 255 bytes is truncated
+        and ends with such a hash.
         """
         return _identifier(self.spelling, source)
 
     def database(self, namespace: str) -> str:
-        """Return the identifier of a database, with the same two exceptions."""
+        """Return the identifier of a database, with the same two rules."""
         return _identifier(self.spelling_of_databases or self.spelling, namespace)
 
     def identifiers(
@@ -108,46 +108,46 @@ class Naming:
         existing: Mapping[str, str | None] = MappingProxyType({}),
         given: GivenNames = NO_NAMES,
     ) -> tuple[str, ...]:
-        """Return distinct identifiers for the fields of an object, none of them reserved.
+        """Return distinct identifiers for the fields of an object, without reserved ones.
 
-        A source that has been `given` a name keeps it, and no other source gets it. If other sources collide in one
-        identifier, the one that is spelled like it gets it; the others get words for their signs (`plus_1`), or else a
-        suffix, a hash of the source. A new identifier therefore depends on the other sources, but not on their order.
+        A source with a `given` name keeps it, and no other source gets this name. If other sources collide in an
+        identifier, the source that equals it gets it. The others get words for their signs (`plus_1`), or else a hash
+        of the source as a suffix. A new identifier depends on the other sources, but not on their order.
 
-        `existing` has what a table records of its columns, as `origin_of` has it, by name: a column without a given
-        name stays with the source that is recorded. A name with None, as that of a partition key, is given to no
-        column. Raises ValueError for duplicate sources.
+        `existing` has the recorded origins (`origin_of`) of a table's columns by name: a column without a given name
+        stays with its recorded source. A name with None, such as a partition key's, is not assigned. Raises ValueError
+        for duplicate sources.
         """
         return self._distinct(sources, [(source,) for source in sources], existing, given)
 
     def identifiers_of_paths(
         self, paths: Sequence[Path], existing: Mapping[str, str | None], given: GivenNames = NO_NAMES
     ) -> tuple[str, ...]:
-        """Return distinct identifiers for columns of which some are fields of objects, as `identifiers` does.
+        """Return distinct identifiers for columns at paths, like `identifiers`.
 
-        `paths` are the keys that lead to each; the identifiers of several are joined by `_`. The sources of `existing`
-        and `given` are as `origin_of` has them.
+        The identifiers of several keys in a path are joined by `_`. The sources in `existing` and `given` are origins
+        (`origin_of`).
         """
         return self._distinct([*map(origin_of, paths)], paths, existing, given)
 
     def identifier_of_path(self, path: Path) -> str:
-        """Return the identifiers of the keys joined by `_`, cut to 255 bytes as `identifier` cuts."""
+        """Return the identifiers of the keys joined by `_`, truncated to 255 bytes like in `identifier`."""
         name = "_".join(map(self.identifier, path))
         return name if len(path) == 1 else bounded(name, origin_of(path))
 
     @property
     def inside(self) -> Naming:
-        """The naming of fields inside structs."""
+        """The naming of struct fields."""
         words = self.spelling_in_words
         return Naming(self.style, self.spelling_inside, self.spelling_inside, spelling_in_words=words)
 
     def may_name(self, source: str, name: str) -> bool:
-        """Whether the field of a source may have got the name: as it is, with a suffix, or in words."""
+        """Return whether a source may have this name: unchanged, with a suffix, or in words."""
         own = self.identifier(source)
         return name in (own, suffixed(own, _hash(source)), self.in_words((source,)))
 
     def in_words(self, path: Path) -> str | None:
-        """Return the identifiers of the keys with words for signs, joined by `_`; None without signs or such words."""
+        """Return the identifiers of the keys with words for signs, joined by `_`; None without signs or words."""
         if (spelling := self.spelling_in_words) is None or not any(map(_SIGN.search, path)):
             return None
         return bounded("_".join(_identifier(spelling, key) for key in path), origin_of(path))
@@ -157,7 +157,7 @@ class Naming:
     ) -> tuple[str, ...]:
         if len(set(sources)) != len(sources):
             repeated = sorted(source for source, times in Counter(sources).items() if times > 1)
-            raise ValueError(f"the same name is given twice: {', '.join(map(repr, repeated))}")
+            raise ValueError(f"duplicate names: {', '.join(map(repr, repeated))}")
         spelled = [self.identifier_of_path(path) for path in paths]
         in_words = {source: word for source, path in zip(sources, paths, strict=True) if (word := self.in_words(path))}
         recorded = {s: word for s, word in in_words.items() if existing.get(word) == s and word not in given.taken}
@@ -166,14 +166,14 @@ class Naming:
         candidates = set(zip(sources, spelled, strict=True))
 
         def keeps(source: str, name: str) -> bool:
-            """Whether the source gets the name without a suffix."""
+            """Return whether the source gets the name without a suffix."""
             existing_source = existing.get(name)
             if name in METADATA_NAMES or name in given.taken or (existing_source is None and name in existing):
                 return False
             if existing.get(suffixed(name, _hash(source))) is not None:
                 return False
             if name in _RESERVED:
-                # An existing column keeps a reserved name: a second column beside it would not help.
+                # An existing column keeps a reserved name: a second column would not help.
                 return existing_source == source
             if existing_source is not None and (existing_source, name) in candidates:
                 return existing_source == source
@@ -192,7 +192,7 @@ class Naming:
         unavailable = {*spelled, *given.taken, *existing, *_RESERVED}
         kept |= {s: word for s, word in words.items() if times[word] == 1 and word not in unavailable}
 
-        # A suffixed name can collide with a source of that very spelling: then all suffixes are hashed again.
+        # A suffixed name can collide with a source of the same spelling. Then all suffixes are hashed again.
         for rounds in count(1):
             new = {
                 source: kept.get(source) or suffixed(name, _hash(source, rounds))
@@ -206,7 +206,7 @@ class Naming:
 
 
 def _snake_case(text: str, cut: re.Pattern[str]) -> str:
-    """Romanise, join words with `_`, keep leading underscores, put one before a leading digit."""
+    """Romanise, join words with `_`, keep leading underscores, and add one before a leading digit."""
     words = "_".join(cut.sub("_", run) for run in _RUN.findall(anyascii(text))).lower()
     underscores = _LEADING_UNDERSCORES.match(text)
     assert underscores is not None
@@ -214,7 +214,7 @@ def _snake_case(text: str, cut: re.Pattern[str]) -> str:
 
 
 def _in_words(text: str) -> str:
-    """Replace signs by words. A hyphen is a minus in front of everything; elsewhere it separates words."""
+    """Replace signs by words. A leading hyphen is a minus; other hyphens separate words."""
     return _SIGN.sub(lambda sign: f" {_SIGNS[sign[0]]} ", text)
 
 
@@ -233,14 +233,14 @@ _SIGN = re.compile("^-|[+%#&@<>=]")
 
 
 def _preserved(text: str) -> str:
-    """Lower-case, keep letters, digits and combining marks of all scripts, replace other characters by `_`."""
+    """Convert to lower case, keep letters, digits and combining marks of all scripts, replace others by `_`."""
     lowered = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
     kept = "".join(c if unicodedata.category(c) in _LETTERS_DIGITS_MARKS else "_" for c in lowered)
     return kept if any(unicodedata.category(c) in _LETTERS_DIGITS for c in kept) else ""
 
 
 def _preserved_inside(text: str) -> str:
-    """Spell as `_preserved` with only the characters of Hive's type language and no leading digit.
+    """Spell like `_preserved`, with only the characters of Hive's type language and without a leading digit.
 
     Hive (TypeInfoUtils.isTypeChar) and Athena allow letters and digits of one UTF-16 unit and no marks. Spark parses
     `1e5` in `struct<1e5:int>` as a number.
@@ -252,7 +252,7 @@ def _preserved_inside(text: str) -> str:
 
 
 def _sanitised(text: str) -> str:
-    """Drop accents, replace each run of other characters than a-z, 0-9 and `_` by one `_`, lower-case.
+    """Drop accents, replace each run of characters other than a-z, 0-9 and `_` by one `_`, convert to lower case.
 
     Equals awswrangler's `sanitize_table_name` and `sanitize_column_name` (3.7.1 and later), whose import takes seconds.
     """
@@ -261,7 +261,7 @@ def _sanitised(text: str) -> str:
 
 
 def _lowered(text: str) -> str:
-    """Lower-case, as Glue does with database names, and keep the characters that a folder in an S3 URI can have."""
+    """Convert to lower case, like Glue for database names, and keep the characters allowed in folders of S3 URIs."""
     kept = "".join(c if c in "- " or unicodedata.category(c) in _LETTERS_DIGITS_MARKS else "_" for c in text.lower())
     return kept if any(unicodedata.category(c) in _LETTERS_DIGITS for c in kept) else ""
 
@@ -285,7 +285,7 @@ SNAKE_CASE = Naming(
     _snake_case_words,
     spelling_in_words=lambda text: _snake_case_words(_in_words(text)),
 )
-"""`camelCase` is split into words, digits stay with the letters before them, other letters than ASCII are romanised."""
+"""`camelCase` is split into words, digits stay with the letters before them, and non-ASCII letters are romanised."""
 
 SNAKE_CASE_NUMBERS = Naming(
     "snake_case, split_numbers",
@@ -293,7 +293,7 @@ SNAKE_CASE_NUMBERS = Naming(
     _snake_case_numbers,
     spelling_in_words=lambda text: _snake_case_numbers(_in_words(text)),
 )
-"""As `SNAKE_CASE`, with numbers as words of their own."""
+"""Like `SNAKE_CASE`, with numbers as separate words."""
 
 PRESERVE = Naming("preserve", _preserved, _preserved_inside)
 """Letters and digits of every script are kept, in lower case."""
@@ -308,26 +308,26 @@ STYLES: Mapping[str, Naming] = {
 
 
 def suffixed(name: str, suffix: str) -> str:
-    """Return `name_suffix`, with the name cut so that the whole is at most 255 bytes of UTF-8."""
+    """Return `name_suffix`, with the name truncated so that the result has at most 255 bytes of UTF-8."""
     return f"{_cut(name, MAX_BYTES - len(suffix.encode()) - 1)}_{suffix}"
 
 
 def bounded(name: str, source: str) -> str:
-    """Return the name; if it is longer than 255 bytes, its beginning and a hash of the source."""
+    """Return the name, or its beginning and a hash of the source if it has more than 255 bytes."""
     return name if len(name.encode()) <= MAX_BYTES else suffixed(name, _hash(source))
 
 
 def comment_of(source: str) -> str:
-    """Return the source as a comment that Glue allows: one line of at most 255 bytes, with an ellipsis if it is cut."""
+    """Return the source as a comment for Glue: one line of at most 255 bytes, with an ellipsis if truncated."""
     line = _NOT_SINGLE_LINE.sub("\ufffd", source)
     return line if len(line.encode()) <= MAX_BYTES else f"{_cut(line, MAX_BYTES - len('…'.encode()))}…"
 
 
 def origin_of(path: Path) -> str:
-    """Return how a catalog records a path beside the column's name; different paths differ.
+    """Return the text with which a catalog records a column's path. Different paths have different texts.
 
-    A key by itself is recorded as it is, several keys as JSONPath, `$.address.city` (RFC 9535; normalized for odd
-    keys). A key that looks like JSONPath is one as well.
+    A single key is recorded unchanged, and several keys as JSONPath, `$.address.city` (RFC 9535; normalized for unusual
+    keys). A single key that looks like JSONPath is also recorded as JSONPath.
     """
     if len(path) == 1 and not path[0].startswith(("$.", "$[")):
         return path[0]
@@ -335,7 +335,7 @@ def origin_of(path: Path) -> str:
 
 
 def path_of(origin: str) -> Path:
-    """Return the path that a catalog records so; one that was cut is a key that no record has."""
+    """Return the path that a catalog recorded. A truncated record results in a key that does not exist in records."""
     steps = _STEP.findall(origin, 1) if _JSON_PATH.fullmatch(origin) else []
     if not steps:
         return (origin,)
@@ -356,7 +356,7 @@ def _cut(text: str, size: int) -> str:
 
 
 def _hash(text: str, rounds: int = 1) -> str:
-    """Return eight hex digits that depend on `text` alone, which may hold lone surrogates."""
+    """Return eight hex digits that depend only on `text`, which may contain lone surrogates."""
     digest = text.encode("utf-8", "surrogatepass")
     for _ in range(rounds):
         digest = hashlib.sha256(digest).digest()

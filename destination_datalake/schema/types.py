@@ -1,7 +1,7 @@
 """The closed set of column types.
 
-A module for each system (Arrow, Glue, Iceberg) beside this one maps the whole set; `json_schema` derives them from a
-stream's schema.
+A module for each system (Arrow, Glue, Iceberg) in this package maps the whole set. `json_schema` derives the types from
+a stream's schema.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class Int32:
-    """A 32-bit integer; can be widened to 64 bits."""
+    """A 32-bit integer, which can be widened to 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Int64:
 
 @dataclass(frozen=True, slots=True)
 class Float32:
-    """A number that a 32-bit float holds exactly; can be widened to 64 bits."""
+    """A number that a 32-bit float represents exactly, which can be widened to 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class String:
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A value with an open schema, kept as JSON text exactly as received. A string in every catalog.
+    """A value with an open schema, stored as JSON text exactly as received. A string in every catalog.
 
-    `whole`: the value is the whole record, of a stream whose schema declares no properties.
+    `whole`: the value is the whole record of a stream without declared properties.
     """
 
     whole: bool = False
@@ -67,9 +67,9 @@ class Date:
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """A point in time in microseconds: in UTC if `zoned`, otherwise a local date and time.
+    """A timestamp in microseconds: in UTC if `zoned`, otherwise a local date and time.
 
-    `zoned` is None for an existing column in a catalog that does not distinguish the two, never for a stream's column.
+    `zoned` is None only for an existing column in a catalog that does not distinguish the two kinds.
     """
 
     zoned: bool | None
@@ -93,8 +93,8 @@ class List:
 class Field:
     """A column of a table, or a field of a `Struct`.
 
-    `name` is its identifier in the catalog, `source` its key in the stream's records. If it is a column that is a field
-    of an object (`nested: flatten`), `parents` are the keys of the objects around it, the outermost first.
+    `name` is its identifier in the catalog, and `source` its key in the stream's records. For a column of a flattened
+    object (`nested: flatten`), `parents` are the keys of the enclosing objects, outermost first.
     """
 
     name: str
@@ -104,12 +104,12 @@ class Field:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The keys from the record's data down to the value."""
+        """The keys from the record's data to the value."""
         return (*self.parents, self.source)
 
     @property
     def origin(self) -> str:
-        """The path as catalogs record it beside the name: a key by itself, several as JSONPath (`$.address.city`)."""
+        """The path as recorded in catalogs: a single key unchanged, several as JSONPath (`$.address.city`)."""
         return origin_of(self.path)
 
 
@@ -117,7 +117,7 @@ ColumnType = Boolean | Int32 | Int64 | Float32 | Float64 | Decimal | String | Js
 
 
 class Nested(Enum):
-    """What becomes of objects and arrays with a declared schema; the option `nested`."""
+    """The storage of objects and arrays with a declared schema: the option `nested`."""
 
     STRUCT = "struct"
     JSON = "json"
@@ -125,7 +125,7 @@ class Nested(Enum):
 
 
 class NumericTypes(Enum):
-    """The initial types of `integer` and `number`; the option `numeric_types`."""
+    """The initial types of `integer` and `number`: the option `numeric_types`."""
 
     INT_FLOAT = "int/float"
     BIGINT_DOUBLE = "bigint/double"

@@ -324,7 +324,7 @@ def test_a_source_keeps_its_column_whatever_others_come_and_go(syncs: list[list[
 
 
 def test_a_duplicate_source_is_an_error() -> None:
-    with pytest.raises(ValueError, match="the same name is given twice: 'a'"):
+    with pytest.raises(ValueError, match="duplicate names: 'a'"):
         SNAKE_CASE.identifiers(["a", "b", "a"])
 
 
