@@ -1,8 +1,8 @@
-"""The connector as the Airbyte CDK knows it: spec and check, for what runs connectors by their class.
+"""The connector as a class of the Airbyte CDK with spec and check, for programs that run connectors by class.
 
-This is the one module that knows the CDK. The command line (`cli.py`) answers the same without it, since importing it
-takes longer than a check, and `write` has no part of it anywhere (`write.py`): its message classes drop fields, refuse
-valid messages and lose digits.
+Only this module uses the CDK. The command line (`cli.py`) gives the same results without it, because its import takes
+longer than a check. `write` does not use it (`write.py`): the CDK's message classes drop fields, reject valid messages
+and lose digits.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class DestinationDatalake(Destination):
 
     @staticmethod
     def read_config(config_path: str) -> MutableMapping[str, Any]:
-        """Return the options in the file, normalised.
+        """Return the normalised options in the file.
 
-        Raises ConfigError with a sentence for each option that is not valid, before the CDK validates them against the
-        spec and reports problems in the terms of JSON schema.
+        Raises ConfigError with a line for each invalid option, before the CDK validates them against the spec and
+        reports problems in terms of JSON schema.
         """
         return read_options(config_path)
 
     def run_cmd(self, parsed_args: Namespace) -> Iterable[AirbyteMessage]:
-        """Run a command as the CDK does. A check with an invalid configuration answers FAILED and does not fail.
+        """Run a command like the CDK. A check with an invalid configuration returns FAILED and does not raise.
 
         Raises AirbyteTracedException for a ConnectorError of any other command.
         """
@@ -56,7 +56,7 @@ class DestinationDatalake(Destination):
             yield status
 
     def check(self, logger: logging.Logger, config: Mapping[str, Any]) -> AirbyteConnectionStatus:
-        """Try everything that a sync needs, as `answer` says."""
+        """Run the connection check (see `answer`)."""
         from destination_datalake.check.connection import answer
 
         status, message = answer(accepted(config, logger))
@@ -68,5 +68,5 @@ class DestinationDatalake(Destination):
         configured_catalog: ConfiguredAirbyteCatalog,
         input_messages: Iterable[AirbyteMessage],
     ) -> Iterable[AirbyteMessage]:
-        """Raise NotImplementedError: the CDK's message objects lack fields and digits that must be kept."""
+        """Raise NotImplementedError, because the CDK's message objects drop fields and digits."""
         raise NotImplementedError("records are read from stdin by `write.run_write`")

@@ -115,8 +115,8 @@ def _memory_limits() -> Iterator[str]:
         if (used := _number("memory.current", "memory/memory.usage_in_bytes")) is not None:
             yield f"{used // MiB:,} MiB are in use"
     with contextlib.suppress(OSError, ValueError):
-        found = re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-        amounts = {name: int(kib) // 1024 for name, kib in found}
+        matches = re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        amounts = {name: int(kib) // 1024 for name, kib in matches}
         if len(amounts) == 2:
             yield f"the machine has {amounts['MemTotal']:,} MiB, {amounts['MemAvailable']:,} MiB available"
     yield from _process_limit(resource.RLIMIT_AS, "ulimit -v", 1024, " KiB")
@@ -133,8 +133,8 @@ def _descriptor_limits() -> Iterator[str]:
     yield from _process_limit(resource.RLIMIT_NOFILE, "ulimit -n", 1, " a process")
 
 
-def _process_limit(which: int, name: str, unit: int, suffix: str) -> Iterator[str]:
-    soft, _ = resource.getrlimit(which)
+def _process_limit(kind: int, name: str, unit: int, suffix: str) -> Iterator[str]:
+    soft, _ = resource.getrlimit(kind)
     if soft != resource.RLIM_INFINITY:
         yield f"{name} is {soft // unit:,}{suffix}"
 

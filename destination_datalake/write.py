@@ -1,4 +1,4 @@
-"""The command `write`, from the files on its command line to the exit code of the sync. The CDK has no part in it."""
+"""The command `write`, from the files on the command line to the exit code of the sync. It does not use the CDK."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def run_write(
     spark: Engine | None,
     termination: Termination,
 ) -> int:
-    """Write the messages on `stdin` (a file descriptor) to the lake; return the exit code, as `run_sync` does.
+    """Write the messages on `stdin` (a file descriptor) to the lake. Return the exit code of `run_sync`.
 
-    Uses `spark`, and starts its own if it is given none. Raises ConnectorError.
+    Uses `spark`, or starts Spark if it is None. Raises ConnectorError.
     """
     from destination_datalake.sync.conductor import run_sync
 
-    # Imported modules live until the end: the garbage collector need not traverse them while records are read.
+    # Imported modules are never freed, so the garbage collector need not traverse them while records are read.
     gc.freeze()
     catalog = read_object(catalog_path, "configured catalog")
     config = accepted(options, _logger)
@@ -49,9 +49,9 @@ def run_write(
 
 
 def read_options(path: str) -> dict[str, Any]:
-    """Return the options in a configuration file, normalised; their secrets are masked from now on.
+    """Return the normalised options in a configuration file, and mask their secrets from now on.
 
-    Raises ConfigError with a sentence for each option that is not valid.
+    Raises ConfigError with a line for each invalid option.
     """
     options = read_object(path, "configuration")
     register_secrets(*Config.parse(options).secrets())
@@ -59,7 +59,7 @@ def read_options(path: str) -> dict[str, Any]:
 
 
 def accepted(options: Mapping[str, Any], logger: logging.Logger) -> Config:
-    """Return valid options as a configuration; warn of options that are not ours."""
+    """Return valid options as a configuration, and warn about unknown options."""
     config = Config.parse(options)
     for option in config.unknown_options():
         logger.warning("%s", option)
@@ -74,5 +74,5 @@ def _start_engine(config: Config) -> Engine:
             message = f"Spark cannot be started. {exhausted}"
             raise ConnectorError(Failure(message, message, "transient_error")) from error
         raise ConfigError(
-            f"There is no folder for temporary files: {error}. Set TMPDIR to a folder that can be written and has room."
+            f"Cannot use a folder for temporary files: {error}. Set TMPDIR to a writable folder with free space."
         ) from error

@@ -111,17 +111,17 @@ def difference(desired: Desired, present: Present) -> Difference:
 
 
 def _registration(desired: Desired, present: Present) -> Iterator[Change | Deviation]:
-    wanted = desired.registration
-    if wanted is None:
+    required = desired.registration
+    if required is None:
         return
-    existing = present.covering_registration(wanted.arn)
+    existing = present.covering_registration(required.arn)
     if existing is None:
-        yield LocationNotRegistered(wanted) if wanted.role_arn is None else wanted
+        yield LocationNotRegistered(required) if required.role_arn is None else required
         return
     # The role of a registered parent folder also applies to other locations, so it is not compared.
-    has_other_role = existing.arn.rstrip("/") == wanted.arn and wanted.role_arn not in (None, existing.role_arn)
-    if has_other_role or existing.hybrid != wanted.hybrid:
-        yield RegisteredDifferently(existing, wanted)
+    has_other_role = existing.arn.rstrip("/") == required.arn and required.role_arn not in (None, existing.role_arn)
+    if has_other_role or existing.hybrid != required.hybrid:
+        yield RegisteredDifferently(existing, required)
 
 
 def _tag_values(desired: Desired, present: Present) -> Iterator[Change]:

@@ -65,8 +65,8 @@ class Governance:
         """
         with self._database_lock:
             if name not in self._databases:
-                ours = self._policy.default_tag is not None and created_by_us()
-                self._converge(self._policy.database(name, created_by_us=ours))
+                is_own = self._policy.default_tag is not None and created_by_us()
+                self._converge(self._policy.database(name, created_by_us=is_own))
                 self._databases.add(name)
 
     def govern_table(

@@ -66,14 +66,14 @@ class CommandLines:
 
     def grant(self, principal: str, permissions: Iterable[str], resource: Resource, *, grantable: bool) -> str:
         """Return the command that grants permissions on a resource, with or without the grant option."""
-        wanted = sorted(permissions)
-        option = ["--permissions-with-grant-option", *wanted] if grantable else []
-        return self._line("grant-permissions", *_to(principal), "--permissions", *wanted, *option, *_on(resource))
+        names = sorted(permissions)
+        option = ["--permissions-with-grant-option", *names] if grantable else []
+        return self._line("grant-permissions", *_to(principal), "--permissions", *names, *option, *_on(resource))
 
     def revoke(self, principal: str, permissions: Iterable[str], resource: Resource) -> str:
         """Return the command that revokes permissions on a resource."""
-        wanted = sorted(permissions)
-        return self._line("revoke-permissions", *_to(principal), "--permissions", *wanted, *_on(resource))
+        names = sorted(permissions)
+        return self._line("revoke-permissions", *_to(principal), "--permissions", *names, *_on(resource))
 
     def opt_in(self, principal: str, resource: Resource) -> str:
         """Return the command that opts a principal in on a resource. The catalog is part of the resource."""
@@ -132,10 +132,10 @@ def warning(deviation: Deviation, lines: CommandLines) -> str:
             line = (
                 lines.register_again(replace(changed, role_arn=desired.role_arn)) if is_fixed else lines.update(changed)
             )
-            wanted = desired.access + (f" with role {desired.role_arn}" if desired.role_arn else "")
+            required = desired.access + (f" with role {desired.role_arn}" if desired.role_arn else "")
             return (
                 f"Data location {present.arn} is registered with Lake Formation for {present.access} with role "
-                f"{present.role_arn}, but the options require {wanted}. The registration stays. To change it: {line}"
+                f"{present.role_arn}, but the options require {required}. The registration stays. To change it: {line}"
             )
         case OtherValueAssigned(tag, present):
             return (
@@ -257,9 +257,9 @@ def _missing(error: ChangeError | ReadError, access: AwsAccess) -> tuple[Missing
     if needed is not None:
         permissions, resource, grantable = needed
         line = CommandLines.of(access).grant(caller, permissions, resource, grantable=grantable)
-        wanted = ", ".join(sorted(permissions))
-        remedy = f"{caller} needs {wanted} on {resource}{' with grant option' if grantable else ''}. Command: {line}"
-        return MissingPermission(wanted, str(resource)), remedy
+        names = ", ".join(sorted(permissions))
+        remedy = f"{caller} needs {names} on {resource}{' with grant option' if grantable else ''}. Command: {line}"
+        return MissingPermission(names, str(resource)), remedy
     missing = denied_by_iam(error.operation, error.text)
     if "OptIn" in error.operation and missing.resource is None:
         remedy = (

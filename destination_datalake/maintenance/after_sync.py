@@ -148,13 +148,13 @@ class Optimizers:
     def _missing(
         self, catalog: str, tables: Sequence[TableName]
     ) -> frozenset[tuple[TableName, TableOptimizerTypeType]]:
-        wanted = [(table, type_) for table in tables for type_ in TYPES]
+        required = [(table, type_) for table in tables for type_ in TYPES]
         existing: set[tuple[str, str, str]] = set()
-        for start in range(0, len(wanted), _BATCH_SIZE):
+        for start in range(0, len(required), _BATCH_SIZE):
             response = self._glue.batch_get_table_optimizer(
                 Entries=[
                     {"catalogId": catalog, "databaseName": table.database, "tableName": table.table, "type": type_}
-                    for table, type_ in wanted[start : start + _BATCH_SIZE]
+                    for table, type_ in required[start : start + _BATCH_SIZE]
                 ]
             )
             # An optimizer that is missing here but exists is rejected by AWS when it is created.
@@ -162,7 +162,7 @@ class Optimizers:
                 (entry["databaseName"], entry["tableName"], entry["tableOptimizer"]["type"])
                 for entry in response.get("TableOptimizers", [])
             }
-        return frozenset((table, type_) for table, type_ in wanted if (*table, type_) not in existing)
+        return frozenset((table, type_) for table, type_ in required if (*table, type_) not in existing)
 
     def _turn_on(
         self, catalog: str, table: TableName, types: Sequence[TableOptimizerTypeType], began: float

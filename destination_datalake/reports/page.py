@@ -120,7 +120,7 @@ def page(
         .render(
             place=place,
             days=days,
-            made=f"{now:%Y-%m-%d %H:%M} UTC",
+            created=f"{now:%Y-%m-%d %H:%M} UTC",
             version=version("destination-datalake"),
             runs=runs[:_MAX_ROWS],
             hidden_runs=max(0, len(runs) - _MAX_ROWS),

@@ -9,7 +9,7 @@ from typing import Self
 
 from destination_datalake.schema.evolution import redirected_from
 from destination_datalake.schema.json_schema import Untyped, property_types
-from destination_datalake.schema.names import METADATA_NAMES, SNAKE_CASE, GivenNames, Naming, path_of
+from destination_datalake.schema.names import METADATA_NAMES, SNAKE_CASE, AssignedNames, Naming, path_of
 from destination_datalake.schema.types import (
     ColumnType,
     Field,
@@ -137,7 +137,10 @@ def assign_names(
     field's name collides with it.
     """
     by_style = record.by_style
-    levels = [by_style.get(naming.style, {}), *(names for style, names in by_style.items() if style != naming.style)]
+    levels = [
+        by_style.get(naming.style, {}),
+        *(names for style, names in by_style.items() if style != naming.style),
+    ]
     stored: dict[str, list[ColumnType]] = {}
     for name, type_ in types.items():
         if type_ is not None:
@@ -149,21 +152,23 @@ def assign_names(
         for name, source in existing.items()
         if name not in origins and source is not None and source == origins.get(redirected_from(name) or "")
     }
-    names = naming.identifiers_of_paths([column.path for column in columns], {**existing, **redirected}, _given(levels))
+    identifiers = naming.identifiers_of_paths(
+        [column.path for column in columns], {**existing, **redirected}, _assigned_names(levels)
+    )
     return tuple(
         replace(
             column,
             name=name,
             type=_with_names(column.type, naming.inside, stored.get(name, []), _inside(levels, column.origin)),
         )
-        for column, name in zip(columns, names, strict=True)
+        for column, name in zip(columns, identifiers, strict=True)
     )
 
 
-def _given(levels: Sequence[Names]) -> GivenNames:
+def _assigned_names(levels: Sequence[Names]) -> AssignedNames:
     """Return the names of the first style. Names of all styles are taken."""
     own = {source: name for source, (name, _) in levels[0].items()}
-    return GivenNames(own, frozenset(name for names in levels for name, _ in names.values()))
+    return AssignedNames(own, frozenset(name for names in levels for name, _ in names.values()))
 
 
 def _inside(levels: Sequence[Names], source: str) -> list[Names]:
@@ -178,7 +183,7 @@ def _with_names(type_: ColumnType, naming: Naming, stored: Sequence[ColumnType],
     if not isinstance(type_, Struct):
         return type_
     members = [member for struct in stored if isinstance(struct, Struct) for member in struct.fields]
-    assigned, present = _given(levels), {member.name.lower(): member.source for member in members}
+    assigned, present = _assigned_names(levels), {member.name.lower(): member.source for member in members}
     # Iceberg stores the sources of members that have no record.
     documented = {
         member.source: member.name.lower()
@@ -188,7 +193,7 @@ def _with_names(type_: ColumnType, naming: Naming, stored: Sequence[ColumnType],
         and member.name.lower() not in assigned.taken
         and naming.may_name(member.source, member.name.lower())
     }
-    assigned = GivenNames({**documented, **assigned.names}, assigned.taken | {*documented.values()})
+    assigned = AssignedNames({**documented, **assigned.names}, assigned.taken | {*documented.values()})
     names = naming.identifiers([field.source for field in type_.fields], present, assigned)
     types = {name: [member.type for member in members if member.name.lower() == name] for name in names}
     return Struct(

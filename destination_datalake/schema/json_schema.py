@@ -208,9 +208,9 @@ class _Reader:
         own, beside = self._own(untyped, scope), self._beside(untyped, scope)
         if reference := _reference_of(schema):
             beside = [self._referenced(reference, scope), *beside]
-        columns, others = own["object"], reduce(self._met, beside, _ANY).get("object")
+        columns, extra = own["object"], reduce(self._met, beside, _ANY).get("object")
         assert isinstance(columns, Nest)
-        return _merged(columns, others, self._extended) if isinstance(others, Nest) else columns
+        return _merged(columns, extra, self._extended) if isinstance(extra, Nest) else columns
 
     def read_column(self, schema: object, scope: _Scope) -> Shape:
         """Return the shape of a column's values; any value if its schema exceeds the limit."""
@@ -295,16 +295,16 @@ class _Reader:
         properties = schema.get("properties")
         inside = _Scope(scope.root, scope.seen, scope.depth + 1, scope.steps)
         read = self.read_column if scope.depth < 0 else self._read
-        return Nest({key: read(each, inside) for key, each in properties.items()} if _is_object(properties) else {})
+        return Nest({key: read(value, inside) for key, value in properties.items()} if _is_object(properties) else {})
 
     def _array(self, schema: Mapping[str, object], scope: _Scope) -> Nest:
         items = schema.get("items")
         if not items or not isinstance(items, list | dict):
             return Nest({})
         inside = _Scope(scope.root, scope.seen, scope.depth + 1, scope.steps)
-        others = [*_listed(schema.get("prefixItems")), *filter(_is_object, [schema.get("additionalItems")])]
+        prefixes = [*_listed(schema.get("prefixItems")), *filter(_is_object, [schema.get("additionalItems")])]
         declared = self._union(items if isinstance(items, list) else [items], inside)
-        first = self._union(others, inside)
+        first = self._union(prefixes, inside)
         is_same = first.keys() <= declared.keys()
         return Nest({_ITEMS: self._extended(declared, first) if is_same else self._any_of([declared, first])})
 
@@ -312,9 +312,9 @@ class _Reader:
         """Return the shapes of the schemas that apply in addition to a schema's own keywords."""
         if _COMBINING.isdisjoint(schema):
             return []
-        every = [self._read(each, scope) for each in _listed(schema.get("allOf"))]
+        every = [self._read(branch, scope) for branch in _listed(schema.get("allOf"))]
         unions = [self._union(branches, scope) for key in _UNIONS if (branches := _listed(schema.get(key)))]
-        sometimes = [self._union([True, each], scope) for each in _conditional(schema)]
+        sometimes = [self._union([True, branch], scope) for branch in _conditional(schema)]
         values = [schema["const"]] if "const" in schema else _listed(schema.get("enum"))
         if self._infers and values and "type" not in schema:
             unions.append(self._any_of(map(self._of_value, values)))
@@ -342,10 +342,10 @@ class _Reader:
         key = (id(scope.root), reference)
         if key in scope.seen:
             return _ANY
-        found, root = self._resolved(reference, scope.root)
-        if found is None:  # Bundles keep addresses in their parts, but reference the whole document.
-            found, root = self._resolved(reference, self.scope.root)
-        return self._read(found, _Scope(root, scope.seen | {key}, scope.depth, scope.steps + 1))
+        target, root = self._resolved(reference, scope.root)
+        if target is None:  # Bundles keep addresses in their parts, but reference the whole document.
+            target, root = self._resolved(reference, self.scope.root)
+        return self._read(target, _Scope(root, scope.seen | {key}, scope.depth, scope.steps + 1))
 
     def _resolved(self, reference: str, root: object) -> tuple[object, object]:
         """Return the referenced schema, or None, and the resource that contains it."""
@@ -356,17 +356,17 @@ class _Reader:
             if fragment[:1] not in ("", "/"):
                 return None if address else self._named.get(f"#{fragment}"), root
             root = self._named.get(address)
-        found = root
+        target = root
         for step in unquote(fragment).split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
-            if _is_object(found):
-                found = found.get(key)
-            elif isinstance(found, list) and key.isdecimal() and len(key) < 9 and int(key) < len(found):
-                found = found[int(key)]
+            if _is_object(target):
+                target = target.get(key)
+            elif isinstance(target, list) and key.isdecimal() and len(key) < 9 and int(key) < len(target):
+                target = target[int(key)]
             else:
                 return None, root
-            root = found if _is_object(found) and _is_resource(found) else root
-        return found, root
+            root = target if _is_object(target) and _is_resource(target) else root
+        return target, root
 
     # --- Shapes
 
@@ -457,7 +457,7 @@ def _has_properties(schema: Mapping[str, object]) -> bool:
 
 
 def _reference_of(schema: Mapping[str, object]) -> str | None:
-    return next((found for key in _REFERENCES if isinstance(found := schema.get(key), str)), None)
+    return next((value for key in _REFERENCES if isinstance(value := schema.get(key), str)), None)
 
 
 def _is_resource(schema: Mapping[str, object]) -> bool:

@@ -64,14 +64,14 @@ _SUFFIX_DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class GivenNames:
+class AssignedNames:
     """The assigned names of a table's columns or of an object's fields by source, and all taken names."""
 
     names: Mapping[str, str]
     taken: frozenset[str]
 
 
-NO_NAMES = GivenNames(MappingProxyType({}), frozenset())
+NO_NAMES = AssignedNames(MappingProxyType({}), frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,29 +106,29 @@ class Naming:
         self,
         sources: Sequence[str],
         existing: Mapping[str, str | None] = MappingProxyType({}),
-        given: GivenNames = NO_NAMES,
+        assigned: AssignedNames = NO_NAMES,
     ) -> tuple[str, ...]:
         """Return distinct identifiers for the fields of an object, without reserved ones.
 
-        A source with a `given` name keeps it, and no other source gets this name. If other sources collide in an
+        A source with a name in `assigned` keeps it, and no other source gets this name. If other sources collide in an
         identifier, the source that equals it gets it. The others get words for their signs (`plus_1`), or else a hash
         of the source as a suffix. A new identifier depends on the other sources, but not on their order.
 
-        `existing` has the recorded origins (`origin_of`) of a table's columns by name: a column without a given name
-        stays with its recorded source. A name with None, such as a partition key's, is not assigned. Raises ValueError
-        for duplicate sources.
+        `existing` has the recorded origins (`origin_of`) of a table's columns by name: a column without an
+        assigned name stays with its recorded source. A name with None, such as a partition key's, is not assigned.
+        Raises ValueError for duplicate sources.
         """
-        return self._distinct(sources, [(source,) for source in sources], existing, given)
+        return self._distinct(sources, [(source,) for source in sources], existing, assigned)
 
     def identifiers_of_paths(
-        self, paths: Sequence[Path], existing: Mapping[str, str | None], given: GivenNames = NO_NAMES
+        self, paths: Sequence[Path], existing: Mapping[str, str | None], assigned: AssignedNames = NO_NAMES
     ) -> tuple[str, ...]:
         """Return distinct identifiers for columns at paths, like `identifiers`.
 
-        The identifiers of several keys in a path are joined by `_`. The sources in `existing` and `given` are origins
-        (`origin_of`).
+        The identifiers of several keys in a path are joined by `_`. The sources in `existing` and `assigned` are
+        origins (`origin_of`).
         """
-        return self._distinct([*map(origin_of, paths)], paths, existing, given)
+        return self._distinct([*map(origin_of, paths)], paths, existing, assigned)
 
     def identifier_of_path(self, path: Path) -> str:
         """Return the identifiers of the keys joined by `_`, truncated to 255 bytes like in `identifier`."""
@@ -153,22 +153,22 @@ class Naming:
         return bounded("_".join(_identifier(spelling, key) for key in path), origin_of(path))
 
     def _distinct(
-        self, sources: Sequence[str], paths: Sequence[Path], existing: Mapping[str, str | None], given: GivenNames
+        self, sources: Sequence[str], paths: Sequence[Path], existing: Mapping[str, str | None], assigned: AssignedNames
     ) -> tuple[str, ...]:
         if len(set(sources)) != len(sources):
             repeated = sorted(source for source, times in Counter(sources).items() if times > 1)
             raise ValueError(f"duplicate names: {', '.join(map(repr, repeated))}")
         spelled = [self.identifier_of_path(path) for path in paths]
         in_words = {source: word for source, path in zip(sources, paths, strict=True) if (word := self.in_words(path))}
-        recorded = {s: word for s, word in in_words.items() if existing.get(word) == s and word not in given.taken}
-        given = GivenNames({**recorded, **given.names}, given.taken.union(recorded.values()))
+        recorded = {s: word for s, word in in_words.items() if existing.get(word) == s and word not in assigned.taken}
+        assigned = AssignedNames({**recorded, **assigned.names}, assigned.taken.union(recorded.values()))
         uses = Counter(spelled)
         candidates = set(zip(sources, spelled, strict=True))
 
         def keeps(source: str, name: str) -> bool:
             """Return whether the source gets the name without a suffix."""
             existing_source = existing.get(name)
-            if name in METADATA_NAMES or name in given.taken or (existing_source is None and name in existing):
+            if name in METADATA_NAMES or name in assigned.taken or (existing_source is None and name in existing):
                 return False
             if existing.get(suffixed(name, _hash(source))) is not None:
                 return False
@@ -179,17 +179,17 @@ class Naming:
                 return existing_source == source
             return uses[name] == 1 or source == name
 
-        kept = {s: name for s, name in candidates if s not in given.names and keeps(s, name)}
+        kept = {s: name for s, name in candidates if s not in assigned.names and keeps(s, name)}
         words = {
             source: in_words[source]
             for source, name in zip(sources, spelled, strict=True)
             if source in in_words
-            and source not in given.names
+            and source not in assigned.names
             and (kept.get(source) != name or (name == f"unnamed_{_hash(source)}" and name not in existing))
             and suffixed(name, _hash(source)) not in existing
         }
         times = Counter(words.values())
-        unavailable = {*spelled, *given.taken, *existing, *_RESERVED}
+        unavailable = {*spelled, *assigned.taken, *existing, *_RESERVED}
         kept |= {s: word for s, word in words.items() if times[word] == 1 and word not in unavailable}
 
         # A suffixed name can collide with a source of the same spelling. Then all suffixes are hashed again.
@@ -197,10 +197,10 @@ class Naming:
             new = {
                 source: kept.get(source) or suffixed(name, _hash(source, rounds))
                 for source, name in zip(sources, spelled, strict=True)
-                if source not in given.names
+                if source not in assigned.names
             }
-            names = tuple(given.names.get(source) or new[source] for source in sources)
-            if len(set(names)) == len(names) and given.taken.isdisjoint(new.values()):
+            names = tuple(assigned.names.get(source) or new[source] for source in sources)
+            if len(set(names)) == len(names) and assigned.taken.isdisjoint(new.values()):
                 return names
         raise AssertionError("unreachable")
 
