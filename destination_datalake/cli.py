@@ -113,7 +113,7 @@ def run() -> int:
                 _check(parsed.config, out)
             _end(0, out)
         if 0 in closed:
-            message = "Cannot read messages: standard input is closed. Nothing was written. Pipe the messages to write."
+            message = "Standard input is closed, and nothing was written. Pipe the messages to the command write."
             raise ConnectorError(Failure(message, message, "system_error"))
         _end(_write(parsed.config, parsed.catalog, out), out)
     finally:
