@@ -14,7 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, assert_never, overload
 
 from destination_datalake.aws.secrets import register_secrets
-from destination_datalake.aws.session import Encryption, Role, assume, encrypt_objects, lendable, name_catalog
+from destination_datalake.aws.session import (
+    Encryption,
+    Role,
+    assume,
+    delegable_credentials,
+    encrypt_objects,
+    name_catalog,
+)
 from destination_datalake.aws.usage import count_calls
 
 if TYPE_CHECKING:
@@ -42,7 +49,7 @@ class AccessKeys:
 
     @classmethod
     def of(cls, credentials: Credentials) -> Self:
-        """Return the current keys of credentials from `AwsAccess.lendable`. Raises errors of their renewal."""
+        """Return the current keys of `AwsAccess.delegable_credentials`. Raises errors of their renewal."""
         frozen = credentials.get_frozen_credentials()
         keys = cls(str(frozen.access_key), str(frozen.secret_key), str(frozen.token))
         # Executors sign with these keys, and error messages of AWS may quote them.
@@ -79,7 +86,7 @@ class AwsAccess:
     connect_timeout_seconds: int = 10
 
     @property
-    def is_lent(self) -> bool:
+    def has_session_credentials(self) -> bool:
         """Whether its credentials are session credentials from the driver or vended by a catalog."""
         return isinstance(self.identity, AccessKeys) and self.identity.session_token is not None
 
@@ -118,12 +125,12 @@ class AwsAccess:
         with _lock:
             return self._boto_session()
 
-    def lendable(self) -> Credentials:
-        """Return session credentials of this identity for other processes (see `session.lendable`).
+    def delegable_credentials(self) -> Credentials:
+        """Return session credentials of this identity for other processes (see `session.delegable_credentials`).
 
         Raises NoCredentialsError (botocore) without credentials, and errors of STS.
         """
-        return lendable(self._session(), lambda: self.client("sts"))
+        return delegable_credentials(self._session(), lambda: self.client("sts"))
 
     def _boto_session(self) -> boto3.Session:
         """Return the session of this process. The caller must hold `_lock`: creating a session is not thread-safe."""
@@ -199,7 +206,7 @@ _SESSIONS_KEPT = 2
 
 def _forget_ended_sessions() -> None:
     """Drop the clients of replaced sessions, which use megabytes each. The caller must hold `_lock`."""
-    lent = [access for access in _sessions if access.is_lent]
+    lent = [access for access in _sessions if access.has_session_credentials]
     for access in lent[:-_SESSIONS_KEPT]:
         del _sessions[access]
     for key in [key for key in _clients if key[0] in lent and key[0] not in _sessions]:

@@ -2,8 +2,8 @@
 
 A large object is uploaded in parts while the next part is encoded. With `deferred=True`, an object stays an incomplete
 multipart upload, invisible to readers, until `PendingUpload.publish` completes it (S3: CompleteMultipartUpload). This
-adds files to tables without snapshots. A small deferred object stays on the local disk instead (`HeldObject`), which
-the publisher must share: this needs one request instead of three. Uncommitted files are deleted.
+adds files to tables without snapshots. A small deferred object stays on the local disk instead (`DeferredUpload`),
+which the publisher must share: this needs one request instead of three. Uncommitted files are deleted.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class PendingUpload:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldObject:
+class DeferredUpload:
     """A small object that is not in S3 yet: a file at `path` that only this object uses."""
 
     bucket: str
@@ -256,7 +256,7 @@ class HeldObject:
         Path(self.path).unlink(missing_ok=True)
 
 
-Pending = PendingUpload | HeldObject
+Pending = PendingUpload | DeferredUpload
 """An object that is not visible yet."""
 
 
@@ -298,7 +298,7 @@ def delete_uncommitted(files: Iterable[Uncommitted], s3: S3Client) -> None:
 
 
 @contextlib.contextmanager
-def undone_on_failure(*steps: Callable[[], None]) -> Iterator[None]:
+def rollback_on_error(*steps: Callable[[], None]) -> Iterator[None]:
     """Run every step if the body raises, and raise the body's error. A failed step adds a note to it.
 
     If S3 rejects the parts of an upload, it usually rejects aborting the upload too.
@@ -465,7 +465,7 @@ class Upload:
         self._filled = 0
         return taken
 
-    def _held(self, folder: Path) -> HeldObject | None:
+    def _held(self, folder: Path) -> DeferredUpload | None:
         """Write the whole object to the disk. Return None if the disk is full."""
         path = folder / secrets.token_hex(16)
         try:
@@ -476,7 +476,7 @@ class Upload:
                 path.unlink()
             return None
         self._take()
-        return HeldObject(self._bucket, self._key, str(path), self._metadata)
+        return DeferredUpload(self._bucket, self._key, str(path), self._metadata)
 
     def _wait_for_part(self) -> None:
         """Wait for the part in flight, if any. Raises its error."""

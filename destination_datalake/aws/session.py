@@ -79,7 +79,7 @@ def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], 
     session.register_component("credential_provider", CredentialResolver([AssumedRole()]))
 
 
-def lendable(session: Session, sts: Callable[[], STSClient]) -> Credentials:
+def delegable_credentials(session: Session, sts: Callable[[], STSClient]) -> Credentials:
     """Return session credentials that are renewed on access: those of `session`, or a new session of its keys.
 
     Keys of an IAM user are not shared. They create a session of an hour, which does not need a permission

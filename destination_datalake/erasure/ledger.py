@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from destination_datalake.aws.objects import Upload, get, listed, put, undone_on_failure
+from destination_datalake.aws.objects import Upload, get, listed, put, rollback_on_error
 from destination_datalake.erasure.report import now
 from destination_datalake.files.ids import new_salt
 from destination_datalake.files.suppression import (
@@ -133,7 +133,7 @@ class Ledger:
     def _write_hashes(self, file: IdsFile, type_: pa.DataType) -> None:
         uri = f"{self.folder}/{HASHES}/{hashes_name(str(type_))}"
         upload = Upload(self.access.client("s3"), uri, deferred=False)
-        with undone_on_failure(upload.abort):
+        with rollback_on_error(upload.abort):
             for digest in file.digests(type_, self.record.column, self.salt):
                 upload.write(digest)
             upload.close()

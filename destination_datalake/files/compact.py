@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from destination_datalake.aws.objects import Upload, undone_on_failure
+from destination_datalake.aws.objects import Upload, rollback_on_error
 from destination_datalake.files.jobs import Problem, attempt
 from destination_datalake.files.parquet import ParquetFileWriter
 from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, NotCompacted, SkippedFile
@@ -52,7 +52,7 @@ def _written(task: CompactTask, skipped: dict[str, SkippedFile], s3: S3Client) -
     # An attempt that Spark has given up may still run: its file has a name of its own.
     upload = Upload(s3, f"{task.folder}/{task.name}-{secrets.token_hex(4)}.parquet", deferred=False)
     sources = [source for source in task.sources if source.uri not in skipped]
-    with undone_on_failure(upload.abort):
+    with rollback_on_error(upload.abort):
         writer = ParquetFileWriter(task.codec, task.schema, upload)
         rows = 0
         read = (table for stored in opened(sources, s3) for table in _rows(stored, task.schema, skipped, s3))

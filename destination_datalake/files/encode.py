@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from destination_datalake.aws.access import AwsAccess, Environment
-from destination_datalake.aws.objects import ObjectFailed, undone_on_failure
+from destination_datalake.aws.objects import ObjectFailed, rollback_on_error
 from destination_datalake.files.block_tables import OrderedIds
 from destination_datalake.files.block_tables import first_id as new_first_id
 from destination_datalake.files.jobs import Failed, Problem, attempt
@@ -65,7 +65,7 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     undeclared: tuple[str, ...] | None = None
     left_out = 0
     refused: Counter[str] = Counter()
-    with undone_on_failure(files.abort, rejects.abort, *(sink.abort for sink in sinks)):
+    with rollback_on_error(files.abort, rejects.abort, *(sink.abort for sink in sinks)):
         for content in contents(unit.segments, access):
             left_out += content.left_out
             for each in filters:

@@ -36,7 +36,7 @@ from destination_datalake.aws.objects import (
     inflated,
     is_changed,
     is_missing,
-    undone_on_failure,
+    rollback_on_error,
     whole_lines,
 )
 from destination_datalake.files.ids import NO_IDS
@@ -175,7 +175,7 @@ def _lines_erased(stored: StoredObject, task: EraseTask, s3: S3Client, find: Fin
     upload = _upload_over(stored, s3) if task.write and stored.version is None else None
     output = GzipUpload(upload, MEMBER_BYTES) if upload is not None and is_gzip else upload
     found, has_others = 0, False
-    with undone_on_failure(*([] if upload is None else [upload.abort])):
+    with rollback_on_error(*([] if upload is None else [upload.abort])):
         for lines in whole_lines(inflated(content) if is_gzip else content):
             left, count = _without(lines, find, keeps_numbers=task.content == "archive")
             found += count
@@ -418,7 +418,7 @@ def _parquet_erased(stored: StoredObject, task: EraseTask, s3: S3Client) -> Eras
         if dead.all():
             return _removed(stored, found, s3)
         upload = _upload_over(stored, s3)
-        with undone_on_failure(upload.abort):
+        with rollback_on_error(upload.abort):
             _write_others(file, content, dead, upload)
             upload.close()
     return Erased(stored, found, was_written=True)

@@ -44,7 +44,7 @@ class Problem:
         failure = explain(error, doing=self.doing, resource=self.resource)
         if failure is not None:
             failure = replace(failure, detail=f"{failure.detail}\n{trace}")
-            if self.access.is_lent and is_expired(error):
+            if self.access.has_session_credentials and is_expired(error):
                 failure = replace(failure, message=f"{self.headline}: {_SESSION_ENDED}", type="transient_error")
         elif self.remedy is not None:
             failure = Failure(self.remedy, trace, "config_error")

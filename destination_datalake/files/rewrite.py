@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from destination_datalake.aws.objects import PendingUpload, Upload, abort_all, get, publish_all, undone_on_failure
+from destination_datalake.aws.objects import PendingUpload, Upload, abort_all, get, publish_all, rollback_on_error
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import footer_of, promote_floats
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten, SourceFile
@@ -55,7 +55,7 @@ def published(results: Sequence[Rewritten | Failed], access: AwsAccess) -> list[
     uploads = [file.pending_upload for file in rewritten if file.pending_upload is not None]
     failed = [result for result in results if isinstance(result, Failed)]
     # Uploads alone: another sync may have a file under the name of one that is visible.
-    with undone_on_failure(partial(abort_all, uploads, s3)):
+    with rollback_on_error(partial(abort_all, uploads, s3)):
         if failed:
             raise RewriteFailed(failed[0].failure)
         publish_all(uploads, s3)
@@ -84,7 +84,7 @@ def _rewritten(task: RewriteTask) -> Rewritten:
     )
     upload = Upload(s3, task.target, deferred=True)
     first = rows = 0
-    with undone_on_failure(upload.abort):
+    with rollback_on_error(upload.abort):
         with writer_like(old, schema, upload) as writer:
             for index in range(old.num_row_groups):
                 table = old.read_row_group(index)

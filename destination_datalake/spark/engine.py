@@ -210,7 +210,7 @@ class ExecutorAccess:
             case "session":
                 with self._lock:
                     if self._lent is None:
-                        self._lent = self._access.lendable()
+                        self._lent = self._access.delegable_credentials()
                     return replace(self._access, identity=AccessKeys.of(self._lent))
         assert_never(self._kind)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from destination_datalake.aws.objects import HeldObject, Pending
+from destination_datalake.aws.objects import DeferredUpload, Pending
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.plan import (
     DataFile,
@@ -174,7 +174,7 @@ class Encoding:
         """
         folder = self._staging.shared_folder()
         for held in uploads:
-            if isinstance(held, HeldObject) and os.path.split(held.path)[0] != folder:
+            if isinstance(held, DeferredUpload) and os.path.split(held.path)[0] != folder:
                 raise ValueError("Spark's answer names a file that no task has written")
 
     def slots(self) -> int | None:

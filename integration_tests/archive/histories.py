@@ -15,7 +15,7 @@ LANDING = "destination_datalake.sync.landing:Landing"
 LEDGER = "destination_datalake.archive.ledger:ArchiveLedger"
 ICEBERG = "destination_datalake.tables.iceberg.table:IcebergTable"
 HIVE = "destination_datalake.tables.hive.table:HiveTable"
-HELD = "destination_datalake.aws.objects:HeldObject.publish"
+HELD = "destination_datalake.aws.objects:DeferredUpload.publish"
 
 KILLS = (
     f"{LEDGER}.begin",

@@ -114,7 +114,7 @@ POINTS: Sequence[str] = (
     f"{PROGRESS}.require",
     "destination_datalake.sync.landing:Landing._commit",
     "destination_datalake.sync.landing:Landing.publish",
-    "destination_datalake.aws.objects:HeldObject.publish",
+    "destination_datalake.aws.objects:DeferredUpload.publish",
     "destination_datalake.tables.iceberg.rebuild:IcebergRebuild.clone",
     "destination_datalake.tables.iceberg.rebuild:IcebergRebuild.take_over",
     "destination_datalake.tables.iceberg.rebuild:IcebergRebuild.drop",

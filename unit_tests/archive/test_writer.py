@@ -11,7 +11,7 @@ import pytest
 
 from destination_datalake.archive import writer as writing
 from destination_datalake.archive.writer import ArchiveWriter
-from destination_datalake.aws.objects import PART_BYTES, HeldObject, ObjectFailed, PendingUpload, gunzipped
+from destination_datalake.aws.objects import PART_BYTES, DeferredUpload, ObjectFailed, PendingUpload, gunzipped
 from unit_tests.archive.archive import KEY, LINES, Archiving
 from unit_tests.cloud import BUCKET, Cloud
 
@@ -34,7 +34,7 @@ def test_lines_are_visible_once_published_with_metadata_that_say_whose_they_are(
 
     file = sync.written("000001-0000-ff", held_in=tmp_path if held else None)
 
-    assert isinstance(file.pending_upload, HeldObject if held else PendingUpload)
+    assert isinstance(file.pending_upload, DeferredUpload if held else PendingUpload)
     assert NAME not in cloud.objects()
     sync.ledger.publish([file])
     assert gzip.decompress(cloud.objects()[NAME]) == LINES

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from destination_datalake.aws.objects import (
     HELD_BYTES,
     PART_BYTES,
+    DeferredUpload,
     GzipUpload,
-    HeldObject,
     PendingUpload,
     Upload,
     abort_all,
@@ -29,7 +29,7 @@ from destination_datalake.aws.objects import (
     gunzipped,
     is_changed,
     put,
-    undone_on_failure,
+    rollback_on_error,
 )
 from destination_datalake.files.plan import WrittenFile
 from unit_tests.cloud import BUCKET, Cloud
@@ -96,7 +96,7 @@ def test_a_small_object_waits_on_the_shared_disk_until_it_is_published(
 ) -> None:
     folder = tmp_path / "new" / "folder"
     upload = held(cloud, content, folder, deferred=deferred)
-    assert isinstance(upload.pending_upload, HeldObject)
+    assert isinstance(upload.pending_upload, DeferredUpload)
     assert (cloud.objects(), cloud.unfinished_uploads(), len([*folder.iterdir()])) == ({}, [], 1)
 
     for _ in range(2):
@@ -268,7 +268,7 @@ def test_a_failing_body_takes_every_step_and_failing_steps_become_notes() -> Non
 
     with (
         pytest.raises(ValueError, match="the reason") as raised,
-        undone_on_failure(impossible, lambda: taken.append("last")),
+        rollback_on_error(impossible, lambda: taken.append("last")),
     ):
         raise ValueError("the reason")
 
@@ -279,7 +279,7 @@ def test_a_failing_body_takes_every_step_and_failing_steps_become_notes() -> Non
 def test_a_succeeding_body_takes_no_step() -> None:
     taken: list[str] = []
 
-    with undone_on_failure(lambda: taken.append("undone")):
+    with rollback_on_error(lambda: taken.append("undone")):
         taken.append("done")
 
     assert taken == ["done"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError
 
-from destination_datalake.aws.objects import HeldObject, PendingUpload
+from destination_datalake.aws.objects import DeferredUpload, PendingUpload
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.staging import LocalStaging, Segment, Staging
 from destination_datalake.errors import ConfigError
@@ -189,7 +189,7 @@ def test_a_file_that_is_held_where_no_task_writes_is_neither_published_nor_delet
     secret.write_bytes(b"of this machine")
 
     def name(results: list[Encoded]) -> list[Encoded]:
-        held = HeldObject(BUCKET, "key", str(secret))
+        held = DeferredUpload(BUCKET, "key", str(secret))
         return [
             replace(each, files=tuple(replace(file, pending_upload=held) for file in each.files)) for each in results
         ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from destination_datalake.aws.objects import Upload, get, undone_on_failure
+from destination_datalake.aws.objects import Upload, get, rollback_on_error
 from destination_datalake.files.dedup.tasks import UNKNOWN, IndexPart, KeyBounds, local_path
 from destination_datalake.files.sorting import spark_directory
 
@@ -42,7 +42,7 @@ def write_index(
     uri = f"{folder}/index-{secrets.token_hex(8)}.parquet"
     path = local_path(uri) or scratch / "index.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with undone_on_failure(lambda: path.unlink(missing_ok=True)):
+    with rollback_on_error(lambda: path.unlink(missing_ok=True)):
         winners.write_parquet(str(path))
     size, rows = path.stat().st_size, len(winners)
     if size <= _INLINE_BYTES:
@@ -51,7 +51,7 @@ def write_index(
         return IndexPart(rows, bounds, content=content)
     if local_path(uri) is None:
         upload = Upload(access.client("s3"), uri, deferred=False)
-        with undone_on_failure(upload.abort), path.open("rb") as file:
+        with rollback_on_error(upload.abort), path.open("rb") as file:
             while piece := file.read(_RANGE_BYTES):
                 upload.write(piece)
             upload.close()
@@ -118,7 +118,7 @@ class _Downloads:
             self._folder, self._kept = folder, tempfile.TemporaryDirectory(prefix="index-", dir=spark_directory())
         path = Path(self._kept.name, name)
         if not path.exists():
-            with undone_on_failure(lambda: path.unlink(missing_ok=True)), path.open("wb") as file:
+            with rollback_on_error(lambda: path.unlink(missing_ok=True)), path.open("wb") as file:
                 for start in range(0, part.size, _RANGE_BYTES):
                     end = min(start + _RANGE_BYTES, part.size)
                     file.write(get(access.client("s3"), part.uri, start, end))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from destination_datalake.aws.objects import Upload, delete_uncommitted, undone_on_failure
+from destination_datalake.aws.objects import Upload, delete_uncommitted, rollback_on_error
 from destination_datalake.files.dedup.probe import Probed, probe
 from destination_datalake.files.dedup.tasks import Removal, Removed, RemoveTask, RowSet
 from destination_datalake.files.jobs import Failed, Problem, attempt
@@ -87,7 +87,7 @@ def _removed(task: RemoveTask, stored: Sequence[StoredFile] | None) -> Removed:
     gone = {number: each for number, each in losing.items() if number not in beside}
     left = [each for each in gone.values() if each.count < each.source.rows]
     written: list[WrittenFile] = []
-    with undone_on_failure(lambda: delete_uncommitted(written, s3)):
+    with rollback_on_error(lambda: delete_uncommitted(written, s3)):
         written.extend(_with_position_deletes(task, each, s3) for each in beside.values())
         rewritten = _rewritten(task, left, s3) if left else None
     deletes = dict(zip(beside, written, strict=True))
@@ -116,7 +116,7 @@ def _gets_position_deletes(file: _LookedAt, task: RemoveTask) -> bool:
 def _rewritten(task: RemoveTask, files: Sequence[_LookedAt], s3: S3Client) -> WrittenFile:
     """Write the other rows of files to a new one, in their order."""
     upload = _upload(task, s3, "parquet")
-    with undone_on_failure(upload.abort):
+    with rollback_on_error(upload.abort):
         writer = ParquetFileWriter(task.codec, task.schema, upload)
         for each in files:
             with naming(each.source.uri):
@@ -131,7 +131,7 @@ def _with_position_deletes(task: RemoveTask, file: _LookedAt, s3: S3Client) -> W
     """Write a file that names all dead rows."""
     upload = _upload(task, s3, "deletes.parquet")
     positions = np.flatnonzero(file.dead)
-    with undone_on_failure(upload.abort):
+    with rollback_on_error(upload.abort):
         footer = write_position_deletes(file.source.uri, positions, upload)
         upload.close()
     return WrittenFile(upload.uri, upload.written, len(positions), footer)

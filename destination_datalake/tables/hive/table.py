@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from destination_datalake.aws.backoff import retry_until_done
-from destination_datalake.aws.objects import Pending, abort_all, publish_all, undone_on_failure
+from destination_datalake.aws.objects import Pending, abort_all, publish_all, rollback_on_error
 from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, apply_changes, evolve
@@ -209,7 +209,7 @@ class HiveTable:
         return Reencode(RECREATED)
 
     def _commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
-        with self._successor_followed(), undone_on_failure(partial(self._roll_back, files)):
+        with self._successor_followed(), rollback_on_error(partial(self._roll_back, files)):
             self._adopt_pending(rewrite)
             self._widen_for(files, rewrite)
             if (mismatch := self._mismatch(files)) is not None:

@@ -84,7 +84,7 @@ class IcebergRebuild:
         table = TableOperations(self._name, self._catalog).load()
         own = {name: value for name, value in table.metadata.properties.items() if name not in _OF_ROWS}
         folder = f"{table.metadata.location.rstrip('/')}/metadata"
-        if not self._catalog.access_of(self._name).is_lent:
+        if not self._catalog.access_of(self._name).has_session_credentials:
             # Orphans are not looked for in a folder that has metadata of another table. What is lent is for it alone.
             folder = self._scratch
             own[TableProperties.WRITE_METADATA_PATH] = folder

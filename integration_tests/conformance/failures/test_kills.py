@@ -45,7 +45,7 @@ HIVE = "destination_datalake.tables.hive.table:HiveTable"
 UPDATE = "destination_datalake.tables.glue.glue_table:GlueTable.update"
 MOVES = "destination_datalake.tables.hive.moves:Moves"
 FOLDERS = "destination_datalake.tables.hive.folders:Folders"
-HIDDEN = "destination_datalake.aws.objects:HeldObject.publish"
+HIDDEN = "destination_datalake.aws.objects:DeferredUpload.publish"
 
 EVERYWHERE = (
     KillPoint("before", f"{LANDING}.land"),

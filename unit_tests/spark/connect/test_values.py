@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from destination_datalake.aws.objects import HeldObject, PendingUpload
+from destination_datalake.aws.objects import DeferredUpload, PendingUpload
 from destination_datalake.aws.usage import Usage, metered
 from destination_datalake.errors import Failure, MissingPermission
 from destination_datalake.files.compact import compact
@@ -89,7 +89,7 @@ FILE = DataFile(
     is_sorted=True,
 )
 REJECTS = RejectFile(Partition("REASON", "shop.orders", "2026-11-22"), "s3://lake/_errors/1", UPLOAD)
-HELD = HeldObject("lake", "_raw/shop.orders/1", "/tmp/held", {"stream": '"caf\\u00e9"', "lines": "2"})
+HELD = DeferredUpload("lake", "_raw/shop.orders/1", "/tmp/held", {"stream": '"caf\\u00e9"', "lines": "2"})
 ARCHIVED = LineFile("s3://lake/_raw/shop.orders/1", UnitLines("1", 2, 2**40, 0, "ab" * 16), HELD)
 INDEX = IndexPart(3, (KeyBounds(date(1, 1, 1), UNKNOWN, has_null=True, has_nan=False),), "", 4, b"PAR1")
 SEARCH = partial(with_ids, locate, Ids.of(pa.array([1])))

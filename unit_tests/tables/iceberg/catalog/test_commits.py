@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ConnectionClosedError
 from pyiceberg.table.locations import SimpleLocationProvider
 
-from destination_datalake.aws.objects import HeldObject
+from destination_datalake.aws.objects import DeferredUpload
 from destination_datalake.files.plan import DataFile
 from destination_datalake.tables.iceberg import table
 from destination_datalake.tables.iceberg.table import IcebergTable
@@ -63,7 +63,7 @@ def held(lake: Lake, file: DataFile, folder: Path) -> DataFile:
     bucket, _, key = file.uri.removeprefix("s3://").partition("/")
     (folder / "held").write_bytes(lake.read_object(file.uri))
     lake.delete_object(file.uri)
-    return replace(file, pending_upload=HeldObject(bucket, key, str(folder / "held")))
+    return replace(file, pending_upload=DeferredUpload(bucket, key, str(folder / "held")))
 
 
 @pytest.mark.parametrize("name", FILES_OF_A_COMMIT)
