@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
@@ -67,8 +67,8 @@ class S3FileIO(FileIO):
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Delete the object; a missing one is no error. Raises OSError, which PyIceberg logs as a warning."""
         uri = location if isinstance(location, str) else location.location
+        self.writes.wait()
         try:
-            self.writes.wait()
             delete(self._s3, uri)
         except (ClientError, BotoCoreError) as error:
             raise OSError(f"{uri} could not be deleted: {error}") from error
@@ -103,33 +103,31 @@ class BackgroundWrites:
             self._running = []
             self._contents = {}
 
-    def run(self, call: Callable[[], None]) -> None:
-        """Run a call. What it raises is raised here, or by `wait`."""
-        if not self._is_active or len(self._running) == MAX_BACKGROUND_WRITES:
-            call()
-            return
-        future: Future[None] = Future()
-        try:
+    def run(self, call: Callable[[], None]) -> bool:
+        """Run a call, and return whether it runs in the background. What it raises is raised here, or by `wait`."""
+        if self._is_active and len(self._running) < MAX_BACKGROUND_WRITES:
+            future: Future[None] = Future()
             # Daemon threads: a process that is told to end does not wait for S3.
-            threading.Thread(target=_complete, args=(future, call), name="metadata", daemon=True).start()
-        except RuntimeError:  # The system has no more threads.
-            call()
-        else:
-            self._running.append(future)
+            thread = threading.Thread(target=_complete, args=(future, call), name="metadata", daemon=True)
+            with suppress(RuntimeError):  # The system has no more threads.
+                thread.start()
+                self._running.append(future)
+                return True
+        call()
+        return False
 
     def put(self, location: str, content: bytes, call: Callable[[], None]) -> None:
         """Run the call that writes this content to a location."""
-        self.run(call)
-        if self._is_active:
+        if self.run(call):
             self._contents[location] = content
 
     def content(self, location: str) -> bytes | None:
-        """Return what the block has written to a location, maybe not to its end; None if it has written nothing."""
+        """Return what is being written to a location; None if nothing is."""
         return self._contents.get(location)
 
     def wait(self) -> None:
         """Wait until all calls have ended. Raises what the first one raised."""
-        running, self._running = self._running, []
+        running, self._running, self._contents = self._running, [], {}
         futures.wait(running)
         for future in running:
             future.result()

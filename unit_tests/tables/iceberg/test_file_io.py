@@ -6,12 +6,13 @@ import gzip
 import io
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import boto3
 import pyiceberg.manifest
 import pytest
+from botocore.exceptions import ConnectionClosedError
 from botocore.response import StreamingBody
 from botocore.stub import Stubber
 from pyiceberg.avro.file import AvroOutputFile
@@ -153,6 +154,22 @@ def test_file_is_read_and_deleted_while_it_is_being_written(lake: Lake) -> None:
         file_io.delete(uri)
 
     assert uri not in lake.uris()
+
+
+def test_failed_deletion_of_an_unneeded_file_does_not_hide_a_failed_write(lake: Lake) -> None:
+    file_io = S3FileIO(lake.access.client("s3"))
+
+    def fail() -> None:
+        raise ConnectionClosedError(endpoint_url="s3")
+
+    def commit() -> None:
+        with file_io.writes.begun():
+            file_io.writes.run(fail)
+            with suppress(OSError):
+                file_io.delete(f"s3://{lake.bucket}/orders/metadata/unneeded.avro")
+
+    with pytest.raises(ConnectionClosedError):
+        commit()
 
 
 def test_the_metadata_of_a_table_is_read_once_as_long_as_nobody_else_writes(lake: Lake) -> None:
@@ -299,7 +316,7 @@ def test_a_metadata_file_beyond_the_limit_is_an_error_with_its_name(lake: Lake, 
     lake.write_object(uri, gzip.compress(body) if zipped else body)
     s3 = lake.access.client("s3")
 
-    with pytest.raises(ConnectorError, match=f"{uri} has more than 100,000 bytes, unpacked"):
+    with pytest.raises(ConnectorError, match=f"{uri} exceeds 100,000 bytes uncompressed"):
         FromInputFile.table_metadata(S3FileIO(s3).new_input(uri))
     with pytest.raises(second_reader.Disagreement, match="more than 100,000 bytes"):
         second_reader.SecondReader(s3).metadata(uri)
@@ -315,7 +332,7 @@ def test_an_avro_file_beyond_the_limit_is_an_error_with_its_name(lake: Lake, lim
     reader: Any = vars(pyiceberg.manifest)["AvroFile"]
 
     with (
-        pytest.raises(ConnectorError, match=f"{uri} has more than 100,000 bytes"),
+        pytest.raises(ConnectorError, match=f"{uri} exceeds 100,000 bytes uncompressed"),
         reader(io_.new_input(uri), fields) as manifest_list,
     ):
         list(manifest_list)
