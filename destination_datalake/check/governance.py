@@ -148,7 +148,7 @@ def try_lf_tags(context: CheckContext, findings: StepFindings) -> None:
 
 
 def _assign(tags: Iterable[Tag], context: CheckContext) -> None:
-    """Assign LF-Tags to a table that the caller created. Raises NotApplied."""
+    """Assign LF-Tags to a table that the caller created. Raises ChangeError."""
     try:
         apply(tags, _client(context))
     except ChangeError as error:

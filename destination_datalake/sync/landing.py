@@ -98,7 +98,7 @@ class Executors(Protocol):
 class StreamTables:
     """How the tables of a sync's streams are opened.
 
-    `location` is the ARN that Lake Formation's refusals are mended on: see `naming_grants`. The `archive` keeps the
+    `location` is the ARN for grants in denials of Lake Formation (see `explaining_denials`). The `archive` keeps the
     journals of archived tables.
     """
 
