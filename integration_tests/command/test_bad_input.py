@@ -213,7 +213,10 @@ ORDER_LINES = (configured_stream("orderLines", SCHEMA), configured_stream("order
         pytest.param(
             {"format": {"format_type": "JSONL"}},
             [APPENDED | {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}],
-            ["Stream orders asks", "append_dedup", "Set table_type to ICEBERG and format_type to Parquet"],
+            [
+                "orders has the destination sync mode append_dedup",
+                "Set table_type to ICEBERG and format_type to Parquet",
+            ],
             id="deduplication in a Hive table",
         ),
         pytest.param(

@@ -99,7 +99,7 @@ def test_a_dry_run_says_what_the_command_then_does(
 
     assert code == 0, errors
     assert [line.partition(" (")[0] for line in lines] == [
-        f"{table} compaction: 6 files",
+        f"{table} compaction: rewrote 6 files",
         f"{table} expiry: nothing has expired",
         f"{table} orphans: no orphans",
     ]

@@ -210,7 +210,7 @@ def test_what_executors_are_denied_is_a_matter_of_their_own_role_if_they_have_on
     [result] = encode(lender.given([task(ROLE, staged)]))
 
     assert isinstance(result, NotEncoded)
-    assert f"to {'the executors' if told else 'the connector'}'" in result.failure.message
+    assert f"for {'the executors' if told else 'the connector'}'" in result.failure.message
     assert ("set spark.executor_credentials to session" in result.failure.message) == told
 
 
