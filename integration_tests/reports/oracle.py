@@ -90,14 +90,30 @@ class Oracle:
         return _lines(content, version["Key"]).count(b"\n")
 
     def _in_manifests(self, prefix: str) -> set[str] | None:
-        """Return the files that any manifest ever had, of whichever snapshot; None of a Hive table."""
-        manifests = [each for each in self._versions(prefix) if re.search(r"-m\d+\.avro$", each["Key"])]
-        if not manifests:
+        """Return the files of all snapshots that the table ever had, also expired ones; None of a Hive table.
+
+        A commit that another writer has overtaken leaves metadata, which no later metadata refers to.
+        """
+        contents = {f"s3://{self._lake.bucket}/{each['Key']}": each for each in self._versions(f"{prefix}metadata/")}
+        documents = {
+            uri: json.loads(self._content(each)) for uri, each in contents.items() if uri.endswith(".metadata.json")
+        }
+        if not documents:
             return None
-        entries: Iterator[Any] = (
-            entry for each in manifests for entry in fastavro.reader(io.BytesIO(self._content(each)))
-        )
-        return {entry["data_file"]["file_path"] for entry in entries}
+        committed = {entry["metadata-file"] for each in documents.values() for entry in each["metadata-log"]}
+        committed |= {
+            self._lake.glue_table(self._lake.database, prefix.split("/")[-2])["Parameters"]["metadata_location"]
+        }
+        lists = {
+            snapshot["manifest-list"]
+            for uri in committed & documents.keys()
+            for snapshot in documents[uri]["snapshots"]
+        }
+        manifests = {each["manifest_path"] for uri in lists for each in self._records(contents[uri])}
+        return {each["data_file"]["file_path"] for uri in manifests for each in self._records(contents[uri])}
+
+    def _records(self, version: Any) -> Iterator[Any]:
+        return iter(fastavro.reader(io.BytesIO(self._content(version))))
 
 
 def _lines(content: bytes, key: str) -> bytes:

@@ -472,7 +472,7 @@ def lines_of(draw: st.DrawFn) -> bytes:
 @given(lines=st.lists(lines_of(), min_size=1, max_size=40), member=st.sampled_from([1, 500, 2**24]))
 def test_any_lines_are_archived_as_received_and_become_the_same_rows_again(lines: list[bytes], member: int) -> None:
     with pytest.MonkeyPatch.context() as patched, account() as cloud, TemporaryDirectory() as folder:
-        patched.setattr("destination_datalake.protocol.messages._LEAST_FRAMED", 0)
+        patched.setattr("destination_datalake.protocol.messages._MIN_FRAMED", 0)
         patched.setattr(archive_writing, "MEMBER_BYTES", member)
 
         first = encoded(cloud, received(Segments(Path(folder)), b"".join(lines)))
