@@ -6,12 +6,11 @@ Each system is run twice, into new tables and into the same tables again, behind
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from benchmarks.cloud import Cloud, cloud
 from benchmarks.systems import CONNECTOR, WITH_ARCHIVE, config, measured, saved
 from integration_tests.harness.aws_proxy import AwsProxy
 from integration_tests.harness.loopback import Answer, Request
+from integration_tests.harness.messages import configured_catalog, configured_stream, record, state, status
 
 SIZES = ((1, 1_000), (100, 10), (300, 10))
 """Streams, and records of each."""
@@ -77,51 +77,37 @@ def run(streams: int, records: int, delay: int, options: dict[str, object], fold
     """Sync twice into tables of a new lake; return the costs of new tables, and of tables that exist."""
     with cloud() as lake:
         first, second = (_sync(streams, records, delay, options, folder, lake, number) for number in (1, 2))
-        for number in range(streams):
-            rows = lake.rows(f"s{number}")
+        for name in _names(streams):
+            rows = lake.rows(name)
             if rows != 2 * records:
-                raise SystemExit(f"table s{number} has {rows} rows, {2 * records} were sent")
+                raise SystemExit(f"table {name} has {rows} rows, {2 * records} were sent")
     return first, second
 
 
 def _sync(
     streams: int, records: int, delay: int, options: dict[str, object], folder: Path, lake: Cloud, number: int
 ) -> Measured:
-    catalog = saved(folder / "catalog.json", {"streams": [_stream(each, number) for each in range(streams)]})
+    configured = [configured_stream(name, _SCHEMA, generation=1, sync_id=number) for name in _names(streams)]
+    catalog = saved(folder / "catalog.json", configured_catalog(*configured))
     with SlowAws(lake.url, delay / 1000) as aws:
         behind = saved(folder / "config.json", config(replace(lake, url=aws.endpoint_url), options))
         command = [*CONNECTOR, "write", "--config", behind, "--catalog", catalog]
-        (folder / "messages").write_bytes(b"".join(_messages(streams, records)))
+        (folder / "messages").write_bytes(_messages(streams, records))
         cost = measured(command, folder / "messages", folder, WITH_ARCHIVE)
         calls = [*aws.calls]
     return Measured(cost.seconds, len(calls), longest_chain(calls))
 
 
-def _stream(number: int, sync: int) -> dict[str, object]:
-    return {
-        "stream": {"name": f"s{number}", "json_schema": _SCHEMA, "supported_sync_modes": ["incremental"]},
-        "sync_mode": "incremental",
-        "destination_sync_mode": "append",
-        "generation_id": 1,
-        "minimum_generation_id": 0,
-        "sync_id": sync,
-    }
+def _messages(streams: int, records: int) -> bytes:
+    lines = list[bytes]()
+    for name in _names(streams):
+        lines += [record(name, {"id": id_, "name": f"name {id_}"}) for id_ in range(records)]
+        lines += [state(name, records), status(name, "COMPLETE")]
+    return b"".join(line + b"\n" for line in lines)
 
 
-def _messages(streams: int, records: int) -> Iterator[bytes]:
-    for number in range(streams):
-        name = f"s{number}"
-        for id_ in range(records):
-            data = {"id": id_, "name": f"name {id_}"}
-            yield _line({"type": "RECORD", "record": {"stream": name, "data": data, "emitted_at": 1_700_000_000_000}})
-        state = {"type": "STREAM", "stream": {"stream_descriptor": {"name": name}, "stream_state": {"id": records}}}
-        yield _line({"type": "STATE", "state": state})
-        status = {"stream_descriptor": {"name": name}, "status": "COMPLETE"}
-        yield _line({"type": "TRACE", "trace": {"type": "STREAM_STATUS", "emitted_at": 1, "stream_status": status}})
-
-
-def _line(message: dict[str, object]) -> bytes:
-    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+def _names(streams: int) -> list[str]:
+    return [f"s{number}" for number in range(streams)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,8 +2,8 @@
 
 A large object is uploaded in parts while the next part is encoded. With `deferred=True`, an object stays an incomplete
 multipart upload, invisible to readers, until `PendingUpload.publish` completes it (S3: CompleteMultipartUpload). This
-adds files to tables without snapshots. A small deferred object stays on the local disk instead (`DeferredUpload`),
-which the publisher must share: this needs one request instead of three. Uncommitted files are deleted.
+adds files to tables without snapshots. A small object stays on the local disk instead (`DeferredUpload`) if the
+publisher shares it: this needs one request instead of three. Uncommitted files are deleted.
 """
 
 from __future__ import annotations
@@ -283,6 +283,11 @@ class Uncommitted(Protocol):
     @property
     def pending_upload(self) -> Pending | None:
         """The upload, published or not; None for an object that was visible immediately."""
+
+
+def pending_uploads(files: Iterable[Uncommitted]) -> list[Pending]:
+    """Return the uploads of files that were not visible immediately."""
+    return [file.pending_upload for file in files if file.pending_upload is not None]
 
 
 def delete_uncommitted(files: Iterable[Uncommitted], s3: S3Client) -> None:

@@ -17,7 +17,15 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from destination_datalake.aws.objects import PendingUpload, Upload, abort_all, get, publish_all, rollback_on_error
+from destination_datalake.aws.objects import (
+    PendingUpload,
+    Upload,
+    abort_all,
+    get,
+    pending_uploads,
+    publish_all,
+    rollback_on_error,
+)
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import footer_of, promote_floats
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten, SourceFile
@@ -52,7 +60,7 @@ def published(results: Sequence[Rewritten | Failed], access: AwsAccess) -> list[
     """
     s3 = access.client("s3")
     rewritten = [result for result in results if isinstance(result, Rewritten)]
-    uploads = [file.pending_upload for file in rewritten if file.pending_upload is not None]
+    uploads = pending_uploads(rewritten)
     failed = [result for result in results if isinstance(result, Failed)]
     # Uploads alone: another sync may have a file under the name of one that is visible.
     with rollback_on_error(partial(abort_all, uploads, s3)):

@@ -50,7 +50,7 @@ _EMITTED_AT = re.compile(rb'"emitted_at"[ \t\r]*:[ \t\r]*([1-9][0-9]{9,13})(?![0
 
 
 def line_bounds(octets: Octets) -> tuple[Positions, Positions]:
-    """Return the positions of line starts and of newlines. The last line also ends with a newline.
+    """Return the positions of line starts and of newlines. The last line also ends with a newline; a text can be empty.
 
     The text is processed in pieces that fit in the processor's cache, which halves the time.
     """

@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from destination_datalake.aws.backoff import retry_until_done
-from destination_datalake.aws.objects import Pending, abort_all, publish_all, rollback_on_error
+from destination_datalake.aws.objects import abort_all, pending_uploads, publish_all, rollback_on_error
 from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, apply_changes, evolve
@@ -218,7 +218,7 @@ class HiveTable:
             partitions = {self._relative(file.uri).rpartition("/")[0] for file in files}
             if self._is_visible:
                 self._register(partitions)
-            publish_all(_uploads(files), self._access.client("s3"))
+            publish_all(pending_uploads(files), self._access.client("s3"))
             if self._glue_table.update(partial(self._record_commit, commit=self._new_commit(), partitions=partitions)):
                 self._has_committed = True
                 return Committed()
@@ -278,7 +278,7 @@ class HiveTable:
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Abort the uploads."""
-        abort_all(_uploads(files), self._access.client("s3"))
+        abort_all(pending_uploads(files), self._access.client("s3"))
 
     # Planning
 
@@ -587,7 +587,3 @@ class HiveTable:
             return self._follow(lambda _: None)
 
         retry_until_done(attempt)  # Else the next sync follows.
-
-
-def _uploads(files: Sequence[DataFile]) -> list[Pending]:
-    return [file.pending_upload for file in files if file.pending_upload is not None]

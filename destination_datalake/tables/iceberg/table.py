@@ -23,7 +23,7 @@ from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from destination_datalake.aws.objects import delete_uncommitted, publish_all
+from destination_datalake.aws.objects import delete_uncommitted, pending_uploads, publish_all
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.plan import DataFile, Deduplication, FilePlan, RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.schema.columns import METADATA_COLUMNS
@@ -184,7 +184,7 @@ class IcebergTable:
         self._merge_leftovers()
         self._has_merged = False
         promotion = Promotion(self.name, self._plan.folder, self._operations.access, rewrite)
-        pending = [file.pending_upload for file in files if file.pending_upload is not None]
+        pending = pending_uploads(files)
         # The files of a unit share their columns: a table of many partitions has a thousand files, and few such.
         written = dict.fromkeys({id(file.columns): file.columns for file in files}.values())
 
