@@ -21,7 +21,8 @@ class AwsProxy(LoopbackServer):
         connection = HTTPConnection(self._behind, timeout=60)
         try:
             connection.request(request.method, request.path, request.body, dict(request.headers))
-            response = connection.getresponse()
-            return Answer(response.status, dict(response.getheaders()), response.read())
+            # The response has the socket to itself once the server says that it closes the connection.
+            with connection.getresponse() as response:
+                return Answer(response.status, dict(response.getheaders()), response.read())
         finally:
             connection.close()

@@ -68,7 +68,11 @@ class Columns:
         return owner[0] in fields if owner else bool(fields)
 
     def _places(self, field: Path, value: object, left: Mapping[str, Any], *, lenient: bool) -> Iterator["_Place"]:
-        """Yield where a field may be found: in columns or, if it is an object and in none, those of its members."""
+        """Yield where a field may be found: in columns or, if it is an object and in none, those of its members.
+
+        An object without values needs no column: if it is flattened, it has none. A column that holds another such
+        object is then not its own.
+        """
         place = self._place(field, value, left, lenient=lenient)
         if place.candidates or not isinstance(value, dict):
             yield place
@@ -88,7 +92,14 @@ class Columns:
                 candidates.append((column, claims))
         # Those that are known to be the field's first.
         candidates.sort(key=lambda each: (each[0],) not in self._owners)
-        return _Place(field, value, candidates, lenient)
+        return _Place(field, value, candidates, lenient or not _has_values(value))
+
+
+def _has_values(value: object) -> bool:
+    """Whether anything but an object, or a member of one at any depth, is not null."""
+    if isinstance(value, dict):
+        return any(map(_has_values, value.values()))
+    return value is not None
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ def row(changed: str | None = None, **values: object) -> dict[str, Any]:
         ),
         pytest.param({"aB": {"K": [1.5]}}, row(a_b='{"K":[1.5]}'), True, id="JSON text"),
         pytest.param({"x": {"y": "kleinod 1", "z": None}}, row(x_y="kleinod 1"), True, id="flattened"),
+        pytest.param({"x": {}, "y": {}}, row(y="{}"), True, id="an empty object flattened, another as JSON text"),
+        pytest.param({"x": {}, "y": {"z": 5}}, row(y="{}"), False, id="an empty object for one with a member"),
         pytest.param({"x": {"y": "kleinod 1"}}, row(x={"y": None}), False, id="no value in an object"),
         pytest.param({"x": {"y": "kleinod 1"}}, row(x={"y": "kleinod 1", "z": 5}), False, id="one more in an object"),
         pytest.param({"x": [1, None]}, row(x=[1]), False, id="an element less"),
