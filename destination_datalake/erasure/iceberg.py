@@ -13,7 +13,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from destination_datalake.config.tables import Retention
 from destination_datalake.erasure.place import ErasedObject, ErasureStats, Outcome, Request
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
-from destination_datalake.files.locate import distinct_rows
+from destination_datalake.files.scan import distinct_rows
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.erasure.column import IdColumn, NoSuchColumn, partition_fields
 from destination_datalake.tables.iceberg.erasure.erase import ErasureRequest, TableErasure

@@ -17,7 +17,7 @@ from destination_datalake.erasure.place import ErasedObject, ErasureStats
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.erase import Content, Erased, EraseResult, EraseTask, NotErased, StoredObject, erase
 from destination_datalake.files.ids import search
-from destination_datalake.files.jobs import dealt
+from destination_datalake.files.jobs import distribute
 from destination_datalake.schema.arrow import arrow_type, widest
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class Objects(ABC):
         executors = self.request.executors
         tasks = [
             EraseTask(batch, self.content, self._columns, self.access, write)
-            for batch in dealt(groups, _TASKS_PER_CORE * executors.parallelism())
+            for batch in distribute(groups, _TASKS_PER_CORE * executors.parallelism())
         ]
         yield from search(executors.run, erase, self._ids, tasks)
 

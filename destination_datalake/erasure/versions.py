@@ -23,8 +23,7 @@ from destination_datalake.erasure.iceberg import as_failures, table_erasure
 from destination_datalake.erasure.objects import Group, Objects
 from destination_datalake.erasure.place import ErasedObject, ErasureStats
 from destination_datalake.files.erase import Erased, NotErased, StoredObject
-from destination_datalake.files.locate import UNKNOWN_ROWS
-from destination_datalake.files.plan import SourceFile
+from destination_datalake.files.plan import UNKNOWN, SourceFile
 from destination_datalake.tables.iceberg.erasure.column import NoSuchColumn, tells_in
 from destination_datalake.tables.iceberg.maintenance.references import read_concurrently
 
@@ -168,11 +167,11 @@ class TableVersions:
         return [each for each, is_told in zip(manifests, read_concurrently(tells, manifests), strict=True) if is_told]
 
     def _located(self, files: Mapping[str, StoredObject], erasure: TableErasure) -> Iterator[tuple[StoredObject, int]]:
-        sources = [SourceFile(uri, each.size, UNKNOWN_ROWS, version=each.version) for uri, each in files.items()]
+        sources = [SourceFile(uri, each.size, UNKNOWN, version=each.version) for uri, each in files.items()]
         with as_failures(self._table):
             found = erasure.located(sources)
         self.figures.objects_read += found.searched
-        yield from ((files[uri], rows.count) for uri, rows in found.rows.items())
+        yield from ((files[uri], rows.count) for uri, rows in found.files.items())
         yield from ((files[uri], 0) for uri in found.unreadable)
 
 

@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from msgspec import Raw
 
 from destination_datalake.aws.address import S3Address
@@ -41,13 +39,14 @@ from destination_datalake.aws.objects import (
 )
 from destination_datalake.files.ids import NO_IDS
 from destination_datalake.files.jobs import Failed, Problem, attempt
-from destination_datalake.files.plan import SourceFile
-from destination_datalake.files.projection import Unsuitable, readable
-from destination_datalake.files.reading import StoredFile, extents, parquet_file
-from destination_datalake.files.rewrite import writer_like
+from destination_datalake.files.plan import UNKNOWN, SourceFile
+from destination_datalake.files.projection import Unsuitable
+from destination_datalake.files.reading import OpenedFile, StoredFile
+from destination_datalake.files.rewrite import copy_rows
+from destination_datalake.files.scan import matching_rows
 from destination_datalake.protocol.frames import line_bounds
 from destination_datalake.protocol.json_text import object_of
-from destination_datalake.records.search import Chosen, RecordSearch, chosen_of
+from destination_datalake.records.search import Chosen, RecordSearch
 from destination_datalake.records.values.rules import path_step
 from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.types import Field
@@ -407,11 +406,10 @@ def _as_record(data: bytes) -> bytes:
 
 def _parquet_erased(stored: StoredObject, task: EraseTask, s3: S3Client) -> Erased:
     etag = stored.etag if stored.version is None else None
-    source = SourceFile(stored.uri, stored.size, 0, etag=etag, version=stored.version)
+    source = SourceFile(stored.uri, stored.size, UNKNOWN, etag=etag, version=stored.version)
     with StoredFile(source, s3) as content:
-        with readable():
-            file = parquet_file(content)
-            dead = _dead_rows(file, content, task)
+        file = OpenedFile(content)
+        dead = _dead_rows(file, task)
         found = int(np.count_nonzero(dead))
         if not found or not task.write or stored.version is not None:
             return Erased(stored, found)
@@ -419,42 +417,19 @@ def _parquet_erased(stored: StoredObject, task: EraseTask, s3: S3Client) -> Eras
             return _removed(stored, found, s3)
         upload = _upload_over(stored, s3)
         with rollback_on_error(upload.abort):
-            _write_others(file, content, dead, upload)
+            copy_rows(file, file.schema, dead, upload)
             upload.close()
     return Erased(stored, found, was_written=True)
 
 
-def _dead_rows(file: pq.ParquetFile, content: StoredFile, task: EraseTask) -> NDArray[np.bool_]:
+def _dead_rows(file: OpenedFile, task: EraseTask) -> NDArray[np.bool_]:
     """Return a mask of a file's rows, true for those that are found."""
-    dead = np.zeros(file.metadata.num_rows, np.bool_)
+    dead = np.zeros(file.row_count, np.bool_)
     for column in task.columns:
-        path = _path_in(file.schema_arrow, column.path)
-        if path is None:
-            continue  # Rows that have no such column have no value of it.
-        first = 0
-        for index in range(file.num_row_groups):
-            group = file.metadata.row_group(index)
-            if not _may_have(group, file.schema_arrow, path, column, task.ids):
-                first += group.num_rows
-                continue
-            content.hold(extents(group, [".".join(path)]))
-            for batch in file.iter_batches(row_groups=[index], columns=[".".join(path)], use_threads=False):
-                values = _values(batch, path, column)
-                dead[first : first + len(values)] |= chosen_of(values, task.ids)
-                first += len(values)
+        path = _path_in(file.schema, column.path)
+        if path is not None:  # Rows that have no such column have no value of it.
+            dead |= matching_rows(file, path, arrow_type(widest(column.type)), task.ids)[0]
     return dead
-
-
-def _may_have(
-    group: pq.RowGroupMetaData, schema: pa.Schema, path: Sequence[str], column: Field, chosen: Chosen
-) -> bool:
-    """Whether a row group may have chosen values: by its statistics, if they are of the table's type."""
-    may_be_in: Callable[[Any, str], bool] | None = getattr(chosen, "may_be_in", None)
-    if may_be_in is None or len(path) > 1:
-        return True
-    stored, wanted = schema.field(path[0]).type, arrow_type(widest(column.type))
-    is_same = stored == wanted or (pa.types.is_integer(stored) and pa.types.is_integer(wanted))
-    return not is_same or may_be_in(group, path[0])
 
 
 def _path_in(schema: pa.Schema, path: Sequence[str]) -> Sequence[str] | None:
@@ -468,31 +443,3 @@ def _path_in(schema: pa.Schema, path: Sequence[str]) -> Sequence[str] | None:
         found.append(field.name)
         fields = list(field.type) if isinstance(field.type, pa.StructType) else []
     return found
-
-
-def _values(batch: pa.RecordBatch, path: Sequence[str], column: Field) -> Any:
-    values: Any = batch.column(path[0])
-    for step in path[1:]:
-        values = pc.struct_field(values, step)
-    wanted = arrow_type(widest(column.type))
-    try:
-        return values.cast(wanted, safe=not pa.types.is_timestamp(values.type))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise Unsuitable(f"has column {'.'.join(path)} as {values.type}, which is {wanted} in the table") from error
-
-
-def _write_others(file: pq.ParquetFile, content: StoredFile, dead: NDArray[np.bool_], upload: Upload) -> None:
-    schema = file.schema_arrow
-    first = 0
-    with writer_like(file, schema, upload) as writer:
-        for index in range(file.num_row_groups):
-            group = file.metadata.row_group(index)
-            live = ~dead[first : first + group.num_rows]
-            first += group.num_rows
-            if not live.any():
-                continue
-            content.hold(extents(group, schema.names))
-            table = file.read_row_group(index, use_threads=False)
-            writer.write_table(
-                table if live.all() else table.filter(pa.array(live)), row_group_size=max(1, group.num_rows)
-            )

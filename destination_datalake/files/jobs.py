@@ -59,8 +59,8 @@ _SESSION_ENDED = (
 )
 
 
-def dealt(items: Sequence[_Item], tasks: int) -> list[tuple[_Item, ...]]:
-    """Return what each of at most so many tasks gets of some items: about the same number, and at least one."""
+def distribute(items: Sequence[_Item], tasks: int) -> list[tuple[_Item, ...]]:
+    """Distribute items to at most `tasks` tasks: each gets about the same number, and at least one."""
     return [tuple(items[number::tasks]) for number in range(min(tasks, len(items)))]
 
 
@@ -78,7 +78,7 @@ def attempt(work: Callable[[], _Result], problem: Problem | Callable[[Exception]
         return (problem if isinstance(problem, Problem) else problem(error)).failed(error)
 
 
-def done(results: Iterable[_Result | Failed]) -> list[_Result]:
+def results_or_raise(results: Iterable[_Result | Failed]) -> list[_Result]:
     """Return the results of a job's tasks. Raises ConnectorError with the first failure if any of them failed."""
     succeeded: list[_Result] = []
     for result in results:

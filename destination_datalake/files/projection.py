@@ -97,7 +97,7 @@ def _projected(array: pa.Array[Any], source: pa.Field[Any], target: pa.Field[Any
         mask = of_map.is_null() if of_map.null_count else None
         from_arrays = cast("Any", pa.MapArray.from_arrays)
         return cast("pa.Array[Any]", from_arrays(of_map.offsets, keys, items, type=new, mask=mask))
-    if not _is_promotion(old, new):
+    if not is_promotion(old, new):
         raise Unsuitable(f"has column {source.name} as {old}, which is {new} in the table")
     try:
         return array.cast(new)
@@ -125,11 +125,11 @@ def _without_offset(array: pa.Array[Any]) -> pa.Array[Any]:
     return array if not array.offset else array.take(pa.array(range(len(array)), pa.int64()))
 
 
-def _is_promotion(old: pa.DataType, new: pa.DataType) -> bool:
+def is_promotion(old: pa.DataType, new: pa.DataType) -> bool:
     """Whether values of one type are the same in the other, provided that Arrow casts them without complaint."""
     types = pa.types
     if types.is_dictionary(old):
-        return _is_promotion(old.value_type, new) or old.value_type.equals(new)
+        return is_promotion(old.value_type, new) or old.value_type.equals(new)
     if types.is_string(new) or types.is_binary(new):
         return _is_text(old) if types.is_string(new) else _is_text(old) or types.is_fixed_size_binary(old)
     if types.is_timestamp(new):

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import get
 from destination_datalake.files.parquet import PATH_ID, POSITION_ID, field_id
-from destination_datalake.files.plan import SourceFile
+from destination_datalake.files.plan import UNKNOWN
 from destination_datalake.files.projection import Projection, Unsuitable, readable
 
 if TYPE_CHECKING:
@@ -99,22 +99,24 @@ class OpenedFile:
         """Raise Unsuitable, also if it is no Parquet file, and errors of AWS."""
         self._stored = stored
         with readable():
-            self._file = parquet_file(stored)
-        metadata = self._file.metadata
-        if metadata.num_rows != stored.source.rows:
-            raise Unsuitable(f"has {metadata.num_rows} rows, and {stored.source.rows} by the table's metadata")
-        self.groups: list[RowGroup] = []
-        """The row groups that are not empty."""
+            self.parquet = parquet_file(stored)
+        metadata = self.parquet.metadata
+        self.row_count = metadata.num_rows
+        self.schema = self.parquet.schema_arrow
+        if stored.source.rows not in (UNKNOWN, self.row_count):
+            raise Unsuitable(f"has {self.row_count} rows, and {stored.source.rows} by the table's metadata")
+        self.all_groups: list[RowGroup] = []
         first = 0
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
-            if group.num_rows:
-                self.groups.append(RowGroup(number, first, group.num_rows, group))
+            self.all_groups.append(RowGroup(number, first, group.num_rows, group))
             first += group.num_rows
+        self.groups = [group for group in self.all_groups if group.rows]
+        """The row groups that are not empty."""
 
     def projection(self, target: pa.Schema) -> Projection:
         """Return how the columns of `target`, which has field ids at every level, are read. Raises Unsuitable."""
-        return Projection(self._file.schema_arrow, target, self._stored.source.required_ids)
+        return Projection(self.schema, target, self._stored.source.required_ids)
 
     def rows(self, target: pa.Schema, deleted: NDArray[np.bool_] | None = None) -> Iterator[pa.Table]:
         """Yield the rows that are not deleted, in order, in the columns of `target`, which has field ids throughout.
@@ -144,8 +146,32 @@ class OpenedFile:
         self._stored.hold(extents(group.metadata, project.columns), ahead)
         rows = _batch_rows(group.metadata)
         with readable():
-            for batch in self._file.iter_batches(rows, [group.number], project.columns, use_threads=False):
+            for batch in self.parquet.iter_batches(rows, [group.number], project.columns, use_threads=False):
                 yield project(batch)
+
+    def values(self, path: Sequence[str], groups: Sequence[RowGroup]) -> Iterator[tuple[int, pa.Array[Any]]]:
+        """Yield the values of a column in some row groups, a few at a time, each with the number of its first row.
+
+        `path` has the names of the column and of structs around it. Raises as `rows` does.
+        """
+        name = ".".join(path)
+        for group, following in with_following(groups):
+            self._stored.hold(
+                extents(group.metadata, [name]), [] if following is None else extents(following.metadata, [name])
+            )
+            first = group.first
+            with readable():
+                for batch in self.parquet.iter_batches(row_groups=[group.number], columns=[name], use_threads=False):
+                    values: Any = batch.column(path[0])
+                    # Values are null where a struct around them is.
+                    yield first, pc.struct_field(values, [*path[1:]]) if len(path) > 1 else values
+                    first += batch.num_rows
+
+    def read_group(self, group: RowGroup) -> pa.Table:
+        """Return all columns of a row group, as the file has them. Raises as `rows` does."""
+        self._stored.hold(extents(group.metadata, self.schema.names))
+        with readable():
+            return self.parquet.read_row_group(group.number, use_threads=False)
 
 
 def with_following(groups: Sequence[RowGroup]) -> Iterator[tuple[RowGroup, RowGroup | None]]:
@@ -187,8 +213,8 @@ def _at_first(source: SourceFile) -> int:
 class StoredFile(io.RawIOBase):
     """A read-only file object over an object in S3, which holds a part of it in memory."""
 
-    def __init__(self, source: SourceFile, s3: S3Client) -> None:
-        """Read the end of the file, or all of it. Raises errors of AWS."""
+    def __init__(self, source: SourceFile, s3: S3Client, content: bytes | None = None) -> None:
+        """Read the end of the file, or all of it, unless its content is given. Raises errors of AWS."""
         super().__init__()
         self._pool: ThreadPoolExecutor | None = None
         self.source = source
@@ -197,7 +223,7 @@ class StoredFile(io.RawIOBase):
         self._size = source.size
         self._position = 0
         start = source.size - _at_first(source)
-        self._tail = (start, self._fetch(start, source.size))
+        self._tail = (start, self._fetch(start, source.size)) if content is None else (0, content)
         self._held: list[tuple[int, bytes]] = []
         self._ahead: tuple[list[tuple[int, int]], Future[list[tuple[int, bytes]]]] | None = None
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -28,14 +30,16 @@ from destination_datalake.aws.objects import (
 )
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import footer_of, promote_floats
-from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten, SourceFile
+from destination_datalake.files.plan import UNKNOWN, RewriteFailed, RewriteTask, Rewritten, SourceFile
 from destination_datalake.files.projection import Unsuitable
-from destination_datalake.files.reading import deleted_rows
+from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.types import ColumnType, List, Struct
 from destination_datalake.unforeseen import exhaustion
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from destination_datalake.aws.access import AwsAccess
 
 _ARROW_SCHEMA = b"ARROW:schema"
@@ -83,28 +87,39 @@ def _problem(task: RewriteTask, error: Exception) -> Problem:
 def _rewritten(task: RewriteTask) -> Rewritten:
     s3 = task.access.client("s3")
     body = get(s3, task.source)
-    old = pq.ParquetFile(pa.BufferReader(body), coerce_int96_timestamp_unit="us", page_checksum_verification=True)
-    schema = _widened(old, task)
-    if task.to_double and schema.equals(old.schema_arrow):
-        return Rewritten(task.source, len(body), old.metadata.num_rows, source=task.source)
-    dead = deleted_rows(
-        SourceFile(task.source, len(body), old.metadata.num_rows, frozenset(), task.position_deletes), s3
-    )
+    source = SourceFile(task.source, len(body), UNKNOWN, position_deletes=task.position_deletes)
+    file = OpenedFile(StoredFile(source, s3, body))
+    schema = _widened(file.parquet, task)
+    if task.to_double and schema.equals(file.schema):
+        return Rewritten(task.source, len(body), file.row_count, source=task.source)
+    deleted = deleted_rows(replace(source, rows=file.row_count), s3)
     upload = Upload(s3, task.target, deferred=True)
-    first = rows = 0
     with rollback_on_error(upload.abort):
-        with writer_like(old, schema, upload) as writer:
-            for index in range(old.num_row_groups):
-                table = old.read_row_group(index)
-                if dead is not None:
-                    first, table = first + table.num_rows, table.filter(pa.array(~dead[first : first + table.num_rows]))
-                if table.num_rows or dead is None:
-                    writer.write_table(table.cast(schema), row_group_size=max(table.num_rows, 1))
-                rows += table.num_rows
+        writer = copy_rows(file, schema, deleted, upload)
         upload.close()
     pending = upload.pending_upload
     assert isinstance(pending, PendingUpload)
+    rows = writer.writer.metadata.num_rows
     return Rewritten(upload.uri, upload.written, rows, footer_of(writer), pending, task.source)
+
+
+def copy_rows(
+    file: OpenedFile, schema: pa.Schema, deleted: NDArray[np.bool_] | None, upload: Upload
+) -> pq.ParquetWriter:
+    """Copy the rows that are not deleted, by row group, with the types of `schema`; return the closed writer.
+
+    Row groups without other rows are left out. Memory is bounded by one row group.
+    """
+    with writer_like(file.parquet, schema, upload) as writer:
+        for group in file.all_groups:
+            live = None if deleted is None else ~deleted[group.first : group.first + group.rows]
+            if live is not None and not live.any():
+                continue
+            table = file.read_group(group)
+            if live is not None and not live.all():
+                table = table.filter(pa.array(live))
+            writer.write_table(table.cast(schema), row_group_size=max(table.num_rows, 1))
+    return writer
 
 
 def writer_like(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.ParquetWriter:

@@ -126,7 +126,7 @@ def _read_parquet(claim: Claim, s3: S3Client) -> tuple[int, tuple[str, ...], dic
             _require_columns(own, claim.schema)
         if claim.schema is not None and has_field_ids(claim.schema) and has_field_ids(own):
             # As the table's readers do: columns by field id, of the types that the table has now.
-            opened = OpenedFile(StoredFile(replace(claim.source, rows=rows), s3))
+            opened = OpenedFile(StoredFile(claim.source, s3))
             sources = opened.projection(claim.schema).sources
             tables, of_file = opened.rows(claim.schema), dict(zip(claim.schema.names, sources, strict=True))
         else:

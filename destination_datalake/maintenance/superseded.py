@@ -17,8 +17,8 @@ from destination_datalake.archive.plan import build_plan, unindexed_units
 from destination_datalake.aws.objects import delete, folders_in
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.errors import counted
-from destination_datalake.files.find import find, find_tasks, total
-from destination_datalake.files.jobs import done
+from destination_datalake.files.jobs import results_or_raise
+from destination_datalake.files.scan import find_by_row_id, merge_row_ids, row_id_tasks
 from destination_datalake.maintenance.report import StepReport, megabytes
 from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.factory import rebuild_of
@@ -53,8 +53,8 @@ def remove_superseded(
     def rows_of(units: frozenset[str]) -> Mapping[str, BitMap]:
         if not units or not state.written:
             return {}
-        tasks = find_tasks(state.written, units, _SEARCHES, catalog.access_of(table))
-        return total(done(engine().run(find, tasks)), units).lines
+        tasks = row_id_tasks(state.written, units, _SEARCHES, catalog.access_of(table))
+        return merge_row_ids(results_or_raise(engine().run(find_by_row_id, tasks)), units).lines
 
     replaced = build_plan(history, state, rows_of(unindexed_units(history))).replaced
     superseded = _lines(history, replaced)

@@ -25,8 +25,8 @@ from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.disk import MiB, buffer_directory, raise_limit
 from destination_datalake.buffer.staging import Segment
 from destination_datalake.errors import ConfigError, ConnectorError, Failure, counted
-from destination_datalake.files.find import TableRows, find, find_tasks, total
-from destination_datalake.files.jobs import done as results_or_raise
+from destination_datalake.files.jobs import results_or_raise
+from destination_datalake.files.scan import TableRows, find_by_row_id, merge_row_ids, row_id_tasks
 from destination_datalake.files.segments import StagedSegment
 from destination_datalake.files.suppression import DELETIONS_FOLDER, requests, rules_of
 from destination_datalake.rejects.ledger import REJECTS_FOLDER, RejectCounts, RejectFile, RejectLedger, RejectLimit
@@ -343,8 +343,8 @@ class Replayer:
         if not files:
             return TableRows({})
         engine = self._engine()
-        tasks = find_tasks(files, units, engine.parallelism(), self._source.catalog.access_of(name))
-        return total(results_or_raise(engine.run(find, tasks)), units)
+        tasks = row_id_tasks(files, units, engine.parallelism(), self._source.catalog.access_of(name))
+        return merge_row_ids(results_or_raise(engine.run(find_by_row_id, tasks)), units)
 
     def _rebuild(self, jobs: Jobs | None = None, plan: Plan | None = None) -> Rebuild:
         def opened() -> Table:

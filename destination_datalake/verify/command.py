@@ -18,7 +18,7 @@ from destination_datalake.aws.objects import get_or_none
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.config.tables import REPORTS_FOLDER
 from destination_datalake.errors import ConfigError
-from destination_datalake.files.jobs import dealt, done
+from destination_datalake.files.jobs import distribute, results_or_raise
 from destination_datalake.files.suppression import DELETIONS_FOLDER, requests
 from destination_datalake.files.suppression import REPORT as ERASURE_REPORT
 from destination_datalake.files.verify import VerifyTask, verify
@@ -298,8 +298,8 @@ def _read(
     without_duckdb = 0
     while chunk := [*islice(claims, _FILES_PER_JOB)]:
         spark = engine()
-        tasks = [VerifyTask(share, access) for share in dealt(chunk, spark.parallelism() * _TASKS_PER_SLOT)]
-        files = done(spark.run(verify, tasks))
+        tasks = [VerifyTask(share, access) for share in distribute(chunk, spark.parallelism() * _TASKS_PER_SLOT)]
+        files = results_or_raise(spark.run(verify, tasks))
         total(files, totals)
         result.problems += [Finding(file.uri, problem) for file in files for problem in file.problems]
         without_duckdb += sum(not (file.by_duckdb or file.problems or file.gone) for file in files)

@@ -30,7 +30,7 @@ from destination_datalake.files.dedup.tasks import (
     WinnersTask,
 )
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
-from destination_datalake.files.jobs import done
+from destination_datalake.files.jobs import results_or_raise
 from destination_datalake.files.plan import SourceFile
 from unit_tests.cloud import BUCKET, Cloud, during
 from unit_tests.examples import examples
@@ -70,7 +70,7 @@ def index(
     found = (
         [*winners([task])] if parts == 1 else InProcess().exchange(produce_versions, [task], consume_versions, parts)
     )
-    return tuple(each.index for each in done(found) if each.index is not None)
+    return tuple(each.index for each in results_or_raise(found) if each.index is not None)
 
 
 def probed(
@@ -85,7 +85,7 @@ def probed(
     task = RemoveTask(
         "merge", (Removal(file, gone),), versions, of, FOLDER, "ZSTD", "merge_on_read", lake.access, parts
     )
-    [result] = done(remove([replace(task, deletes="copy_on_write")]))
+    [result] = results_or_raise(remove([replace(task, deletes="copy_on_write")]))
     if result.rewritten is None:
         return result, [*range(file.rows)] if result.gone else []
     written = lake.arrow(result.rewritten.uri.removeprefix(f"s3://{BUCKET}/"))
@@ -181,7 +181,7 @@ def test_a_probe_finds_what_a_dict_would(lake: Cloud, monkeypatch: pytest.Monkey
         arrived = table(pending, of)
         files = [put(lake, "pending-0", arrived.slice(0, split)), put(lake, "pending-1", arrived.slice(split))]
         task = WinnersTask(tuple(files), 0, of, VERSIONS, parts, f"s3://{BUCKET}/scratch", lake.access)
-        found = done(InProcess().exchange(produce_versions, [task], consume_versions, parts))
+        found = results_or_raise(InProcess().exchange(produce_versions, [task], consume_versions, parts))
 
         result, gone = probed(lake, file, tuple(each.index for each in found if each.index is not None), of)
 
@@ -211,7 +211,9 @@ def test_a_key_of_several_columns_is_equal_in_all_of_them(lake: Cloud) -> None:
     for position, (id_, region) in enumerate(stored):
         one = table([Row(id_)], schema(pa.string()))
         pending = put(lake, "one", pa.Table.from_arrays([*one.columns, pa.array([region], pa.string())], schema=of))
-        [found] = done(winners([WinnersTask((pending,), 0, of, versions, 1, f"s3://{BUCKET}/scratch", lake.access)]))
+        [found] = results_or_raise(
+            winners([WinnersTask((pending,), 0, of, versions, 1, f"s3://{BUCKET}/scratch", lake.access)])
+        )
         assert found.index is not None
 
         assert probed(lake, file, (found.index,), of, versions)[1] == [position]

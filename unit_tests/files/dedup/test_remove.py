@@ -17,7 +17,7 @@ import destination_datalake.files.reading as reading
 from destination_datalake.aws.objects import delete_uncommitted
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import Deletes, Removal, Removed, RemoveTask, RowSet, Versions
-from destination_datalake.files.jobs import Failed, done
+from destination_datalake.files.jobs import Failed, results_or_raise
 from destination_datalake.files.plan import SourceFile, WrittenFile
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.examples import examples
@@ -47,7 +47,7 @@ def of_files(lake: Cloud, *files: Removal, deletes: Deletes = "copy_on_write") -
 
 
 def removed(task: RemoveTask) -> Removed:
-    [result] = done(remove([task]))
+    [result] = results_or_raise(remove([task]))
     return result
 
 

@@ -32,7 +32,7 @@ from destination_datalake.files.dedup.tasks import (
     WinnersTask,
 )
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
-from destination_datalake.files.jobs import Failed, done
+from destination_datalake.files.jobs import Failed, results_or_raise
 from destination_datalake.tables.iceberg.snapshots.entries import KeyColumns
 from unit_tests.cloud import BUCKET, Cloud, during
 from unit_tests.examples import examples
@@ -43,7 +43,7 @@ from unit_tests.tables.jobs import InProcess
 
 
 def found(task: WinnersTask) -> Winners:
-    [result] = done(winners([task]))
+    [result] = results_or_raise(winners([task]))
     return result
 
 
@@ -204,7 +204,7 @@ def test_winners_are_those_of_a_dict_with_and_without_a_shuffle(
         loser = min(latest[of_key], version) if of_key in latest else None
         latest[of_key] = max(latest.get(of_key, version), version)
         losers += [places[loser[1]]] if loser else []
-    for results in (done([alone]), done(divided)):
+    for results in (results_or_raise([alone]), results_or_raise(divided)):
         assert sum(result.keys for result in results) == len(latest)
         lost = [(file, row) for each in results for file, rows in positions(each.losers).items() for row in rows]
         assert sorted(lost) == sorted(losers)

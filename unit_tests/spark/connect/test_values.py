@@ -24,10 +24,8 @@ from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import UNKNOWN, IndexPart, KeyBounds, Removed, RowSet, Winners
 from destination_datalake.files.dedup.winners import consume_versions, winners
 from destination_datalake.files.encode import encode as encode_files
-from destination_datalake.files.find import Found, find
 from destination_datalake.files.ids import Ids, with_ids
 from destination_datalake.files.jobs import Failed
-from destination_datalake.files.locate import Located, LocatedRows, locate
 from destination_datalake.files.plan import (
     Compacted,
     DataFile,
@@ -41,6 +39,13 @@ from destination_datalake.files.plan import (
     WrittenFile,
 )
 from destination_datalake.files.rewrite import rewrite
+from destination_datalake.files.scan import (
+    ColumnMatches,
+    FileMatches,
+    RowIdMatches,
+    find_by_column_value,
+    find_by_row_id,
+)
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import Partition, RejectCounts, RejectFile
 from destination_datalake.schema import types
@@ -92,7 +97,7 @@ REJECTS = RejectFile(Partition("REASON", "shop.orders", "2026-11-22"), "s3://lak
 HELD = DeferredUpload("lake", "_raw/shop.orders/1", "/tmp/held", {"stream": '"caf\\u00e9"', "lines": "2"})
 ARCHIVED = LineFile("s3://lake/_raw/shop.orders/1", UnitLines("1", 2, 2**40, 0, "ab" * 16), HELD)
 INDEX = IndexPart(3, (KeyBounds(date(1, 1, 1), UNKNOWN, has_null=True, has_nan=False),), "", 4, b"PAR1")
-SEARCH = partial(with_ids, locate, Ids.of(pa.array([1])))
+SEARCH = partial(with_ids, find_by_column_value, Ids.of(pa.array([1])))
 RESULTS: list[tuple[Callable[..., Any], Any]] = [
     (
         encode_files,
@@ -123,9 +128,9 @@ RESULTS: list[tuple[Callable[..., Any], Any]] = [
     (remove, Removed("a", (0, 2), NEW, {1: NEW}, replaced=1, deleted=2, superseded=ROWS)),
     (winners, Winners(1, 2, ROWS, ROWS, INDEX)),
     (consume_versions, Failed(FAILED)),
-    (find, Found({0: RowSet(b"\x00\xff"), 7: RowSet(b"")}, 3)),
-    (find, Failed(FAILED)),
-    (SEARCH, Located({"s3://lake/a": LocatedRows(RowSet(b"\x01"), 1, 2)}, ("s3://lake/b",), searched=3)),
+    (find_by_row_id, RowIdMatches({0: RowSet(b"\x00\xff"), 7: RowSet(b"")}, 3)),
+    (find_by_row_id, Failed(FAILED)),
+    (SEARCH, ColumnMatches({"s3://lake/a": FileMatches(RowSet(b"\x01"), 1)}, ("s3://lake/b",), searched=3)),
     (SEARCH, RowSet(b"\x00\xff")),
     (partial(metered, SEARCH), Usage({"s3.GetObject": 1}, 0.5, 2**30)),
     (partial(metered, SEARCH), Failed(FAILED)),

@@ -38,7 +38,7 @@ from destination_datalake.files.dedup.tasks import (
     united,
 )
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
-from destination_datalake.files.jobs import Failed, done
+from destination_datalake.files.jobs import Failed, results_or_raise
 from destination_datalake.files.parquet import field_id
 from destination_datalake.tables.iceberg.dedup.definition import MergeScope, way_out
 from destination_datalake.tables.iceberg.schema import arrow_schema
@@ -369,7 +369,7 @@ class MergeJobs:
                 self._indexes.append(each.index)
         removed = {each.name: each for part in results if isinstance(part, Winners) for each in part.removed}
         self.all_removed += removed.values()
-        winning = done(results)
+        winning = results_or_raise(results)
         found = _FoundWinners(
             name,
             sum(each.keys for each in winning),
@@ -411,7 +411,7 @@ class MergeJobs:
         for batch in (tasks[begin : begin + _TASKS_OF_A_JOB] for begin in range(0, len(tasks), _TASKS_OF_A_JOB)):
             results = self._executors.run(remove, [task for _, task in batch])
             self.all_removed += [each for each in results if not isinstance(each, Failed)]
-            self._removed |= {key: each for (key, _), each in zip(batch, done(results), strict=True)}
+            self._removed |= {key: each for (key, _), each in zip(batch, results_or_raise(results), strict=True)}
 
     def _winners_of(self, plan: MergePlan) -> _FoundWinners:
         assert self._winners is not None

@@ -27,8 +27,13 @@ from destination_datalake.errors import ConnectorError
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import Removal, Removed, RemoveTask, Versions
 from destination_datalake.files.ids import search
-from destination_datalake.files.jobs import Failed, done
-from destination_datalake.files.locate import Located, locate, locate_tasks, united
+from destination_datalake.files.jobs import Failed, results_or_raise
+from destination_datalake.files.scan import (
+    ColumnMatches,
+    column_value_tasks,
+    find_by_column_value,
+    merge_column_matches,
+)
 from destination_datalake.tables.iceberg.branches import history, still_unique
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.erasure.column import IdColumn, MayHave
@@ -69,7 +74,7 @@ ERASURE = "airbyte.erasure"
 class FileErased:
     """A file that had rows, how many, and what is in its place: None if it has no other rows, or no branch had it.
 
-    `raw_ids` are as `LocatedRows` has them.
+    `raw_ids` are as `FileMatches` has them.
     """
 
     uri: str
@@ -210,7 +215,7 @@ class TableErasure:
                     f"Cannot erase rows from table {self.name}: its file {found.unreadable[0]} cannot be read as the "
                     "table's metadata describes it, so whether it has such rows cannot be told."
                 )
-            self._located |= {each.path: found.rows.get(each.path) for each in unknown}
+            self._located |= {each.path: found.files.get(each.path) for each in unknown}
             self._missing |= {*found.missing}
             self.files_searched += found.searched
         if gone := self._missing & plan.candidates.keys():
@@ -225,11 +230,13 @@ class TableErasure:
                 "current one and expire the others."
             )
 
-    def located(self, sources: Sequence[SourceFile]) -> Located:
+    def located(self, sources: Sequence[SourceFile]) -> ColumnMatches:
         """Return which rows of files of the table, or of its folder, have an id. Raises ConnectorError."""
         column, tasks = self.column, 4 * self.executors.parallelism()
-        job = locate_tasks(sources, column.arrow, column.path, self.operations.access, tasks)
-        return united(done(search(self.executors.run, locate, self.request.ids, job)))
+        job = column_value_tasks(sources, column.arrow, column.path, self.operations.access, tasks)
+        return merge_column_matches(
+            results_or_raise(search(self.executors.run, find_by_column_value, self.request.ids, job))
+        )
 
     def _dirty(self, plan: TablePlan) -> Dirty:
         return {path: rows for path in plan.candidates if (rows := self._located.get(path)) is not None}
@@ -262,7 +269,7 @@ class TableErasure:
                 own = path.rpartition("/")[0]
                 tasks[state] = RemoveTask(
                     uuid4().hex,
-                    (Removal(file.source(metadata), erased=dirty[path].found),),
+                    (Removal(file.source(metadata), erased=dirty[path].rows),),
                     Versions((), None, self.column.field.field_id, self.column.field.field_id),
                     plan.schema,
                     own if f"{own}/".startswith(f"{folder}/") else folder,
@@ -278,7 +285,7 @@ class TableErasure:
                 state: each for (state, _), each in zip(some, results, strict=True) if not isinstance(each, Failed)
             }
             try:
-                done(results)
+                results_or_raise(results)
             except ConnectorError as error:
                 if self.operations.load().metadata_location != plan.table.metadata_location:
                     raise _StalePlan from error

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 
-from destination_datalake.files.locate import LocatedRows
+from destination_datalake.files.scan import FileMatches
 from destination_datalake.tables.iceberg.compatibility import incompatibility
 from destination_datalake.tables.iceberg.erasure.column import IdColumn, MayHave
 from destination_datalake.tables.iceberg.fence import is_fence
@@ -26,7 +26,7 @@ from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFil
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
-Dirty = Mapping[str, LocatedRows]
+Dirty = Mapping[str, FileMatches]
 """The files that have rows with an id, by URI."""
 
 

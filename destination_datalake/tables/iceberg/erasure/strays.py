@@ -16,8 +16,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import get_or_none
-from destination_datalake.files.locate import UNKNOWN_ROWS
-from destination_datalake.files.plan import SourceFile
+from destination_datalake.files.plan import UNKNOWN, SourceFile
 from destination_datalake.tables.iceberg.erasure.column import tells_in
 from destination_datalake.tables.iceberg.maintenance.deletion import Deletion
 from destination_datalake.tables.iceberg.maintenance.orphans import add_latest, is_of_a_table, table_folder
@@ -116,8 +115,8 @@ class Strays:
         """Return how many rows with an id each file has that has any. One that cannot be read is no data file."""
         if not files:
             return {}
-        found = self.erasure.located([SourceFile(each.uri, each.size, UNKNOWN_ROWS) for each in files])
-        return {uri: rows.count for uri, rows in found.rows.items()}
+        found = self.erasure.located([SourceFile(each.uri, each.size, UNKNOWN) for each in files])
+        return {uri: rows.count for uri, rows in found.files.items()}
 
 
 @dataclass(frozen=True, slots=True)

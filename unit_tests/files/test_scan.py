@@ -1,4 +1,4 @@
-"""The rows of units that data files have, found by their ids, whatever the format."""
+"""Searches for rows in data files: by row ID in every format, and by the value of a column."""
 
 from __future__ import annotations
 
@@ -19,9 +19,18 @@ from destination_datalake.archive.objects import row_id_prefix
 from destination_datalake.aws.objects import Upload
 from destination_datalake.files.block_tables import OrderedIds, first_id
 from destination_datalake.files.dedup.tasks import RowSet
-from destination_datalake.files.find import Found, TableRows, find, find_tasks, total
 from destination_datalake.files.jobs import Failed
-from destination_datalake.files.plan import FIRST, FileFormat, SourceFile
+from destination_datalake.files.plan import FIRST, UNKNOWN, FileFormat, SourceFile
+from destination_datalake.files.scan import (
+    ColumnMatches,
+    RowIdMatches,
+    TableRows,
+    column_value_tasks,
+    find_by_column_value,
+    find_by_row_id,
+    merge_row_ids,
+    row_id_tasks,
+)
 from destination_datalake.files.unit_files import extension, opener
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.files.stored import FOLDER, dead, put, put_deletes, with_deletes
@@ -53,15 +62,15 @@ def stored(cloud: Cloud, name: str, table: pa.Table, format: FileFormat = "parqu
     return SourceFile(uri, upload.written, 0)
 
 
-def search(cloud: Cloud, *sources: SourceFile) -> Found | Failed:
-    (result,) = find(find_tasks(sources, UNITS, 1, cloud.access))
+def search(cloud: Cloud, *sources: SourceFile) -> RowIdMatches | Failed:
+    (result,) = find_by_row_id(row_id_tasks(sources, UNITS, 1, cloud.access))
     return result
 
 
 def found(cloud: Cloud, *sources: SourceFile) -> Mapping[str, tuple[int, ...]]:
     result = search(cloud, *sources)
-    assert isinstance(result, Found), result
-    return {UNITS[unit]: tuple(lines) for unit, lines in total([result], UNITS).lines.items()}
+    assert isinstance(result, RowIdMatches), result
+    return {UNITS[unit]: tuple(lines) for unit, lines in merge_row_ids([result], UNITS).lines.items()}
 
 
 @pytest.mark.parametrize(("format", "codec"), KINDS)
@@ -103,8 +112,8 @@ def test_lines_of_one_gzip_member_are_searched_in_bounded_memory(cloud: Cloud) -
     finally:
         tracemalloc.stop()
 
-    assert isinstance(result, Found), result
-    assert total([result], UNITS) == TableRows(
+    assert isinstance(result, RowIdMatches), result
+    assert merge_row_ids([result], UNITS) == TableRows(
         {unit: BitMap((5,)) for unit, name in UNITS.items() if name == "one"}, 256
     )
     assert peak < 128 * 2**20
@@ -143,8 +152,8 @@ def test_rows_that_position_deletes_remove_are_not_found(cloud: Cloud) -> None:
 
     result = search(cloud, replace(with_deletes(file, deletes), rows=4))
 
-    assert isinstance(result, Found), result
-    assert total([result], UNITS) == TableRows({next(iter(UNITS)): BitMap((1, 2))}, 2)
+    assert isinstance(result, RowIdMatches), result
+    assert merge_row_ids([result], UNITS) == TableRows({next(iter(UNITS)): BitMap((1, 2))}, 2)
 
 
 def test_a_file_that_is_gone_fails_the_task_with_its_name(cloud: Cloud) -> None:
@@ -158,7 +167,7 @@ def test_a_file_that_is_gone_fails_the_task_with_its_name(cloud: Cloud) -> None:
 def test_tasks_share_the_files(cloud: Cloud, files: int, tasks: int, sizes: Sequence[int]) -> None:
     sources = [SourceFile(f"{FOLDER}/{number}.parquet", 1, 1) for number in range(files)]
 
-    made = find_tasks(sources, UNITS, tasks, cloud.access)
+    made = row_id_tasks(sources, UNITS, tasks, cloud.access)
 
     assert [len(task.sources) for task in made] == sizes
     assert sorted(source.uri for task in made for source in task.sources) == [source.uri for source in sources]
@@ -168,8 +177,8 @@ def test_tasks_share_the_files(cloud: Cloud, files: int, tasks: int, sizes: Sequ
 def test_what_all_tasks_have_found_is_one() -> None:
     one, two = RowSet.of(BitMap((1, 5))), RowSet.of(BitMap((0, 5)))
 
-    assert total([], "ab") == TableRows({})
-    assert total([Found({0: one}, 3), Found({1: one, 0: two}, 4)], "ba") == TableRows(
+    assert merge_row_ids([], "ab") == TableRows({})
+    assert merge_row_ids([RowIdMatches({0: one}, 3), RowIdMatches({1: one, 0: two}, 4)], "ba") == TableRows(
         {"a": BitMap((0, 1, 5)), "b": BitMap((1, 5))}, 7
     )
 
@@ -177,9 +186,21 @@ def test_what_all_tasks_have_found_is_one() -> None:
 def test_rows_of_other_writers_and_second_copies_are_counted_as_unknown(cloud: Cloud) -> None:
     result = search(cloud, stored(cloud, "a", rows((ONE, [0, 1, 1]), (OTHER, [3]))))
 
-    assert isinstance(result, Found), result
-    assert total([result], UNITS).unknown == 2
+    assert isinstance(result, RowIdMatches), result
+    assert merge_row_ids([result], UNITS).unknown == 2
 
 
 def test_a_unit_is_the_beginning_of_its_ids() -> None:
     assert {str(id_)[:-8] for id_ in ids(ONE, 0, 1, 0xFFFF_FFFF).to_pylist()} == {row_id_prefix(ONE.hex())}
+
+
+ID = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
+
+
+def test_deleted_file_is_missing_where_s3_answers_403(cloud: Cloud) -> None:
+    gone = SourceFile(f"s3://{BUCKET}/folder/gone.parquet", 10, UNKNOWN)
+
+    with cloud.refusing("GetObject"):
+        [found] = find_by_column_value(column_value_tasks([gone], ID, ("id",), cloud.access, 1))
+
+    assert found == ColumnMatches({}, missing=(gone.uri,))

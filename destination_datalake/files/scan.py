@@ -1,0 +1,352 @@
+"""Search data files for rows, on executors: by row ID (replay) or by the value of a column (erasure).
+
+Jobs return row positions, never rows. Only the searched column is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.backoff import retry_on
+from destination_datalake.aws.objects import PIECE_BYTES, body_errors, inflated, is_missing, whole_lines
+from destination_datalake.files.dedup.tasks import RowSet, add_rows, row_sets
+from destination_datalake.files.ids import NO_IDS, Ids
+from destination_datalake.files.jobs import Failed, Problem, attempt, distribute
+from destination_datalake.files.parquet import field_id, has_field_ids
+from destination_datalake.files.plan import COUNTED_DIGITS, SourceFile
+from destination_datalake.files.projection import Unsuitable, is_promotion
+from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, opened, parquet_file
+from destination_datalake.records.search import Chosen, chosen_of
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from numpy.typing import NDArray
+
+RAW_ID = "_airbyte_raw_id"
+
+# --- Rows by ID -------------------------------------------------------------------------------------------------------
+
+_ID_LENGTH = 36
+
+_ID_IN_JSON = re.compile(rb'"_airbyte_raw_id":"([0-9a-f-]{36})"')
+
+_NIBBLES = np.full(256, 255, np.uint8)
+"""The value of each hexadecimal digit, by its ASCII code; 255 for other characters."""
+_NIBBLES[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16, dtype=np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class RowIdTask:
+    """A search for the rows of `units`: row IDs without their last eight digits, which count the lines of a unit.
+
+    `sources` are Parquet or JSON lines files; the file name tells which. Rows removed by position deletes are skipped.
+    """
+
+    sources: tuple[SourceFile, ...]
+    units: tuple[str, ...]
+    access: AwsAccess
+
+
+@dataclass(frozen=True, slots=True)
+class RowIdMatches:
+    """The line numbers of matching rows, by the index of their unit in the task, and the number of all rows."""
+
+    lines: Mapping[int, RowSet]
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """The line numbers of a table's rows, by unit, and the number of all rows."""
+
+    lines: Mapping[str, BitMap]
+    rows: int = 0
+
+    @property
+    def unknown(self) -> int:
+        """The number of rows that belong to no unit, or repeat the line of another row."""
+        return self.rows - sum(map(len, self.lines.values()))
+
+
+def find_by_row_id(tasks: Iterable[RowIdTask]) -> Iterator[RowIdMatches | Failed]:
+    """Search the files of each task."""
+    for task in tasks:
+        problem = Problem("Rows could not be looked for", "read files of", task.sources[0].uri, task.access)
+        yield attempt(partial(_rows_of_units, task), problem)
+
+
+def row_id_tasks(
+    sources: Sequence[SourceFile], units: Iterable[str], tasks: int, access: AwsAccess
+) -> Sequence[RowIdTask]:
+    """Return at most `tasks` tasks that search all files."""
+    sorted_units = tuple(sorted(units))
+    return [RowIdTask(share, sorted_units, access) for share in distribute(sources, tasks)]
+
+
+def merge_row_ids(results: Iterable[RowIdMatches], units: Iterable[str]) -> TableRows:
+    """Merge the results of all tasks that searched for these units."""
+    sorted_units, lines, rows = sorted(units), dict[str, BitMap](), 0
+    for result in results:
+        rows += result.rows
+        for index, matches in result.lines.items():
+            unit = sorted_units[index]
+            lines[unit] = lines.get(unit, BitMap()) | matches.rows()
+    return TableRows(lines, rows)
+
+
+def _rows_of_units(task: RowIdTask) -> RowIdMatches:
+    s3 = task.access.client("s3")
+    units = pa.array(task.units, pa.string())
+    lines: dict[int, BitMap] = {}
+    rows = 0
+    json_files = [source for source in task.sources if ".jsonl" in source.uri.rpartition("/")[2]]
+    for source in json_files:
+        lines_of_file, count = retry_on(body_errors(), partial(_json_rows_of_units, source.uri, units, s3))
+        rows += count
+        for unit, numbers in lines_of_file.items():
+            lines[unit] = lines.get(unit, BitMap()) | numbers
+    parquet_files = [source for source in task.sources if source not in json_files]
+    for source, stored in zip(parquet_files, opened(parquet_files, s3), strict=True):
+        file = parquet_file(stored)
+        dead = deleted_rows(source, s3)
+        rows += file.metadata.num_rows - (0 if dead is None else int(np.count_nonzero(dead)))
+        first = 0
+        if not task.units or RAW_ID not in file.schema_arrow.names:
+            continue  # Another engine wrote the file, or rows are only counted.
+        for batch in file.iter_batches(columns=[RAW_ID], use_threads=False):
+            ids: Any = batch.column(0)
+            if dead is not None:
+                ids = ids.filter(pa.array(~dead[first : first + len(ids)]))
+            first += batch.num_rows
+            _add_lines(ids, units, lines)
+    return RowIdMatches(row_sets(lines), rows)
+
+
+def _json_rows_of_units(uri: str, units: pa.StringArray, s3: S3Client) -> tuple[Mapping[int, BitMap], int]:
+    """Return the line numbers by unit, and the number of rows, of one JSON lines file.
+
+    The file is read by a single request, because another object may replace it between two requests.
+    """
+    address, lines, rows = S3Address.parse(uri), dict[int, BitMap](), 0
+    with closing(s3.get_object(Bucket=address.bucket, Key=address.key)["Body"]) as body:
+        pieces = body.iter_chunks(PIECE_BYTES)
+        for text in whole_lines(inflated(pieces) if uri.endswith(".gz") else pieces):
+            rows += text.count(b"\n")
+            _add_lines([match[1].decode() for match in _ID_IN_JSON.finditer(text)], units, lines)
+    return lines, rows
+
+
+def _add_lines(ids: Any, units: pa.StringArray, lines: dict[int, BitMap]) -> None:
+    """Add the line numbers that row IDs of the units end with."""
+    texts: Any = pa.array(ids, pa.string()) if isinstance(ids, list) else ids.cast(pa.string())
+    unit_length = _ID_LENGTH - COUNTED_DIGITS
+    texts = texts.filter(pc.equal(pc.binary_length(texts), pa.scalar(_ID_LENGTH)))
+    unit_indexes = pc.index_in(pc.utf8_slice_codeunits(texts, 0, unit_length), value_set=units)
+    matching = texts.filter(unit_indexes.is_valid())
+    # `filter` has made a new, contiguous array: its data buffer is a matrix with one row of 36 characters per ID.
+    characters = np.frombuffer(matching.buffers()[2] or b"", np.uint8)[: len(matching) * _ID_LENGTH]
+    nibbles = _NIBBLES[characters.reshape(-1, _ID_LENGTH)[:, unit_length:]]
+    is_canonical = (nibbles < 16).all(axis=1)
+    shifts = np.arange(COUNTED_DIGITS - 1, -1, -1, dtype=np.int64) * 4
+    numbers = (nibbles[is_canonical].astype(np.int64) << shifts).sum(axis=1)
+    add_rows(lines, unit_indexes.drop_null().to_numpy().astype(np.int32)[is_canonical], numbers)
+
+
+# --- Rows by the value of a column ------------------------------------------------------------------------------------
+
+_MAX_RAW_IDS = 10_000
+"""The maximum number of raw IDs per file that are sent to the driver: 160 kB."""
+
+_NO_FIELD_IDS = (
+    "has columns without field ids. Another program has written it: let that program write the table's files again "
+    "(Spark: CALL system.rewrite_data_files with the option rewrite-all)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnValueTask:
+    """A search in Parquet files of one Iceberg table for rows that have one of the `ids` in a column.
+
+    `column` is the table's top-level column, with field IDs at every level; each struct in it has a single field.
+    `path` has the names down to the innermost field.
+    """
+
+    sources: tuple[SourceFile, ...]
+    column: pa.Field[Any]
+    path: tuple[str, ...]
+    access: AwsAccess
+    ids: Ids = NO_IDS
+
+
+@dataclass(frozen=True, slots=True)
+class FileMatches:
+    """The matching rows of one file, including rows that position deletes hide.
+
+    `unsuitable` is a clause that says why the file cannot be rewritten without these rows. `raw_ids` has 16 bytes per
+    row; it is None if a row has no raw ID, or if there are too many rows.
+    """
+
+    rows: RowSet
+    count: int
+    unsuitable: str | None = None
+    raw_ids: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMatches:
+    """The files with matching rows, by URI. `missing` files do not exist; `unreadable` files are not valid Parquet.
+
+    `searched` is the number of files whose values were read: statistics exclude the others.
+    """
+
+    files: Mapping[str, FileMatches]
+    missing: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    searched: int = 0
+
+
+def find_by_column_value(tasks: Iterable[ColumnValueTask]) -> Iterator[ColumnMatches | Failed]:
+    """Search the files of each task."""
+    for task in tasks:
+        problem = Problem("Rows to erase could not be looked for", "read files of", task.sources[0].uri, task.access)
+        yield attempt(partial(_column_matches, task), problem)
+
+
+def column_value_tasks(
+    sources: Sequence[SourceFile], column: pa.Field[Any], path: tuple[str, ...], access: AwsAccess, tasks: int
+) -> list[ColumnValueTask]:
+    """Return at most `tasks` tasks that search all files. They have no IDs yet: see `ids.search`."""
+    by_size = sorted(sources, key=lambda source: source.size, reverse=True)
+    return [ColumnValueTask(share, column, path, access) for share in distribute(by_size, tasks)]
+
+
+def merge_column_matches(results: Iterable[ColumnMatches]) -> ColumnMatches:
+    """Merge the results of all tasks."""
+    all_results = [*results]
+    return ColumnMatches(
+        {uri: rows for result in all_results for uri, rows in result.files.items()},
+        tuple(uri for result in all_results for uri in result.missing),
+        tuple(uri for result in all_results for uri in result.unreadable),
+        sum(result.searched for result in all_results),
+    )
+
+
+def distinct_rows(raw_ids: Iterable[bytes | None]) -> int | None:
+    """Return the number of distinct rows of several files; None if the raw IDs of a file are unknown."""
+    distinct = set[bytes]()
+    for ids in raw_ids:
+        if ids is None:
+            return None
+        distinct |= {ids[start : start + 16] for start in range(0, len(ids), 16)}
+    return len(distinct)
+
+
+def _column_matches(task: ColumnValueTask) -> ColumnMatches:
+    s3, files, missing, unreadable, searched = task.access.client("s3"), dict[str, FileMatches](), [], [], 0
+    for source in task.sources:
+        try:
+            file = OpenedFile(StoredFile(source, s3))
+            path = _path_in_file(file, task)
+            if path is None:
+                continue
+            matches, was_read = matching_rows(file, path, task.ids.type, task.ids)
+        except s3.exceptions.ClientError as error:
+            if not is_missing(error, s3, source.uri):
+                raise
+            missing.append(source.uri)
+        except Unsuitable:
+            unreadable.append(source.uri)
+        else:
+            searched += was_read
+            if matches.any():
+                # A file without other rows is removed, not rewritten.
+                is_suitable = has_field_ids(file.schema) or matches.all()
+                rows = BitMap(np.flatnonzero(matches).astype(np.uint32))
+                reason = None if is_suitable else _NO_FIELD_IDS
+                files[source.uri] = FileMatches(RowSet.of(rows), len(rows), reason, _raw_ids(file, rows))
+    return ColumnMatches(files, tuple(missing), tuple(unreadable), searched)
+
+
+def _path_in_file(file: OpenedFile, task: ColumnValueTask) -> Sequence[str] | None:
+    """Return the names of the column's path in a file, None if the file lacks the column. Raises Unsuitable.
+
+    A file without field IDs has the table's present names, as in engines that map names (Iceberg spec: Name Mapping).
+    """
+    if not has_field_ids(file.schema):
+        return task.path if task.path[0] in file.schema.names else None
+    field, wanted = file.projection(pa.schema([task.column])).fields[0], task.column
+    if field is None:
+        return None
+    path = [field.name]
+    while isinstance(wanted.type, pa.StructType):
+        wanted = wanted.type.field(0)
+        children = [*field.type] if isinstance(field.type, pa.StructType) else []
+        field = next((child for child in children if field_id(child) == field_id(wanted)), None)
+        if field is None:
+            return None
+        path.append(field.name)
+    return path
+
+
+def matching_rows(
+    file: OpenedFile, path: Sequence[str], type_: pa.DataType, chosen: Chosen
+) -> tuple[NDArray[np.bool_], bool]:
+    """Return a mask of a file's rows whose value in a column is chosen, and whether values had to be read.
+
+    `path` has the names down to the column in the file. Values are cast to `type_`, the column's type in the table.
+    Row groups without such values by their statistics are skipped. Raises Unsuitable, and AWS errors.
+    """
+    matches, name = np.zeros(file.row_count, np.bool_), ".".join(path)
+    groups = file.groups
+    may_be_in: Callable[[Any, str], bool] | None = getattr(chosen, "may_be_in", None)
+    if may_be_in is not None and _has_usable_bounds(file.schema, path, type_):
+        groups = [group for group in groups if may_be_in(group.metadata, name)]
+    for first, values in file.values(path, groups):
+        try:
+            cast = values.cast(type_, safe=not pa.types.is_timestamp(values.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise Unsuitable(f"has column {name} as {values.type}, which is {type_} in the table") from error
+        matches[first : first + len(values)] = chosen_of(cast, chosen)
+    return matches, bool(groups)
+
+
+def _has_usable_bounds(schema: pa.Schema, path: Sequence[str], type_: pa.DataType) -> bool:
+    """Return whether bounds of the column in the file are bounds of its values cast to the type.
+
+    Bounds of texts are not bounds of the numbers that they are cast to.
+    """
+    if len(path) > 1 and ".".join(path) in schema.names:
+        return False  # Statistics have dotted paths, and two columns this one.
+    stored = schema.field(path[0]).type
+    for name in path[1:]:
+        stored = stored.field(name).type
+    return stored == type_ or (is_promotion(stored, type_) and not pa.types.is_timestamp(type_))
+
+
+def _raw_ids(file: OpenedFile, rows: BitMap) -> bytes | None:
+    """Return the raw IDs of rows, as `FileMatches` has them."""
+    if len(rows) > _MAX_RAW_IDS or RAW_ID not in file.schema.names:
+        return None
+    ids = bytearray()
+    groups = [group for group in file.groups if rows.range_cardinality(group.first, group.first + group.rows)]
+    try:
+        for first, values in file.values([RAW_ID], groups):
+            positions = [row - first for row in rows & BitMap(range(first, first + len(values)))]
+            texts: Any = values.take(pa.array(positions, pa.int64())).to_pylist()
+            ids += b"".join(UUID(text).bytes for text in texts)
+    except (Unsuitable, ValueError, TypeError, AttributeError):
+        return None  # Another writer's row, or a null.
+    return bytes(ids)
