@@ -13,7 +13,7 @@ import pytest
 
 from destination_datalake.aws.errors import explain
 from destination_datalake.errors import ConnectorError, Failure
-from destination_datalake.files.projection import readable
+from destination_datalake.files.projection import parquet_errors
 from destination_datalake.unforeseen import described, exhaustion, trace_of, unforeseen
 
 
@@ -78,7 +78,7 @@ def test_what_has_run_out_is_a_transient_error_wherever_it_is_noticed() -> None:
 
 
 def test_a_file_that_could_not_be_opened_for_lack_of_descriptors_is_not_a_broken_one() -> None:
-    with pytest.raises(OSError, match="Too many open files"), readable():
+    with pytest.raises(OSError, match="Too many open files"), parquet_errors():
         raise OSError(errno.EMFILE, "Too many open files")
 
 

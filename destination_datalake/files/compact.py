@@ -1,8 +1,7 @@
-"""The compaction job, as it runs on executors: the rows of several Parquet files are written as one.
+"""The compaction job on executors: write the rows of several Parquet files as one file.
 
-Files are read one after the other, a few rows at a time, and the new one is sent in parts while it is encoded: memory
-depends neither on their number nor on their sizes, but on one row group, and has a byte for each row of a file with
-position deletes. Rows that must be sorted and are more than memory should hold wait on the local disk.
+Files are read one after the other, in small batches, and the new file is uploaded in parts while it is encoded. Memory
+is bounded by one row group, plus one byte per row of a file with position deletes. Sorting spills to the local disk.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from destination_datalake.aws.objects import Upload, rollback_on_error
 from destination_datalake.files.jobs import Problem, attempt
 from destination_datalake.files.parquet import ParquetFileWriter
 from destination_datalake.files.plan import Compacted, CompactResult, CompactTask, NotCompacted, SkippedFile
-from destination_datalake.files.projection import Unsuitable
-from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, opened
+from destination_datalake.files.projection import UnsupportedFile
+from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, open_files
 from destination_datalake.files.sorting import MergeSort
 from destination_datalake.partitioning.spec import SortOrder
 
@@ -30,7 +29,7 @@ _MIN_SOURCES = 2
 
 
 def compact(tasks: Iterable[CompactTask]) -> Iterator[CompactResult]:
-    """Write the file of every task; yield a result for each. A failure does not stop the others."""
+    """Write the file of each task; yield one result per task. A failed task does not stop the job."""
     for task in tasks:
         headline = f"Files under {task.folder} could not be compacted"
         problem = Problem(headline, "compact files under", task.folder, task.access)
@@ -38,35 +37,36 @@ def compact(tasks: Iterable[CompactTask]) -> Iterator[CompactResult]:
 
 
 def _compacted(task: CompactTask) -> Compacted | NotCompacted:
-    """Leave unsuitable sources out. One may show to be that when rows of it are written: then begin again."""
+    """Write the rows of all supported sources. Start again if a source fails after some of its rows are written."""
     s3 = task.access.client("s3")
     skipped: dict[str, SkippedFile] = {}
     while True:
         try:
             return _written(task, skipped, s3)
-        except _Begun as found:
-            skipped[found.file.uri] = found.file
+        except _FailedMidway as failure:
+            skipped[failure.file.uri] = failure.file
 
 
 def _written(task: CompactTask, skipped: dict[str, SkippedFile], s3: S3Client) -> Compacted | NotCompacted:
-    # An attempt that Spark has given up may still run: its file has a name of its own.
+    # Spark may retry a task whose first attempt still runs, so each attempt has its own file name.
     upload = Upload(s3, f"{task.folder}/{task.name}-{secrets.token_hex(4)}.parquet", deferred=False)
     sources = [source for source in task.sources if source.uri not in skipped]
     with rollback_on_error(upload.abort):
         writer = ParquetFileWriter(task.codec, task.schema, upload)
         rows = 0
-        read = (table for stored in opened(sources, s3) for table in _rows(stored, task.schema, skipped, s3))
+        read = (table for stored in open_files(sources, s3) for table in _rows(stored, task.schema, skipped, s3))
         for table in read if task.sort_order is None else _sorted(read, task.sort_order):
             writer.write(table)
             rows += table.num_rows
-        suitable = [source for source in sources if source.uri not in skipped]
-        if len(suitable) < _MIN_SOURCES and not any(source.position_deletes for source in suitable):
+        # Reading may have added to `skipped`.
+        merged = [source for source in sources if source.uri not in skipped]
+        if len(merged) < _MIN_SOURCES and not any(source.position_deletes for source in merged):
             upload.abort()
             return NotCompacted(tuple(skipped.values()))
         footer = writer.close()
         upload.close()
-    uris = tuple(source.uri for source in suitable)
-    deleted = sum(source.rows for source in suitable) - rows
+    uris = tuple(source.uri for source in merged)
+    deleted = sum(source.rows for source in merged) - rows
     is_sorted = task.sort_order is not None
     return Compacted(
         upload.uri, upload.written, rows, footer, None, task.name, uris, tuple(skipped.values()), is_sorted, deleted
@@ -74,19 +74,19 @@ def _written(task: CompactTask, skipped: dict[str, SkippedFile], s3: S3Client) -
 
 
 def _rows(stored: StoredFile, schema: pa.Schema, skipped: dict[str, SkippedFile], s3: S3Client) -> Iterator[pa.Table]:
-    """Yield the rows of a file that are not deleted; none if it is unsuitable, which is added to `skipped`.
+    """Yield the live rows of a file. Add an unsupported file to `skipped` instead.
 
-    Raises _Begun.
+    Raises _FailedMidway.
     """
-    begun = False
+    has_yielded = False
     try:
         for table in OpenedFile(stored).rows(schema, deleted_rows(stored.source, s3)):
             yield table
-            begun = True
-    except Unsuitable as error:
+            has_yielded = True
+    except UnsupportedFile as error:
         file = SkippedFile(stored.source.uri, str(error))
-        if begun:
-            raise _Begun(file) from error
+        if has_yielded:
+            raise _FailedMidway(file) from error
         skipped[file.uri] = file
 
 
@@ -100,8 +100,8 @@ def _sorted(tables: Iterable[pa.Table], order: SortOrder) -> Iterator[pa.Table]:
         sort.close()
 
 
-class _Begun(Exception):
-    """Some rows of an unsuitable file are written."""
+class _FailedMidway(Exception):
+    """A file turned out to be unsupported after some of its rows were written."""
 
     def __init__(self, file: SkippedFile) -> None:
         super().__init__(file.reason)

@@ -1,11 +1,10 @@
-"""The erasure job, as it runs on executors: objects are written again without some of their rows, or lines.
+"""The erasure job on executors: rewrite objects without some of their rows or lines.
 
-An object is replaced in one step, and only if it is still the one that was read: readers see it before or after. What
-is left stays as it was: lines byte for byte, in their order; of Parquet files the columns, row groups, field ids,
-compression and metadata, as when columns are widened. The memory that it takes depends neither on the size of an object
-nor on the number of its rows, but on one row group, and has one byte for each row of a Parquet file.
+An object is replaced atomically, and only if it is unchanged since it was read. Everything else is kept: other lines
+byte for byte, in order; columns, row groups, field IDs, compression and metadata of Parquet files. Memory is bounded by
+one row group, plus one byte per row of a Parquet file.
 
-A line of the archive leaves an empty line behind: ids of rows count lines.
+An erased line of the archive becomes an empty line, because row IDs count lines.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ from destination_datalake.aws.objects import (
 from destination_datalake.files.ids import NO_IDS
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.plan import UNKNOWN, SourceFile
-from destination_datalake.files.projection import Unsuitable
+from destination_datalake.files.projection import UnsupportedFile
 from destination_datalake.files.reading import OpenedFile, StoredFile
 from destination_datalake.files.rewrite import copy_rows
 from destination_datalake.files.scan import matching_rows
 from destination_datalake.protocol.frames import line_bounds
 from destination_datalake.protocol.json_text import object_of
-from destination_datalake.records.search import Chosen, RecordSearch
+from destination_datalake.records.search import RecordSearch, ValueSet
 from destination_datalake.records.values.rules import path_step
 from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.types import Field
@@ -58,12 +57,12 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 Content = Literal["archive", "rejects", "rows"]
-"""RECORD lines as they were received; dead letters; or a table's rows, in Parquet or JSON lines, gzipped or not."""
+"""RECORD lines as they were received; dead letters; or table rows in Parquet or JSON lines, gzipped or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object as S3 lists it; `size` in bytes. `version` is the id of a former version, None for the present one."""
+    """An object listed by S3; `size` in bytes. `version` is the ID of a former version, None for the present one."""
 
     uri: str
     etag: str
@@ -73,12 +72,11 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class EraseTask:
-    """Objects to be searched for rows, or lines, whose value of a column is one of the `ids`.
+    """Searches objects for rows or lines with one of the `ids` in a column.
 
-    The value may be in any of the `columns`, which are one column of the table under the names and paths that it has or
-    had there: `Field.path` leads to it in a record's data, or in a row. With `write`, objects that have such rows are
-    written again without them; former versions never are. Each of the `groups` is of one object, or, of rejects, has
-    those that one attempt at a unit has written: lines of one record may be in several of them.
+    `columns` are the present and former names and paths of one column: `Field.path` leads to it in a record's data or
+    in a row. With `write`, objects with such rows are rewritten without them, except former versions. Each group has
+    one object, or all rejects of one attempt at a unit: lines of one record may be in several objects.
     """
 
     groups: tuple[tuple[StoredObject, ...], ...]
@@ -86,15 +84,15 @@ class EraseTask:
     columns: tuple[Field, ...]
     access: AwsAccess
     write: bool = False
-    ids: Chosen = NO_IDS
+    ids: ValueSet = NO_IDS
 
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """An object, of which `found` rows or lines were found, and are not in it any more if it `was_written`.
+    """The number of rows or lines `found` in an object. They are erased if it `was_written`.
 
-    `was_removed`: it was a table's file that had no others, and was deleted. `is_gone`: it was deleted or replaced
-    meanwhile by somebody else, and has to be looked at again.
+    `was_removed`: the object was a table's file without other rows, and was deleted. `is_gone`: another writer deleted
+    or replaced the object meanwhile, so that it must be searched again.
     """
 
     object: StoredObject
@@ -106,7 +104,7 @@ class Erased:
 
 @dataclass(frozen=True, slots=True)
 class NotErased(Failed):
-    """An object that could not be read, or written again."""
+    """An object that could not be read or rewritten."""
 
     object: StoredObject
 
@@ -115,12 +113,12 @@ EraseResult = Erased | NotErased
 
 
 def erase(tasks: Iterable[EraseTask]) -> Iterator[EraseResult]:
-    """Search every task's objects; yield a result for each. A failure does not stop the others."""
+    """Search the objects of each task; yield one result per object. A failure does not stop the job."""
     for task in tasks:
         for group in task.groups:
-            result = attempt(partial(_erased, group, task), partial(_problem, group, task))
+            result = attempt(partial(_erase, group, task), partial(_problem, group, task))
             if isinstance(result, Failed):
-                yield from (NotErased(result.failure, each) for each in group)
+                yield from (NotErased(result.failure, stored) for stored in group)
             else:
                 yield from result
 
@@ -128,32 +126,32 @@ def erase(tasks: Iterable[EraseTask]) -> Iterator[EraseResult]:
 def _problem(group: Sequence[StoredObject], task: EraseTask, error: Exception) -> Problem:
     uri = group[0].uri
     remedy = None
-    if isinstance(error, Unsuitable | EOFError | BadGzipFile):
+    if isinstance(error, UnsupportedFile | EOFError | BadGzipFile):
         remedy = (
-            f"It cannot be told whether {uri} has rows to be erased: the file {error}. Another program has written or "
+            f"Cannot determine whether {uri} has rows to be erased: the file {error}. Another program has written or "
             "changed it. Delete it, or let that program write it again, and repeat the command."
         )
     return Problem(f"{uri} could not be searched", "search and replace", uri, task.access, remedy)
 
 
-def _erased(group: Sequence[StoredObject], task: EraseTask) -> list[Erased]:
+def _erase(group: Sequence[StoredObject], task: EraseTask) -> list[Erased]:
     s3 = task.access.client("s3")
     try:
         match task.content:
             case "archive":
-                return [_lines_erased(group[0], task, s3, RecordSearch(task.columns, task.ids).found)]
+                return [_erase_lines(group[0], task, s3, RecordSearch(task.columns, task.ids).found)]
             case "rejects":
-                return _rejects_erased(group, task, s3)
+                return _erase_rejects(group, task, s3)
             case "rows":
-                return [_rows_erased(group[0], task, s3)]
+                return [_erase_rows(group[0], task, s3)]
     except Exception as error:
-        if is_changed(error) or any(_is_gone(error, each, s3) for each in group):
-            return [Erased(each, 0, is_gone=True) for each in group]
+        if is_changed(error) or any(_is_gone(error, stored, s3) for stored in group):
+            return [Erased(stored, 0, is_gone=True) for stored in group]
         raise
 
 
 def _is_gone(error: Exception, stored: StoredObject, s3: S3Client) -> bool:
-    """Whether S3 has refused a request because the object, or this version of it, is not there any more."""
+    """Return whether the error means that the object, or this version of it, no longer exists."""
     if stored.version is None:
         return is_missing(error, s3, stored.uri)
     return getattr(error, "response", {}).get("Error", {}).get("Code") in ("NoSuchKey", "NoSuchVersion", "404")
@@ -162,45 +160,45 @@ def _is_gone(error: Exception, stored: StoredObject, s3: S3Client) -> bool:
 # --- Lines ----------------------------------------------------------------------------------------------------------
 
 Find = Callable[[bytes], "NDArray[np.bool_]"]
-"""From whole lines, none of them blank, to a mask of those that are found."""
+"""Returns a mask of the lines to erase, given whole lines without blank ones."""
 
 
-def _lines_erased(stored: StoredObject, task: EraseTask, s3: S3Client, find: Find) -> Erased:
-    """Write an object of lines again without those that are found."""
+def _erase_lines(stored: StoredObject, task: EraseTask, s3: S3Client, find: Find) -> Erased:
+    """Rewrite an object without the lines that `find` selects."""
     pieces = _pieces(stored, s3)
     first = next(pieces, b"")
     is_gzip = first.startswith(b"\x1f\x8b")
     content = chain([first], pieces)
     upload = _upload_over(stored, s3) if task.write and stored.version is None else None
     output = GzipUpload(upload, MEMBER_BYTES) if upload is not None and is_gzip else upload
-    found, has_others = 0, False
+    found, has_other_lines = 0, False
     with rollback_on_error(*([] if upload is None else [upload.abort])):
         for lines in whole_lines(inflated(content) if is_gzip else content):
-            left, count = _without(lines, find, keeps_numbers=task.content == "archive")
+            kept, count = _without(lines, find, keeps_numbers=task.content == "archive")
             found += count
-            has_others |= bool(left.strip())
+            has_other_lines |= bool(kept.strip())
             if output is not None:
-                output.write(left)
+                output.write(kept)
         if upload is None or output is None:
             return Erased(stored, found)
-        # The archive's index names its objects, and readers look for rejects in folders that have some.
-        is_removed = found > 0 and task.content == "rows" and not has_others
+        # Empty objects stay in the archive, whose index references them, and among rejects.
+        is_removed = found > 0 and task.content == "rows" and not has_other_lines
         if not found or is_removed:
             upload.abort()
-            return _removed(stored, found, s3) if is_removed else Erased(stored, 0)
+            return _remove(stored, found, s3) if is_removed else Erased(stored, 0)
         output.close()
     return Erased(stored, found, was_written=True)
 
 
-def _removed(stored: StoredObject, found: int, s3: S3Client) -> Erased:
-    """Delete an object that has no other rows, if it is still the one that was read."""
+def _remove(stored: StoredObject, found: int, s3: S3Client) -> Erased:
+    """Delete an object without other rows, if it is unchanged since it was read."""
     address = S3Address.parse(stored.uri)
     s3.delete_object(Bucket=address.bucket, Key=address.key, IfMatch=stored.etag)
     return Erased(stored, found, was_written=True, was_removed=True)
 
 
 def _upload_over(stored: StoredObject, s3: S3Client) -> Upload:
-    """Return an upload that takes the object's place, with its metadata, if it is still the one that was read."""
+    """Return an upload that replaces the object and keeps its metadata, if it is unchanged since it was read."""
     address = S3Address.parse(stored.uri)
     head = s3.head_object(Bucket=address.bucket, Key=address.key, IfMatch=stored.etag)
     return Upload(s3, stored.uri, deferred=False, metadata=head["Metadata"], if_match=stored.etag)
@@ -213,13 +211,12 @@ def _pieces(stored: StoredObject, s3: S3Client) -> Iterator[bytes]:
 
 
 def _read(stored: StoredObject, s3: S3Client, start: int, end: int) -> bytes:
-    # A version never changes.
-    etag = stored.etag if stored.version is None else None
+    etag = stored.etag if stored.version is None else None  # Versions are immutable.
     return get(s3, stored.uri, start, end, etag, stored.version)
 
 
 def _without(lines: bytes, find: Find, *, keeps_numbers: bool) -> tuple[bytes, int]:
-    """Return the lines without those that are found, and how many these are. Their newlines stay with their numbers."""
+    """Return the lines without selected ones, and the number of these. `keeps_numbers` leaves empty lines in place."""
     ended = lines if lines.endswith(b"\n") else lines + b"\n"
     octets = np.frombuffer(ended, np.uint8)
     starts, ends = line_bounds(octets)
@@ -232,12 +229,13 @@ def _without(lines: bytes, find: Find, *, keeps_numbers: bool) -> tuple[bytes, i
         dead = present[find(_cut(octets, np.delete(starts, present), np.delete(ends, present) + 1))]
     if not len(dead):
         return lines, 0
-    left = _cut(octets, starts[dead], ends[dead] if keeps_numbers else ends[dead] + 1)
-    return left if len(ended) == len(lines) or dead[-1] == len(starts) - 1 else left[:-1], len(dead)
+    kept = _cut(octets, starts[dead], ends[dead] if keeps_numbers else ends[dead] + 1)
+    # Remove the added newline again, unless the last line, which it ended, is erased.
+    return kept if len(ended) == len(lines) or dead[-1] == len(starts) - 1 else kept[:-1], len(dead)
 
 
 def _has_text(octets: NDArray[np.uint8], starts: Any, ends: Any) -> NDArray[np.bool_]:
-    """Return which lines are not blank."""
+    """Return a mask of lines that are not blank."""
     has_text: NDArray[np.bool_] = ends > starts
     begins_blank = has_text & np.isin(octets[starts], _SPACE)
     for number in np.flatnonzero(begins_blank).tolist():
@@ -246,23 +244,24 @@ def _has_text(octets: NDArray[np.uint8], starts: Any, ends: Any) -> NDArray[np.b
 
 
 _SPACE = np.frombuffer(b" \t\r\v\f", np.uint8)
-"""What `bytes.strip` removes, but for newlines."""
+"""The characters that `bytes.strip` removes, except newlines."""
 
 
 def _cut(octets: NDArray[np.uint8], starts: Any, ends: Any) -> bytes:
-    """Return a text without these parts."""
+    """Return a text without these ranges."""
+    # The running sum of the edges is 1 inside of a range, and 0 outside.
     edges = np.zeros(len(octets) + 1, np.int8)
     edges[starts] += 1
     edges[ends] -= 1
-    left: bytes = octets[np.cumsum(edges[:-1], dtype=np.int8) == 0].tobytes()
-    return left
+    kept: bytes = octets[np.cumsum(edges[:-1], dtype=np.int8) == 0].tobytes()
+    return kept
 
 
 # --- Rejects --------------------------------------------------------------------------------------------------------
 
 
 class _RejectLine(msgspec.Struct, gc=False):
-    """What is read of a dead letter: see `rejects.line.RejectLine`."""
+    """The needed fields of a dead letter: see `rejects.line.RejectLine`."""
 
     sequence: str | None = msgspec.field(default=None, name="sequenceNumber")
     raw_data: str | None = msgspec.field(default=None, name="rawData")
@@ -273,36 +272,37 @@ class _RejectLine(msgspec.Struct, gc=False):
 _REJECT = msgspec.json.Decoder(_RejectLine)
 
 
-def _rejects_erased(group: Sequence[StoredObject], task: EraseTask, s3: S3Client) -> list[Erased]:
-    """Write dead letters again without those of records that are found, in whichever object of the group they are.
+def _erase_rejects(group: Sequence[StoredObject], task: EraseTask, s3: S3Client) -> list[Erased]:
+    """Rewrite dead letters without all lines of the matching records, in every object of the group.
 
-    The line that has a record's text goes last: whoever finishes what was interrupted finds the others by it.
+    Only one line of a record has its text, by which the other lines are found. It is erased last, so that an
+    interrupted erasure can be repeated.
     """
     dead = _DeadRecords(task)
     for stored in group:
-        _lines_erased(stored, replace(task, write=False), s3, dead.note)
+        _erase_lines(stored, replace(task, write=False), s3, dead.collect)
     if not dead.are_found:
-        return [Erased(each, 0) for each in group]
+        return [Erased(stored, 0) for stored in group]
     if len(group) == 1 or not task.write:
-        return [_lines_erased(each, task, s3, dead.lines) for each in group]
-    firsts = [_lines_erased(each, task, s3, dead.lines_without_text) for each in group]
-    found: list[Erased] = []
-    for first in firsts:
-        stored = _listed(first.object, s3) if first.was_written else first.object
-        last = _lines_erased(stored, task, s3, dead.lines)
-        found.append(Erased(first.object, first.found + last.found, first.was_written or last.was_written))
-    return found
+        return [_erase_lines(stored, task, s3, dead.lines) for stored in group]
+    first_passes = [_erase_lines(stored, task, s3, dead.lines_without_text) for stored in group]
+    results: list[Erased] = []
+    for first in first_passes:
+        stored = _reload(first.object, s3) if first.was_written else first.object
+        last = _erase_lines(stored, task, s3, dead.lines)
+        results.append(Erased(first.object, first.found + last.found, first.was_written or last.was_written))
+    return results
 
 
-def _listed(stored: StoredObject, s3: S3Client) -> StoredObject:
-    """Return an object as it is now."""
+def _reload(stored: StoredObject, s3: S3Client) -> StoredObject:
+    """Return the present state of an object."""
     address = S3Address.parse(stored.uri)
     head = s3.head_object(Bucket=address.bucket, Key=address.key)
     return StoredObject(stored.uri, head["ETag"], head["ContentLength"])
 
 
 class _DeadRecords:
-    """The records of a group whose rejects are erased, by their sequence numbers."""
+    """The sequence numbers of the records whose rejects are erased from a group."""
 
     def __init__(self, task: EraseTask) -> None:
         self._search = RecordSearch(task.columns, task.ids)
@@ -310,42 +310,42 @@ class _DeadRecords:
         self.sequences: set[str] = set()
         self.are_found = False
 
-    def note(self, lines: bytes) -> NDArray[np.bool_]:
-        """Note the records that are found in these lines."""
-        parsed = self._parsed(lines)
-        found = self._found(parsed)
+    def collect(self, lines: bytes) -> NDArray[np.bool_]:
+        """Add the matching records of these lines; return the mask of their lines."""
+        rejects = self._parse(lines)
+        matches = self._matches(rejects)
         self.sequences |= {
-            each.sequence for each, is_found in zip(parsed, found, strict=True) if is_found and each.sequence
+            reject.sequence for reject, matching in zip(rejects, matches, strict=True) if matching and reject.sequence
         }
-        self.are_found |= bool(found.any())
-        return found
+        self.are_found |= bool(matches.any())
+        return matches
 
     def lines(self, lines: bytes) -> NDArray[np.bool_]:
-        """Return the lines of those records."""
-        parsed = self._parsed(lines)
-        return self._found(parsed) | np.array([each.sequence in self.sequences for each in parsed], np.bool_)
+        """Return a mask of all lines of the collected records."""
+        rejects = self._parse(lines)
+        return self._matches(rejects) | np.array([reject.sequence in self.sequences for reject in rejects], np.bool_)
 
     def lines_without_text(self, lines: bytes) -> NDArray[np.bool_]:
-        """Return those that have not the record's text."""
-        parsed = self._parsed(lines)
-        return np.array([each.raw_data is None and each.sequence in self.sequences for each in parsed], np.bool_)
+        """Return a mask of the lines of the collected records that lack the record's text."""
+        rejects = self._parse(lines)
+        return np.array([reject.raw_data is None and reject.sequence in self.sequences for reject in rejects], np.bool_)
 
-    def _parsed(self, lines: bytes) -> list[_RejectLine]:
+    def _parse(self, lines: bytes) -> list[_RejectLine]:
         try:
             return [_REJECT.decode(line) for line in lines.split(b"\n") if line.strip()]
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise Unsuitable("has a line that is no reject") from error
+            raise UnsupportedFile("has a line that is not a reject") from error
 
-    def _found(self, parsed: Sequence[_RejectLine]) -> NDArray[np.bool_]:
-        texts = [self._record(each) for each in parsed]
-        found = np.zeros(len(parsed), np.bool_)
+    def _matches(self, rejects: Sequence[_RejectLine]) -> NDArray[np.bool_]:
+        texts = [self._record(reject) for reject in rejects]
+        matches = np.zeros(len(rejects), np.bool_)
         numbers = [number for number, text in enumerate(texts) if text]
         if numbers:
-            found[numbers] = self._search.found(b"".join(texts[number] + b"\n" for number in numbers))
-        return found
+            matches[numbers] = self._search.found(b"".join(texts[number] + b"\n" for number in numbers))
+        return matches
 
     def _record(self, reject: _RejectLine) -> bytes:
-        """Return the record that a reject is of; of one that has only a value of the column, that alone."""
+        """Return the rejected record; if the reject has only a value of the column, a record with this value."""
         if reject.raw_data is not None:
             return base64.b64decode(reject.raw_data).replace(b"\n", b" ").strip()
         path = self._paths.get(reject.column_name or "")
@@ -359,52 +359,52 @@ class _DeadRecords:
 
 # --- Rows -----------------------------------------------------------------------------------------------------------
 
-_PARQUET = b"PAR1"
+_PARQUET_MAGIC = b"PAR1"
 
 
-def _rows_erased(stored: StoredObject, task: EraseTask, s3: S3Client) -> Erased:
-    """Write a table's file again without the rows that are found."""
-    start = _read(stored, s3, 0, min(len(_PARQUET), stored.size)) if stored.size else b""
-    if start == _PARQUET:
-        return _parquet_erased(stored, task, s3)
-    return _lines_erased(stored, task, s3, _RowSearch(task).found)
+def _erase_rows(stored: StoredObject, task: EraseTask, s3: S3Client) -> Erased:
+    """Rewrite a table's file without the matching rows."""
+    start = _read(stored, s3, 0, min(len(_PARQUET_MAGIC), stored.size)) if stored.size else b""
+    if start == _PARQUET_MAGIC:
+        return _erase_parquet_rows(stored, task, s3)
+    return _erase_lines(stored, task, s3, _RowSearch(task).found)
 
 
 class _RowSearch:
-    """Finds rows in JSON lines. Readers compare keys without case; what this connector writes has one spelling."""
+    """Finds rows in JSON lines. Keys are case-insensitive for readers, so other writers may spell them differently."""
 
     def __init__(self, task: EraseTask) -> None:
         self._columns = task.columns
-        self._chosen = task.ids
+        self._ids = task.ids
         self._search = RecordSearch(task.columns, task.ids)
         steps = {re.escape(step.encode()) for column in task.columns for step in column.path}
         self._steps = re.compile(b'"(' + b"|".join(steps) + b')"', re.IGNORECASE)
 
     def found(self, lines: bytes) -> NDArray[np.bool_]:
-        """Return a mask of lines. Raises Unsuitable for what is no JSON."""
+        """Return a mask of the matching lines. Raises UnsupportedFile for text that is not JSON."""
         if lines.lstrip()[:1] != b"{":
-            raise Unsuitable("is neither Parquet nor JSON lines")
-        spelled = {step.decode() for step in set(self._steps.findall(lines))}
-        columns = dict.fromkeys(each for column in self._columns for each in _spellings(column, spelled))
+            raise UnsupportedFile("is neither Parquet nor JSON lines")
+        keys = {step.decode() for step in set(self._steps.findall(lines))}
+        columns = dict.fromkeys(spelling for column in self._columns for spelling in _spellings(column, keys))
         if not columns.keys() <= set(self._columns):
             self._columns = (*dict.fromkeys((*self._columns, *columns)),)
-            self._search = RecordSearch(self._columns, self._chosen)
+            self._search = RecordSearch(self._columns, self._ids)
         return self._search.found(b"".join(_as_record(line) + b"\n" for line in lines.split(b"\n") if line.strip()))
 
 
-def _spellings(column: Field, spelled: Iterable[str]) -> Iterator[Field]:
-    """Yield a column under all spellings of the keys that lead to it."""
-    of_steps = [[each for each in spelled if each.lower() == step.lower()] for step in column.path]
-    for *parents, source in product(*of_steps):
+def _spellings(column: Field, keys: Iterable[str]) -> Iterator[Field]:
+    """Yield the column with each combination of the keys' spellings in its path."""
+    spellings_of_steps = [[key for key in keys if key.lower() == step.lower()] for step in column.path]
+    for *parents, source in product(*spellings_of_steps):
         yield replace(column, source=source, parents=tuple(parents))
 
 
 def _as_record(data: bytes) -> bytes:
-    """Return the RECORD line that has a row as its data."""
+    """Return a RECORD line with the row as its data."""
     return b'{"type":"RECORD","record":{"stream":"","emitted_at":0,"data":%b}}' % data
 
 
-def _parquet_erased(stored: StoredObject, task: EraseTask, s3: S3Client) -> Erased:
+def _erase_parquet_rows(stored: StoredObject, task: EraseTask, s3: S3Client) -> Erased:
     etag = stored.etag if stored.version is None else None
     source = SourceFile(stored.uri, stored.size, UNKNOWN, etag=etag, version=stored.version)
     with StoredFile(source, s3) as content:
@@ -414,7 +414,7 @@ def _parquet_erased(stored: StoredObject, task: EraseTask, s3: S3Client) -> Eras
         if not found or not task.write or stored.version is not None:
             return Erased(stored, found)
         if dead.all():
-            return _removed(stored, found, s3)
+            return _remove(stored, found, s3)
         upload = _upload_over(stored, s3)
         with rollback_on_error(upload.abort):
             copy_rows(file, file.schema, dead, upload)
@@ -423,23 +423,23 @@ def _parquet_erased(stored: StoredObject, task: EraseTask, s3: S3Client) -> Eras
 
 
 def _dead_rows(file: OpenedFile, task: EraseTask) -> NDArray[np.bool_]:
-    """Return a mask of a file's rows, true for those that are found."""
+    """Return a mask of a file's matching rows."""
     dead = np.zeros(file.row_count, np.bool_)
     for column in task.columns:
         path = _path_in(file.schema, column.path)
-        if path is not None:  # Rows that have no such column have no value of it.
+        if path is not None:  # None: the file lacks this column, so no row matches.
             dead |= matching_rows(file, path, arrow_type(widest(column.type)), task.ids)[0]
     return dead
 
 
 def _path_in(schema: pa.Schema, path: Sequence[str]) -> Sequence[str] | None:
-    """Return the names of a column's path in a file, which are compared without case; None if it has none."""
-    found: list[str] = []
+    """Return a column's path as a file spells it; None if the file lacks the column. Names are case-insensitive."""
+    names: list[str] = []
     fields: list[pa.Field[Any]] = list(schema)
     for step in path:
-        field = next((each for each in fields if each.name.lower() == step.lower()), None)
+        field = next((field for field in fields if field.name.lower() == step.lower()), None)
         if field is None:
             return None
-        found.append(field.name)
+        names.append(field.name)
         fields = list(field.type) if isinstance(field.type, pa.StructType) else []
-    return found
+    return names

@@ -1,4 +1,4 @@
-"""Sets of ids that rows are looked up in, as jobs are given them: the ids themselves, or salted hashes of them."""
+"""Sets of IDs that jobs search for: as plain values, or as salted hashes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from destination_datalake.files.dedup.index import bounds_of
+from destination_datalake.files.dedup.index import key_bounds
 from destination_datalake.files.dedup.probe import may_have_keys
 from destination_datalake.files.dedup.tasks import KeyBounds, RowSet
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 _Task = TypeVar("_Task", bound="DataclassInstance")
 _Result = TypeVar("_Result")
 
-_RANGES = 64
-"""By so many ranges of ids files are left out: few ids are a range each."""
+_MAX_RANGES = 64
+"""Maximum number of value ranges, by which files and row groups are excluded. Up to 64 IDs are a range each."""
 
 
 @dataclass(frozen=True)
 class Ids:
-    """Distinct ids of the Arrow type `type`, as canonical `keys` without nulls.
+    """Distinct IDs of the Arrow type `type`, as canonical `keys` without nulls.
 
-    `ranges` are ranges of values that have all ids between them, in ascending order; none is null or NaN.
+    `ranges` are ascending value ranges that together include all IDs except NaN.
     """
 
     type: pa.DataType
     keys: pa.Array[Any] = field(repr=False)
     ranges: tuple[KeyBounds, ...] = field(repr=False)
     matched: BitMap = field(default_factory=BitMap, repr=False, compare=False)
-    """Which ids were values so far, in this process and in the jobs of `search`: rows of the set."""
+    """Positions of the IDs that were matched so far, in this process and in the jobs of `search`."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -57,33 +57,34 @@ class Ids:
 
     @cached_property
     def _rows(self) -> dict[Any, int]:
-        """The row of each id in the set."""
+        """The position of each ID in the set."""
         return {key: row for row, key in enumerate(self.keys.to_pylist())}
 
     def contains(self, values: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
-        """Return a mask of the values that are ids. They may be of a type from which `type` was promoted.
+        """Return a mask of the values that are IDs, and add these to `matched`.
 
-        Raises TypeError for nested values.
+        The values may have a type from which `type` was promoted. Raises TypeError for nested values.
         """
         column = one_array(values)
-        found = np.zeros(len(column), np.bool_)
+        is_id = np.zeros(len(column), np.bool_)
         if not len(self) or column.null_count == len(column):
-            return found
+            return is_id
         rows = np.flatnonzero(mask(column.is_valid()))
         keys: Any = canonical_keys(column.drop_null())
-        at = np.fromiter((self._rows.get(key, -1) for key in keys.to_pylist()), np.int64, len(keys))
-        found[rows] = at >= 0
-        self.matched.update(at[at >= 0].astype(np.uint32))
-        return found
+        # A dict, because Arrow's `index_in` would build a hash table of all IDs for every batch.
+        positions = np.fromiter((self._rows.get(key, -1) for key in keys.to_pylist()), np.int64, len(keys))
+        is_id[rows] = positions >= 0
+        self.matched.update(positions[positions >= 0].astype(np.uint32))
+        return is_id
 
     def matched_texts(self) -> set[str]:
-        """Return the ids that were values so far."""
+        """Return the IDs that were matched so far."""
         keys: Any = self.keys.take(pa.array(self.matched, pa.int64()))
         return {key.decode(errors="replace") if isinstance(key, bytes) else str(key) for key in keys.to_pylist()}
 
     def may_be_in(self, group: pq.RowGroupMetaData, column: str | None) -> bool:
-        """Whether a row group may have an id in a column, by its statistics. None: the file lacks it."""
-        return column is not None and may_have_keys(group, [column], [(each,) for each in self.ranges])
+        """Return whether a row group may have an ID in a column, by its statistics. None: the file lacks the column."""
+        return column is not None and may_have_keys(group, [column], [(bounds,) for bounds in self.ranges])
 
 
 def search(
@@ -92,10 +93,10 @@ def search(
     ids: Ids,
     tasks: Sequence[_Task],
 ) -> list[Any]:
-    """Run a job's function, by `run`, on tasks that have no ids yet; return its results.
+    """Run a job's function, by `run`, on tasks without IDs; return its results.
 
-    Spark sends the ids once, with the function. Tasks are in the memory of its driver, each several times: with many
-    ids in each of them it ends.
+    Spark sends the IDs once, with the function. It keeps several copies of each task in the driver's memory, which many
+    IDs in each task would exhaust.
     """
     results = []
     for result in run(partial(with_ids, work, ids), tasks):
@@ -109,34 +110,33 @@ def search(
 def with_ids(
     work: Callable[[Iterable[_Task]], Iterable[_Result]], ids: Ids, tasks: Iterable[_Task]
 ) -> Iterator[_Result | RowSet]:
-    """Run a job's function on tasks that are given ids; yield its results, and at the end which ids were found."""
+    """Run a job's function on tasks with the given IDs; yield its results, then the positions of matched IDs."""
     yield from work(replace(task, ids=ids) for task in tasks)
     yield RowSet.of(ids.matched)
 
 
 def ranges_of(values: pa.Array[Any]) -> tuple[KeyBounds, ...]:
-    """Return at most 64 ranges that have all of the values, which are not null, between them."""
+    """Return at most 64 ranges that together include all of the values. None of these is null; NaN is skipped."""
     if pa.types.is_floating(values.type):
         values = values.filter(pc.invert(pc.is_nan(values)))
-    if pa.types.is_decimal(values.type) or pa.types.is_boolean(values.type):
-        return (bounds_of(values),)
-    in_order = values.take(pc.sort_indices(values))
-    size = -(-len(in_order) // _RANGES)
-    return tuple(bounds_of(in_order.slice(begin, size)) for begin in range(0, len(in_order), max(size, 1)))
+    ordered = values.take(pc.sort_indices(values))
+    size = max(1, -(-len(ordered) // _MAX_RANGES))
+    ends = ((start, min(start + size, len(ordered)) - 1) for start in range(0, len(ordered), size))
+    return tuple(key_bounds(ordered[first], ordered[last], values.type) for first, last in ends)
 
 
 NO_IDS = Ids(pa.null(), pa.nulls(0), ())
 
 
-# --- values in canonical form -----------------------------------------------------------------------------------------
+# --- Canonical values -------------------------------------------------------------------------------------------------
 
 
 def canonical_keys(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Return values as 64-bit integers or as binary values, null where they are: equal if, and only if, they are.
+    """Return values as 64-bit integers or binary values, which are equal exactly where the values are. Null stays null.
 
-    -0.0 equals 0.0, and NaN equals NaN. A column that is promoted (Iceberg spec: Schema Evolution, int to long, float
-    to double, decimals of more digits) gives the same. Integers and texts share the memory of the column. Raises
-    TypeError for nested columns.
+    -0.0 equals 0.0, and NaN equals NaN. A promoted column (Iceberg spec: Schema Evolution; int to long, float to
+    double, decimals of more digits) has the same canonical values. Integers and texts share the column's memory.
+    Raises TypeError for nested columns.
     """
     types, type_ = pa.types, column.type
     if types.is_integer(type_) or types.is_boolean(type_) or types.is_null(type_):
@@ -157,12 +157,12 @@ def canonical_keys(column: pa.Array[Any]) -> pa.Array[Any]:
 
 def _bits_of_floats(column: pa.Array[Any]) -> pa.Array[Any]:
     values = column.cast(pa.float64()).fill_null(0).to_numpy() + 0.0  # -0.0 becomes 0.0.
-    values[np.isnan(values)] = np.nan  # There are many NaNs.
+    values[np.isnan(values)] = np.nan  # NaN has many bit patterns.
     return pa.array(values.view(np.int64), mask=mask(column.is_null()) if column.null_count else None)
 
 
 def one_array(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any]:
-    """Return a column as one array, without a copy if it is in one piece."""
+    """Return a column as one array, without a copy if it has a single chunk."""
     if isinstance(column, pa.ChunkedArray):
         combined: Any = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         return cast("pa.Array[Any]", combined)
@@ -170,11 +170,11 @@ def one_array(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any]:
 
 
 def mask(array: pa.BooleanArray) -> NDArray[np.bool_]:
-    """Return an array of Booleans without nulls as numpy has it."""
+    """Return Booleans without nulls as a numpy array."""
     return cast("NDArray[np.bool_]", array.to_numpy(zero_copy_only=False))
 
 
-# --- ids that nobody can read back ------------------------------------------------------------------------------------
+# --- Hashed IDs -------------------------------------------------------------------------------------------------------
 
 _SALT_BYTES = 32
 _DIGEST = np.dtype("S32")
@@ -182,10 +182,10 @@ _DIGEST = np.dtype("S32")
 
 @dataclass(frozen=True, slots=True)
 class HashedIds:
-    """Ids by their salted hashes: HMAC-SHA256 of the canonical value, with a salt of the request's own.
+    """IDs as salted hashes: HMAC-SHA256 of the canonical value, with a salt per request.
 
-    Who has the hashes and the salt can tell whether a given value is among them, and cannot list them (unless all
-    possible values are few). `digests` are sorted, 32 bytes each, one after the other.
+    The hashes and the salt show whether a given value is an ID, but do not reveal the IDs, unless there are few
+    possible values. `digests` are sorted and concatenated, 32 bytes each.
     """
 
     salt: bytes
@@ -193,37 +193,38 @@ class HashedIds:
 
     @classmethod
     def of(cls, digests: bytes, salt: bytes) -> Self:
-        """Return the set of the digests that `digests_of` has returned for this salt, one after the other."""
+        """Return the set of concatenated digests, as returned by `digests_of` for this salt."""
         return cls(salt, np.unique(np.frombuffer(digests, _DIGEST)).tobytes())
 
     def __len__(self) -> int:
         return len(self.digests) // _DIGEST.itemsize
 
     def contains(self, values: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
-        """Return a mask of the values whose hashes are in the set; null never is. Raises TypeError for nested ones."""
+        """Return a mask of the values whose hashes are in the set; false for null. Raises TypeError if nested."""
         column = one_array(values)
-        found = np.zeros(len(column), np.bool_)
+        is_id = np.zeros(len(column), np.bool_)
         if not self.digests or not len(column):
-            return found
+            return is_id
         known = np.frombuffer(self.digests, _DIGEST)
+        # Each distinct value is hashed once.
         encoded: Any = column.dictionary_encode()
         digests = np.frombuffer(b"".join(digests_of(encoded.dictionary, self.salt)), _DIGEST)
         is_known = known[np.minimum(np.searchsorted(known, digests), len(known) - 1)] == digests
         codes = encoded.indices
         valid = mask(codes.is_valid())
-        found[valid] = is_known[codes.drop_null().to_numpy()]
-        return found
+        is_id[valid] = is_known[codes.drop_null().to_numpy()]
+        return is_id
 
 
 def new_salt() -> bytes:
-    """Return a salt for a request."""
+    """Return a random salt for a request."""
     return secrets.token_bytes(_SALT_BYTES)
 
 
 def digests_of(values: pa.Array[Any], salt: bytes) -> Sequence[bytes]:
-    """Return the salted hash of each value: the same for a promoted type, and not the same for a text of a number.
+    """Return the salted hash of each value, none of which is null.
 
-    Null has none, and must not be among them.
+    A promoted value has the same hash. A number and its text have different hashes.
     """
     canonical = canonical_keys(values)
     keys: list[Any] = canonical.to_pylist()

@@ -1,4 +1,4 @@
-"""What every job on executors has in common: a task that fails is a result too, with a text for the user."""
+"""Shared code of jobs on executors: a failed task returns a result with a message for the user."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The result of a task that failed; nothing that it wrote is left in S3."""
+    """The result of a failed task. None of its objects is left in S3."""
 
     failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What messages say of a failed task.
+    """The texts for the message of a failed task.
 
-    `headline` says what could not be done, without a period; `doing` and `resource` are as for `explain`. `remedy` is
-    the whole message if the user has to mend what the task was given, else None. `access` is the task's.
+    `headline` is the failed action, without a period; `doing` and `resource` are as for `explain`. `remedy` replaces
+    the whole message if the user must correct the task's input, else None. `access` is the task's.
     """
 
     headline: str
@@ -37,7 +37,7 @@ class Problem:
     remedy: str | None = None
 
     def failed(self, error: Exception) -> Failed:
-        """Return the result of a task that `error` ended."""
+        """Return the result of a task that raised `error`."""
         if isinstance(error, ConnectorError):
             return Failed(replace(error.failure, message=f"{self.headline}: {error.failure.message}"))
         trace = "\n".join([trace_of(error), *getattr(error, "__notes__", ())])
@@ -65,13 +65,13 @@ def distribute(items: Sequence[_Item], tasks: int) -> list[tuple[_Item, ...]]:
 
 
 def attempt(work: Callable[[], _Result], problem: Problem | Callable[[Exception], Problem]) -> _Result | Failed:
-    """Return the result of a task, or how it failed: other tasks of the job are not stopped by it.
+    """Return the result of `work`, or its failure, so that other tasks of the job continue.
 
-    `work` is the task's. `problem` says what failed; where that depends on the error, it is asked.
+    `problem` has the texts for the message; it is a function where they depend on the error.
     """
-    import pyarrow as pa  # Here: `check` and `iam-policy` know tables' plans, and run without it.
+    import pyarrow as pa  # A slow import that `check` and `iam-policy`, which import this module, do not need.
 
-    pa.set_cpu_count(1)  # Spark runs a task per core already.
+    pa.set_cpu_count(1)  # Spark already runs one task per core.
     try:
         return work()
     except Exception as error:
@@ -79,7 +79,7 @@ def attempt(work: Callable[[], _Result], problem: Problem | Callable[[Exception]
 
 
 def results_or_raise(results: Iterable[_Result | Failed]) -> list[_Result]:
-    """Return the results of a job's tasks. Raises ConnectorError with the first failure if any of them failed."""
+    """Return the results of all tasks. Raises ConnectorError with the first failure if a task failed."""
     succeeded: list[_Result] = []
     for result in results:
         if isinstance(result, Failed):

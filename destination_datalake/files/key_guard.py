@@ -1,4 +1,4 @@
-"""The keys of deduplicated streams: a record whose key cannot be kept as it was sent is refused."""
+"""Reject records of deduplicated streams whose key cannot be kept as sent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEY_CHANGED = "DESTINATION_RECORD_KEY_CHANGED"
 
 
 def columns_to_read(plan: FilePlan) -> tuple[Field, ...]:
-    """Return the columns of a plan as they are to be read, so that different numbers are different keys."""
+    """Return the columns of a plan as they must be read, so that different numbers stay different keys."""
     key = plan.dedup.key if plan.dedup is not None else ()
     return tuple(
         replace(column, type=ExactFloat())
@@ -32,35 +32,32 @@ def columns_to_read(plan: FilePlan) -> tuple[Field, ...]:
 
 
 class KeyGuard:
-    """Refuses records if a value that deduplication needs was changed, here or by the source, as their meta says.
+    """Rejects records if the connector or the source changed a value that deduplication needs.
 
-    Under a key that became null rows of different keys would replace each other, and so they would under one that was
-    cut. Without its cursor a record would lose to any other of its key. A cursor that is cut, such as a time with
-    nanoseconds, is kept: two cursors that are cut keep their order, or become equal. A null that was sent as such is a
-    key like others. A record that deletes its row has little but its key: without the time of deletion it would replace
-    the row by nulls.
+    - Rows of different keys would replace each other if their keys became null, or equal by truncation. A null that was
+      sent as null is a valid key.
+    - Without its cursor, a record would be older than any other of its key. A truncated cursor, such as a time with
+      nanoseconds, is kept: truncation keeps the order of cursors or makes them equal.
+    - Without its time of deletion, a record that deletes a row would replace the row by nulls.
     """
 
-    def __init__(self, key: Sequence[str], others: Sequence[str]) -> None:
-        """Guard these fields, named as the changes of their values name them (`ValueChange.field`).
-
-        Those of `others` may be cut.
-        """
+    def __init__(self, key: Sequence[str], may_be_truncated: Sequence[str]) -> None:
+        """Guard these fields, named as in `ValueChange.field`."""
         self._key = pa.array(key, pa.string())
-        self._all = pa.array([*key, *others], pa.string())
+        self._all = pa.array([*key, *may_be_truncated], pa.string())
 
     @classmethod
     def of(cls, plan: FilePlan) -> Self | None:
-        """Return what guards the keys of a plan; None if its rows are not deduplicated."""
+        """Return the guard of a plan; None if its rows are not deduplicated."""
         dedup = plan.dedup
         if dedup is None:
             return None
         fields = {column.name: ".".join(map(path_step, column.path)) for column in plan.columns}
-        others = [fields[name] for name in (dedup.cursor, dedup.deleted_at) if name is not None]
-        return cls([fields[name] for name in dedup.key], others)
+        may_be_truncated = [fields[name] for name in (dedup.cursor, dedup.deleted_at) if name is not None]
+        return cls([fields[name] for name in dedup.key], may_be_truncated)
 
     def refuse(self, decoded: Decoded) -> Decoded:
-        """Return the records without those that are refused; their lines are among the refused ones."""
+        """Return the records without rejected ones; add their lines to the rejected lines."""
         if decoded.changes is None:
             return decoded
         rows = self._changed(decoded.changes)
@@ -73,10 +70,11 @@ class KeyGuard:
         return replace(decoded.filtered(kept), rejected=[*decoded.rejected, *rejected])
 
     def _changed(self, changes: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Return the numbers of the rows whose guarded values are not as they were sent, ascending."""
+        """Return the ascending numbers of the rows with changed guarded values."""
+        # All rows' changes as one array: `list_parent_indices` has the row of each.
         entries = changes.flatten()
         field = entries.field("field")
-        cut: Any = pc.equal(entries.field("change"), pa.scalar(TRUNCATED)).fill_null(False)
+        is_truncated: Any = pc.equal(entries.field("change"), pa.scalar(TRUNCATED)).fill_null(False)
         of_key, of_any = pc.is_in(field, self._key), pc.is_in(field, self._all)
-        wrong: Any = pc.or_(of_key, pc.and_not(of_any, cut))
+        wrong: Any = pc.or_(of_key, pc.and_not(of_any, is_truncated))
         return np.unique(pc.list_parent_indices(changes).filter(wrong).to_numpy(False).astype(np.int64))

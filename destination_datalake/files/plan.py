@@ -1,6 +1,6 @@
-"""Data files, planned and written, and the tasks of an encoding job: the values that `tables` and executors exchange.
+"""Plans of data files, tasks of jobs, and their results: the values that the driver and executors exchange.
 
-They are small values that travel between driver and executors; records do not.
+All are small. Records never travel between them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ FileFormat = Literal["parquet", "jsonl"]
 
 @dataclass(frozen=True, slots=True)
 class Deduplication:
-    """By which columns, named as in the table, rows are versions of one row, and which of them is the latest.
+    """The columns, named as in the table, that identify versions of one row, and that order them.
 
-    `key` are its primary key. `cursor` is the column whose higher value wins, None for the time of extraction alone.
-    A row with a value in `deleted_at` deletes its key; None if such rows are kept as others.
+    `key` is the primary key. The highest `cursor` wins; None orders by extraction time alone. A row with a value in
+    `deleted_at` deletes its key; None keeps such rows.
     """
 
     key: tuple[str, ...]
@@ -44,10 +44,10 @@ class Deduplication:
 
 
 class IngestOrder(NamedTuple):
-    """The place of a unit's records in the order of arrival: ids of rows ascend in it (`_airbyte_raw_id`).
+    """The position of a unit's records in the order of arrival, in which row IDs (`_airbyte_raw_id`) ascend.
 
-    `milliseconds` since 1970-01-01 UTC is the start of the sync, with the number of the batch added; `part` is that of
-    the batch, less than 4096.
+    `milliseconds` is the start of the sync since 1970-01-01 UTC, plus the number of the batch. `part` is the number of
+    the part within the batch, less than 4096.
     """
 
     milliseconds: int
@@ -55,21 +55,21 @@ class IngestOrder(NamedTuple):
 
 
 COUNTED_DIGITS = 8
-"""The last hexadecimal digits of a row's id count the lines of its unit: see `OrderedIds`."""
+"""The number of hexadecimal digits at the end of a row ID that count the lines of its unit: see `OrderedIds`."""
 
 FIRST = IngestOrder(0, 0)
-"""The place of a unit whose order does not matter."""
+"""The position of a unit whose order does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """How one stream's records are written as data files of its table.
+    """How to write one stream's records as data files of its table.
 
-    `columns` are the stream's columns as the table has them, without the metadata columns. `field_ids` maps the dotted
-    path of a column to its Iceberg field id; it is empty for tables whose columns are found by name. `folder` is the S3
-    URI of the files' prefix, without a slash at the end. `deferred` files are not visible until they are published.
-    `target_bytes` is the size at which a file ends and the next begins. The rows of a file are of one partition, if
-    there are any; its folder is the partition's, under `folder`.
+    `columns` are the stream's columns as in the table, without metadata columns. `field_ids` maps the dotted path of a
+    column to its Iceberg field ID; it is empty for tables that find columns by name. `folder` is the S3 URI of the
+    files' prefix, without a trailing slash. `deferred` files are invisible until they are published. A file that
+    reaches `target_bytes` is closed. In a partitioned table, a file has the rows of one partition, and is in the
+    partition's folder under `folder`.
     """
 
     format: FileFormat
@@ -84,24 +84,24 @@ class FilePlan:
     partitioning: Partitioning | None = None
     sort_order: SortOrder | None = None
     metadata: tuple[Field, ...] = METADATA_COLUMNS
-    """The metadata columns as the table has them: the time of extraction may be in milliseconds since 1970."""
+    """The metadata columns as in the table: the extraction time may be in milliseconds since 1970."""
     held_in: str | None = None
-    """A folder of the disk that executors share with the driver, where small files wait until they are published; None
-    if they share none. Tasks that write many of them then do not wait for S3."""
+    """A folder on a disk that executors and the driver share, for small files until they are published; None without a
+    shared disk. Tasks with many small files then do not wait for S3."""
     lent: AwsAccess | None = None
-    """What the files are written with, where the catalog lends credentials for this table; None: as everything else."""
+    """The access for these files, if the catalog vends credentials for this table; None: the task's access."""
     dedup: Deduplication | None = None
-    """Records are rejects if their key cannot be kept as sent, or their cursor is lost (one that is cut is kept).
+    """Rejects records whose key cannot be kept as sent, or whose cursor is lost (a truncated cursor is kept).
     None if rows are not deduplicated."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that was written: a data file, or one of position deletes.
+    """A written data file or position delete file.
 
-    `size` is in bytes. `footer` is the footer of a Parquet file, which saves reading it again; empty for other formats.
-    A file with a `pending_upload` does not exist before that is published: attempts that Spark has given up cannot
-    touch it.
+    `size` is in bytes. `footer` is the footer of a Parquet file, so that it need not be read again; empty for other
+    formats. A file with a `pending_upload` does not exist until the upload is published, so that abandoned attempts of
+    a task cannot affect it.
     """
 
     uri: str
@@ -113,9 +113,9 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file of a batch. `columns` has the types that its values need, which may be wider than the plan's.
+    """A data file of a batch. The types of `columns` may be wider than the plan's, as its values require.
 
-    The other fields are as in `WrittenFile`.
+    For the other fields see `WrittenFile`.
     """
 
     uri: str
@@ -125,23 +125,23 @@ class DataFile:
     footer: bytes = field(repr=False)
     pending_upload: Pending | None
     with_nulls: frozenset[str] = frozenset()
-    """Top-level columns that are null in some row: a footer does not always have that."""
+    """Top-level columns with nulls: a footer does not always count them."""
     partition: tuple[PartitionValue, ...] = ()
-    """The values of its partition, one for each field of `FilePlan.partitioning`."""
+    """The partition values, one per field of `FilePlan.partitioning`."""
     spec_id: int = 0
-    """`Partitioning.spec_id` of the plan: the table may have another one when the file is committed."""
+    """`Partitioning.spec_id` of the plan: the table may have another spec when the file is committed."""
     is_sorted: bool = False
-    """Whether all its rows are in `FilePlan.sort_order`, from the first to the last."""
+    """Whether all rows are in `FilePlan.sort_order`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """The rewriting of a Parquet file (`source`, an S3 URI) to `target`, with wider types for some columns.
+    """Rewrites a Parquet file (`source`, an S3 URI) to `target`, with wider types for some columns.
 
-    `columns` maps names of top-level columns, compared without case, to their new types; columns that the file lacks
-    are ignored. Types of nested columns apply to the fields that the file has. Field ids are kept, nested ones too.
-    `to_double` are the Iceberg field ids of floats, at any depth, that become doubles; a file that has none of them is
-    not rewritten. Rows that `position_deletes` (see `SourceFile`) remove are not in the new file.
+    `columns` maps case-insensitive names of top-level columns to their new types; columns that the file lacks are
+    ignored. Types of nested columns apply to the fields in the file. Field IDs are kept, also nested ones. `to_double`
+    has the Iceberg field IDs of floats, at any depth, that become doubles; a file without any of them is not rewritten.
+    The new file lacks the rows that `position_deletes` (see `SourceFile`) remove.
     """
 
     source: str
@@ -154,42 +154,42 @@ class RewriteTask:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten(WrittenFile):
-    """The file that takes the place of `source`, or `source` itself if that need not be rewritten."""
+    """The file that replaces `source`, or `source` itself if it need not be rewritten."""
 
     source: str = ""
 
 
 class RewriteFailed(ConnectorError):
-    """Files could not be rewritten; `failure` is that of one of them."""
+    """Files could not be rewritten; `failure` is the failure of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A Parquet file to read: its S3 URI, and its bytes and rows by the table's metadata."""
+    """A Parquet file to read: its S3 URI, with its size in bytes and its row count according to the metadata."""
 
     uri: str
     size: int
     rows: int
     required_ids: frozenset[int] = frozenset()
-    """Field ids of columns whose values the table takes from the file's partition if the file lacks them (Iceberg spec:
-    Column Projection). Such a file is left as it is."""
+    """Field IDs of columns that the table reads from partition values if the file lacks them (Iceberg spec: Column
+    Projection). A file that lacks one is not read."""
     position_deletes: tuple[SourceFile, ...] = ()
-    """Files of position deletes that may have rows of this file (Iceberg spec: Position Delete Files)."""
+    """Position delete files that may apply to this file (Iceberg spec: Position Delete Files)."""
     etag: str | None = None
-    """The object's ETag: another object under the same key is not read in its place. None: any is read."""
+    """The object's ETag: a read fails if another object replaced it. None: the present object is read."""
     version: str | None = None
-    """The id of a former version of the object, in a bucket with versioning; None for the present one."""
+    """The ID of a former version of the object, in a bucket with versioning; None for the present version."""
 
 
 UNKNOWN = -1
-"""The rows of a source file whose table does not count them."""
+"""The row count of a source file without metadata."""
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnClaim:
-    """What a table says of a column in one file: no value is below `lower` or above `upper`, `nulls` are null.
+class ExpectedColumnStats:
+    """The statistics of a column of one file in the table's metadata: bounds and null count. None if unknown.
 
-    Bounds are as Arrow orders them: numbers, bytes for texts, days and microseconds for times. None: nothing is said.
+    Bounds are values that Arrow can order: numbers, bytes for texts, days for dates, and microseconds for times.
     """
 
     column: str
@@ -199,27 +199,27 @@ class ColumnClaim:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """What a table says of one file. `rows` of the source is UNKNOWN if it does not say.
+class ExpectedFileStats:
+    """The statistics of one file in the table's metadata. `source.rows` is UNKNOWN without a row count.
 
-    `kind` is "parquet" or "jsonl"; of a file of another kind, only the size is compared. `schema` has the table's
-    columns, with field ids if they are found by these; None: any. `group` is what its rows are summed up by.
+    `kind` is "parquet" or "jsonl"; for other kinds only the size is compared. `schema` has the table's columns, with
+    field IDs if they identify columns; None accepts any columns. Rows are totalled by `group`.
     """
 
     source: SourceFile
     kind: str
     schema: pa.Schema | None
-    columns: tuple[ColumnClaim, ...] = ()
+    columns: tuple[ExpectedColumnStats, ...] = ()
     group: str = ""
     partition: tuple[tuple[PartitionKey, str], ...] = ()
-    """The keys of the partition that the file is in, with the values that the catalog has."""
+    """The keys of the file's partition, with their values in the catalog."""
     listed: bool = False
-    """The file was found in a listing, and nothing refers to it: another writer may delete it."""
+    """Whether the file was only listed. Nothing references it, so another writer may delete it."""
 
 
 @dataclass(frozen=True, slots=True)
-class FileVerified:
-    """What was found: the rows that were read, and what does not agree, as clauses about the file."""
+class VerifiedFile:
+    """The result for one file: the number of rows read, and differences, as clauses about the file."""
 
     uri: str
     group: str
@@ -227,17 +227,18 @@ class FileVerified:
     size: int
     problems: tuple[str, ...] = ()
     gone: bool = False
-    """It was listed, and is not there any more."""
+    """Whether a listed file was deleted before it could be read."""
     by_duckdb: bool = False
+    """Whether DuckDB read the file too."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactTask:
-    """The writing of one Parquet file with the rows of others, in the order of `sources`.
+    """Writes the rows of `sources`, in their order, to one Parquet file.
 
-    `schema` is the table's, with field ids at every level: columns of the sources are found by them. The new file is in
-    `folder`, an S3 URI without a slash at its end; its name is `name` and a token of the attempt. `codec` is a value of
-    the option `format.compression_codec`. With `sort_order` the rows are sorted.
+    `schema` is the table's, with field IDs at every level, which identify columns. The new file is in `folder`, an S3
+    URI without a trailing slash; its name is `name` plus a token of the attempt. `codec` is a value of the option
+    `format.compression_codec`. Rows are sorted by `sort_order`, if given.
     """
 
     name: str
@@ -251,7 +252,7 @@ class CompactTask:
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """A file that was not compacted, and why: a clause about the file."""
+    """A file that was not compacted. `reason` is a clause about the file."""
 
     uri: str
     reason: str
@@ -259,9 +260,9 @@ class SkippedFile:
 
 @dataclass(frozen=True, slots=True)
 class Compacted(WrittenFile):
-    """A file with all rows of `sources`, which are those of the task of this `name` but for those that were `skipped`.
+    """A file with the rows of `sources`: the sources of the task of this `name` except those that were `skipped`.
 
-    `deleted` is how many rows of the sources are not in it: position deletes have removed them.
+    `deleted` is the number of the sources' rows that position deletes removed.
     """
 
     name: str = ""
@@ -273,7 +274,7 @@ class Compacted(WrittenFile):
 
 @dataclass(frozen=True, slots=True)
 class NotCompacted:
-    """No file was written: besides those that were skipped there was one file without deleted rows, or none."""
+    """No file was written: besides the skipped files, at most one file without deleted rows was left."""
 
     skipped: tuple[SkippedFile, ...]
 
@@ -282,19 +283,19 @@ CompactResult = Compacted | NotCompacted | Failed
 
 
 class OpenFilter(Protocol):
-    """A filter of a unit's lines, on the executor. Rejects of this `reason` count the lines that it leaves out."""
+    """A filter of a unit's lines, on the executor. Omitted lines count as rejects with this `reason`."""
 
     reason: str
 
     def apply(self, content: Content, /) -> Content:
-        """Return the content with more of its lines empty. Contents come in order."""
+        """Return the content with omitted lines emptied. Contents are passed in order."""
 
 
 class LineFilter(Protocol):
-    """Which lines of a unit are left out: a small value, which travels to the executor."""
+    """A rule that omits lines of a unit: a small value, which travels to the executor."""
 
     def open(self, columns: Sequence[Field], s3: S3Client, /) -> OpenFilter | None:
-        """Return the filter for a unit with these columns; None if it leaves out nothing of them.
+        """Return the filter for a unit with these columns; None if it omits no lines.
 
         Raises ObjectFailed, ConfigError.
         """
@@ -302,11 +303,11 @@ class LineFilter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UnitLines:
-    """The lines of one unit, in order, as an object has them. `name` is its key below the folder of the sink.
+    """The lines of one unit, in order, in one object. `name` is the object's key below the folder of the sink.
 
-    `bytes` are those of the lines before compression. `first_record` is the number (from 0) of the first in the
-    stream's input. `first_id` is the id of line 0: see `OrderedIds`; 32 hexadecimal digits. `sha256` is the hash of the
-    object's bytes, empty if it is not known: another program has changed them, or a former version has written them.
+    `bytes` is the size of the lines before compression. `first_record` is the number (from 0) of the first record in
+    the stream's input. `first_id` is the row ID of line 0 (see `OrderedIds`), 32 hexadecimal digits. `sha256` is the
+    hash of the object's bytes; empty if unknown, because another program or a former version wrote them.
     """
 
     name: str
@@ -319,7 +320,7 @@ class UnitLines:
 
 @dataclass(frozen=True, slots=True)
 class LineFile:
-    """An object with the lines of a unit that a sink has written. It is not visible before its upload is published."""
+    """An object with the lines of a unit, written by a sink. It is invisible until its upload is published."""
 
     uri: str
     content: UnitLines
@@ -330,35 +331,38 @@ class OpenSink(Protocol):
     """A sink of a unit's lines, on the executor."""
 
     def write(self, lines: bytes | bytearray | memoryview, /) -> None:
-        """Take whole lines as they were received; those that are left out are empty. Raises ObjectFailed."""
+        """Write whole lines as they were received; omitted lines are empty. Raises ObjectFailed."""
 
     def close(self) -> LineFile:
         """Upload the rest. Raises ObjectFailed."""
 
     def abort(self) -> None:
-        """Delete what was written, also after `close`."""
+        """Delete the object, also after `close`."""
 
 
 class LineSink(Protocol):
-    """What else gets the lines of a unit: a small value, which travels to the executor."""
+    """A second destination for the lines of a unit: a small value, which travels to the executor."""
 
     def open(
         self, segments: Sequence[StagedSegment], attempt: str, first_id: bytes, s3: S3Client, held_in: str | None, /
     ) -> OpenSink:
-        """Return the sink for the lines of these segments; line 0 has this id. Small objects are held in a folder."""
+        """Return the sink for the lines of these segments. `first_id` is the row ID of line 0.
+
+        Small objects wait in the folder `held_in` until they are published.
+        """
 
 
 MIN_TASK_BYTES = 16 * 1024 * 1024
-"""Below this, another task would make smaller files and save no time."""
+"""Minimum bytes per task. More tasks would make smaller files and save no time."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodeUnit:
     """Segments of one stream, read in order and written to as few files as `FilePlan.target_bytes` allows.
 
-    `name` begins the names of its files and rejects; each attempt at it adds its own. A batch is a unit that is not yet
-    split: `expected_yield` is how many bytes a file is expected to get, in each partition, of each byte of segments.
-    Lines pass the `filters` in their order; then the `sinks` get them, and they are decoded.
+    The names of files and rejects start with `name`; each attempt adds a token. A batch is a unit that is not split
+    yet. `expected_yield` is the expected file bytes, in each partition, per byte of segments. Lines pass the `filters`
+    in order, then go to the `sinks`, and are decoded.
     """
 
     stream: StreamId
@@ -374,7 +378,7 @@ class EncodeUnit:
 
 @dataclass(frozen=True, slots=True)
 class EncodeTask:
-    """The work of one Spark task: units, of several streams where each is small."""
+    """The units of one Spark task; small units of several streams share a task."""
 
     units: tuple[EncodeUnit, ...]
     access: AwsAccess
@@ -382,11 +386,11 @@ class EncodeTask:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The result of a unit: every record of its segments is in one of `files` or, refused, among the rejects.
+    """The result of a unit: every record of its segments is in one of `files` or among the rejects.
 
     `rejects` are durable, and visible once they are published; `counts` counts them. `undeclared` has the paths of
-    fields that occur in the unit's first records and not in the stream's schema. `line_files` are the sinks'.
-    `left_out` lines were empty in the segments.
+    fields of the unit's first records that are not in the stream's schema. `line_files` are the sinks' objects.
+    `left_out` is the number of lines that were empty in the segments.
     """
 
     stream: StreamId
@@ -398,7 +402,7 @@ class Encoded:
     left_out: int = 0
 
     def pending(self) -> list[Pending | None]:
-        """Return the uploads of files and of the sinks' files that are to be published."""
+        """Return the pending uploads of data files and of the sinks' objects."""
         return [*(file.pending_upload for file in self.files), *(file.pending_upload for file in self.line_files)]
 
 

@@ -1,7 +1,7 @@
-"""From the columns of a Parquet file to those that its Iceberg table has now (Iceberg spec: column projection).
+"""Read a Parquet file with the present columns of its Iceberg table (Iceberg spec: column projection).
 
-Columns, and fields inside them, are found by field id: they may have been renamed, moved, promoted, dropped or added
-since the file was written. No value changes; a file for which that cannot be had is unsuitable.
+Columns and nested fields are found by field ID: they may have been renamed, moved, promoted, dropped or added since
+the file was written. Values never change; a file whose values would have to change is unsupported.
 """
 
 from __future__ import annotations
@@ -16,56 +16,56 @@ from destination_datalake.files.parquet import field_id
 from destination_datalake.unforeseen import exhaustion
 
 
-class Unsuitable(Exception):
-    """A file whose rows cannot be written with the table's columns. The text is a clause about the file."""
+class UnsupportedFile(Exception):
+    """A file cannot be read with the table's columns. The text is a clause about the file."""
 
     uri = ""
-    """That of the file, if it is within `naming`."""
+    """The URI of the file, if raised within `naming_file`."""
 
 
 @contextmanager
-def naming(uri: str) -> Iterator[None]:
-    """Give the URI of the file to an Unsuitable that is raised."""
+def naming_file(uri: str) -> Iterator[None]:
+    """Set the URI of an UnsupportedFile that is raised."""
     try:
         yield
-    except Unsuitable as error:
+    except UnsupportedFile as error:
         error.uri = uri
         raise
 
 
 @contextmanager
-def readable(otherwise: str = "cannot be read as Parquet") -> Iterator[None]:
-    """Raise Unsuitable with the text `otherwise` where Arrow fails to read a file but by exhaustion."""
+def parquet_errors(message: str = "cannot be read as Parquet") -> Iterator[None]:
+    """Raise UnsupportedFile with the message if Arrow cannot read a file, unless memory or the disk is exhausted."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
         if exhaustion(error) is not None:
             raise
-        raise Unsuitable(otherwise) from error
+        raise UnsupportedFile(message) from error
 
 
 class Projection:
-    """Turns rows of one file into rows with the columns of `target`, an Arrow schema with field ids at every level."""
+    """Converts rows of one file to the columns of `target`, an Arrow schema with field IDs at every level."""
 
     def __init__(self, source: pa.Schema, target: pa.Schema, required_ids: Collection[int] = ()) -> None:
-        """Raise Unsuitable for a file of this schema that lacks field ids, or columns with `required_ids`."""
+        """Raise UnsupportedFile if the file's schema lacks field IDs, or columns with `required_ids`."""
         self._source = source
         self._target = target
         positions = _by_id(list(source))
         if missing := _ids(target) & set(required_ids) - _ids(source):
-            raise Unsuitable(f"does not have the columns of its partition (field ids {sorted(missing)})")
+            raise UnsupportedFile(f"does not have the columns of its partition (field ids {sorted(missing)})")
         self._positions = [positions.get(_id(field)) for field in target]
         self.fields = [None if position is None else source.field(position) for position in self._positions]
-        """For each column of `target` the file's column, None if it has none."""
+        """For each column of `target` the file's column; None if the file lacks it."""
         self.sources = [None if field is None else field.name for field in self.fields]
-        """For each column of `target` the name of the file's column, None if it has none."""
+        """For each column of `target` the name of the file's column; None if the file lacks it."""
         self.columns = list(dict.fromkeys(name for name in self.sources if name is not None))
-        """The names of the file's columns that are needed."""
+        """The names of the file's columns that must be read."""
         if len(set(source.names)) < len(source.names):
-            raise Unsuitable("has two columns of one name")
+            raise UnsupportedFile("has two columns of one name")
 
     def __call__(self, rows: pa.RecordBatch) -> pa.Table:
-        """Return the rows in the table's columns. Raises Unsuitable."""
+        """Return the rows in the table's columns. Raises UnsupportedFile."""
         columns = [
             pa.nulls(rows.num_rows, field.type)
             if position is None
@@ -77,12 +77,12 @@ class Projection:
 
 def _projected(array: pa.Array[Any], source: pa.Field[Any], target: pa.Field[Any]) -> pa.Array[Any]:
     old, new = source.type, target.type
-    if old.equals(new, check_metadata=True):  # With the field ids inside it.
+    if old.equals(new, check_metadata=True):  # Metadata has the field IDs of nested fields.
         return array
     if isinstance(new, pa.StructType) and isinstance(old, pa.StructType):
         return _struct(cast("pa.StructArray", array), old, new)
     if isinstance(new, pa.ListType) and isinstance(old, pa.LargeListType | pa.FixedSizeListType):
-        # The types of Arrow that a writer had are in its file, as PyIceberg's.
+        # PyIceberg stores Arrow's own types in its files, such as large_list.
         plain = source.with_type(pa.list_(old.value_field))
         return _projected(array.cast(plain.type), plain, target)
     if isinstance(new, pa.ListType) and isinstance(old, pa.ListType):
@@ -98,11 +98,11 @@ def _projected(array: pa.Array[Any], source: pa.Field[Any], target: pa.Field[Any
         from_arrays = cast("Any", pa.MapArray.from_arrays)
         return cast("pa.Array[Any]", from_arrays(of_map.offsets, keys, items, type=new, mask=mask))
     if not is_promotion(old, new):
-        raise Unsuitable(f"has column {source.name} as {old}, which is {new} in the table")
+        raise UnsupportedFile(f"has column {source.name} as {old}, which is {new} in the table")
     try:
         return array.cast(new)
     except pa.ArrowInvalid as error:
-        raise Unsuitable(f"has values in column {source.name} that {new} cannot hold") from error
+        raise UnsupportedFile(f"has values in column {source.name} that {new} cannot hold") from error
 
 
 def _struct(array: pa.StructArray, old: pa.StructType, new: pa.StructType) -> pa.Array[Any]:
@@ -115,18 +115,18 @@ def _struct(array: pa.StructArray, old: pa.StructType, new: pa.StructType) -> pa
         else:
             children.append(_projected(array.field(position), old.field(position), field))
     if not children:
-        raise Unsuitable("has a struct without fields")
+        raise UnsupportedFile("has a struct without fields")
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(new), mask=mask)
 
 
 def _without_offset(array: pa.Array[Any]) -> pa.Array[Any]:
-    """Return an array that is no slice of another one: Arrow makes none of slices with nulls."""
+    """Return an array that starts at offset 0: `from_arrays` rejects a mask for an array with an offset."""
     return array if not array.offset else array.take(pa.array(range(len(array)), pa.int64()))
 
 
 def is_promotion(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether values of one type are the same in the other, provided that Arrow casts them without complaint."""
+    """Return whether values of one type are unchanged in the other, provided that Arrow casts them without an error."""
     types = pa.types
     if types.is_dictionary(old):
         return is_promotion(old.value_type, new) or old.value_type.equals(new)
@@ -150,18 +150,18 @@ def _is_text(type_: pa.DataType) -> bool:
 
 
 def _by_id(fields: Sequence[pa.Field[Any]]) -> dict[int, int]:
-    """Return the positions of fields by their ids. Raises Unsuitable if one has none."""
+    """Return the positions of fields by field ID. Raises UnsupportedFile for a field without ID."""
     positions = {}
     for position, field in enumerate(fields):
         id_ = _id(field)
         if id_ in positions:
-            raise Unsuitable("has two columns of one field id")
+            raise UnsupportedFile("has two columns of one field id")
         positions[id_] = position
     return positions
 
 
 def _ids(fields: Any) -> set[int]:
-    """Return the ids of fields, and of those in structs among them; `fields` is an Arrow schema or struct type."""
+    """Return the field IDs of fields and of nested struct fields; `fields` is an Arrow schema or struct type."""
     nested = (_ids(field.type) for field in fields if isinstance(field.type, pa.StructType))
     return {_id(field) for field in fields}.union(*nested)
 
@@ -169,5 +169,5 @@ def _ids(fields: Any) -> set[int]:
 def _id(field: pa.Field[Any]) -> int:
     id_ = field_id(field)
     if id_ is None:
-        raise Unsuitable("has columns without field ids")
+        raise UnsupportedFile("has columns without field ids")
     return id_

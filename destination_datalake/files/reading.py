@@ -1,6 +1,8 @@
-"""Parquet files in S3, read by ranges: a row group at a time, of it a few rows at a time, and which rows are deleted.
+"""Read Parquet files in S3 by byte ranges, one row group at a time, and read their position deletes.
 
-Position deletes name the rows of a data file that are deleted (Iceberg spec: Position Delete Files).
+A Parquet file ends with its footer, which has the schema, and for each row group the byte range and the statistics of
+each column. So a reader starts at the end, and then requests only the columns and row groups that it needs. Position
+deletes are the positions of deleted rows of a data file (Iceberg spec: Position Delete Files).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import get
 from destination_datalake.files.parquet import PATH_ID, POSITION_ID, field_id
 from destination_datalake.files.plan import UNKNOWN
-from destination_datalake.files.projection import Projection, Unsuitable, readable
+from destination_datalake.files.projection import Projection, UnsupportedFile, parquet_errors
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -31,45 +33,46 @@ if TYPE_CHECKING:
     from destination_datalake.files.plan import SourceFile
 
 
-_WHOLE_BYTES = 8 * 1024 * 1024
-"""A file up to this size is read by one request."""
+_MAX_WHOLE_BYTES = 8 * 1024 * 1024
+"""Maximum size of a file that is read by one request."""
 
 _FOOTER_BYTES = 256 * 1024
-"""Read at the end of larger files: a footer is rarely larger."""
+"""Bytes that are first read at the end of a larger file: footers are rarely larger."""
 
-_GROUP_BYTES = 48 * 1024 * 1024
-"""A row group up to this size, as it is stored, is read by one request; of a larger one, columns are read in pieces."""
+_MAX_GROUP_BYTES = 48 * 1024 * 1024
+"""Maximum stored size of a row group that is read into memory; the columns of larger ones are read in pieces."""
 
 _PIECE_BYTES = 1024 * 1024
 
-_GAP_BYTES = 512 * 1024
-"""Bytes between two columns that are read for nothing, rather than by another request."""
+_MAX_GAP_BYTES = 512 * 1024
+"""Maximum number of unneeded bytes between two columns: reading them is faster than a second request."""
 
 _BATCH_BYTES = 8 * 1024 * 1024
 _BATCH_ROWS = 8192
 _BATCH_VALUES = 2**22
-"""Limits of a batch that is decoded. Bytes are estimated: dictionaries hide some, and nulls of wide tables most."""
+"""Limits of a decoded batch. Its bytes are estimated: stored bytes are too low for dictionaries, and for nulls of wide
+tables."""
 
 
-_AHEAD_BYTES = 16 * 1024 * 1024
-_AHEAD_FILES = 8
-"""Limits of reading ahead: S3 takes longer to answer than decoding a small file."""
+_MAX_AHEAD_BYTES = 16 * 1024 * 1024
+_MAX_AHEAD_FILES = 8
+"""Limits of read-ahead. S3's response takes longer than decoding a small file."""
 
 
-def opened(sources: Iterable[SourceFile], s3: S3Client) -> Iterator[StoredFile]:
-    """Yield the files in their order, small ones as a whole in memory. Raises errors of AWS."""
+def open_files(sources: Iterable[SourceFile], s3: S3Client) -> Iterator[StoredFile]:
+    """Yield the files in order, and read ahead. Small files are in memory as a whole. Raises AWS errors."""
     waiting: deque[tuple[int, Future[StoredFile]]] = deque()
-    with ThreadPoolExecutor(_AHEAD_FILES, "ahead") as pool:
+    with ThreadPoolExecutor(_MAX_AHEAD_FILES, "ahead") as pool:
         for source in sources:
-            waiting.append((_at_first(source), pool.submit(StoredFile, source, s3)))
-            while len(waiting) > _AHEAD_FILES or sum(size for size, _ in waiting) > _AHEAD_BYTES:
+            waiting.append((_initial_bytes(source), pool.submit(StoredFile, source, s3)))
+            while len(waiting) > _MAX_AHEAD_FILES or sum(size for size, _ in waiting) > _MAX_AHEAD_BYTES:
                 yield waiting.popleft()[1].result()
         while waiting:
             yield waiting.popleft()[1].result()
 
 
 def parquet_file(stored: StoredFile, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
-    """Open a Parquet file; `dictionaries` are columns to read as such. Raises Arrow's errors if it is none."""
+    """Open a Parquet file; read the columns `dictionaries` dictionary-encoded. Raises Arrow's errors."""
     whole = stored.whole()
     return pq.ParquetFile(
         pa.PythonFile(stored, mode="r") if whole is None else pa.BufferReader(whole),
@@ -77,14 +80,14 @@ def parquet_file(stored: StoredFile, dictionaries: Sequence[str] = ()) -> pq.Par
         pre_buffer=False,
         buffer_size=_PIECE_BYTES if whole is None else 0,
         coerce_int96_timestamp_unit="us",
-        # A damaged value must not get into a new file with a valid checksum.
+        # A corrupted value must not get into a new file with a valid checksum.
         page_checksum_verification=True,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """A row group of a Parquet file. Its first row is the file's row `first`, counted from 0."""
+    """A row group of a Parquet file. `first` is the position of its first row in the file."""
 
     number: int
     first: int
@@ -93,18 +96,18 @@ class RowGroup:
 
 
 class OpenedFile:
-    """A Parquet file whose footer is read. Its rows can be read by row group, in the columns that are needed."""
+    """A Parquet file with its footer read. Reads rows by row group, only in the needed columns."""
 
     def __init__(self, stored: StoredFile) -> None:
-        """Raise Unsuitable, also if it is no Parquet file, and errors of AWS."""
+        """Read the footer. Raises UnsupportedFile, also for other formats, and AWS errors."""
         self._stored = stored
-        with readable():
+        with parquet_errors():
             self.parquet = parquet_file(stored)
         metadata = self.parquet.metadata
         self.row_count = metadata.num_rows
         self.schema = self.parquet.schema_arrow
         if stored.source.rows not in (UNKNOWN, self.row_count):
-            raise Unsuitable(f"has {self.row_count} rows, and {stored.source.rows} by the table's metadata")
+            raise UnsupportedFile(f"has {self.row_count} rows, and {stored.source.rows} by the table's metadata")
         self.all_groups: list[RowGroup] = []
         first = 0
         for number in range(metadata.num_row_groups):
@@ -115,13 +118,13 @@ class OpenedFile:
         """The row groups that are not empty."""
 
     def projection(self, target: pa.Schema) -> Projection:
-        """Return how the columns of `target`, which has field ids at every level, are read. Raises Unsuitable."""
+        """Return the projection to `target`, which has field IDs at every level. Raises UnsupportedFile."""
         return Projection(self.schema, target, self._stored.source.required_ids)
 
     def rows(self, target: pa.Schema, deleted: NDArray[np.bool_] | None = None) -> Iterator[pa.Table]:
-        """Yield the rows that are not deleted, in order, in the columns of `target`, which has field ids throughout.
+        """Yield the live rows, in order, in the columns of `target`, which has field IDs at every level.
 
-        Raises Unsuitable before the first rows, or at values that do not fit, and errors of AWS.
+        Raises UnsupportedFile before the first row, or at a value that does not fit its column, and AWS errors.
         """
         project = self.projection(target)
         if deleted is None:
@@ -138,44 +141,42 @@ class OpenedFile:
                     yield table if live.all() else table.filter(pa.array(live))
 
     def read(self, group: RowGroup, project: Projection, following: RowGroup | None = None) -> Iterator[pa.Table]:
-        """Yield the rows of a row group, a few at a time. Raises as `rows` does.
+        """Yield the rows of a row group in small batches. Raises as `rows` does.
 
-        The row group `following`, whose same columns are read next, is requested in the meantime.
+        Meanwhile, the same columns of the row group `following` are requested from S3.
         """
-        ahead = [] if following is None else extents(following.metadata, project.columns)
-        self._stored.hold(extents(group.metadata, project.columns), ahead)
+        ahead = [] if following is None else byte_ranges(following.metadata, project.columns)
+        self._stored.hold(byte_ranges(group.metadata, project.columns), ahead)
         rows = _batch_rows(group.metadata)
-        with readable():
+        with parquet_errors():
             for batch in self.parquet.iter_batches(rows, [group.number], project.columns, use_threads=False):
                 yield project(batch)
 
     def values(self, path: Sequence[str], groups: Sequence[RowGroup]) -> Iterator[tuple[int, pa.Array[Any]]]:
-        """Yield the values of a column in some row groups, a few at a time, each with the number of its first row.
+        """Yield batches of a column's values in some row groups, each with the position of its first row in the file.
 
-        `path` has the names of the column and of structs around it. Raises as `rows` does.
+        `path` has the column's name, preceded by the names of enclosing structs. Raises as `rows` does.
         """
         name = ".".join(path)
         for group, following in with_following(groups):
-            self._stored.hold(
-                extents(group.metadata, [name]), [] if following is None else extents(following.metadata, [name])
-            )
+            ahead = [] if following is None else byte_ranges(following.metadata, [name])
+            self._stored.hold(byte_ranges(group.metadata, [name]), ahead)
             first = group.first
-            with readable():
+            with parquet_errors():
                 for batch in self.parquet.iter_batches(row_groups=[group.number], columns=[name], use_threads=False):
                     values: Any = batch.column(path[0])
-                    # Values are null where a struct around them is.
+                    # `struct_field` returns null for a null struct.
                     yield first, pc.struct_field(values, [*path[1:]]) if len(path) > 1 else values
                     first += batch.num_rows
 
     def read_group(self, group: RowGroup) -> pa.Table:
-        """Return all columns of a row group, as the file has them. Raises as `rows` does."""
-        self._stored.hold(extents(group.metadata, self.schema.names))
-        with readable():
-            return self.parquet.read_row_group(group.number, use_threads=False)
+        """Return all columns of a row group, as the file has them. Raises Arrow's errors and AWS errors."""
+        self._stored.hold(byte_ranges(group.metadata, self.schema.names))
+        return self.parquet.read_row_group(group.number, use_threads=False)
 
 
 def with_following(groups: Sequence[RowGroup]) -> Iterator[tuple[RowGroup, RowGroup | None]]:
-    """Yield each of the row groups, and the one that follows it; None for the last."""
+    """Yield each row group with the following one; None for the last."""
     return zip_longest(groups, groups[1:])
 
 
@@ -184,37 +185,35 @@ def _batch_rows(group: pq.RowGroupMetaData) -> int:
     return max(1, min(_BATCH_ROWS, by_bytes, _BATCH_VALUES // max(group.num_columns, 1)))
 
 
-def extents(group: pq.RowGroupMetaData, columns: Collection[str]) -> list[tuple[int, int]]:
-    """Return where columns of a row group begin and end in its file; neighbours are joined, with small gaps between.
-
-    Some writers give 0 for a dictionary that is not there.
-    """
-    found = []
+def byte_ranges(group: pq.RowGroupMetaData, columns: Collection[str]) -> list[tuple[int, int]]:
+    """Return the byte ranges of columns of a row group in its file. Ranges with small gaps between them are merged."""
+    ranges = []
     names = set(columns)
     for chunk in (group.column(index) for index in range(group.num_columns)):
-        # The path of a nested column begins with its name. Both may have dots.
+        # A column chunk has the dotted path of a leaf. Names may have dots too, so every prefix can be a column's path.
         if not names.isdisjoint(accumulate(chunk.path_in_schema.split("."), "{}.{}".format)):
+            # Some writers store 0 as the offset of a missing dictionary page.
             start = min(filter(None, [chunk.dictionary_page_offset or 0, chunk.data_page_offset]), default=0)
-            found.append((start, start + chunk.total_compressed_size))
-    joined: list[tuple[int, int]] = []
-    for start, end in sorted(found):
-        if joined and start - joined[-1][1] <= _GAP_BYTES:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+            ranges.append((start, start + chunk.total_compressed_size))
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if merged and start - merged[-1][1] <= _MAX_GAP_BYTES:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            joined.append((start, end))
-    return joined
+            merged.append((start, end))
+    return merged
 
 
-def _at_first(source: SourceFile) -> int:
-    """Return how many bytes of a file are read when it is opened: all, or those at its end."""
-    return source.size if source.size <= _WHOLE_BYTES else min(source.size, _FOOTER_BYTES)
+def _initial_bytes(source: SourceFile) -> int:
+    """Return the number of bytes that are read when a file is opened: all of a small file, else its end."""
+    return source.size if source.size <= _MAX_WHOLE_BYTES else min(source.size, _FOOTER_BYTES)
 
 
 class StoredFile(io.RawIOBase):
-    """A read-only file object over an object in S3, which holds a part of it in memory."""
+    """A read-only file object for an object in S3. Parts of it are in memory."""
 
     def __init__(self, source: SourceFile, s3: S3Client, content: bytes | None = None) -> None:
-        """Read the end of the file, or all of it, unless its content is given. Raises errors of AWS."""
+        """Read the end of the file, or all of it, unless its content is given. Raises AWS errors."""
         super().__init__()
         self._pool: ThreadPoolExecutor | None = None
         self.source = source
@@ -222,22 +221,22 @@ class StoredFile(io.RawIOBase):
         self._s3 = s3
         self._size = source.size
         self._position = 0
-        start = source.size - _at_first(source)
+        start = source.size - _initial_bytes(source)
         self._tail = (start, self._fetch(start, source.size)) if content is None else (0, content)
         self._held: list[tuple[int, bytes]] = []
         self._ahead: tuple[list[tuple[int, int]], Future[list[tuple[int, bytes]]]] | None = None
 
     def whole(self) -> bytes | None:
-        """Return the file's content if it is in memory as a whole."""
+        """Return the file's content; None if it is not in memory as a whole."""
         start, content = self._tail
         return None if start else content
 
     def hold(self, parts: Sequence[tuple[int, int]], ahead: Sequence[tuple[int, int]] = ()) -> None:
-        """Read parts of the object, unless they are large or there already; forget those before.
+        """Read byte ranges of the object into memory, in place of the former ones. Large ranges are read on demand.
 
-        Parts `ahead` are requested in the background, for another call. Raises errors of AWS.
+        The ranges `ahead` are requested in the background, for the next call. Raises AWS errors.
         """
-        self._held = []  # Before others are in memory.
+        self._held = []  # Free memory before the next ranges are read.
         missing, following = self._missing(parts), self._missing(ahead)
         if self._ahead is not None and self._ahead[0] == missing:
             self._held = self._ahead[1].result()
@@ -249,39 +248,39 @@ class StoredFile(io.RawIOBase):
             self._ahead = (following, self._pool.submit(self._fetch_all, following))
 
     def close(self) -> None:
-        """Forget what waits to be requested."""
+        """Cancel queued requests."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         super().close()
 
     def _missing(self, parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return the parts that are not in memory with the file's end; none if they are large."""
+        """Return the ranges before the file's end, which is in memory; none if they are large."""
         missing = [(start, end) for start, end in parts if start < self._tail[0]]
-        return missing if sum(end - start for start, end in missing) <= _GROUP_BYTES else []
+        return missing if sum(end - start for start, end in missing) <= _MAX_GROUP_BYTES else []
 
     def _fetch_all(self, parts: Sequence[tuple[int, int]]) -> list[tuple[int, bytes]]:
         return [(start, self._fetch(start, end)) for start, end in parts]
 
     def readable(self) -> bool:
-        """Return True (Arrow asks)."""
+        """Return True: Arrow requires it."""
         return True
 
     def seekable(self) -> bool:
-        """Return True (Arrow asks)."""
+        """Return True: Arrow requires it."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to an offset; return it from the beginning."""
+        """Move to an offset; return it counted from the beginning."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = base + offset
         return self._position
 
     def tell(self) -> int:
-        """Return the offset of what is read next."""
+        """Return the present offset."""
         return self._position
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes, from memory if they are there. Raises errors of AWS."""
+        """Return the next bytes, from memory or from S3. Raises AWS errors."""
         start = self._position
         end = self._size if size < 0 else min(start + size, self._size)
         self._position = max(start, end)
@@ -298,23 +297,23 @@ _POSITIONS_AT_A_TIME = 65_536
 
 
 def deleted_rows(source: SourceFile, s3: S3Client) -> NDArray[np.bool_] | None:
-    """Return a mask of a file's rows, true for those that its position deletes remove; None if they remove none.
+    """Return a mask of the rows that a file's position deletes remove; None without any.
 
-    Raises Unsuitable if a file of position deletes cannot be read, and errors of AWS.
+    Raises UnsupportedFile if a position delete file cannot be read, and AWS errors.
     """
     if not source.position_deletes:
         return None
     dead = np.zeros(source.rows, np.bool_)
-    for stored in opened(source.position_deletes, s3):
-        with readable("has position deletes that cannot be read as Parquet"):
+    for stored in open_files(source.position_deletes, s3):
+        with parquet_errors("has position deletes that cannot be read as Parquet"):
             for positions in _positions(stored, source.uri):
-                # Others may have written positions that the file does not have: they delete nothing.
+                # Other writers may write positions beyond the file's rows: they have no effect.
                 dead[positions[(positions >= 0) & (positions < source.rows)]] = True
     return dead if dead.any() else None
 
 
 def _positions(stored: StoredFile, path: str) -> Iterator[NDArray[np.int64]]:
-    """Yield the positions that a file of position deletes has for the data file of this path, in any order."""
+    """Yield the positions in a position delete file for the data file of this path, in any order."""
     schema = parquet_file(stored).schema_arrow
     path_column, position_column = _column(schema, PATH_ID, "file_path"), _column(schema, POSITION_ID, "pos")
     file = parquet_file(stored, [path_column])
@@ -322,7 +321,7 @@ def _positions(stored: StoredFile, path: str) -> Iterator[NDArray[np.int64]]:
         group = file.metadata.row_group(index)
         if group.num_rows and _may_have(group, path_column, path):
             columns = [path_column, position_column]
-            stored.hold(extents(group, columns))
+            stored.hold(byte_ranges(group, columns))
             for batch in file.iter_batches(_POSITIONS_AT_A_TIME, [index], columns, use_threads=False):
                 of_file = _is_path(batch.column(path_column), path)
                 positions = batch.column(position_column).filter(of_file).drop_null()
@@ -330,17 +329,17 @@ def _positions(stored: StoredFile, path: str) -> Iterator[NDArray[np.int64]]:
 
 
 def _column(schema: pa.Schema, id_: int, name: str) -> str:
-    """Return the name of the column with this field id, or `name`: not every writer gives ids. Raises Unsuitable."""
+    """Return the name of the column with this field ID, else `name`: some writers omit IDs. Raises UnsupportedFile."""
     for field in schema:
         if field_id(field) == id_:
             return field.name
     if name not in schema.names:
-        raise Unsuitable(f"has position deletes without the column {name}")
+        raise UnsupportedFile(f"has position deletes without the column {name}")
     return name
 
 
 def _may_have(group: pq.RowGroupMetaData, column: str, path: str) -> bool:
-    """Whether rows of a row group may be for the data file of this path, by statistics."""
+    """Return whether a row group may have positions for the data file of this path, by its statistics."""
     [chunk] = [each for each in map(group.column, range(group.num_columns)) if each.path_in_schema == column]
     statistics = chunk.statistics
     if statistics is None or not statistics.has_min_max:
@@ -354,7 +353,7 @@ def _bytes(bound: Any) -> bytes:
 
 
 def _is_path(paths: pa.Array[Any], path: str) -> pa.BooleanArray:
-    """Return for each value whether it is this path: exactly, as the table's metadata has it."""
+    """Return a mask of values that equal the path byte for byte."""
     encoded = cast(
         "pa.DictionaryArray[Any, Any]", paths if pa.types.is_dictionary(paths.type) else paths.dictionary_encode()
     )

@@ -1,10 +1,12 @@
-"""The rewriting job, as it runs on executors: Parquet files with wider columns, everything else in them as it was.
+"""The rewrite job on executors: copy Parquet files with wider column types.
 
-The files may be written by others: Spark, Hive, pandas. Columns, their order, rows, row groups, field ids, compression
-and key-value metadata are kept, with these exceptions. Rows that position deletes have removed are left out. INT96
-timestamps become microseconds in UTC, as engines read them (Arrow's default, nanoseconds, overflows in 2262, and Spark
-does not read it). Copies of the schema that other writers keep in the metadata are left out, because they have the
-narrow columns.
+The files may come from other writers, such as Spark, Hive and pandas. The copy keeps columns, their order, rows, row
+groups, field IDs, compression and key-value metadata, with these exceptions:
+
+- Rows removed by position deletes are omitted.
+- INT96 timestamps become microseconds in UTC, as engines read them. Arrow's default, nanoseconds, overflows in 2262,
+  and Spark cannot read it.
+- Copies of the schema in the metadata are omitted: they have the former column types.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from destination_datalake.aws.objects import (
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import footer_of, promote_floats
 from destination_datalake.files.plan import UNKNOWN, RewriteFailed, RewriteTask, Rewritten, SourceFile
-from destination_datalake.files.projection import Unsuitable
+from destination_datalake.files.projection import UnsupportedFile
 from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.types import ColumnType, List, Struct
@@ -51,7 +53,7 @@ _MICROSECONDS = pa.timestamp("us", tz="UTC")
 
 
 def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[Rewritten | Failed]:
-    """Rewrite the file of every task; yield a result for each. A failure does not stop the others."""
+    """Rewrite the file of each task; yield one result per task. A failed task does not stop the job."""
     for task in tasks:
         yield attempt(partial(_rewritten, task), partial(_problem, task))
 
@@ -59,14 +61,14 @@ def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[Rewritten | Failed]:
 def published(results: Sequence[Rewritten | Failed], access: AwsAccess) -> list[Rewritten]:
     """Make all rewritten files visible, on the driver, and return them.
 
-    Raises RewriteFailed if one could not be rewritten; then none is visible. Raises what S3's client raises, when some
-    may be visible. No upload is left either way.
+    Raises RewriteFailed if a file could not be rewritten: no file is then visible. Raises errors of S3's client: some
+    files may then be visible. No pending upload remains in either case.
     """
     s3 = access.client("s3")
     rewritten = [result for result in results if isinstance(result, Rewritten)]
     uploads = pending_uploads(rewritten)
     failed = [result for result in results if isinstance(result, Failed)]
-    # Uploads alone: another sync may have a file under the name of one that is visible.
+    # Abort uploads, but never delete visible files: another sync may have written a file of the same name.
     with rollback_on_error(partial(abort_all, uploads, s3)):
         if failed:
             raise RewriteFailed(failed[0].failure)
@@ -76,7 +78,7 @@ def published(results: Sequence[Rewritten | Failed], access: AwsAccess) -> list[
 
 def _problem(task: RewriteTask, error: Exception) -> Problem:
     remedy = None
-    if exhaustion(error) is None and isinstance(error, pa.ArrowException | OSError | Unsuitable):
+    if exhaustion(error) is None and isinstance(error, pa.ArrowException | OSError | UnsupportedFile):
         remedy = (
             f"Columns of the table must be widened, but its object {task.source} cannot be read as Parquet with "
             "them. Remove or repair the object, or set numeric_types so that no column need be widened."
@@ -106,9 +108,9 @@ def _rewritten(task: RewriteTask) -> Rewritten:
 def copy_rows(
     file: OpenedFile, schema: pa.Schema, deleted: NDArray[np.bool_] | None, upload: Upload
 ) -> pq.ParquetWriter:
-    """Copy the rows that are not deleted, by row group, with the types of `schema`; return the closed writer.
+    """Copy the live rows, one row group at a time, with the types of `schema`; return the closed writer.
 
-    Row groups without other rows are left out. Memory is bounded by one row group.
+    Row groups without live rows are omitted. Memory is bounded by one row group.
     """
     with writer_like(file.parquet, schema, upload) as writer:
         for group in file.all_groups:
@@ -123,7 +125,10 @@ def copy_rows(
 
 
 def writer_like(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.ParquetWriter:
-    """Open a file with the old one's compression, encodings and sort order."""
+    """Open a writer with the compression, encodings and sort order of an existing file.
+
+    Parquet stores them per column chunk, so that the first row group stands for the file.
+    """
     first = old.metadata.row_group(0) if old.num_row_groups else None
     chunks = [first.column(index) for index in range(first.num_columns)] if first is not None else []
     codec = chunks[0].compression.lower() if chunks else "snappy"
@@ -139,7 +144,7 @@ def writer_like(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.Pa
 
 
 def _widened(old: pq.ParquetFile, task: RewriteTask) -> pa.Schema:
-    """Return the file's schema with the task's types. Names are compared without case, as catalogs do."""
+    """Return the file's schema with the task's types. Names are case-insensitive, as in catalogs."""
     int96 = iter([old.schema.column(index).physical_type == "INT96" for index in range(len(old.schema))])
     wanted = {name.lower(): type_ for name, type_ in task.columns.items()}
     widened = [_wider_field(field, wanted.get(field.name.lower()), int96) for field in old.schema_arrow]
@@ -153,7 +158,7 @@ def _wider_field(field: pa.Field[Any], wanted: ColumnType | None, int96: Iterato
 
 
 def _wider(type_: pa.DataType, wanted: ColumnType | None, int96: Iterator[bool]) -> pa.DataType:
-    """Return the type widened. `int96` yields for each leaf, in the schema's order, whether it is an INT96."""
+    """Return the widened type. `int96` yields for each leaf, in schema order, whether it is an INT96."""
     if isinstance(type_, pa.StructType):
         inner = {field.name.lower(): field.type for field in wanted.fields} if isinstance(wanted, Struct) else {}
         children = [type_.field(index) for index in range(type_.num_fields)]
@@ -173,7 +178,7 @@ def _wider(type_: pa.DataType, wanted: ColumnType | None, int96: Iterator[bool])
 
 
 def _metadata(old: Mapping[bytes, bytes], changed: Mapping[str, pa.DataType]) -> dict[bytes, bytes]:
-    """Return the key-value metadata without entries that describe the narrow columns; pandas' is corrected."""
+    """Return the key-value metadata without copies of the former schema; correct pandas' entry."""
     kept = {key: value for key, value in old.items() if not changed or key not in _COPIES_OF_THE_SCHEMA}
     if _PANDAS in kept:
         pandas = json.loads(kept[_PANDAS])

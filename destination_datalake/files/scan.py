@@ -27,9 +27,9 @@ from destination_datalake.files.ids import NO_IDS, Ids
 from destination_datalake.files.jobs import Failed, Problem, attempt, distribute
 from destination_datalake.files.parquet import field_id, has_field_ids
 from destination_datalake.files.plan import COUNTED_DIGITS, SourceFile
-from destination_datalake.files.projection import Unsuitable, is_promotion
-from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, opened, parquet_file
-from destination_datalake.records.search import Chosen, chosen_of
+from destination_datalake.files.projection import UnsupportedFile, is_promotion
+from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, open_files, parquet_file
+from destination_datalake.records.search import ValueSet, matches_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -119,7 +119,7 @@ def _rows_of_units(task: RowIdTask) -> RowIdMatches:
         for unit, numbers in lines_of_file.items():
             lines[unit] = lines.get(unit, BitMap()) | numbers
     parquet_files = [source for source in task.sources if source not in json_files]
-    for source, stored in zip(parquet_files, opened(parquet_files, s3), strict=True):
+    for source, stored in zip(parquet_files, open_files(parquet_files, s3), strict=True):
         file = parquet_file(stored)
         dead = deleted_rows(source, s3)
         rows += file.metadata.num_rows - (0 if dead is None else int(np.count_nonzero(dead)))
@@ -267,7 +267,7 @@ def _column_matches(task: ColumnValueTask) -> ColumnMatches:
             if not is_missing(error, s3, source.uri):
                 raise
             missing.append(source.uri)
-        except Unsuitable:
+        except UnsupportedFile:
             unreadable.append(source.uri)
         else:
             searched += was_read
@@ -281,7 +281,7 @@ def _column_matches(task: ColumnValueTask) -> ColumnMatches:
 
 
 def _path_in_file(file: OpenedFile, task: ColumnValueTask) -> Sequence[str] | None:
-    """Return the names of the column's path in a file, None if the file lacks the column. Raises Unsuitable.
+    """Return the names of the column's path in a file, None if the file lacks the column. Raises UnsupportedFile.
 
     A file without field IDs has the table's present names, as in engines that map names (Iceberg spec: Name Mapping).
     """
@@ -302,24 +302,24 @@ def _path_in_file(file: OpenedFile, task: ColumnValueTask) -> Sequence[str] | No
 
 
 def matching_rows(
-    file: OpenedFile, path: Sequence[str], type_: pa.DataType, chosen: Chosen
+    file: OpenedFile, path: Sequence[str], type_: pa.DataType, wanted: ValueSet
 ) -> tuple[NDArray[np.bool_], bool]:
-    """Return a mask of a file's rows whose value in a column is chosen, and whether values had to be read.
+    """Return a mask of a file's rows whose value in a column is in a set, and whether values had to be read.
 
     `path` has the names down to the column in the file. Values are cast to `type_`, the column's type in the table.
-    Row groups without such values by their statistics are skipped. Raises Unsuitable, and AWS errors.
+    Row groups that cannot have such values, by their statistics, are skipped. Raises UnsupportedFile and AWS errors.
     """
     matches, name = np.zeros(file.row_count, np.bool_), ".".join(path)
     groups = file.groups
-    may_be_in: Callable[[Any, str], bool] | None = getattr(chosen, "may_be_in", None)
+    may_be_in: Callable[[Any, str], bool] | None = getattr(wanted, "may_be_in", None)
     if may_be_in is not None and _has_usable_bounds(file.schema, path, type_):
         groups = [group for group in groups if may_be_in(group.metadata, name)]
     for first, values in file.values(path, groups):
         try:
             cast = values.cast(type_, safe=not pa.types.is_timestamp(values.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise Unsuitable(f"has column {name} as {values.type}, which is {type_} in the table") from error
-        matches[first : first + len(values)] = chosen_of(cast, chosen)
+            raise UnsupportedFile(f"has column {name} as {values.type}, which is {type_} in the table") from error
+        matches[first : first + len(values)] = matches_of(cast, wanted)
     return matches, bool(groups)
 
 
@@ -347,6 +347,6 @@ def _raw_ids(file: OpenedFile, rows: BitMap) -> bytes | None:
             positions = [row - first for row in rows & BitMap(range(first, first + len(values)))]
             texts: Any = values.take(pa.array(positions, pa.int64())).to_pylist()
             ids += b"".join(UUID(text).bytes for text in texts)
-    except (Unsuitable, ValueError, TypeError, AttributeError):
+    except (UnsupportedFile, ValueError, TypeError, AttributeError):
         return None  # Another writer's row, or a null.
     return bytes(ids)

@@ -1,10 +1,10 @@
-"""Who is left out: the people whose rows were erased, by the ledger of erasures.
+"""Suppress records with erased IDs, as recorded in the ledger of erasures.
 
-Replays make no rows of their archived records. Syncs reject their records, if the request has asked for that
-(`delete-rows --suppress`): they are counted, and nothing of them is kept.
+Replays omit archived records with these IDs. Syncs reject new ones if the request asks for it (`delete-rows
+--suppress`): such rejects are counted, but nothing of the records is kept.
 
-The ledger is a folder for each request, `_deletions/{id}/`: `request.json`, and in `hashes/` the salted hashes of the
-ids by the type of the column that they were looked up in. No id is in it.
+The ledger has a folder per request, `_deletions/{id}/`: `request.json`, and `hashes/` with salted hashes of the IDs, in
+an object per column type. It contains no IDs.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ REPORT = "report.json"
 HASHES = "hashes"
 
 RECORD_SUPPRESSED = "DESTINATION_RECORD_SUPPRESSED"
-"""The reason of these rejects, which are counted and not kept."""
+"""The reason of these rejects, which are counted but not kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuppressionRule:
-    """Leaves out the records with one of some ids in a column, a name or the dotted path of a field: a LineFilter.
+    """A LineFilter that omits records with certain IDs in a column, given by name or dotted path.
 
-    The salted hashes of the ids are the object at `uri`, which executors read themselves: tasks stay small.
+    The salted hashes of the IDs are in the object at `uri`, which executors read themselves, so that tasks stay small.
     """
 
     column: str
@@ -56,21 +56,21 @@ class SuppressionRule:
     salt: bytes
 
     def open(self, columns: Sequence[Field], s3: S3Client) -> SuppressionFilter | None:
-        """Return the filter; None if the columns do not have this one. Raises ObjectFailed, ConfigError."""
+        """Return the filter; None if the stream lacks the column. Raises ObjectFailed, ConfigError."""
         column = field_at(columns, self.column.split("."))
         if column is None or isinstance(column.type, Struct | List):
             return None
         return SuppressionFilter(RecordSearch((column,), self._ids(s3)))
 
     def _ids(self, s3: S3Client) -> HashedIds:
-        """Return the ids. The latest few objects stay in memory."""
+        """Return the IDs. The most recently used objects stay in memory."""
         ids = _recent.pop(self.uri, None)
         if ids is None:
             with naming_object("read which records are suppressed from", self.uri):
                 if (content := get_or_none(s3, self.uri)) is None:
                     raise ConfigError(
-                        f"{self.uri} is gone. It has the hashes of the ids whose records are suppressed. Restore it "
-                        "from a copy. Or delete the folder of this request, which ends the suppression."
+                        f"{self.uri} does not exist. It has the hashes of the ids whose records are suppressed. "
+                        "Restore it from a copy, or delete the folder of this request, which ends the suppression."
                     )
                 ids = HashedIds.of(content, self.salt)
         _recent[self.uri] = ids
@@ -84,7 +84,7 @@ _recent: dict[str, HashedIds] = {}
 
 
 class SuppressionFilter:
-    """Leaves out the lines that a search finds: an OpenFilter."""
+    """An OpenFilter that omits the lines that a search finds."""
 
     reason = RECORD_SUPPRESSED
 
@@ -92,7 +92,7 @@ class SuppressionFilter:
         self._search = search
 
     def apply(self, content: Content) -> Content:
-        """Return the content with the lines empty that the search finds."""
+        """Return the content with the matching lines emptied."""
         received = np.frombuffer(bytes(content.received(content.lines)), np.uint8)
         if not len(received):
             return content
@@ -110,17 +110,17 @@ _CONCURRENT_CALLS = 16
 
 
 class ErasedColumn(msgspec.Struct, frozen=True):
-    """The column of a table that ids were looked up in, and its Arrow type as a text."""
+    """The table's column that was searched for the IDs, and its Arrow type as text."""
 
     column: str
     type: str
 
 
 class RequestRecord(msgspec.Struct, frozen=True):
-    """A request, as the ledger has it. `salt` is in base64, `ids` how many there were; times are in ISO 8601.
+    """A request in the ledger. `salt` is in base64, `ids` is the number of IDs; times are in ISO 8601.
 
-    `check` is a sum of salted hashes by which the same ids are recognized; `target` is what the command line named.
-    With `suppress`, syncs reject records with these ids.
+    `check` is a checksum of salted hashes that identifies equal sets of IDs; `target` is from the command line. With
+    `suppress`, syncs reject records with these IDs.
     """
 
     id: str
@@ -136,9 +136,9 @@ class RequestRecord(msgspec.Struct, frozen=True):
 
 
 def requests(folder: str, s3: S3Client) -> Iterator[RequestRecord]:
-    """Yield all requests of a ledger, the oldest first. `folder` is its S3 URI, without a slash at the end.
+    """Yield all requests of a ledger, the oldest first. `folder` is its S3 URI, without a trailing slash.
 
-    Raises errors of AWS, and ValueError for what is no request.
+    Raises AWS errors, and ValueError for an invalid request.
     """
     if ids := folders_in(s3, folder):
         with ThreadPoolExecutor(_CONCURRENT_CALLS, "requests") as pool:
@@ -151,28 +151,28 @@ def _request(s3: S3Client, uri: str) -> RequestRecord | None:
 
 
 def rules_of(folder: str, requests: Iterable[RequestRecord]) -> SuppressionRules:
-    """Return who is left out by these requests, also by those that were not finished.
+    """Return the rules of these requests, including unfinished ones.
 
-    `folder` is the ledger's S3 URI, without a slash at the end.
+    `folder` is the ledger's S3 URI, without a trailing slash.
     """
-    people: dict[str, tuple[SuppressionRule, ...]] = {}
-    for each in requests:
-        for table, column in each.tables.items():
-            uri = f"{folder}/{each.id}/{HASHES}/{hashes_name(column.type)}"
-            rule = SuppressionRule(column.column, uri, base64.b64decode(each.salt))
-            people[table] = (*people.get(table, ()), rule)
-    return people
+    rules: dict[str, tuple[SuppressionRule, ...]] = {}
+    for request in requests:
+        for table, column in request.tables.items():
+            uri = f"{folder}/{request.id}/{HASHES}/{hashes_name(column.type)}"
+            rule = SuppressionRule(column.column, uri, base64.b64decode(request.salt))
+            rules[table] = (*rules.get(table, ()), rule)
+    return rules
 
 
 def unfinished(folder: str, table: str, s3: S3Client) -> list[str]:
-    """Return the requests of a ledger that erase rows of a table, "database.table", and have not ended."""
+    """Return the unfinished requests of a ledger that erase rows of a table, "database.table"."""
     return [each.id for each in requests(folder, s3) if each.finished is None and table in each.tables]
 
 
 def read_suppressed(folder: str, access: AwsAccess) -> SuppressionRules:
-    """Return whose records syncs reject. `folder` is the ledger's S3 URI, without a slash at the end.
+    """Return the rules by which syncs reject records. `folder` is the ledger's S3 URI, without a trailing slash.
 
-    Raises ConnectorError if that cannot be read: rows that must not be written would be.
+    Raises ConnectorError if a request cannot be read: the sync would otherwise write suppressed records.
     """
     doing, resource = "read whose records are to be rejected (`delete-rows --suppress`) from", f"{folder}/"
     try:
@@ -190,5 +190,5 @@ def read_suppressed(folder: str, access: AwsAccess) -> SuppressionRules:
 
 
 def hashes_name(type_: str) -> str:
-    """Return the name of the object with the hashes of ids of an Arrow type."""
+    """Return the name of the object with the hashes of IDs of an Arrow type."""
     return "".join(char if char.isalnum() else "_" for char in type_) + ".bin"

@@ -1,7 +1,7 @@
-"""The job that reads data files to their last value, by two readers, and compares them with what their table says.
+"""The verify job on executors: a full scan of data files by two readers, checked against the table's metadata.
 
-One is the connector's own, which reads from S3. The other is DuckDB's, which shares no code with it, on a copy on the
-executor's disk, one file at a time. Texts name columns and numbers, no values.
+One reader is the connector's own, which reads from S3. The other is DuckDB, which shares no code with it, and reads a
+copy on the executor's disk, one file at a time. Messages have column names and counts, but no values.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import is_missing
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import has_field_ids
-from destination_datalake.files.plan import UNKNOWN, Claim, ColumnClaim, FileVerified
-from destination_datalake.files.projection import Unsuitable, readable
+from destination_datalake.files.plan import UNKNOWN, ExpectedColumnStats, ExpectedFileStats, VerifiedFile
+from destination_datalake.files.projection import UnsupportedFile, parquet_errors
 from destination_datalake.files.reading import OpenedFile, StoredFile, parquet_file
 from destination_datalake.partitioning.paths import PartitionKey
 from destination_datalake.partitioning.transforms import transformed
@@ -39,59 +39,59 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VerifyTask:
-    """Files to read."""
+    """Files to verify, with their statistics in the table's metadata."""
 
-    claims: tuple[Claim, ...]
+    files: tuple[ExpectedFileStats, ...]
     access: AwsAccess
 
 
-def verify(tasks: Iterable[VerifyTask]) -> Iterator[FileVerified | Failed]:
-    """Read each task's files."""
+def verify(tasks: Iterable[VerifyTask]) -> Iterator[VerifiedFile | Failed]:
+    """Verify the files of each task; yield one result per file."""
     for task in tasks:
-        for claim in task.claims:
-            problem = Problem("A file could not be verified", "read files of", claim.source.uri, task.access)
-            yield attempt(partial(_verified, claim, task.access), problem)
+        for expected in task.files:
+            problem = Problem("A file could not be verified", "read files of", expected.source.uri, task.access)
+            yield attempt(partial(_verify, expected, task.access), problem)
 
 
-def _verified(claim: Claim, access: AwsAccess) -> FileVerified:
-    s3, source = access.client("s3"), claim.source
-    found = FileVerified(source.uri, claim.group, 0, source.size)
+def _verify(expected: ExpectedFileStats, access: AwsAccess) -> VerifiedFile:
+    s3, source = access.client("s3"), expected.source
+    result = VerifiedFile(source.uri, expected.group, 0, source.size)
     size = _size(s3, source.uri)
     if size is None:
-        return replace(found, gone=True) if claim.listed else replace(found, problems=("does not exist",))
+        return replace(result, gone=True) if expected.listed else replace(result, problems=("does not exist",))
     if size != source.size:
-        return replace(found, problems=(f"has {size} bytes, and {source.size} by the table's metadata",))
+        return replace(result, problems=(f"has {size} bytes, and {source.size} by the table's metadata",))
     try:
         with tempfile.TemporaryDirectory(prefix="verify-") as folder:
             copy = Path(folder, "copy")
             address = S3Address.parse(source.uri)
             s3.download_file(address.bucket, address.key, str(copy))
-            if claim.kind == "parquet":
+            if expected.kind == "parquet":
                 _require_readable_footer(copy)
-                rows, problems, values = _read_parquet(claim, s3)
+                rows, problems, values = _read_parquet(expected, s3)
                 columns = [*values]
-                other = _by_duckdb(copy, columns)
-                if other is not None and other != (rows, *values.values()):
-                    problems = (*problems, _difference((rows, *values.values()), other, columns))
-            elif claim.kind == "jsonl":
+                by_duckdb = _read_parquet_by_duckdb(copy, columns)
+                if by_duckdb is not None and by_duckdb != (rows, *values.values()):
+                    problems = (*problems, _difference((rows, *values.values()), by_duckdb, columns))
+            elif expected.kind == "jsonl":
                 is_gzip = source.uri.endswith(".gz")
                 rows, longest, problems = _read_lines(copy, is_gzip=is_gzip)
-                other = _lines_by_duckdb(copy, longest, is_gzip=is_gzip) if not problems else None
-                if other is not None and other != (rows,):
-                    problems = (f"has {rows} lines as the connector reads it, and {other[0]} as DuckDB does",)
+                by_duckdb = _read_lines_by_duckdb(copy, longest, is_gzip=is_gzip) if not problems else None
+                if by_duckdb is not None and by_duckdb != (rows,):
+                    problems = (f"has {rows} lines as the connector reads it, and {by_duckdb[0]} as DuckDB does",)
             else:
-                rows, problems, other = max(source.rows, 0), (), None
-    except Unsuitable as error:
-        return replace(found, problems=(str(error),))
+                rows, problems, by_duckdb = max(source.rows, 0), (), None
+    except UnsupportedFile as error:
+        return replace(result, problems=(str(error),))
     except ClientError as error:
-        if claim.listed and is_missing(error, s3, source.uri):
-            return replace(found, gone=True)
+        if expected.listed and is_missing(error, s3, source.uri):
+            return replace(result, gone=True)
         raise
-    return replace(found, rows=rows, problems=problems, by_duckdb=other is not None)
+    return replace(result, rows=rows, problems=problems, by_duckdb=by_duckdb is not None)
 
 
 def _size(s3: S3Client, uri: str) -> int | None:
-    """Return an object's bytes; None if there is none."""
+    """Return an object's size in bytes; None if it does not exist."""
     address = S3Address.parse(uri)
     try:
         return s3.head_object(Bucket=address.bucket, Key=address.key)["ContentLength"]
@@ -105,63 +105,67 @@ def _size(s3: S3Client, uri: str) -> int | None:
 
 
 def _require_readable_footer(copy: Path) -> None:
-    """Raise Unsuitable if Arrow cannot read the metadata of a column; `RowGroupMetaData.column` aborts the process."""
-    with readable(), pq.ParquetFile(copy) as file:
+    """Raise UnsupportedFile if column metadata contradicts the schema: `RowGroupMetaData.column` aborts the process."""
+    with parquet_errors(), pq.ParquetFile(copy) as file:
         for group in range(file.num_row_groups):
             next(file.iter_batches(1, [group], use_threads=False), None)
 
 
-def _read_parquet(claim: Claim, s3: S3Client) -> tuple[int, tuple[str, ...], dict[str, int]]:
-    """Return the rows, what does not agree, and how many values columns have that are not null, by their names.
+def _read_parquet(expected: ExpectedFileStats, s3: S3Client) -> tuple[int, tuple[str, ...], dict[str, int]]:
+    """Return the row count, the differences, and the number of non-null values by column name.
 
-    Raises Unsuitable, and errors of AWS.
+    Raises UnsupportedFile and AWS errors.
     """
-    with StoredFile(claim.source, s3) as stored, readable():
+    with StoredFile(expected.source, s3) as stored, parquet_errors():
         file = parquet_file(stored)
         names = file.schema_arrow.names
-        rows, own = file.metadata.num_rows, file.schema_arrow
-        if claim.source.rows not in (UNKNOWN, rows):
-            raise Unsuitable(f"has {rows} rows, and {claim.source.rows} by the table's metadata")
-        if claim.schema is not None and not has_field_ids(claim.schema):
-            _require_columns(own, claim.schema)
-        if claim.schema is not None and has_field_ids(claim.schema) and has_field_ids(own):
-            # As the table's readers do: columns by field id, of the types that the table has now.
-            opened = OpenedFile(StoredFile(claim.source, s3))
-            sources = opened.projection(claim.schema).sources
-            tables, of_file = opened.rows(claim.schema), dict(zip(claim.schema.names, sources, strict=True))
+        rows, file_schema = file.metadata.num_rows, file.schema_arrow
+        if expected.source.rows not in (UNKNOWN, rows):
+            raise UnsupportedFile(f"has {rows} rows, and {expected.source.rows} by the table's metadata")
+        if expected.schema is not None and not has_field_ids(expected.schema):
+            _require_columns(file_schema, expected.schema)
+        if expected.schema is not None and has_field_ids(expected.schema) and has_field_ids(file_schema):
+            # Read like the table's readers: columns by field ID, in the table's present types.
+            opened = OpenedFile(StoredFile(expected.source, s3))
+            sources = opened.projection(expected.schema).sources
+            tables, file_names = opened.rows(expected.schema), dict(zip(expected.schema.names, sources, strict=True))
         else:
             batches = file.iter_batches(use_threads=False)
-            tables, of_file = (pa.Table.from_batches([batch]) for batch in batches), {name: name for name in names}
-        checks: list[_ColumnCheck | _PartitionCheck] = [_ColumnCheck(each) for each in claim.columns]
-        checks += [_PartitionCheck(*each) for each in claim.partition if _PartitionCheck.is_possible(each[0], own)]
-        values = {name: 0 for name in of_file.values() if name is not None}
+            tables, file_names = (pa.Table.from_batches([batch]) for batch in batches), {name: name for name in names}
+        checks: list[_ColumnCheck | _PartitionCheck] = [_ColumnCheck(column) for column in expected.columns]
+        checks += [
+            _PartitionCheck(key, text)
+            for key, text in expected.partition
+            if _PartitionCheck.is_possible(key, file_schema)
+        ]
+        values = {name: 0 for name in file_names.values() if name is not None}
         read = 0
         for table in tables:
             read += table.num_rows
-            for column, name in of_file.items():
+            for column, name in file_names.items():
                 if name is not None:
                     values[name] += table.num_rows - table.column(column).null_count
             for check in checks:
                 check.add(table)
     if read != rows:
-        raise Unsuitable(f"has {rows} rows by its footer, of which {read} can be read")
+        raise UnsupportedFile(f"has {rows} rows by its footer, of which {read} can be read")
     return rows, tuple(problem for check in checks for problem in check.problems()), values
 
 
 class _ColumnCheck:
-    """Compares a column's values with what the table says of them."""
+    """Compares a column's values with its statistics in the table's metadata."""
 
-    def __init__(self, claim: ColumnClaim) -> None:
-        self._claim = claim
+    def __init__(self, expected: ExpectedColumnStats) -> None:
+        self._expected = expected
         self._nulls = 0
         self._outside = False
 
     def add(self, table: pa.Table) -> None:
-        values: Any = table.column(self._claim.column)
+        values: Any = table.column(self._expected.column)
         self._nulls += values.null_count
         values = _comparable(values)
         bounds: Any = pc.min_max(values).as_py()
-        lower, upper = self._claim.lower, self._claim.upper
+        lower, upper = self._expected.lower, self._expected.upper
         if bounds["min"] is not None:
             self._outside |= (lower is not None and bounds["min"] < lower) or (
                 upper is not None and bounds["max"] > upper
@@ -169,13 +173,14 @@ class _ColumnCheck:
 
     def problems(self) -> Iterator[str]:
         if self._outside:
-            yield f"has values in column {self._claim.column} beyond the bounds in its manifest"
-        if self._claim.nulls not in (None, self._nulls):
-            yield f"has {self._nulls} nulls in column {self._claim.column}, and {self._claim.nulls} by its manifest"
+            yield f"has values in column {self._expected.column} beyond the bounds in its manifest"
+        nulls = self._expected.nulls
+        if nulls not in (None, self._nulls):
+            yield f"has {self._nulls} nulls in column {self._expected.column}, and {nulls} by its manifest"
 
 
 class _PartitionCheck:
-    """Compares a column's values with the partition that the file is in. Nulls may be in any, of a retyped column."""
+    """Compares a column's values with the file's partition. Nulls of a retyped column may be in any partition."""
 
     def __init__(self, key: PartitionKey, text: str) -> None:
         self._key = key
@@ -183,20 +188,20 @@ class _PartitionCheck:
         self._differs = False
 
     @staticmethod
-    def is_possible(key: PartitionKey, own: pa.Schema) -> bool:
-        """Whether a file has the column, of a type whose values have one text whether or not they were promoted."""
+    def is_possible(key: PartitionKey, schema: pa.Schema) -> bool:
+        """Return whether a file has the column, in a type whose values have the same text after a promotion."""
         exact = isinstance(key.source, Int32 | Int64 | String | Boolean | Date | Timestamp)
-        return exact and len(key.field.source) == 1 and key.field.source[0] in own.names
+        return exact and len(key.field.source) == 1 and key.field.source[0] in schema.names
 
     def add(self, table: pa.Table) -> None:
         if self._text == self._key.null:
-            return  # Also of values that no folder can have.
+            return  # The null folder also has values that cannot be folder names.
         values = table.column(self._key.field.source[0]).drop_null().combine_chunks()
         try:
-            found = transformed(values, self._key.field.transform).unique().to_pylist()
+            partition_values = transformed(values, self._key.field.transform).unique().to_pylist()
         except ValueError:
-            return  # Another engine has written the column as another type.
-        self._differs |= any(self._key.text(value) != self._text for value in found)
+            return  # Another engine wrote the column in another type.
+        self._differs |= any(self._key.text(value) != self._text for value in partition_values)
 
     def problems(self) -> Iterator[str]:
         if self._differs:
@@ -204,7 +209,7 @@ class _PartitionCheck:
 
 
 def _comparable(values: Any) -> Any:
-    """Return values as their bounds are: see `ColumnClaim`."""
+    """Return values in the types of their bounds: see `ExpectedColumnStats`."""
     types = pa.types
     if types.is_string(values.type):
         return values.cast(pa.binary())
@@ -217,25 +222,25 @@ def _comparable(values: Any) -> Any:
     return values
 
 
-def _require_columns(own: pa.Schema, wanted: pa.Schema) -> None:
-    """Raise Unsuitable if a file has a column of another type, or none of the columns; names have no case."""
-    fields = {field.name.lower(): field for field in own}
-    shared = [(fields[field.name.lower()], field) for field in wanted if field.name.lower() in fields]
+def _require_columns(file_schema: pa.Schema, table_schema: pa.Schema) -> None:
+    """Raise UnsupportedFile if a column has another type, or all columns are missing. Names are case-insensitive."""
+    fields = {field.name.lower(): field for field in file_schema}
+    shared = [(fields[field.name.lower()], field) for field in table_schema if field.name.lower() in fields]
     if not shared:
-        raise Unsuitable("has none of the table's columns")
-    for mine, theirs in shared:
-        if not _is_same(mine.type, theirs.type):
-            raise Unsuitable(f"has column {mine.name} as {mine.type}, which is {theirs.type} in the table")
+        raise UnsupportedFile("has none of the table's columns")
+    for in_file, in_table in shared:
+        if not _is_same(in_file.type, in_table.type):
+            raise UnsupportedFile(f"has column {in_file.name} as {in_file.type}, which is {in_table.type} in the table")
 
 
 def _is_same(one: Any, two: Any) -> bool:
-    """Whether engines read values of two types alike: whatever the names and nullability of what is inside."""
+    """Return whether engines read values of both types alike. Names and nullability of nested fields may differ."""
     types = pa.types
     if types.is_null(two):
-        return True  # Of a type that this connector never writes: anything.
+        return True  # The table's type is one that this connector never writes: accept any type.
     if types.is_struct(one) and types.is_struct(two):
-        inside = {field.name.lower(): field.type for field in two}
-        return all(_is_same(field.type, inside.get(field.name.lower(), field.type)) for field in one)
+        nested = {field.name.lower(): field.type for field in two}
+        return all(_is_same(field.type, nested.get(field.name.lower(), field.type)) for field in one)
     if types.is_list(one) and types.is_list(two):
         return _is_same(one.value_type, two.value_type)
     if types.is_timestamp(one) and types.is_timestamp(two):
@@ -249,7 +254,7 @@ def _is_same(one: Any, two: Any) -> bool:
 
 
 def _read_lines(copy: Path, *, is_gzip: bool) -> tuple[int, int, tuple[str, ...]]:
-    """Return the lines, the bytes of the longest, and what is wrong."""
+    """Return the number of lines, the bytes of the longest line, and the problems."""
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
     number = longest = 0
     try:
@@ -264,32 +269,31 @@ def _read_lines(copy: Path, *, is_gzip: bool) -> tuple[int, int, tuple[str, ...]
     return number, longest, ()
 
 
-# --- the second reader ------------------------------------------------------------------------------------------------
+# --- The second reader ------------------------------------------------------------------------------------------------
 
 _MEMORY = "1GB"
-_LONGEST_LINE = 16 * 1024 * 1024
-"""Of longer ones DuckDB is told beforehand, for it allocates several times as much."""
+_LINE_LIMIT = 16 * 1024 * 1024
+"""Default of maximum_object_size, DuckDB's line limit. It is raised only if needed: DuckDB allocates a multiple of it.
+"""
 
 
-def _by_duckdb(copy: Path, columns: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the rows and how many values of each column are not null; see `_first_row`."""
+def _read_parquet_by_duckdb(copy: Path, columns: Sequence[str]) -> tuple[int, ...] | None:
+    """Return the row count and the number of non-null values per column; see `_first_row`."""
     quoted = ['"' + name.replace('"', '""') + '"' for name in columns]
-    # The hash makes it read each value, not only the statistics.
+    # The hash makes DuckDB read every value; it could answer counts from statistics.
     counts = "".join(f", count({name}), bit_xor(hash({name}))" for name in quoted)
     row = _first_row(copy, f"SELECT count(*){counts} FROM read_parquet(?)")
     return None if row is None else (row[0], *row[1::2])
 
 
-def _lines_by_duckdb(copy: Path, longest: int, *, is_gzip: bool) -> tuple[int, ...] | None:
-    """Return the number of lines, which are objects in JSON; see `_first_row`."""
-    options = (
-        f"compression = '{'gzip' if is_gzip else 'none'}', maximum_object_size = {max(longest + 1, _LONGEST_LINE)}"
-    )
+def _read_lines_by_duckdb(copy: Path, longest: int, *, is_gzip: bool) -> tuple[int, ...] | None:
+    """Return the number of JSON lines; see `_first_row`."""
+    options = f"compression = '{'gzip' if is_gzip else 'none'}', maximum_object_size = {max(longest + 1, _LINE_LIMIT)}"
     return _first_row(copy, f"SELECT count(*) FROM read_ndjson_objects(?, {options})")
 
 
 def _first_row(copy: Path, query: str) -> tuple[int, ...] | None:
-    """Return the first row of a query on a file; None if it needs more memory. Raises Unsuitable where it fails."""
+    """Return the first row of a query on a file; None if DuckDB needs more memory. Raises UnsupportedFile."""
     import duckdb
 
     limits: dict[str, Any] = {"threads": 1, "memory_limit": _MEMORY, "temp_directory": str(copy.parent)}
@@ -299,12 +303,12 @@ def _first_row(copy: Path, query: str) -> tuple[int, ...] | None:
         except duckdb.OutOfMemoryException:
             return None
         except duckdb.Error as error:
-            raise Unsuitable(f"cannot be read by DuckDB ({type(error).__name__})") from error
+            raise UnsupportedFile(f"cannot be read by DuckDB ({type(error).__name__})") from error
 
 
-def _difference(own: Sequence[int], other: Sequence[int], columns: Sequence[str]) -> str:
+def _difference(own: Sequence[int], by_duckdb: Sequence[int], columns: Sequence[str]) -> str:
     name, one, two = next(
-        (name, one, two) for name, one, two in zip(["", *columns], own, other, strict=True) if one != two
+        (name, one, two) for name, one, two in zip(["", *columns], own, by_duckdb, strict=True) if one != two
     )
-    what = f"values in column {name}" if name else "rows"
-    return f"has {one} {what} as the connector reads it, and {two} as DuckDB does"
+    noun = f"values in column {name}" if name else "rows"
+    return f"has {one} {noun} as the connector reads it, and {two} as DuckDB does"

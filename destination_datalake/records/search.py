@@ -1,7 +1,7 @@
-"""Lines of records by the values that the connector makes of them: whatever a source sends, the column's rules decide.
+"""Find RECORD lines by the value of a column, as the column's rules convert it.
 
-A line is found if one of the columns would get one of the chosen values from it. Of a line that cannot become a row the
-values are read as well, and of one that cannot be taken apart every string and number counts: it is rather found.
+A line matches if one of the columns would get one of the wanted values. Lines that cannot become rows are searched too.
+In a line that is not JSON, every string and number counts: a false match is better than a missed line.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from destination_datalake.records.values.rules import Floats
 from destination_datalake.schema.types import Field
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*')
-"""What a value may be in a text that is no JSON."""
+"""A string or a number in a text that is not JSON."""
 
 
-class Chosen(Protocol):
-    """Values of one column."""
+class ValueSet(Protocol):
+    """Wanted values of one column."""
 
     def contains(self, values: Any, /) -> NDArray[np.bool_]:
-        """Tell which of the values are among them: an Arrow array without nulls, of the column's widest type."""
+        """Return a mask of the values in the set: an Arrow array without nulls, of the column's widest type."""
 
 
-def chosen_of(values: Any, chosen: Chosen) -> NDArray[np.bool_]:
-    """Return a mask of an Arrow array, true for the chosen values; null is never one."""
+def matches_of(values: Any, wanted: ValueSet) -> NDArray[np.bool_]:
+    """Return a mask of an Arrow array's values that are in a set; false for null."""
     if not values.null_count:
-        return chosen.contains(values)
+        return wanted.contains(values)
     mask = values.is_valid().to_numpy(zero_copy_only=False)
-    mask[mask] = chosen.contains(values.drop_null())
+    mask[mask] = wanted.contains(values.drop_null())
     return mask  # type: ignore[no-any-return]
 
 
 class RecordSearch:
-    """Finds RECORD lines. `columns` are where the value may be: Field.path leads to it in the record's data."""
+    """Finds RECORD lines with a wanted value in one of the columns: `Field.path` leads to it in the record's data."""
 
-    def __init__(self, columns: Sequence[Field], chosen: Chosen) -> None:
-        # One decoder each: columns of one source cannot be read together.
-        self._searches = [_ColumnSearch(column, chosen) for column in columns]
+    def __init__(self, columns: Sequence[Field], wanted: ValueSet) -> None:
+        # A decoder per column: one decoder cannot read two columns with the same source.
+        self._searches = [_ColumnSearch(column, wanted) for column in columns]
         self._columns = columns
 
     def found(self, lines: bytes | bytearray) -> NDArray[np.bool_]:
-        """Return a mask of whole lines, each ended by a newline, and none of them blank."""
+        """Return a mask of the matching lines. Lines are whole, end with a newline, and none is blank."""
         masks = [np.zeros(0, np.bool_)]
         for block in blocks(lines, self._columns):
             text = bytes(block)
@@ -62,9 +62,9 @@ class RecordSearch:
 class _ColumnSearch:
     """Finds lines by one column."""
 
-    def __init__(self, column: Field, chosen: Chosen) -> None:
+    def __init__(self, column: Field, wanted: ValueSet) -> None:
         self._column = column
-        self._chosen = chosen
+        self._wanted = wanted
         self._rules = rules_for(column.type, Floats.ANY)
         self._coerce = self._rules.coercer(column.source)
         self._decoder = BlockDecoder((replace(column, name="value"),))
@@ -72,29 +72,29 @@ class _ColumnSearch:
 
     def found(self, block: bytes) -> NDArray[np.bool_]:
         count = block.count(b"\n")
-        found, seen = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        matches, is_decoded = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         first, decoded_lines = self._decoded_lines, 0
         for decoded in self._decoder.decode(block):
             decoded_lines += decoded.rows + len(decoded.rejected)
             numbers = decoded.line_numbers - first
             numbers, is_line = numbers[numbers < count], numbers < count
-            seen[numbers] = True
-            found[numbers] = chosen_of(decoded.columns[0], self._chosen)[is_line]
+            is_decoded[numbers] = True
+            matches[numbers] = matches_of(decoded.columns[0], self._wanted)[is_line]
         self._decoded_lines += decoded_lines
         if decoded_lines != count:
-            seen[:] = False  # A line holds two records: numbers are not those of lines.
-        if not seen.all():
+            is_decoded[:] = False  # A line has two records, so that record numbers are not line numbers.
+        if not is_decoded.all():
             lines = block.split(b"\n")
-            for number in np.flatnonzero(~seen).tolist():
-                found[number] |= self._is_chosen([*self._values(lines[number])])
-        return found
+            for number in np.flatnonzero(~is_decoded).tolist():
+                matches[number] |= self._has_wanted([*self._values(lines[number])])
+        return matches
 
-    def _is_chosen(self, values: Sequence[Any]) -> bool:
+    def _has_wanted(self, values: Sequence[Any]) -> bool:
         array = pa.array(values, self._rules.arrow_type)
-        return bool(chosen_of(array, self._chosen).any())
+        return bool(matches_of(array, self._wanted).any())
 
     def _values(self, line: bytes) -> Iterator[Any]:
-        """Yield what the column may get of a line that becomes no row."""
+        """Yield the values that the column may get from a line that cannot become a row."""
         data = _data_of(line.removeprefix(BOM_UTF8))
         if data is None:
             yield from map(self._value, _tokens(line))
@@ -111,10 +111,10 @@ class _ColumnSearch:
 
 
 def _data_of(line: bytes) -> dict[str, bytes] | None:
-    found = members_or_none(line)
+    members = members_or_none(line)
     for key in ("record", "data"):
-        found = None if found is None else members_or_none(found.get(key, NULL))
-    return found
+        members = None if members is None else members_or_none(members.get(key, NULL))
+    return members
 
 
 def _tokens(line: bytes) -> Iterator[bytes]:

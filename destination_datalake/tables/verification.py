@@ -11,12 +11,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from destination_datalake.aws.errors import explain
-from destination_datalake.files.plan import Claim
+from destination_datalake.files.plan import ExpectedFileStats
 from destination_datalake.tables.table import TableConflict
 from destination_datalake.unforeseen import exhaustion
 
 if TYPE_CHECKING:
-    from destination_datalake.files.plan import FileVerified
+    from destination_datalake.files.plan import VerifiedFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +75,13 @@ class VerifiedTable(Protocol):
     problems: list[Finding]
     notes: list[str]
 
-    def claims(self) -> Iterator[Claim]:
+    def expected_files(self) -> Iterator[ExpectedFileStats]:
         """Yield what the table says of each of its files."""
 
     def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
-        """Compare what was read, by the group of the claims, with what the table and its reports say, the newest first.
+        """Compare what was read, by the group of the files, with what the table and its reports say, the newest first.
 
-        To be called after all claims; `read` is None if not all files were read.
+        Call it after all files are read; `read` is None if not all files were read.
         """
 
     def has_changed(self) -> bool:
@@ -97,7 +97,7 @@ class Total:
     bytes: int = 0
 
 
-def total(results: Iterable[FileVerified], into: dict[str, Total]) -> None:
+def total(results: Iterable[VerifiedFile], into: dict[str, Total]) -> None:
     """Add files that were read to their groups."""
     for each in results:
         if not each.gone:

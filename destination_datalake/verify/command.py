@@ -294,15 +294,15 @@ def _read(
 ) -> dict[str, Total]:
     """Read all files, or only `suspects` if it is not None. Return the totals by group."""
     totals: dict[str, Total] = {}
-    claims = (claim for claim in table.claims() if suspects is None or claim.source.uri in suspects)
+    files = (file for file in table.expected_files() if suspects is None or file.source.uri in suspects)
     without_duckdb = 0
-    while chunk := [*islice(claims, _FILES_PER_JOB)]:
+    while chunk := [*islice(files, _FILES_PER_JOB)]:
         spark = engine()
         tasks = [VerifyTask(share, access) for share in distribute(chunk, spark.parallelism() * _TASKS_PER_SLOT)]
-        files = results_or_raise(spark.run(verify, tasks))
-        total(files, totals)
-        result.problems += [Finding(file.uri, problem) for file in files for problem in file.problems]
-        without_duckdb += sum(not (file.by_duckdb or file.problems or file.gone) for file in files)
+        results = results_or_raise(spark.run(verify, tasks))
+        total(results, totals)
+        result.problems += [Finding(file.uri, problem) for file in results for problem in file.problems]
+        without_duckdb += sum(not (file.by_duckdb or file.problems or file.gone) for file in results)
     if without_duckdb:
         result.notes.append(f"DuckDB did not read {without_duckdb} files, because it has too little memory.")
     result.files, result.rows, result.bytes = (

@@ -325,7 +325,7 @@ def test_a_unit_whose_hashes_cannot_be_read_is_not_encoded(
         result = encoded(cloud, [of(lines, segments.of(*lines))], (replace(rule, uri=f"{rule.uri}.gone"),))
 
     assert isinstance(result, NotEncoded), result
-    assert "int64.bin.gone is gone. It has the hashes of the ids" in result.failure.message
+    assert "int64.bin.gone does not exist. It has the hashes of the ids" in result.failure.message
     assert result.failure.type == "config_error"
 
 

@@ -191,7 +191,7 @@ def test_large_files_are_read_by_row_group(lake: Cloud, monkeypatch: pytest.Monk
     """Memory holds one row group; of one that is too large, a piece of each column."""
     import destination_datalake.files.reading as reading
 
-    monkeypatch.setattr(reading, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(reading, "_MAX_WHOLE_BYTES", 0)
     monkeypatch.setattr(reading, "_FOOTER_BYTES", 70_000)
     rows = [{"id": number, "name": f"{number:0100}"} for number in range(3000)]
     large = put(lake, "large", rows, row_group_size=1000, compression="none", use_dictionary=False)
@@ -210,7 +210,7 @@ def test_large_files_are_read_by_row_group(lake: Cloud, monkeypatch: pytest.Monk
     assert starts[0] == large.size - 70_000
     assert (len(starts), starts[1:]) == (4, sorted(starts[1:]))
 
-    monkeypatch.setattr(reading, "_GROUP_BYTES", 10_000)
+    monkeypatch.setattr(reading, "_MAX_GROUP_BYTES", 10_000)
     assert content(lake, compacted(task(lake, large, put(lake, "c", ids(1))))).read().to_pylist() == [*rows, *ids(1)]
 
 

@@ -385,7 +385,7 @@ def test_a_file_that_cannot_be_searched_fails_by_name(cloud: Cloud, body: bytes)
 def test_a_large_file_is_read_by_row_groups_and_written_in_parts(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     from destination_datalake.files import reading
 
-    monkeypatch.setattr(reading, "_WHOLE_BYTES", 1000)
+    monkeypatch.setattr(reading, "_MAX_WHOLE_BYTES", 1000)
     monkeypatch.setattr(reading, "_FOOTER_BYTES", 2000)
     rows = 20_000
     noise = np.random.default_rng(1).integers(0, 2**62, rows)

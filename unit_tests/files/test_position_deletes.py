@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from destination_datalake.files.plan import SourceFile
-from destination_datalake.files.projection import Unsuitable
+from destination_datalake.files.projection import UnsupportedFile
 from destination_datalake.files.reading import deleted_rows
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.files.stored import FOLDER, dead, field, put_deletes, with_deletes
@@ -91,7 +91,7 @@ def test_positions_that_the_file_does_not_have_delete_nothing(lake: Cloud) -> No
 def test_row_groups_of_other_files_are_not_read(lake: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     import destination_datalake.files.reading as reading
 
-    monkeypatch.setattr(reading, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(reading, "_MAX_WHOLE_BYTES", 0)
     monkeypatch.setattr(reading, "_FOOTER_BYTES", 64 * 1024)
     files = [replace(FILE, uri=f"{FOLDER}/{number}", rows=40_000) for number in range(5)]
     rows = [row for file in files for row in dead(file, range(0, 40_000, 2))]
@@ -127,7 +127,7 @@ def test_a_file_that_cannot_be_read_makes_the_data_file_unsuitable(
         lake.access.client("s3").put_object(Bucket=BUCKET, Key="orders/data/deletes", Body=body)
         deletes = replace(deletes, size=len(body))
 
-    with pytest.raises(Unsuitable, match=reason):
+    with pytest.raises(UnsupportedFile, match=reason):
         deleted_rows(with_deletes(FILE, deletes), lake.access.client("s3"))
 
 

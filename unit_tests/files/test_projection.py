@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from destination_datalake.files.projection import Projection, Unsuitable
+from destination_datalake.files.projection import Projection, UnsupportedFile
 
 
 def field(id_: int, name: str, type_: pa.DataType, *, nullable: bool = True) -> pa.Field[Any]:
@@ -148,7 +148,7 @@ def test_a_promoted_or_differently_stored_value_is_the_same(old: Any, value: Any
     ],
 )
 def test_a_file_with_values_that_would_change_is_unsuitable(old: Any, value: Any, new: Any) -> None:
-    with pytest.raises(Unsuitable, match="column v"):
+    with pytest.raises(UnsupportedFile, match="column v"):
         projected(rows([{"v": value}], field(1, "v", old)), field(1, "v", new))
 
 
@@ -164,7 +164,7 @@ def test_a_file_with_values_that_would_change_is_unsuitable(old: Any, value: Any
 def test_a_file_whose_columns_cannot_be_told_apart_is_unsuitable(source: list[Any], why: str) -> None:
     batch = pa.RecordBatch.from_arrays([pa.nulls(1, each.type) for each in source], schema=pa.schema(source))
 
-    with pytest.raises(Unsuitable, match=why):
+    with pytest.raises(UnsupportedFile, match=why):
         projected(batch, field(1, "v", pa.struct([field(3, "x", INT)])) if len(source) == 1 else field(1, "v", INT))
 
 
@@ -177,5 +177,5 @@ def test_a_file_that_lacks_the_columns_of_its_partition_is_unsuitable(required: 
     if suitable:
         Projection(source, target, required)
     else:
-        with pytest.raises(Unsuitable, match="of its partition"):
+        with pytest.raises(UnsupportedFile, match="of its partition"):
             Projection(source, target, required)

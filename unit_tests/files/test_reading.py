@@ -20,9 +20,9 @@ ROWS = 3000
 def lake(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Cloud:
     import destination_datalake.files.reading as reading
 
-    monkeypatch.setattr(reading, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(reading, "_MAX_WHOLE_BYTES", 0)
     monkeypatch.setattr(reading, "_FOOTER_BYTES", 70_000)
-    monkeypatch.setattr(reading, "_GAP_BYTES", 0)
+    monkeypatch.setattr(reading, "_MAX_GAP_BYTES", 0)
     return cloud
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from destination_datalake.aws.objects import Upload
 from destination_datalake.files.parquet import write_position_deletes
-from destination_datalake.files.plan import UNKNOWN, Claim, SourceFile
+from destination_datalake.files.plan import UNKNOWN, ExpectedFileStats, SourceFile
 from destination_datalake.files.rewrite import writer_like
 from destination_datalake.files.verify import VerifyTask, verify
 from unit_tests.cloud import BUCKET, Cloud
@@ -52,7 +52,7 @@ def deletes(cloud: Cloud) -> bytes:
 
 def problems(cloud: Cloud, content: bytes, schema: pa.Schema | None, rows: int = UNKNOWN) -> tuple[str, ...]:
     cloud.access.client("s3").put_object(Bucket=BUCKET, Key="file", Body=content)
-    claim = Claim(SourceFile(URI, len(content), rows), "parquet", schema)
+    claim = ExpectedFileStats(SourceFile(URI, len(content), rows), "parquet", schema)
     [found] = verify([VerifyTask((claim,), cloud.access)])
     return getattr(found, "problems", (repr(found),))
 

@@ -28,7 +28,7 @@ class Executors(InProcess):
     def run(self, work: Any, tasks: Sequence[Any]) -> list[Any]:
         if not self.jobs:
             self._meanwhile()
-        self.jobs.append(sum(len(task.claims) for task in tasks))
+        self.jobs.append(sum(len(task.files) for task in tasks))
         return super().run(work, tasks)
 
 

@@ -1,4 +1,4 @@
-"""The index of winners: Parquet files on a disk that executors share, or in S3; a small one travels with the tasks."""
+"""The index of winners: Parquet files on a shared disk or in S3. A small index travels with the tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from destination_datalake.aws.objects import Upload, get, rollback_on_error
 from destination_datalake.files.dedup.tasks import UNKNOWN, IndexPart, KeyBounds, local_path
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 _INLINE_BYTES = 8 * 1024
-"""An index up to this size travels with the tasks: one for each stored file, of which there may be 10,000."""
+"""Maximum size of an index that travels with the tasks. There is a task per stored file, and may be 10,000 of these."""
 
-_LONGEST_BOUND = 256
-"""Bounds travel with each task. A longer text is none."""
+_MAX_BOUND_LENGTH = 256
+"""Maximum length of a text or binary bound, as bounds travel with each task."""
 
 _RANGE_BYTES = 16 * 1024 * 1024
 
@@ -32,13 +31,13 @@ _RANGE_BYTES = 16 * 1024 * 1024
 def write_index(
     connection: DuckDBPyConnection, key: Sequence[pa.DataType], scratch: Path, folder: str, access: AwsAccess
 ) -> IndexPart:
-    """Write the table `winners`, which has a row at least and keys of these types, to `folder` if it is not small.
+    """Write DuckDB's table `winners`, which is not empty, to `folder`; return a small index as content instead.
 
-    The folder is as in `WinnersTask`. Raises errors of AWS and of DuckDB.
+    `key` has the types of the key columns. For `folder` see `WinnersTask`. Raises AWS errors and DuckDB's errors.
     """
     winners = connection.table("winners")
     bounds = tuple(_bounds(connection, f"key{number}", type_) for number, type_ in enumerate(key))
-    # Another attempt at the same part may be at work.
+    # Another attempt of the same task may still run, so each has its own file name.
     uri = f"{folder}/index-{secrets.token_hex(8)}.parquet"
     path = local_path(uri) or scratch / "index.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,36 +60,27 @@ def write_index(
 def _bounds(connection: DuckDBPyConnection, key: str, type_: pa.DataType) -> KeyBounds:
     value, is_nan = (f"nullif({key}, 'NaN')", f"isnan({key})") if pa.types.is_floating(type_) else (key, "false")
     query = f"SELECT min({value}), max({value}), bool_or({key} IS NULL), bool_or({is_nan}) FROM winners"
-    found: list[Any] = [column[0] for column in connection.sql(query).to_arrow_table().columns]
-    return _key_bounds(found[0], found[1], type_, has_null=found[2].as_py(), has_nan=bool(found[3].as_py()))
+    lowest, highest, has_null, has_nan = (column[0] for column in connection.sql(query).to_arrow_table().columns)
+    return key_bounds(lowest, highest, type_, has_null=has_null.as_py(), has_nan=bool(has_nan.as_py()))
 
 
-def bounds_of(column: pa.Array[Any]) -> KeyBounds:
-    """Return the bounds of values of one part of a key."""
-    has_null, has_nan = column.null_count > 0, False
-    if pa.types.is_floating(column.type):
-        is_nan = pc.is_nan(column)
-        has_nan = bool(pc.any(is_nan).as_py())
-        column = column.filter(pc.invert(is_nan))
-    found = pc.min_max(column)
-    return _key_bounds(found["min"], found["max"], column.type, has_null=has_null, has_nan=has_nan)
-
-
-def _key_bounds(lowest: Any, highest: Any, type_: pa.DataType, *, has_null: bool, has_nan: bool) -> KeyBounds:
-    """Return bounds, given the lowest and the highest value as Arrow's scalars."""
+def key_bounds(
+    lowest: Any, highest: Any, type_: pa.DataType, *, has_null: bool = False, has_nan: bool = False
+) -> KeyBounds:
+    """Return the bounds of a key column, given the lowest and the highest value as Arrow scalars."""
     try:
         low, high = lowest.cast(type_).as_py(), highest.cast(type_).as_py()
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError):  # A time that Python does not support, or a text that is not UTF-8.
         return KeyBounds(UNKNOWN, UNKNOWN, has_null, has_nan)
-    if any(isinstance(each, str | bytes) and len(each) > _LONGEST_BOUND for each in (low, high)):
+    if any(isinstance(bound, str | bytes) and len(bound) > _MAX_BOUND_LENGTH for bound in (low, high)):
         return KeyBounds(UNKNOWN, UNKNOWN, has_null, has_nan)
     return KeyBounds(low, high, has_null, has_nan)
 
 
 def index_files(parts: Sequence[IndexPart], scratch: Path, access: AwsAccess) -> list[Path]:
-    """Return files on the local disk that have these parts of an index. One in S3 is downloaded once by each process.
+    """Return local files with these parts of an index. Each process downloads a part in S3 once.
 
-    Small ones are written to `scratch`. Raises OSError and errors of AWS.
+    Small parts are written to `scratch`. Raises OSError and AWS errors.
     """
     return [_file(part, scratch / f"{number}.parquet", access) for number, part in enumerate(parts)]
 
@@ -104,7 +94,7 @@ def _file(part: IndexPart, path: Path, access: AwsAccess) -> Path:
 
 
 class _Downloads:
-    """A Python worker's copies of the files of one index: it forgets those of other merges."""
+    """A Python worker's copies of the files of one index. Copies for former merges are deleted."""
 
     def __init__(self) -> None:
         self._folder = ""

@@ -1,4 +1,4 @@
-"""The rows of stored files that have a key of pending rows: those that a pending row replaces, or loses to."""
+"""Look up rows of stored files in the index of pending rows: either the pending row replaces them, or it is older."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from destination_datalake.files.dedup.index import index_files
 from destination_datalake.files.dedup.tasks import KeyBounds, RemoveTask, RowSet, add_rows, row_sets
 from destination_datalake.files.dedup.versions import comparable, database, find_replaced
 from destination_datalake.files.parquet import columns_by_id
-from destination_datalake.files.projection import naming
+from destination_datalake.files.projection import naming_file
 from destination_datalake.files.reading import OpenedFile, with_following
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _COMPARABLE = (bool, int, float, str, bytes, Decimal, datetime.date, datetime.datetime)
-"""The types of bounds. Python compares strings by code points, as Parquet does by the bytes of UTF-8."""
+"""The types of bounds. Python orders strings by code point, which is Parquet's order of their UTF-8 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What the index of a task says of its files: their rows that are dead, by the place of the file in the task.
+    """The rows that the index removes from the files of a task, by the file's index in the task.
 
-    `replaced` and `deleted` count the rows that die by upserts and by tombstones. `superseded` are the pending rows
-    that lose to rows of the files, by the number of their file.
+    `replaced` and `deleted` count the rows that upserts and tombstones remove. `superseded` are pending rows that are
+    older than rows of the files, by the number of their file.
     """
 
     dead: Mapping[int, RowSet] = field(default_factory=dict)
@@ -43,30 +43,30 @@ class Probed:
 
 
 def probe(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: RemoveTask) -> Probed:
-    """Look for the keys of the task's index in all rows of its files but those that are `dead`: a mask for each file.
+    """Look up the rows of the task's files in its index, except `dead` rows: a mask per file.
 
-    Raises Unsuitable, ConnectorError, errors of AWS, and OSError if the index is gone from the disk.
+    Raises UnsupportedFile, ConnectorError, AWS errors, and OSError if the index is no longer on the disk.
     """
     replaced: dict[int, BitMap] = {}
     superseded: dict[int, BitMap] = {}
     deleted = 0
-    count = sum(int(np.count_nonzero(~each)) for each in dead)
+    count = sum(int(np.count_nonzero(~mask)) for mask in dead)
     with database() as (connection, scratch):
         index = index_files(task.index, scratch, task.access)
         for batch in find_replaced(connection, _rows(files, dead, task), _schema(task), count, index):
-            found = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
-            wins = found["wins"]
-            add_rows(replaced, found["file"][wins], found["position"][wins])
-            add_rows(superseded, found["by_file"][~wins], found["by_position"][~wins])
-            deleted += int(np.count_nonzero(found["is_tombstone"][wins]))
+            pairs = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
+            wins = pairs["wins"]
+            add_rows(replaced, pairs["file"][wins], pairs["position"][wins])
+            add_rows(superseded, pairs["by_file"][~wins], pairs["by_position"][~wins])
+            deleted += int(np.count_nonzero(pairs["is_tombstone"][wins]))
     return Probed(row_sets(replaced), sum(map(len, replaced.values())) - deleted, deleted, row_sets(superseded))
 
 
 def _rows(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: RemoveTask) -> Iterator[pa.Table]:
-    """Yield the rows that may have a key of the index, with the place of their file and their position there."""
+    """Yield the rows that may have a key of the index, with the index of their file in the task and their position."""
     target, schema, bounds = _columns(task), _schema(task), [part.bounds for part in task.index]
     for place, (removal, file) in enumerate(zip(task.files, files, strict=True)):
-        with naming(removal.source.uri):
+        with naming_file(removal.source.uri):
             project = file.projection(target)
             key = project.sources[: len(task.versions.key)]
             alive = (group for group in file.groups if not dead[place][group.first : group.first + group.rows].all())
@@ -86,7 +86,7 @@ def _columns(task: RemoveTask) -> pa.Schema:
 
 
 def _schema(task: RemoveTask) -> pa.Schema:
-    """Return the columns that `find_replaced` is given."""
+    """Return the schema of the rows for `find_replaced`."""
     names = task.versions.names
     columns = [comparable(pa.nulls(0, field.type)).type for field in _columns(task)]
     return pa.schema([*zip(names, columns, strict=True), ("file", pa.int32()), ("position", pa.int64())])
@@ -95,9 +95,9 @@ def _schema(task: RemoveTask) -> pa.Schema:
 def may_have_keys(
     group: pq.RowGroupMetaData, columns: Sequence[str | None], bounds: Sequence[Sequence[KeyBounds]]
 ) -> bool:
-    """Whether a row group may have a key of an index, by the bounds of each of the index's parts.
+    """Return whether a row group may have a key of an index, by its statistics and the bounds of the index's parts.
 
-    `columns` are the names of the columns that make up the key, None for those that the file lacks: they are null.
+    `columns` are the names of the key columns; None for a column that the file lacks, whose values are null.
     """
     chunks = [None if column is None else _chunk(group, column) for column in columns]
     known = [None if chunk is None else _Values(chunk) for chunk in chunks]
@@ -116,18 +116,18 @@ def _chunk(group: pq.RowGroupMetaData, column: str) -> pq.ColumnChunkMetaData:
 
 
 class _Values:
-    """What the statistics of a column chunk say of its values."""
+    """The values of a column chunk, as far as its statistics describe them."""
 
     def __init__(self, chunk: pq.ColumnChunkMetaData) -> None:
         statistics = chunk.statistics
-        nulls = None if statistics is None else statistics.null_count  # None if it is not known.
+        nulls = None if statistics is None else statistics.null_count  # None if unknown.
         self._has_null = nulls != 0
         self._is_null = nulls == chunk.num_values
         self._is_floating = chunk.physical_type in ("FLOAT", "DOUBLE")
         self._range = None if statistics is None or not statistics.has_min_max else _range(statistics)
 
     def may_overlap(self, part: KeyBounds) -> bool:
-        """Whether one of the values may be in a part of the index: of its key's column, that is."""
+        """Return whether a value may be within the bounds of the key column in a part of the index."""
         if (part.has_null and self._has_null) or (part.has_nan and self._is_floating):
             return True
         if self._is_null or part.lowest is None:
@@ -141,12 +141,12 @@ class _Values:
 def _range(statistics: pq.Statistics) -> tuple[Any, Any] | None:
     try:
         return statistics.min, statistics.max
-    except (ValueError, OverflowError, NotImplementedError, pa.ArrowException):  # A text that was cut may be none.
+    except (ValueError, OverflowError, NotImplementedError, pa.ArrowException):  # A truncated text may not be UTF-8.
         return None
 
 
 def are_comparable(*values: Any) -> bool:
-    """Return whether all are of one type, and none is NaN, which old writers have put into statistics."""
+    """Return whether all values have one type and none is NaN, which old writers store in statistics."""
     type_ = type(values[0])
     if type_ not in _COMPARABLE or any(type(value) is not type_ for value in values):
         return False

@@ -1,8 +1,8 @@
-"""The removal job of a merge, as it runs on executors: files without the rows that have lost.
+"""The removal job on executors: rewrite files without rows, or write position deletes for these rows.
 
-A file is read a few rows at a time and the new one is sent in parts while it is encoded, as in compaction: memory
-depends neither on the file's size nor on the index's, but on one row group and DuckDB's limit, and has one byte for
-each of the file's rows. Small files of a task are read once, and held until they are written again as one.
+A file is read in small batches, and the new file is uploaded in parts while it is encoded, as in compaction. Memory is
+bounded by one row group and DuckDB's limit, plus one byte per row of the file. Small files of a task are held in memory
+until they are rewritten as one file.
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ from destination_datalake.files.dedup.tasks import Removal, Removed, RemoveTask,
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import ParquetFileWriter, write_position_deletes
 from destination_datalake.files.plan import SourceFile, WrittenFile
-from destination_datalake.files.projection import Unsuitable, naming
-from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, opened
+from destination_datalake.files.projection import UnsupportedFile, naming_file
+from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, open_files
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from numpy.typing import NDArray
 
 _MAX_DELETE_RATIO = 0.5
-"""A file with a larger share of deleted rows is rewritten: readers would read more of these than of live ones."""
+"""Maximum share of deleted rows. A file with more is rewritten, because readers would read more deleted than live rows.
+"""
 
 
 def remove(tasks: Iterable[RemoveTask]) -> Iterator[Removed | Failed]:
-    """Remove the rows of every task; yield a result for each. A failure does not stop the others."""
+    """Remove the rows of each task; yield one result per task. A failed task does not stop the job."""
     for task in tasks:
-        yield removed_of(task)
+        yield remove_rows(task)
 
 
-def removed_of(task: RemoveTask, stored: Sequence[StoredFile] | None = None) -> Removed | Failed:
-    """Remove the rows of one task, whose files may be opened already: `stored`, in their order."""
-    return attempt(partial(_removed, task, stored), partial(_problem, task))
+def remove_rows(task: RemoveTask, stored: Sequence[StoredFile] | None = None) -> Removed | Failed:
+    """Remove the rows of one task. `stored` are its files, in order, if they are already open."""
+    return attempt(partial(_remove_rows, task, stored), partial(_problem, task))
 
 
 def _problem(task: RemoveTask, error: Exception) -> Problem:
-    uri = error.uri if isinstance(error, Unsuitable) else task.files[0].source.uri
+    uri = error.uri if isinstance(error, UnsupportedFile) else task.files[0].source.uri
     remedy = None
-    if isinstance(error, Unsuitable):
+    if isinstance(error, UnsupportedFile):
         remedy = (
             f"Rows of {uri} cannot be replaced: the file {error}. Another program has written it. Let that program "
             "write the table's files again (Spark: CALL system.rewrite_data_files with the option rewrite-all), then "
@@ -56,10 +57,10 @@ def _problem(task: RemoveTask, error: Exception) -> Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class _LookedAt:
-    """A file and its dead rows: a mask of all, and how many there were before.
+class _CheckedFile:
+    """A file with a mask of its dead rows. `before` is the number of rows that were already deleted.
 
-    Of one with `erased` rows no rows may be left in S3 that position deletes hide only: it is written again.
+    A file with `erased` rows must be rewritten: position deletes would only hide the rows, and leave them in S3.
     """
 
     source: SourceFile
@@ -73,62 +74,62 @@ class _LookedAt:
         return int(np.count_nonzero(self.dead))
 
 
-def _removed(task: RemoveTask, stored: Sequence[StoredFile] | None) -> Removed:
+def _remove_rows(task: RemoveTask, stored: Sequence[StoredFile] | None) -> Removed:
     s3 = task.access.client("s3")
-    content = opened((each.source for each in task.files), s3) if stored is None else stored
-    files = [_looked_at(each, file, s3) for each, file in zip(task.files, content, strict=True)]
+    content = open_files((removal.source for removal in task.files), s3) if stored is None else stored
+    files = [_check(removal, file, s3) for removal, file in zip(task.files, content, strict=True)]
     probed = Probed()
     if task.index:
-        probed = probe([each.file for each in files], [each.dead for each in files], task)
-        for place, rows in probed.dead.items():
-            _add(rows, files[place].dead)
-    losing = {number: each for number, each in enumerate(files) if each.count > each.before or each.erased}
-    beside = {number: each for number, each in losing.items() if _gets_position_deletes(each, task)}
-    gone = {number: each for number, each in losing.items() if number not in beside}
-    left = [each for each in gone.values() if each.count < each.source.rows]
+        probed = probe([file.file for file in files], [file.dead for file in files], task)
+        for number, rows in probed.dead.items():
+            _add(rows, files[number].dead)
+    changed = {number: file for number, file in enumerate(files) if file.count > file.before or file.erased}
+    to_mark = {number: file for number, file in changed.items() if _gets_position_deletes(file, task)}
+    to_replace = {number: file for number, file in changed.items() if number not in to_mark}
+    with_live_rows = [file for file in to_replace.values() if file.count < file.source.rows]
     written: list[WrittenFile] = []
     with rollback_on_error(lambda: delete_uncommitted(written, s3)):
-        written.extend(_with_position_deletes(task, each, s3) for each in beside.values())
-        rewritten = _rewritten(task, left, s3) if left else None
-    deletes = dict(zip(beside, written, strict=True))
-    return Removed(task.name, tuple(gone), rewritten, deletes, probed.replaced, probed.deleted, probed.superseded)
+        written.extend(_write_deletes(task, file, s3) for file in to_mark.values())
+        rewritten = _rewrite(task, with_live_rows, s3) if with_live_rows else None
+    deletes = dict(zip(to_mark, written, strict=True))
+    return Removed(task.name, tuple(to_replace), rewritten, deletes, probed.replaced, probed.deleted, probed.superseded)
 
 
-def _looked_at(removal: Removal, stored: StoredFile, s3: S3Client) -> _LookedAt:
+def _check(removal: Removal, stored: StoredFile, s3: S3Client) -> _CheckedFile:
     source = removal.source
-    with naming(source.uri):
+    with naming_file(source.uri):
         file = OpenedFile(stored)
         dead = np.zeros(source.rows, np.bool_) if (deleted := deleted_rows(source, s3)) is None else deleted
         before = int(np.count_nonzero(dead))
         for rows in filter(None, (removal.dead, removal.erased)):
             _add(rows, dead)
-        return _LookedAt(source, file, dead, before, removal.erased is not None)
+        return _CheckedFile(source, file, dead, before, removal.erased is not None)
 
 
 def _add(rows: RowSet, dead: NDArray[np.bool_]) -> None:
     dead[np.asarray(rows.rows().to_array())] = True
 
 
-def _gets_position_deletes(file: _LookedAt, task: RemoveTask) -> bool:
+def _gets_position_deletes(file: _CheckedFile, task: RemoveTask) -> bool:
     return task.deletes == "merge_on_read" and not file.erased and file.count <= file.source.rows * _MAX_DELETE_RATIO
 
 
-def _rewritten(task: RemoveTask, files: Sequence[_LookedAt], s3: S3Client) -> WrittenFile:
-    """Write the other rows of files to a new one, in their order."""
+def _rewrite(task: RemoveTask, files: Sequence[_CheckedFile], s3: S3Client) -> WrittenFile:
+    """Write the live rows of files to a new file, in order."""
     upload = _upload(task, s3, "parquet")
     with rollback_on_error(upload.abort):
         writer = ParquetFileWriter(task.codec, task.schema, upload)
-        for each in files:
-            with naming(each.source.uri):
-                for table in each.file.rows(task.schema, each.dead):
+        for file in files:
+            with naming_file(file.source.uri):
+                for table in file.file.rows(task.schema, file.dead):
                     writer.write(table)
         footer = writer.close()
         upload.close()
-    return WrittenFile(upload.uri, upload.written, sum(each.source.rows - each.count for each in files), footer)
+    return WrittenFile(upload.uri, upload.written, sum(file.source.rows - file.count for file in files), footer)
 
 
-def _with_position_deletes(task: RemoveTask, file: _LookedAt, s3: S3Client) -> WrittenFile:
-    """Write a file that names all dead rows."""
+def _write_deletes(task: RemoveTask, file: _CheckedFile, s3: S3Client) -> WrittenFile:
+    """Write a position delete file with all dead rows."""
     upload = _upload(task, s3, "deletes.parquet")
     positions = np.flatnonzero(file.dead)
     with rollback_on_error(upload.abort):
@@ -138,5 +139,5 @@ def _with_position_deletes(task: RemoveTask, file: _LookedAt, s3: S3Client) -> W
 
 
 def _upload(task: RemoveTask, s3: S3Client, ending: str) -> Upload:
-    # An attempt that Spark has given up may still run: its file has a name of its own.
+    # Spark may retry a task whose first attempt still runs, so each attempt has its own file name.
     return Upload(s3, f"{task.folder}/{task.name}-{secrets.token_hex(4)}.{ending}", deferred=False)

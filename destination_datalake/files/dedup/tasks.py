@@ -1,9 +1,10 @@
-"""The tasks of a merge: what executors receive, and what they answer. Rows do not travel, only their positions.
+"""The tasks of a merge and their results. Only positions of rows travel, never rows.
 
-A merge is three jobs. *Winners* finds the latest row of each key among the pending files, and writes an index of them.
-*Probe* looks the rows of every stored file up in that index, and removes those that a pending row replaces. *Apply*
-removes from the pending files the rows that have lost, to others or to stored ones, and those that only delete. If
-all pending files are small, *winners*, which has read them, does it too; *apply* is for rows that lose to stored ones.
+A merge has three jobs. *Winners* finds the latest row of each key in the pending files, and writes an index of these
+rows. *Probe* looks up every row of the stored files in the index, and removes rows that a pending row replaces.
+*Apply* removes from the pending files the rows that are not the latest of their key, and rows that only delete. If all
+pending files are small, *winners* has them in memory and does the work of *apply* too, except for pending rows that are
+older than stored ones.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Deletes = Literal["copy_on_write", "merge_on_read"]
-"""How rows are removed from files: the file is written again without them, or a file of position deletes names them."""
+"""How to remove rows: rewrite the file without them, or write their positions to a position delete file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """By which columns rows are versions of one row, and which of them is the latest: Iceberg field ids.
+    """The Iceberg field IDs of the columns that identify versions of one row, and that order them.
 
-    Keys are equal if all parts are, null with null, -0.0 with 0.0, NaN with NaN. Of several rows of a key the one with
-    the highest cursor wins (null below NaN, NaN below all else), then the latest `extracted_at`; then that which
-    arrived last: any pending row before one of the content, and the highest `raw_id` among either. A winner with a
-    value in `deleted_at` deletes its key.
+    Keys are equal if all their columns are: null equals null, -0.0 equals 0.0, and NaN equals NaN. The latest row of a
+    key wins, compared by cursor (null is lowest, then NaN), then by `extracted_at`, then by arrival: pending rows
+    arrive after the content's rows, and `raw_id` orders the rows of either. A winner with a value in `deleted_at`
+    deletes its key.
     """
 
     key: tuple[int, ...]
@@ -47,7 +48,7 @@ class Versions:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The columns by which a row is later than another, the most significant first; then the arrival decides."""
+        """The columns that order versions, the most significant first. Arrival breaks ties."""
         return (self.extracted_at,) if self.cursor is None else (self.cursor, self.extracted_at)
 
     @property
@@ -58,61 +59,62 @@ class Versions:
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """The columns that have to be read, each once."""
+        """The distinct columns to read."""
         all_ids = (*self.key, *self.order, self.raw_id, self.deleted_at)
         return tuple(dict.fromkeys(id_ for id_ in all_ids if id_ is not None))
 
 
 @dataclass(frozen=True, slots=True)
 class RowSet:
-    """Rows of one file, by position from 0, as jobs and the driver exchange them: a serialized Roaring bitmap."""
+    """Positions of rows in one file, counted from 0, as a serialized Roaring bitmap: a compact value to exchange."""
 
     content: bytes
 
     @classmethod
     def of(cls, rows: BitMap) -> Self:
-        """Return the rows at these positions."""
+        """Return the set of these positions."""
         rows.run_optimize()
         return cls(rows.serialize())
 
     def rows(self) -> BitMap:
-        """Return the positions. Raises ValueError if the content is no bitmap."""
+        """Return the positions. Raises ValueError if the content is not a bitmap."""
         return BitMap.deserialize(self.content)
 
 
-def add_rows(found: dict[int, BitMap], files: NDArray[np.int32], positions: NDArray[np.int64]) -> None:
-    """Add rows, each named by the number of its file and its position there, to those found of each file."""
+def add_rows(rows_by_file: dict[int, BitMap], files: NDArray[np.int32], positions: NDArray[np.int64]) -> None:
+    """Add rows, given by file number and position, to the bitmap of their file."""
+    # Sort by file, so that each file's positions are one slice.
     order = np.argsort(files, kind="stable")
     numbers, starts = np.unique(files[order], return_index=True)
-    in_order = np.split(positions[order].astype(np.uint32), starts[1:])
-    for number, of_file in zip(numbers.tolist(), in_order, strict=False):
-        rows = BitMap(array("I", of_file.tobytes()))
-        found[number] = found[number] | rows if number in found else rows
+    slices = np.split(positions[order].astype(np.uint32), starts[1:])
+    for number, positions_of_file in zip(numbers.tolist(), slices, strict=False):
+        rows = BitMap(array("I", positions_of_file.tobytes()))
+        rows_by_file[number] = rows_by_file[number] | rows if number in rows_by_file else rows
 
 
-def row_sets(found: Mapping[int, BitMap]) -> dict[int, RowSet]:
-    """Return the rows of each file that has any, in the order of their numbers."""
-    return {number: RowSet.of(rows) for number, rows in sorted(found.items()) if rows}
+def row_sets(rows_by_file: Mapping[int, BitMap]) -> dict[int, RowSet]:
+    """Return the non-empty bitmaps as row sets, in the order of their file numbers."""
+    return {number: RowSet.of(rows) for number, rows in sorted(rows_by_file.items()) if rows}
 
 
 def united(sets: Iterable[Mapping[int, RowSet]]) -> dict[int, RowSet]:
-    """Return the rows that are in any of some sets, by the number of their file, in the order of these."""
-    found: dict[int, BitMap] = {}
+    """Return the union of row sets by file number, in the order of these."""
+    union: dict[int, BitMap] = {}
     for by_file in sets:
-        for number, each in by_file.items():
-            found[number] = found.get(number, BitMap()) | each.rows()
-    return row_sets(found)
+        for number, rows in by_file.items():
+            union[number] = union.get(number, BitMap()) | rows.rows()
+    return row_sets(union)
 
 
 UNKNOWN = ...
-"""A bound that Python has no value for: a time after the year 9999, or a text that is not UTF-8; or a very long one."""
+"""An unknown bound: a time after the year 9999, a text that is not UTF-8, or a very long value."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyBounds:
-    """Of one part of the keys: the lowest and highest value as Arrow's `as_py` gives them, without null and NaN.
+    """The lowest and highest value of one key column, except null and NaN, as Arrow's `as_py` returns them.
 
-    Both are None if there are no others, and both UNKNOWN if one is.
+    Both are None if there are no such values, and both are UNKNOWN if one is.
     """
 
     lowest: Any
@@ -123,9 +125,9 @@ class KeyBounds:
 
 @dataclass(frozen=True, slots=True)
 class IndexPart:
-    """An index of winners, one part of those of all keys: a Parquet file at `uri`, or `content` if it is small.
+    """The index of one part of the keys: a Parquet file at `uri`, or its `content` if it is small.
 
-    `bounds` has one entry for each part of the key.
+    `bounds` has one entry per key column.
     """
 
     rows: int
@@ -136,22 +138,21 @@ class IndexPart:
 
 
 def local_path(uri: str) -> Path | None:
-    """Return the path that a URI has on the local disk; None if it is one of S3."""
+    """Return the local path of a `file:` URI; None for an S3 URI."""
     parts = urlsplit(uri)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
 @dataclass(frozen=True, slots=True)
 class WinnersTask:
-    """Pending files to find the winners in: those of one Spark task.
+    """The pending files of one Spark task, in which winners are to be found.
 
-    `schema` has the columns of `versions` with their field ids, in the types that the table has now. `files` begin
-    with number `first_file` among all pending files. Keys are divided among `parts` (1: no shuffle is needed).
-    `index_folder` is a URI (`file:` or `s3:`) without a slash at its end; None if nobody asks for an index. Of all
-    pending files the first `content_files` are of the content: their rows have arrived before all others.
+    `schema` has the columns of `versions` with field IDs, in the table's present types. The first of `files` has the
+    number `first_file` among all pending files. Keys are partitioned into `parts`; 1 needs no shuffle. `index_folder`
+    is a URI (`file:` or `s3:`) without a trailing slash; None if no index is needed. The first `content_files` of all
+    pending files belong to the content: their rows arrived before all others.
 
-    `removals` are of files of this task, which are small: they are done at once, for files that have rows without which
-    the table would be, as the files are in memory already.
+    `removals` rewrite small files of this task immediately, as they are in memory.
     """
 
     files: tuple[SourceFile, ...]
@@ -167,12 +168,12 @@ class WinnersTask:
 
 @dataclass(frozen=True, slots=True)
 class Winners:
-    """What one part of the keys has. Files are named by their number among all pending files.
+    """The winners of one part of the keys. Files are identified by their number among all pending files.
 
-    `index` is None if there are no keys, or nobody asked for one. A shuffle has no result for a part without rows.
-    `losers` are rows that another pending row replaces; `tombstones` are winners that delete their key. Rows that
-    position deletes have removed are in neither. `removed` has the results of removals, as if no stored row was later:
-    their files are those of the task that have losers or tombstones.
+    `index` is None without keys, or if no index is needed. A shuffle returns no result for an empty part. `losers` are
+    rows that another pending row replaces; `tombstones` are winners that delete their key. Neither includes rows
+    removed by position deletes. `removed` has the results of the task's removals for files with losers or tombstones;
+    they do not consider stored rows.
     """
 
     part: int
@@ -185,9 +186,9 @@ class Winners:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The removal of rows from one file: those in `dead`, and those that a row in the task's index replaces.
+    """The rows to remove from one file: `dead` rows, and rows that a row in the task's index replaces.
 
-    Rows that are `erased` are removed too, and the file is written again even if position deletes hide them already.
+    `erased` rows are removed too; their file is rewritten even if position deletes already hide them.
     """
 
     source: SourceFile
@@ -197,11 +198,11 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class RemoveTask:
-    """The removal of rows from one file, or from several small ones of one partition, which are held in memory.
+    """Removes rows from one file, or from several small files of one partition, which are held in memory.
 
-    `schema` is the table's, with field ids at every level. New files are in `folder`, an S3 URI without a slash at its
-    end, and have `name` and a token of the attempt in their names. Position deletes that a file has already are applied
-    to a file that is written again, and repeated in a new file of position deletes, which takes their place.
+    `schema` is the table's, with field IDs at every level. New files are in `folder`, an S3 URI without a trailing
+    slash; their names have `name` and a token of the attempt. Existing position deletes are applied to a rewritten
+    file, and are included in a new position delete file, which replaces the former ones.
     """
 
     name: str
@@ -217,14 +218,14 @@ class RemoveTask:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The files of a `RemoveTask` afterwards, by their number in it.
+    """The result of a `RemoveTask`. Files are identified by their index in the task.
 
-    Those without rows to be removed stay as they are. Those in `gone` are to leave the table: their other rows are in
-    `rewritten`, in the files' order; it is None if there are none. Each of the others has a file in `position_deletes`
-    that names all its deleted rows, also those that were deleted before.
+    Files without rows to remove are unchanged. Files in `gone` must leave the table: `rewritten` has their live rows,
+    in the files' order; it is None without live rows. `position_deletes` has a file for each other changed file, with
+    all its deleted rows, including earlier deletions.
 
-    `replaced` and `deleted` count rows that the index removes: by upserts, and by tombstones. `superseded` are pending
-    rows that lose to rows of these files, by the number of their file among all pending ones.
+    `replaced` and `deleted` count the rows that upserts and tombstones in the index remove. `superseded` are pending
+    rows that are older than rows of these files, by the number of their file among all pending files.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""The two questions of a merge, which DuckDB answers in SQL: the latest row of each key, and the rows that it replaces.
+"""The two SQL queries of a merge, run by DuckDB: the latest row of each key, and the stored rows that it replaces.
 
-Memory is bounded by a limit, whatever the number of rows: rows beyond it wait on the local disk. Keys are equal if all
-parts are: null with null, NaN with NaN, -0.0 with 0.0. Values are ordered: null, then NaN, then all others. Texts are
-binary values here: they are compared by their bytes, which need not be UTF-8.
+DuckDB's memory is limited; beyond the limit, it spills to the local disk. Keys are equal if all their columns are: null
+equals null, NaN equals NaN, and -0.0 equals 0.0. Values are ordered: null, then NaN, then all others. Texts are binary
+values here, compared by their bytes, because other engines' texts may not be UTF-8.
 """
 
 from __future__ import annotations
@@ -29,25 +29,27 @@ if TYPE_CHECKING:
 MEMORY_LIMIT_MB = 192
 """DuckDB's memory limit, for each Spark task."""
 
+# QUALIFY filters rows by a window function, as HAVING filters groups by an aggregate: it keeps one row per key.
 _LATEST = """
 CREATE TEMP TABLE winners AS
 SELECT {kept}, is_tombstone, file, position FROM pending
 QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) = 1
 """
 
+# DuckDB builds its hash table from the right side of a join, so the smaller side is written there.
 _REPLACED = """
 SELECT stored.file, stored.position, winners.is_tombstone, winners.file AS by_file, winners.position AS by_position,
-    {is_as_late} AS wins
+    {is_same_or_newer} AS wins
 FROM {larger} JOIN {smaller} ON {same_key}
 """
 
 
 @contextmanager
 def database() -> Iterator[tuple[DuckDBPyConnection, Path]]:
-    """Yield a connection to a database without tables, and a folder on the local disk that vanishes with it.
+    """Yield a connection to an empty database, and a temporary folder on the local disk.
 
-    Tables must be temporary: the next connection then does not see them. Raises ConnectorError if the disk is full, or
-    the memory limit is too low.
+    Tables must be temporary, so that the next connection does not see them. Raises ConnectorError if the disk is full,
+    or the memory limit is too low.
     """
     import duckdb
 
@@ -56,7 +58,7 @@ def database() -> Iterator[tuple[DuckDBPyConnection, Path]]:
             with _instance(os.getpid(), threading.get_ident(), MEMORY_LIMIT_MB).cursor() as connection:
                 yield connection, Path(folder)
         except (duckdb.FatalException, duckdb.InternalException):
-            _instance.cache_clear()  # DuckDB refuses all further queries of this instance.
+            _instance.cache_clear()  # After such an error, DuckDB rejects all queries of the instance.
             raise
         except (duckdb.OutOfMemoryException, duckdb.IOException, OSError) as error:
             if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -71,7 +73,7 @@ def database() -> Iterator[tuple[DuckDBPyConnection, Path]]:
 
 @lru_cache(maxsize=4)
 def _instance(pid: int, thread: int, memory_limit_mb: int) -> DuckDBPyConnection:  # noqa: ARG001
-    """Return the database of a thread of a process. To open one takes as long as to merge thousands of rows."""
+    """Return the database of a thread of a process. Opening a database takes as long as merging thousands of rows."""
     import duckdb
 
     folder = (spark_directory() or Path(tempfile.gettempdir())) / f"dedup-{secrets.token_hex(8)}"
@@ -79,16 +81,17 @@ def _instance(pid: int, thread: int, memory_limit_mb: int) -> DuckDBPyConnection
         config={
             "threads": 1,
             "memory_limit": f"{memory_limit_mb}MB",
-            "temp_directory": str(folder),  # Created when memory is exceeded, and deleted with the instance.
+            "temp_directory": str(folder),  # Created when the memory limit is exceeded, and deleted with the instance.
+            # The optimizer estimates an Arrow stream as one row: it would choose the wrong side for the hash table.
             "disabled_optimizers": "join_order,build_side_probe_side",
         }
     )
 
 
 def find_winners(connection: DuckDBPyConnection, rows: Iterable[pa.Table], schema: pa.Schema, content: int) -> None:
-    """Make the table `winners` of the latest row of each key, given rows with the columns of `read_versions`.
+    """Create the table `winners` with the latest row of each key, given rows with the columns of `read_versions`.
 
-    It has the columns of the key and of the order. Rows of files with numbers from `content` on have arrived last.
+    It has the key and order columns. Files with numbers below `content` belong to the content; the others are pending.
     """
     key, order = _named(schema, "key"), _named(schema, "order")
     ranks = [rank for name in order for rank in _ranks(name, schema)]
@@ -106,34 +109,36 @@ def find_replaced(
     count: int,
     index: Sequence[Path],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield which of the rows, at most `count`, have a key in an index, the winner of each, and whether it is as late.
+    """Yield the rows, at most `count`, that have a key in an index, with its winner and whether the winner is as new.
 
-    The index is Parquet files of the table `winners`. The rows have its columns but `is_tombstone`.
+    The index is Parquet files of the table `winners`. The rows have the same columns except `is_tombstone`.
     """
     paths = ", ".join("'{}'".format(str(path).replace("'", "''")) for path in index)
     connection.execute(f"CREATE TEMP VIEW winners AS FROM read_parquet([{paths}], hive_partitioning = false)")
     winners = connection.table("winners")
     ranks = [rank for name in _named(schema, "order") for rank in _ranks(name, schema, "{table}.")]
-    is_as_late = "true"
+    is_same_or_newer = "true"
     for rank in reversed(ranks):
         ours, theirs = rank.format(table="winners"), rank.format(table="stored")
-        is_as_late = f"CASE WHEN {ours} IS NOT DISTINCT FROM {theirs} THEN {is_as_late} ELSE {ours} > {theirs} END"
+        # Compare rank by rank: a comparison of whole rows would be null where one side has a null.
+        is_equal = f"{ours} IS NOT DISTINCT FROM {theirs}"
+        is_same_or_newer = f"CASE WHEN {is_equal} THEN {is_same_or_newer} ELSE {ours} > {theirs} END"
     same_key = " AND ".join(f"stored.{name} IS NOT DISTINCT FROM winners.{name}" for name in _named(schema, "key"))
-    # DuckDB does not know how many rows it is sent. It builds a hash table of those on the right.
+    # DuckDB does not know the number of streamed rows.
     larger, smaller = ("stored", "winners") if count > len(winners) else ("winners", "stored")
-    query = _REPLACED.format(is_as_late=is_as_late, larger=larger, smaller=smaller, same_key=same_key)
+    query = _REPLACED.format(is_same_or_newer=is_same_or_newer, larger=larger, smaller=smaller, same_key=same_key)
     with _streamed(connection, "stored", rows, schema):
         yield from connection.sql(query).to_arrow_reader()
 
 
 def comparable(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any] | pa.ChunkedArray[Any]:
-    """Return a column as rows have it here. DuckDB refuses texts of others that are not UTF-8."""
+    """Return a column for DuckDB, with texts as binary values: DuckDB rejects texts that are not UTF-8."""
     is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     return column.cast(pa.binary()) if is_text else column
 
 
-def divided(connection: DuckDBPyConnection, rows: pa.Table, parts: int) -> DuckDBPyRelation:
-    """Return rows with `part`, the number from 0 of the part that their key belongs to, in its order."""
+def with_parts(connection: DuckDBPyConnection, rows: pa.Table, parts: int) -> DuckDBPyRelation:
+    """Return rows with a column `part`, the number (from 0) of their key's part, ordered by part."""
     connection.register("rows", rows)
     key = ", ".join(_named(rows.schema, "key"))
     return connection.sql(f"SELECT *, (hash({key}) % {parts})::INTEGER AS part FROM rows ORDER BY part")
@@ -144,7 +149,7 @@ def _named(schema: pa.Schema, kind: str) -> list[str]:
 
 
 def _ranks(column: str, schema: pa.Schema, prefix: str = "") -> list[str]:
-    """Return expressions by which values of a column are in order, the most significant first."""
+    """Return SQL expressions that order the values of a column, the most significant first."""
     value = f"{prefix}{column}"
     not_nan = [f"(NOT isnan({value}))"] if pa.types.is_floating(schema.field(column).type) else []
     return [f"({value} IS NOT NULL)", *not_nan, value]
@@ -154,7 +159,7 @@ def _ranks(column: str, schema: pa.Schema, prefix: str = "") -> list[str]:
 def _streamed(
     connection: DuckDBPyConnection, name: str, tables: Iterable[pa.Table], schema: pa.Schema
 ) -> Iterator[None]:
-    """Let a query read rows under a name, once. Raises what reading them raises."""
+    """Register rows under a name, for one query. Raises the error of reading the rows."""
     import duckdb
 
     raised: list[Exception] = []
@@ -163,7 +168,7 @@ def _streamed(
         try:
             for table in tables:
                 yield from table.to_batches()
-        except Exception as error:  # DuckDB raises its own instead.
+        except Exception as error:  # DuckDB would replace it with its own error.
             raised.append(error)
             raise
 

@@ -1,7 +1,7 @@
-"""The first job of a merge, as it runs on executors: the latest row of each key among pending files, and their index.
+"""The first job of a merge on executors: find the latest row of each key in the pending files, and write their index.
 
-Keys that one task can hold need no shuffle (`winners`). Others are divided by their hashes: `produce_versions` reads
-the files, and `consume_versions` has all rows of a part of the keys.
+If one task can hold all keys, no shuffle is needed (`winners`). Otherwise keys are partitioned by hash:
+`produce_versions` reads the files, and `consume_versions` receives all rows of one part of the keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyroaring import BitMap
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.files.dedup.index import write_index
-from destination_datalake.files.dedup.remove import removed_of
+from destination_datalake.files.dedup.remove import remove_rows
 from destination_datalake.files.dedup.tasks import (
     IndexPart,
     Removed,
@@ -30,74 +30,76 @@ from destination_datalake.files.dedup.tasks import (
     row_sets,
     united,
 )
-from destination_datalake.files.dedup.versions import comparable, database, divided, find_winners
+from destination_datalake.files.dedup.versions import comparable, database, find_winners, with_parts
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import columns_by_id, field_id
-from destination_datalake.files.projection import Unsuitable, naming
-from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, opened
+from destination_datalake.files.projection import UnsupportedFile, naming_file
+from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, open_files
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_SENT_BYTES = 8 * 1024 * 1024
-"""Arrow bytes of rows that are divided among parts at a time: each part is sent its share of them."""
+_BLOCK_BYTES = 8 * 1024 * 1024
+"""Arrow bytes of rows that are partitioned at a time."""
 
 _PAYLOAD_BYTES = 2 * 1024 * 1024
 
 
 def winners(tasks: Iterable[WinnersTask]) -> Iterator[Winners | Failed]:
-    """Find the winners of every task, whose files have all rows of their keys; yield a result for each."""
+    """Find the winners of each task, whose files have all rows of their keys; yield one result per task."""
     for task in tasks:
         yield attempt(partial(_winners, task), partial(_problem, task))
 
 
 def _winners(task: WinnersTask) -> Winners:
-    files = _opened(task)
-    files = [*files] if task.removals else files
-    found = _found(read_versions(task, files), 0, task)
-    return replace(found, removed=tuple(_removed(task, found, files)))
+    files = _open(task)
+    files = [*files] if task.removals else files  # Removals read the files again.
+    result = _find_winners(read_versions(task, files), 0, task)
+    return replace(result, removed=tuple(_remove(task, result, files)))
 
 
-def _opened(task: WinnersTask) -> Iterable[StoredFile]:
-    return opened(task.files, task.access.client("s3"))
+def _open(task: WinnersTask) -> Iterable[StoredFile]:
+    return open_files(task.files, task.access.client("s3"))
 
 
-def _removed(task: WinnersTask, found: Winners, files: Iterable[StoredFile]) -> Iterator[Removed]:
-    """Do the task's removals. One that fails is left to a job of its own, which says why."""
+def _remove(task: WinnersTask, result: Winners, files: Iterable[StoredFile]) -> Iterator[Removed]:
+    """Run the task's removals. A failed removal has no result; a job of its own then reports the error."""
     if not task.removals:
         return
-    dead = united((found.losers, found.tombstones))
+    dead = united((result.losers, result.tombstones))
     numbered = enumerate(files, task.first_file)
-    losing = {file.source.uri: (file, dead[number]) for number, file in numbered if number in dead}
-    for removal in task.removals:
-        chosen = tuple(
-            replace(each, dead=losing[each.source.uri][1]) for each in removal.files if each.source.uri in losing
+    with_dead_rows = {file.source.uri: (file, dead[number]) for number, file in numbered if number in dead}
+    for task_of_files in task.removals:
+        removals = tuple(
+            replace(removal, dead=with_dead_rows[removal.source.uri][1])
+            for removal in task_of_files.files
+            if removal.source.uri in with_dead_rows
         )
-        if not chosen:
+        if not removals:
             continue
-        stored = [losing[each.source.uri][0] for each in chosen]
-        result = removed_of(replace(removal, files=chosen, access=task.access), stored)
-        if isinstance(result, Removed):
-            yield result
+        stored = [with_dead_rows[removal.source.uri][0] for removal in removals]
+        removed = remove_rows(replace(task_of_files, files=removals, access=task.access), stored)
+        if isinstance(removed, Removed):
+            yield removed
 
 
 def produce_versions(tasks: Iterable[WinnersTask]) -> Iterator[tuple[int, bytes]]:
-    """Yield the rows of every task's files by the part that their keys belong to, for `consume_versions`.
+    """Yield the rows of each task's files with the part of their keys, for `consume_versions`.
 
-    A failure is sent to part 0, whose result has it.
+    A failure is sent to part 0, which returns it as its result.
     """
-    pa.set_cpu_count(1)  # Spark runs a task per core already.
+    pa.set_cpu_count(1)  # Spark already runs one task per core.
     for task in tasks:
         try:
             with database() as (connection, _):
-                for table in _blocks(read_versions(task, _opened(task))):
-                    yield from _divided(connection, table, task)
+                for table in _blocks(read_versions(task, _open(task))):
+                    yield from _partition(connection, table, task)
         except Exception as error:
             yield 0, pickle.dumps(_Share(_for_consumers(task), failed=_problem(task, error).failed(error)))
 
 
 def consume_versions(part: int, payloads: Iterator[bytes]) -> Iterator[Winners | Failed]:
-    """Find the winners of a part of the keys, all rows of which are in `payloads`; yield one result."""
+    """Find the winners of a part of the keys; `payloads` has all of its rows. Yield one result."""
     shares = (pickle.loads(payload) for payload in payloads)
     first: _Share = next(shares)
     yield attempt(partial(_winners_of_part, part, chain([first], shares), first.task), partial(_problem, first.task))
@@ -113,54 +115,55 @@ def _winners_of_part(part: int, shares: Iterable[_Share], task: WinnersTask) -> 
             elif not failed:
                 yield pa.ipc.open_stream(share.versions).read_all()
 
-    found = _found(versions(), part, task)
-    return failed[0] if failed else found
+    result = _find_winners(versions(), part, task)
+    return failed[0] if failed else result
 
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What a producer sends to a part: rows of its task's files."""
+    """Rows of a task's files that a producer sends to a part."""
 
     task: WinnersTask
     versions: bytes = b""
     failed: Failed | None = None
 
 
-def _divided(connection: DuckDBPyConnection, table: pa.Table, task: WinnersTask) -> Iterator[tuple[int, bytes]]:
-    """Yield the rows of each part, as a payload."""
-    rows = divided(connection, table, task.parts).to_arrow_table()
+def _partition(connection: DuckDBPyConnection, table: pa.Table, task: WinnersTask) -> Iterator[tuple[int, bytes]]:
+    """Yield the rows of each part as payloads."""
+    rows = with_parts(connection, table, task.parts).to_arrow_table()
+    # The rows are ordered by part, so a binary search finds the end of each part.
     ends = np.searchsorted(rows.column("part").to_numpy(), np.arange(task.parts), "right").tolist()
     rows = rows.drop_columns("part")
     payload_rows = max(1, rows.num_rows * _PAYLOAD_BYTES // max(1, rows.nbytes))
     for part, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
         for start in range(begin, end, payload_rows):
             versions = rows.slice(start, min(payload_rows, end - start))
-            yield part, pickle.dumps(_Share(_for_consumers(task), _written(versions)))
+            yield part, pickle.dumps(_Share(_for_consumers(task), _as_stream(versions)))
 
 
 def _for_consumers(task: WinnersTask) -> WinnersTask:
-    """Return what a consumer needs of a task. Payloads wait on disks: keys of AWS are in them only if they are used."""
+    """Return the task as consumers need it. Payloads wait on disk, so they have AWS keys only if these are needed."""
     in_s3 = task.index_folder is not None and task.index_folder.startswith("s3:")
     return replace(task, files=(), access=task.access if in_s3 else AwsAccess(task.access.region))
 
 
-def _written(table: pa.Table) -> bytes:
+def _as_stream(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return sink.getvalue().to_pybytes()
 
 
-def _found(versions: Iterator[pa.Table], part: int, task: WinnersTask) -> Winners:
+def _find_winners(versions: Iterator[pa.Table], part: int, task: WinnersTask) -> Winners:
     if (first := next(versions, None)) is None:
         return Winners(part, 0, {}, {}, None)
     losers: dict[int, BitMap] = {}
-    """All rows, without the winners in the end."""
+    """First all rows; the winners are removed at the end."""
     won: dict[int, BitMap] = {}
     tombstones: dict[int, BitMap] = {}
     index: IndexPart | None = None
     with database() as (connection, scratch):
-        find_winners(connection, _noted(chain([first], versions), losers), first.schema, task.content_files)
+        find_winners(connection, _recorded(chain([first], versions), losers), first.schema, task.content_files)
         for batch in connection.sql("SELECT file, position, is_tombstone FROM winners").to_arrow_reader():
             files, positions, deletes = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
             add_rows(won, files, positions)
@@ -173,17 +176,17 @@ def _found(versions: Iterator[pa.Table], part: int, task: WinnersTask) -> Winner
     return Winners(part, sum(map(len, won.values())), row_sets(losers), row_sets(tombstones), index)
 
 
-def _noted(versions: Iterable[pa.Table], places: dict[int, BitMap]) -> Iterator[pa.Table]:
-    """Yield rows, and note where they lie."""
+def _recorded(versions: Iterable[pa.Table], rows: dict[int, BitMap]) -> Iterator[pa.Table]:
+    """Yield the tables, and add their rows to `rows`."""
     for table in versions:
-        add_rows(places, table.column("file").to_numpy(), table.column("position").to_numpy())
+        add_rows(rows, table.column("file").to_numpy(), table.column("position").to_numpy())
         yield table
 
 
 def _problem(task: WinnersTask, error: Exception) -> Problem:
     folder = task.files[0].uri.rpartition("/")[0] if task.files else task.index_folder or "the table's folder"
     remedy = None
-    if isinstance(error, Unsuitable):
+    if isinstance(error, UnsupportedFile):
         remedy = (
             f"Rows of the table's file {error.uri} cannot be deduplicated: it {error}. Have another engine write the "
             "table's files again (Iceberg's rewrite_data_files), or refresh the stream."
@@ -196,16 +199,16 @@ def _problem(task: WinnersTask, error: Exception) -> Problem:
 
 
 def read_versions(task: WinnersTask, files: Iterable[StoredFile]) -> Iterator[pa.Table]:
-    """Yield the rows that position deletes have left, in order, a few at a time; `files` are the task's.
+    """Yield the live rows of the task's files, in order, in small batches.
 
-    Columns are those of `Versions.names`, `raw_id`, `is_tombstone`, `file` (its number) and `position`. Raises
-    Unsuitable, and errors of AWS.
+    The columns are `Versions.names`, `raw_id`, `is_tombstone`, `file` (its number) and `position`. Raises
+    UnsupportedFile and AWS errors.
     """
     s3 = task.access.client("s3")
     fields = {field_id(field): field for field in task.schema}
     wanted = pa.schema([fields[id_] for id_ in task.versions.columns if id_ in fields])
     for number, stored in enumerate(files, task.first_file):
-        with naming(stored.source.uri):
+        with naming_file(stored.source.uri):
             dead = deleted_rows(stored.source, s3)
             first = 0
             for table in OpenedFile(stored).rows(wanted):
@@ -213,15 +216,15 @@ def read_versions(task: WinnersTask, files: Iterable[StoredFile]) -> Iterator[pa
                 first += table.num_rows
                 columns = _named(table, task.versions)
                 columns |= {"file": np.full(table.num_rows, number, np.int32), "position": positions}
-                found = pa.table(columns)
-                yield found if dead is None else found.filter(pa.array(~dead[positions]))
+                rows = pa.table(columns)
+                yield rows if dead is None else rows.filter(pa.array(~dead[positions]))
 
 
 def _named(table: pa.Table, versions: Versions) -> dict[str, Any]:
     by_id = {field_id(field): comparable(table.column(position)) for position, field in enumerate(table.schema)}
 
     def column(id_: int) -> Any:
-        # A column that the table has no more is null in all rows.
+        # A column that was dropped from the table is null in all rows.
         return by_id[id_] if id_ in by_id else pa.nulls(table.num_rows)
 
     named = {name: column(id_) for name, id_ in zip(versions.names, (*versions.key, *versions.order), strict=True)}
@@ -232,11 +235,11 @@ def _named(table: pa.Table, versions: Versions) -> dict[str, Any]:
 
 
 def _blocks(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the rows of several tables as one of _SENT_BYTES or more."""
+    """Merge consecutive tables into tables of at least _BLOCK_BYTES."""
     waiting: list[pa.Table] = []
     for table in tables:
         waiting.append(table)
-        if sum(each.nbytes for each in waiting) >= _SENT_BYTES:
+        if sum(table.nbytes for table in waiting) >= _BLOCK_BYTES:
             yield pa.concat_tables(waiting)
             waiting = []
     if waiting:

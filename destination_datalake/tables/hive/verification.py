@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from destination_datalake.aws.address import S3Address
-from destination_datalake.files.plan import UNKNOWN, Claim, SourceFile
+from destination_datalake.files.plan import UNKNOWN, ExpectedFileStats, SourceFile
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.tables.glue.glue_table import (
@@ -62,8 +62,8 @@ class VerifiedHive(VerifiedTable):
         """Whether there was a commit."""
         return _version(GlueTable(self._name, self._access).read()) != _version(self._input)
 
-    def claims(self) -> Iterator[Claim]:
-        """Yield a claim for each file that readers see, and for those of a pending overwrite."""
+    def expected_files(self) -> Iterator[ExpectedFileStats]:
+        """Yield the expected statistics of each file that readers see, and for those of a pending overwrite."""
         library = str(self._input["StorageDescriptor"].get("SerdeInfo", {}).get("SerializationLibrary", ""))
         kind = "jsonl" if "json" in library.lower() else "parquet"
         content = table_location(self._input)
@@ -91,7 +91,7 @@ class VerifiedHive(VerifiedTable):
                 source = SourceFile(uri, listed["Size"], UNKNOWN)
                 partition = self._partition_of(path.rpartition("/")[0])
                 own_schema = schema if kind == "parquet" else None
-                yield Claim(source, kind, own_schema, group=group, partition=partition, listed=True)
+                yield ExpectedFileStats(source, kind, own_schema, group=group, partition=partition, listed=True)
         if has_registered_partitions(self._input):
             self._compare_partitions(with_files)
 

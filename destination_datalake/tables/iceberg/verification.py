@@ -26,7 +26,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from destination_datalake.files.plan import Claim, ColumnClaim, SourceFile
+from destination_datalake.files.plan import ExpectedColumnStats, ExpectedFileStats, SourceFile
 from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, TOTAL_ROWS, generation_branches, summary_number
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.maintenance.deletion import MaintenanceSkipped
@@ -88,8 +88,8 @@ class VerifiedIceberg(VerifiedTable):
         """Whether there is another metadata file."""
         return self._operations.load().metadata_location != self._table.metadata_location
 
-    def claims(self) -> Iterator[Claim]:
-        """Yield a claim for each file of the content, and of the branches with rows of unfinished syncs."""
+    def expected_files(self) -> Iterator[ExpectedFileStats]:
+        """Yield the expected statistics of the files of the content and of branches of unfinished syncs."""
         metadata = self._table.metadata
         for branch in (MAIN_BRANCH, PENDING_BRANCH, *generation_branches(metadata)):
             yield from self._of_snapshot(metadata.snapshot_by_name(branch))
@@ -98,7 +98,7 @@ class VerifiedIceberg(VerifiedTable):
 
     def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
         """Compare the manifests of the current snapshot, and of those in reports, with the counts that those say."""
-        del read  # Each file has its own claim.
+        del read  # Each file has its own statistics.
         if shared := ", ".join(".".join(path) for path in shared_members(self._table.schema().as_struct())):
             self.notes.append(
                 f"Fields inside objects may hold values of two fields, as an earlier version stored a field under two "
@@ -151,7 +151,7 @@ class VerifiedIceberg(VerifiedTable):
                 where = f"snapshot {snapshot.snapshot_id}"
                 self.problems.append(Finding(where, f"has {found} {what}, and {said} by {by}"))
 
-    def _of_snapshot(self, snapshot: Snapshot | None) -> Iterator[Claim]:
+    def _of_snapshot(self, snapshot: Snapshot | None) -> Iterator[ExpectedFileStats]:
         for manifest in self._manifests(snapshot):
             if manifest.manifest_path in self._counted:
                 continue
@@ -165,7 +165,7 @@ class VerifiedIceberg(VerifiedTable):
                 file = entry.data_file
                 counted.files += 1
                 counted.rows += file.record_count
-                yield self._claim(file)
+                yield self._expected(file)
 
     def _manifests(self, snapshot: Snapshot | None) -> list[ManifestFile]:
         try:
@@ -179,18 +179,18 @@ class VerifiedIceberg(VerifiedTable):
         self._broken = True
         self.problems.append(Finding(path, unreadable(error, path, _CLAUSES)))
 
-    def _claim(self, file: IcebergFile) -> Claim:
+    def _expected(self, file: IcebergFile) -> ExpectedFileStats:
         kind = "parquet" if file.file_format == FileFormat.PARQUET else "other"
         source = SourceFile(file.file_path, file.file_size_in_bytes, file.record_count)
         if file.content != DataFileContent.DATA:
-            return Claim(source, kind, None, group="deletes")
+            return ExpectedFileStats(source, kind, None, group="deletes")
         for field in self._bounded:
             values = (file.value_counts or {}).get(field.field_id, file.record_count)
             if values != file.record_count:
                 what = f"has {file.record_count} rows and {values} values in column {field.name} by its manifest"
                 self.problems.append(Finding(file.file_path, what))
-        columns = tuple(claim for field in self._bounded if (claim := _column_claim(field, file)) is not None)
-        return Claim(source, kind, self._schema, columns)
+        columns = tuple(column for field in self._bounded if (column := _expected_column(field, file)) is not None)
+        return ExpectedFileStats(source, kind, self._schema, columns)
 
     def _look_for_others(self) -> None:
         """Tell of objects in the table's folder that it does not refer to: those of killed writers are no fault."""
@@ -225,17 +225,17 @@ class VerifiedIceberg(VerifiedTable):
             )
 
 
-def _column_claim(field: NestedField, file: IcebergFile) -> ColumnClaim | None:
+def _expected_column(field: NestedField, file: IcebergFile) -> ExpectedColumnStats | None:
     """Return what a manifest says of a column; None if it says nothing."""
     lower, upper = (_bound(field, bounds) for bounds in (file.lower_bounds, file.upper_bounds))
     nulls = (file.null_value_counts or {}).get(field.field_id)
     if lower is None and upper is None and nulls is None:
         return None
-    return ColumnClaim(field.name, lower, upper, nulls)
+    return ExpectedColumnStats(field.name, lower, upper, nulls)
 
 
 def _bound(field: NestedField, bounds: Mapping[int, bytes] | None) -> Any:
-    """Return a bound as `ColumnClaim` has it; None without one. One of before a promotion is of the narrow type."""
+    """Return a bound of `ExpectedColumnStats`; None without one. Bounds older than a promotion have the narrow type."""
     encoded = (bounds or {}).get(field.field_id)
     if encoded is None:
         return None

@@ -166,7 +166,7 @@ def test_a_probe_finds_what_a_dict_would(lake: Cloud, monkeypatch: pytest.Monkey
     @settings(max_examples=examples(200))
     @given(data=st.data(), kind=st.sampled_from(sorted(KEYS)))
     def law(data: st.DataObject, kind: str) -> None:
-        monkeypatch.setattr(reading, "_WHOLE_BYTES", data.draw(st.sampled_from([0, 2**20])))
+        monkeypatch.setattr(reading, "_MAX_WHOLE_BYTES", data.draw(st.sampled_from([0, 2**20])))
         monkeypatch.setattr(reading, "_FOOTER_BYTES", 512)
         type_, values = KEYS[kind]
         keys = st.one_of(st.none(), values)
@@ -239,9 +239,9 @@ def test_a_file_without_the_key_s_column_has_null_in_it(lake: Cloud) -> None:
 
 
 def test_only_row_groups_that_may_have_keys_of_the_index_are_read(lake: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(reading, "_MAX_WHOLE_BYTES", 0)
     monkeypatch.setattr(reading, "_FOOTER_BYTES", 70_000)
-    monkeypatch.setattr(reading, "_GAP_BYTES", 0)
+    monkeypatch.setattr(reading, "_MAX_GAP_BYTES", 0)
     rows = [Row(f"{number:032}", at=number) for number in range(8000)]
     of = schema(pa.string())
     file = put(lake, "stored", table(rows, of), row_group_size=2000, compression="none", use_dictionary=False)

@@ -282,7 +282,7 @@ def test_the_rows_afterwards_are_those_before_but_for_the_dead(lake: Cloud, monk
     @settings(max_examples=examples(200))
     @given(data=st.data(), deletes=st.sampled_from(["copy_on_write", "merge_on_read"]))
     def law(data: st.DataObject, deletes: Deletes) -> None:
-        monkeypatch.setattr(reading, "_WHOLE_BYTES", data.draw(st.sampled_from([0, 2**20])))
+        monkeypatch.setattr(reading, "_MAX_WHOLE_BYTES", data.draw(st.sampled_from([0, 2**20])))
         monkeypatch.setattr(reading, "_FOOTER_BYTES", 512)
         count = data.draw(st.integers(1, 40))
         some = st.lists(st.integers(0, count - 1), max_size=count)

@@ -19,7 +19,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.types import TimestampType
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
-from destination_datalake.files.dedup.index import bounds_of, index_files
+from destination_datalake.files.dedup.index import index_files, key_bounds
 from destination_datalake.files.dedup.probe import may_have_keys
 from destination_datalake.files.dedup.tasks import (
     UNKNOWN,
@@ -239,12 +239,13 @@ def test_bounds_leave_null_and_nan_out(lake: Cloud, tmp_path: Path) -> None:
 )
 def test_bounds_that_python_has_no_values_for_are_unknown(far: pa.Array[Any]) -> None:
     """Other engines write years after 9999. Files may have nothing but those: the last date is no bound for them."""
-    assert bounds_of(far) == KeyBounds(UNKNOWN, UNKNOWN, False, False)
+    assert key_bounds(far[0], far[0], far.type) == KeyBounds(UNKNOWN, UNKNOWN, False, False)
 
 
-@pytest.mark.parametrize("others", [[], ["a"]])
-def test_long_texts_are_no_bounds(others: list[str]) -> None:
-    assert bounds_of(pa.array(["x" * 257, *others])) == KeyBounds(UNKNOWN, UNKNOWN, False, False)
+@pytest.mark.parametrize("lowest", ["a", "x" * 257])
+def test_long_texts_are_unknown_bounds(lowest: str) -> None:
+    texts = pa.array([lowest, "x" * 257])
+    assert key_bounds(texts[0], texts[1], texts.type) == KeyBounds(UNKNOWN, UNKNOWN, False, False)
 
 
 def test_an_unsuitable_file_is_the_users_to_repair(lake: Cloud) -> None:
