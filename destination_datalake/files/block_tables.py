@@ -1,4 +1,4 @@
-"""Blocks of decoded records as Arrow tables with the columns of their files, those of metadata included."""
+"""Convert blocks of decoded records to Arrow tables with the columns of a data file, including metadata columns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def metadata_columns(ids: pa.StringArray, decoded: Decoded, plan: FilePlan) -> l
         offsets = pa.array(np.zeros(rows + 1, np.int32), pa.int32())
         changes = pa.ListArray.from_arrays(offsets, _NO_CHANGES, type=CHANGES_TYPE)
     if plan.metadata[1].type == Int64():
-        # Tables of S3 Data Lake: times are milliseconds, and what is inside the columns is required.
+        # Tables of Airbyte's S3 Data Lake connector: times are milliseconds, and nested fields are required.
         extracted_at = extracted_at.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
         changes = _without_nulls(changes)
     meta = pa.StructArray.from_arrays([_constant(plan.sync_id, rows), changes], fields=list(_META_TYPE))
@@ -43,7 +43,7 @@ def metadata_columns(ids: pa.StringArray, decoded: Decoded, plan: FilePlan) -> l
 
 
 def _without_nulls(changes: Any) -> pa.ListArray[Any]:
-    """Return the changes with empty texts for members that a source has left out."""
+    """Return the changes with empty texts for members that the source omitted."""
     entries: Any = changes.values
     members = [member.fill_null("") for member in entries.flatten()]
     whole: Any = pa.StructArray.from_arrays(members, fields=list(entries.type))
@@ -51,34 +51,39 @@ def _without_nulls(changes: Any) -> pa.ListArray[Any]:
 
 
 class OrderedIds:
-    """Ids of the rows of one unit: UUIDs of version 7 that are ascending in the order of arrival.
+    """Row IDs of one unit: UUIDs of version 7 that ascend in the order of arrival.
 
-    They are monotonic (RFC 9562, 6.2, method 2), and neighbours differ in their last digits only, so they compress to
-    almost nothing; random ones would be a sixth of a file. Whatever units, blocks and files the rows of a table lie in:
-    their order is that of the batches, whose number is added to the time of the sync's start; then that of the parts of
-    a batch, in the 12 bits after the version; then that of the lines of a part, which the counter is. The 30 bits
-    between tell attempts and syncs apart.
+    They are monotonic (RFC 9562, 6.2, method 2). Neighbours differ in their last digits only, so that they compress to
+    almost nothing; random IDs would be a sixth of a file. From the most significant bits, an ID has
+
+    - the start of the sync in milliseconds, plus the number of the batch;
+    - the part of the batch, in the 12 bits after the version;
+    - 30 random bits, which distinguish attempts and syncs;
+    - the number of the line in the part.
+
+    So the IDs of all rows of a table are in the order of arrival, in whichever files the rows are.
     """
 
     def __init__(self, first: bytes) -> None:
-        """`first` is the id of a line 0: 16 octets, see `first_id`."""
+        """`first` is the ID of line 0, 16 octets: see `first_id`."""
         self.first = first
 
     def of(self, lines: LineNumbers) -> pa.StringArray:
-        """Return the ids of the rows whose lines have these numbers in the unit."""
+        """Return the IDs of the rows for these line numbers of the unit."""
         return _ids(self.first, lines)
 
 
 def first_id(ingest_order: IngestOrder) -> bytes:
-    """Return a UUID of version 7 for a unit: its last 32 bits are 0, and those before them random."""
+    """Return a UUID of version 7 for line 0 of a unit: its last 32 bits are 0, the 30 bits before them random."""
     milliseconds, part = ingest_order
     octets = bytearray(milliseconds.to_bytes(6, "big") + part.to_bytes(2, "big") + os.urandom(4) + bytes(4))
-    octets[6] = (octets[6] & 0x0F) | 0x70
-    octets[8] = (octets[8] & 0x3F) | 0x80
+    octets[6] = (octets[6] & 0x0F) | 0x70  # The version, 7.
+    octets[8] = (octets[8] & 0x3F) | 0x80  # The variant of RFC 9562.
     return bytes(octets)
 
 
 def _ids(octets: bytes, counters: LineNumbers) -> pa.StringArray:
+    # The text of the first ID is repeated, and its last eight digits are overwritten by the counters' digits.
     rows = len(counters)
     text = np.tile(np.frombuffer(str(uuid.UUID(bytes=octets)).encode(), np.uint8), (rows, 1))
     counted = counters.astype(">u4").view(np.uint8).reshape(rows, COUNTED_DIGITS // 2)
@@ -92,7 +97,7 @@ def _constant(value: int | None, rows: int) -> pa.Array[Any]:
 
 
 class Rows(NamedTuple):
-    """A table and its bytes, which take as long to count as a small file takes to encode."""
+    """A table and its size in bytes. Computing the size takes as long as encoding a small file."""
 
     table: pa.Table
     bytes: int
@@ -100,14 +105,14 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileSchema:
-    """The stream's columns with the types that a file stores, and the file's schema in Arrow's terms."""
+    """The stream's columns with the types that a file stores, and the file's Arrow schema."""
 
     columns: tuple[Field, ...]
     arrow: pa.Schema
 
 
 class BlockTables:
-    """Makes tables of decoded blocks. A column that a value does not fit is wider from that block on."""
+    """Converts decoded blocks to tables. If a value does not fit its column, the column is wider from that block on."""
 
     def __init__(self, plan: FilePlan, ids: OrderedIds) -> None:
         self._plan = plan
@@ -115,24 +120,24 @@ class BlockTables:
         self.schema = _file_schema(plan.columns, plan)
 
     def table(self, decoded: Decoded) -> tuple[pa.Array[Any], pa.Table]:
-        """Return the ids of the rows (`_airbyte_raw_id`), and a table of `schema`, which is wider if need be."""
-        fitted = tuple(
+        """Return the row IDs (`_airbyte_raw_id`) and a table of `schema`, which is widened if necessary."""
+        fitting = tuple(
             replace(column, type=narrowest(array, column.type))
             for column, array in zip(self.schema.columns, decoded.columns, strict=True)
         )
-        if fitted != self.schema.columns:
-            self.schema = _file_schema(fitted, self._plan)
+        if fitting != self.schema.columns:
+            self.schema = _file_schema(fitting, self._plan)
         ids = self._ids.of(decoded.line_numbers)
         metadata = metadata_columns(ids, decoded, self._plan)
-        own = [
+        data = [
             array.cast(field.type, safe=False)
             for array, field in zip(decoded.columns, list(self.schema.arrow)[len(metadata) :], strict=True)
         ]
-        return ids, pa.Table.from_arrays([*metadata, *own], schema=self.schema.arrow)
+        return ids, pa.Table.from_arrays([*metadata, *data], schema=self.schema.arrow)
 
 
 class WaitingRows:
-    """Rows in memory that are not encoded yet. Each block's schema is as wide as that of the one before, or wider."""
+    """Rows in memory that are not encoded yet. Schemas never become narrower from block to block."""
 
     def __init__(self, schema: FileSchema) -> None:
         self.schema = schema
@@ -146,9 +151,9 @@ class WaitingRows:
         self._blocks.append(table)
 
     def take(self) -> pa.Table:
-        """Return all rows as one table of `schema`, each column in one piece; none wait then.
+        """Remove all rows, and return them as one table of `schema` with one chunk per column.
 
-        The blocks are released column by column: one column is all that is in memory twice.
+        The blocks are released column by column, so that only one column is in memory twice.
         """
         blocks = [list(table.itercolumns()) for table in self._blocks]
         self._blocks.clear()

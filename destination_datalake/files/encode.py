@@ -1,4 +1,4 @@
-"""The encoding job, as it runs on executors: segments are read, data files and rejects written, results returned."""
+"""The encode job on executors: read segments, write data files and rejects."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from destination_datalake.rejects.writer import RejectWriter
 
 
 def encode(tasks: Iterable[EncodeTask]) -> Iterator[UnitResult]:
-    """Encode every unit of the tasks; yield a result for each. A unit that fails does not stop the others."""
+    """Encode each unit of the tasks; yield one result per unit. A failed unit does not stop the job."""
     for task in tasks:
         for unit in task.units:
-            result = attempt(partial(_result, unit, task.access), partial(_problem, unit, task.access))
+            result = attempt(partial(_encode_or_report, unit, task.access), partial(_problem, unit, task.access))
             yield _not_encoded(unit, result, task.access) if isinstance(result, Failed) else result
 
 
-def _result(unit: EncodeUnit, access: AwsAccess) -> Encoded | MalformedRecord:
+def _encode_or_report(unit: EncodeUnit, access: AwsAccess) -> Encoded | MalformedRecord:
     try:
-        return _encoded(unit, access)
+        return _encode(unit, access)
     except MalformedLine as error:
         record = unit.segments[0].first_record + error.line_number - 1
         return MalformedRecord(unit.stream, record, error.length, error.reason)
 
 
-def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
+def _encode(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     s3 = access.client("s3")
     plan = unit.plan
     # JSON cannot express NaN and infinities.
     decoder = BlockDecoder(columns_to_read(plan), Floats.FINITE if plan.format == "jsonl" else Floats.ANY)
-    # An attempt that Spark has given up may still run, on another machine for long: its objects have names of
-    # their own, or it would overwrite or delete those of the next attempt.
+    # Spark may retry a unit whose first attempt still runs on another machine. Each attempt has its own object names,
+    # so that attempts do not overwrite or delete each other's objects.
     attempt = f"{unit.name}-{secrets.token_hex(4)}"
-    known = (segment.first_id for segment in unit.segments if segment.first_id is not None)
-    first_id = next(known, None) or new_first_id(unit.ingest_order)
+    archived_ids = (segment.first_id for segment in unit.segments if segment.first_id is not None)
+    first_id = next(archived_ids, None) or new_first_id(unit.ingest_order)
     filters = [opened for rule in unit.filters if (opened := rule.open(plan.columns, s3)) is not None]
     guard = KeyGuard.of(plan)
     is_plain = plan.partitioning is None and plan.sort_order is None
@@ -68,10 +68,10 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     with rollback_on_error(files.abort, rejects.abort, *(sink.abort for sink in sinks)):
         for content in contents(unit.segments, access):
             left_out += content.left_out
-            for each in filters:
-                left = each.apply(content)
-                refused[each.reason] += left.left_out - content.left_out
-                content = left
+            for line_filter in filters:
+                filtered = line_filter.apply(content)
+                refused[line_filter.reason] += filtered.left_out - content.left_out
+                content = filtered
             for block in blocks(content.lines, plan.columns):
                 for sink in sinks:
                     sink.write(content.received(block))
@@ -84,12 +84,12 @@ def _encoded(unit: EncodeUnit, access: AwsAccess) -> Encoded:
         line_files = tuple(sink.close() for sink in sinks)
         rejected = rejects.close()
         written = files.close()
-    counts = RejectCounts.total([rejects.counts(), *(RejectCounts.refusing(*each) for each in refused.items())])
+    counts = RejectCounts.total([rejects.counts(), *(RejectCounts.refusing(*item) for item in refused.items())])
     return Encoded(unit.stream, tuple(written), counts, tuple(rejected), undeclared or (), line_files, left_out)
 
 
 def _first_received(block: memoryview, content: Content) -> bytes:
-    """Return the first lines of a block as received."""
+    """Return the first lines of a block as they were received."""
     start = bytes(block[:SAMPLE_BYTES])
     return bytes(content.received(start[: start.rfind(b"\n") + 1]))
 
@@ -102,7 +102,7 @@ def _problem(unit: EncodeUnit, access: AwsAccess, error: Exception) -> Problem:
 
 
 def _not_encoded(unit: EncodeUnit, failed: Failed, access: AwsAccess) -> NotEncoded:
-    """Say where a failure was, if not on the driver's machine: network and role may be others there."""
+    """Return the result of a failed unit. On another machine, the message names it: network and role may differ."""
     if all(isinstance(segment.location, LocalFile) for segment in unit.segments):
         return NotEncoded(failed.failure, unit.stream)
     message = f"{failed.failure.message} This was on an executor, on host {socket.gethostname()}."

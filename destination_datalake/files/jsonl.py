@@ -1,4 +1,4 @@
-"""JSON lines: DuckDB turns Arrow data into text, in C++; rows too large for its memory limit are written in Python."""
+"""Write JSON lines: DuckDB converts Arrow data to text, in C++; Python writes rows too large for its memory limit."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MEMORY_LIMIT_MB = 256
 """DuckDB's memory limit. A value of 22 MB needs more, and so do 2,000 rows of 1,000 columns."""
 
 MAX_ROWS = 1 << 20
-"""The most rows that DuckDB is given at once: more than any block of records has."""
+"""Maximum number of rows per query: more than any block of records has."""
 
-_MOST_DIGITS = 38
+_MAX_DIGITS = 38
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
@@ -42,11 +42,11 @@ class JsonLinesFileWriter:
             self._output.write(text)
 
     def write_row_group(self, table: pa.Table, size: int) -> None:  # noqa: ARG002
-        """Append rows: they are encoded at once in any case."""
+        """Append rows. They are always encoded immediately."""
         self.write(table)
 
     def close(self) -> bytes:
-        """Write the rest; return no footer, as the format has none."""
+        """Write the rest. Return an empty footer, as the format has none."""
         if isinstance(self._output, GzipUpload):
             self._output.finish()
         return b""
@@ -65,7 +65,7 @@ class JsonLinesEncoder:
             "memory_limit": f"{memory_limit_mb}MB",
         }
         self._duckdb: DuckDBPyConnection = duckdb.connect(config=limits)
-        # SQL refers to columns by position: names are case-insensitive there, and may be those of tables or functions.
+        # Columns get aliases: names are case-insensitive in SQL, and may collide with tables or functions.
         self._aliases = [f"c{position}" for position in range(len(schema))]
         members = (f"{_literal(name)}, {alias}" for name, alias in zip(schema.names, self._aliases, strict=True))
         self._query = f"SELECT json_object({', '.join(members)})::VARCHAR || chr(10) FROM records"
@@ -74,8 +74,8 @@ class JsonLinesEncoder:
         self._max_rows = MAX_ROWS
 
     def encode(self, table: pa.Table) -> Iterator[memoryview | bytes]:
-        """Yield the rows as lines, each ended by a newline, in pieces of any number of lines."""
-        # Rows differ in size: the next ones may need less memory than those that halved the number.
+        """Yield the rows as lines, each with a newline, in pieces of any number of lines."""
+        # Rows differ in size: the next rows may need less memory than those for which the number was halved.
         self._max_rows = min(2 * self._max_rows, MAX_ROWS)
         zoneless = table.cast(self._schema)
         start = 0
@@ -83,7 +83,7 @@ class JsonLinesEncoder:
             piece = zoneless.slice(start, self._max_rows)
             start += piece.num_rows
             if not self._is_for_duckdb or (piece.num_rows == 1 and piece.nbytes > self._row_by_row_bytes):
-                yield _encode_row_by_row(piece)  # DuckDB would fail, after it has used all its memory.
+                yield _encode_row_by_row(piece)  # DuckDB would only fail after exhausting its memory limit.
                 continue
             try:
                 texts = self._encode_vectorised(piece)
@@ -97,12 +97,12 @@ class JsonLinesEncoder:
                 yield from texts
 
     def _encode_vectorised(self, zoneless: pa.Table) -> list[memoryview]:
-        self._duckdb.register("records", _from_the_start(zoneless).rename_columns(self._aliases))
+        self._duckdb.register("records", _without_offsets(zoneless).rename_columns(self._aliases))
         try:
             lines = self._duckdb.sql(self._query).to_arrow_table().column(0)
         finally:
             self._duckdb.unregister("records")
-        # A string array's data buffer has one string after the other, without separators: the lines as they are.
+        # The data buffer of an Arrow string array is the concatenation of its strings: here, of the lines.
         return [
             memoryview(chunk.buffers()[2])[: pc.sum(pc.binary_length(chunk)).as_py()]
             for chunk in lines.chunks
@@ -110,38 +110,37 @@ class JsonLinesEncoder:
         ]
 
 
-def _from_the_start(table: pa.Table) -> pa.Table:
-    """Return the rows with the objects and lists of a slice copied: DuckDB 2.0 refuses structs in structs that begin
-    behind the start of their memory."""
+def _without_offsets(table: pa.Table) -> pa.Table:
+    """Copy nested columns of a slice: DuckDB 2.0 rejects nested structs with an offset into their buffers."""
     columns: list[Any] = table.columns
     for position, column in enumerate(columns):
-        if pa.types.is_nested(column.type) and any(_begins_later(chunk) for chunk in column.chunks):
-            # One array alone would be returned as it is.
+        if pa.types.is_nested(column.type) and any(_has_offset(chunk) for chunk in column.chunks):
+            # `concat_arrays` returns a single array without copying, so an empty one is added.
             copied: list[Any] = [pa.concat_arrays([chunk, chunk.slice(0, 0)]) for chunk in column.chunks]
             table = table.set_column(position, table.schema.field(position), pa.chunked_array(copied))
     return table
 
 
-def _begins_later(array: pa.Array[Any]) -> bool:
+def _has_offset(array: pa.Array[Any]) -> bool:
     if array.offset:
         return True
     if isinstance(array, pa.StructArray):
-        return any(_begins_later(array.field(i)) for i in range(array.type.num_fields))
-    return isinstance(array, pa.ListArray) and _begins_later(array.values)
+        return any(_has_offset(array.field(i)) for i in range(array.type.num_fields))
+    return isinstance(array, pa.ListArray) and _has_offset(array.values)
 
 
 def _encode_row_by_row(zoneless: pa.Table) -> bytes:
-    """Encode in Python. Temporal values are cast to text first: Python's types do not hold all that Arrow's do."""
+    """Encode in Python. Temporal values are first cast to text: Python's types have smaller ranges than Arrow's."""
     return _ENCODER.encode_lines(zoneless.cast(_with_types(zoneless.schema, _as_text)).to_pylist())
 
 
 def _literal(text: str) -> str:
-    """Return the text as a string literal of DuckDB's SQL."""
+    """Return the text as an SQL string literal."""
     return f"""'{text.replace("'", "''")}'"""
 
 
 def _with_types(schema: pa.Schema, change: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:
-    """Return the schema with every type changed that has no others inside, nested ones too."""
+    """Return the schema with every leaf type changed."""
     return pa.schema([field.with_type(_changed(field.type, change)) for field in schema])
 
 
@@ -155,19 +154,19 @@ def _changed(type_: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -
 
 
 def _for_duckdb(type_: pa.DataType) -> pa.DataType:
-    """Return the type that DuckDB writes as JSON: a decimal without digits before the point would be `.5`."""
+    """Return the type that DuckDB writes as valid JSON: a decimal without digits before the point would be `.5`."""
     if isinstance(type_, pa.TimestampType):
         return pa.timestamp(type_.unit)
-    if isinstance(type_, pa.Decimal128Type) and type_.precision == type_.scale < _MOST_DIGITS:
+    if isinstance(type_, pa.Decimal128Type) and type_.precision == type_.scale < _MAX_DIGITS:
         return pa.decimal128(type_.precision + 1, type_.scale)
     return type_
 
 
 def _holds_widest_fraction(type_: pa.DataType) -> bool:
-    """Whether a decimal in it has no digits before the point, and cannot have one more."""
+    """Return whether a decimal in the type has no digit before the point, and has too many digits to get one."""
     if pa.types.is_nested(type_):
         return any(_holds_widest_fraction(type_.field(i).type) for i in range(type_.num_fields))
-    return isinstance(type_, pa.Decimal128Type) and type_.scale == _MOST_DIGITS
+    return isinstance(type_, pa.Decimal128Type) and type_.scale == _MAX_DIGITS
 
 
 def _as_text(type_: pa.DataType) -> pa.DataType:

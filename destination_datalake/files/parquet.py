@@ -1,6 +1,6 @@
-"""Parquet files as they are written: row groups, dictionaries, statistics, field ids, and files of position deletes.
+"""Write Parquet files: row groups, dictionaries, statistics, field IDs, and position delete files.
 
-Readers find a data file's columns by Iceberg's field ids, which are in its schema (Iceberg spec: Column Projection).
+Readers find a data file's columns by Iceberg field IDs in its schema (Iceberg spec: Column Projection).
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from destination_datalake.aws.objects import Upload
 
 FIELD_ID = b"PARQUET:field_id"
-"""The key of Arrow's Parquet writer in a field's metadata, which stores the id in the file's schema."""
+"""The metadata key of a field ID: Arrow's Parquet writer stores its value in the file's schema."""
 
 
 def field_id(field: pa.Field[Any]) -> int | None:
-    """Return the field id of a column, or of a field in one; None if it has none."""
+    """Return the field ID of a column or nested field; None without one."""
     id_ = (field.metadata or {}).get(FIELD_ID)
     return None if id_ is None else int(id_)
 
 
 def has_field_ids(schema: pa.Schema) -> bool:
-    """Whether any column has a field id: a file without any is another program's."""
+    """Return whether a column has a field ID. Files without any come from other programs."""
     return any(field_id(field) is not None for field in schema)
 
 
 def columns_by_id(schema: pa.Schema, ids: Sequence[int]) -> pa.Schema:
-    """Return a schema of the top-level columns with these field ids, in their order."""
+    """Return a schema of the top-level columns with these field IDs, in this order."""
     by_id = {field_id(field): field for field in schema}
     return pa.schema([by_id[id_] for id_ in ids])
 
 
 def with_field_ids(schema: pa.Schema, ids: Mapping[str, int]) -> pa.Schema:
-    """Return the schema with the id of every field, nested ones too, from `ids` by dotted path ("items.element.price").
+    """Return the schema with field IDs at every level; `ids` has them by dotted path ("items.element.price").
 
-    The paths are unambiguous because names have no dots (see `schema.names`). Raises KeyError for a field without id.
+    The paths are unambiguous because names have no dots (see `schema.names`). Raises KeyError for a field without ID.
     """
     return pa.schema([_numbered(field, field.name, ids) for field in schema])
 
@@ -59,7 +59,7 @@ def _numbered(field: pa.Field[Any], path: str, ids: Mapping[str, int]) -> pa.Fie
 
 
 def promote_floats(schema: pa.Schema, ids: Collection[int]) -> pa.Schema:
-    """Return the schema with floats of these field ids, at any depth, as doubles; all else as it was, ids too."""
+    """Return the schema with floats of these field IDs, at any depth, as doubles. Field IDs are kept."""
     return pa.schema([_promoted(field, ids) for field in schema])
 
 
@@ -76,33 +76,33 @@ def _promoted(field: pa.Field[Any], ids: Collection[int]) -> pa.Field[Any]:
 
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
-"""Arrow bytes buffered before a row group is written: large enough to be read well, small enough for memory."""
+"""Arrow bytes that are buffered for a row group: large enough for fast reads, small enough for memory."""
 
 _SAMPLE_ROWS = 4096
 _DICTIONARY_BELOW = 0.5
-"""A column is dictionary-encoded if the share of distinct values in its sample is below this."""
+"""Maximum share of distinct values in the sample of a dictionary-encoded column."""
 
-_GLANCE = pa.array(np.sort(np.random.default_rng(0).choice(_SAMPLE_ROWS, 256, replace=False)), pa.int64())
-"""Rows of the sample, not in a pattern that the values could have as well: most columns need no more."""
+_FIRST_SAMPLE = pa.array(np.sort(np.random.default_rng(0).choice(_SAMPLE_ROWS, 256, replace=False)), pa.int64())
+"""Random rows of the sample, because values may have periods. They suffice to judge most columns."""
 
 _DISTINCT_ABOVE = 0.98
-"""A column with more distinct values at a glance has many in the sample."""
+"""A column with a larger share of distinct values in the first sample is not dictionary-encoded."""
 
 _LARGE_BYTES = 16 * 1024 * 1024
-"""A sample above this is not copied to count distinct values."""
+"""Maximum size of a sample that is copied to count distinct values."""
 
 CHUNK_METADATA_BYTES = 1024
-"""What Arrow keeps in memory of a column in a row group, with its statistics, until the file ends."""
+"""Arrow's memory for the metadata and statistics of one column chunk, until the file is closed."""
 
 _HUGE_VALUE_BYTES = 1024 * 1024
-"""Columns of values above this, on average, get no statistics: Arrow copies such values several times for them."""
+"""Maximum average value size of columns with statistics: Arrow copies values several times for them."""
 
 
 class ParquetFileWriter:
     """Writes a Parquet file whose row groups hold about ROW_GROUP_BYTES of Arrow data."""
 
     def __init__(self, codec: str, schema: pa.Schema, upload: Upload, repetitive: list[str] | None = None) -> None:
-        """`repetitive` are the paths of columns to dictionary-encode, None to choose them by the first row group."""
+        """`repetitive` are the paths of columns to dictionary-encode; None chooses them by the first row group."""
         self._compression = "none" if codec == "UNCOMPRESSED" else codec.lower()
         self._schema = schema
         self._upload = upload
@@ -120,7 +120,7 @@ class ParquetFileWriter:
             self._write_buffered()
 
     def write_row_group(self, table: pa.Table, size: int) -> None:
-        """Append rows as a row group of their own; `size` is the table's bytes. Not to be mixed with `write`."""
+        """Append rows as one row group; `size` is the table's bytes. Must not be mixed with `write`."""
         assert not self._buffered
         self._write(table, size)
 
@@ -158,14 +158,14 @@ class ParquetFileWriter:
 
 
 def footer_of(closed: pq.ParquetWriter) -> bytes:
-    """Return the footer of the file that a writer has written, as a Parquet file without rows."""
+    """Return the footer of a written file, as a Parquet file without rows."""
     footer = io.BytesIO()
     closed.writer.metadata.write_metadata_file(footer)
     return footer.getvalue()
 
 
 def repetitive_columns(table: pa.Table) -> list[str]:
-    """Return the paths of columns to dictionary-encode: nested ones, and those with few distinct values in a sample."""
+    """Return the paths of columns to dictionary-encode: nested columns, and columns with few distinct values."""
     sample = table.slice(0, _SAMPLE_ROWS)
     repetitive = []
     for name in table.column_names:
@@ -173,16 +173,16 @@ def repetitive_columns(table: pa.Table) -> list[str]:
         if pa.types.is_nested(column.type):
             repetitive += _paths(table.schema.field(name))
         elif column.nbytes > _LARGE_BYTES:
-            continue  # Counting distinct values would copy it, and so would a dictionary.
+            continue  # Counting distinct values, and a dictionary, would copy the values.
         elif _is_repetitive(column):
             repetitive.append(name)
     return repetitive
 
 
 def _is_repetitive(column: pa.ChunkedArray[Any]) -> bool:
-    """Whether few values of a sample are distinct: the more rows, the smaller their share."""
+    """Return whether few values of a sample are distinct."""
     if len(column) == _SAMPLE_ROWS:
-        share = _distinct_share(column.take(_GLANCE))
+        share = _distinct_share(column.take(_FIRST_SAMPLE))
         if not _DICTIONARY_BELOW <= share <= _DISTINCT_ABOVE:
             return share < _DICTIONARY_BELOW
     return _distinct_share(column) < _DICTIONARY_BELOW
@@ -193,7 +193,7 @@ def _distinct_share(column: pa.ChunkedArray[Any]) -> float:
 
 
 def _bounded_columns(table: pa.Table) -> bool | list[str]:
-    """Return the paths of columns that get statistics, all but those of huge values; True for all columns."""
+    """Return the paths of columns with statistics, which are columns without huge values; True for all columns."""
     huge = {name for name in table.column_names if table.column(name).nbytes > _HUGE_VALUE_BYTES * table.num_rows}
     if not huge:
         return True
@@ -201,7 +201,7 @@ def _bounded_columns(table: pa.Table) -> bool | list[str]:
 
 
 def _paths(field: pa.Field[Any]) -> list[str]:
-    """Return the paths of a column's leaves; its own name if it is a leaf."""
+    """Return the paths of a column's leaves: of a scalar column, its name."""
     nested = pa.types.is_nested(field.type)
     return [f"{field.name}.{path}" for path in _leaves(field.type)] if nested else [field.name]
 
@@ -221,9 +221,9 @@ def _leaves(type_: pa.DataType) -> list[str]:
 
 PATH_ID = 2147483546
 POSITION_ID = 2147483545
-"""The field ids of `file_path` and `pos` in files of position deletes (Iceberg spec: Reserved Field IDs)."""
+"""The field IDs of `file_path` and `pos` in position delete files (Iceberg spec: Reserved Field IDs)."""
 
-_PATHS = pa.dictionary(pa.int32(), pa.string())  # Strings in the file, but not one for each row in memory.
+_PATHS = pa.dictionary(pa.int32(), pa.string())  # Stored as strings, but in memory the path is not repeated.
 _DELETES_SCHEMA = pa.schema(
     [
         pa.field("file_path", _PATHS, nullable=False, metadata={FIELD_ID: str(PATH_ID)}),
@@ -234,9 +234,9 @@ _DELETES_GROUP_ROWS = 1024 * 1024
 
 
 def write_position_deletes(path: str, positions: NDArray[np.int64], upload: Upload) -> bytes:
-    """Write the positions, which ascend, of dead rows of the data file at `path`; return the footer.
+    """Write the ascending positions of dead rows of a data file; return the footer.
 
-    `path` is exactly that of the table's metadata.
+    `path` must equal the data file's path in the table's metadata.
     """
     writer = pq.ParquetWriter(
         cast("IO[Any]", upload),

@@ -1,4 +1,4 @@
-"""Segments as executors find them: on this machine's disk, mapped into memory, or staged in S3."""
+"""Read segments on executors: from this machine's disk, mapped into memory, or from the staging folder in S3."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.frames import Frame
 
 READ_AHEAD_BYTES = 32 * 1024 * 1024
-"""A segment of at most this size is downloaded while the one before it is being encoded. Most have half of it."""
+"""Maximum size of a segment that is downloaded while the previous one is encoded. Most segments are half as large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class LocalFile:
 class StagedObject:
     """An object in S3, which executors anywhere can read.
 
-    `etag` is what S3 answered when it was written: another object under the same key is not read in its place.
+    `etag` is the object's ETag when it was written: a read fails if another object replaced it.
     """
 
     uri: str
@@ -44,24 +44,24 @@ class StagedObject:
 
 
 class SegmentSource(Protocol):
-    """Another place of a segment's lines. It reads them itself, on the executor: it is a small value."""
+    """Another source of a segment's lines: a small value, which travels to the executor and reads them there."""
 
     def contents(self, access: AwsAccess) -> Iterator[Content]:
         """Yield the lines in pieces, in order. Raises ConnectorError, and what botocore raises."""
 
 
 RowId: TypeAlias = bytes
-"""The id of a row, `_airbyte_raw_id`: 16 octets."""
+"""A row ID, `_airbyte_raw_id`: 16 octets."""
 
 SegmentLocation: TypeAlias = LocalFile | StagedObject | SegmentSource
 
 
 @dataclass(frozen=True, slots=True)
 class StagedSegment:
-    """A segment that executors can read: where it is, its size in bytes, the number of its first record, and how many.
+    """A segment that executors can read: its location, its size in bytes, its first record's number, its record count.
 
-    Its lines are flat if there is a `frame`; if it is `mixed`, some of them. With a `first_id` its lines have ids
-    already, which their rows keep: line 0 has this one, of 16 octets.
+    With a `frame` its lines are flat, or some of them if it is `mixed`. `first_id` is the row ID of line 0, 16 octets,
+    if the lines already have IDs, which their rows keep.
     """
 
     location: SegmentLocation
@@ -74,7 +74,7 @@ class StagedSegment:
 
 
 class SegmentGone(ConnectorError):
-    """A staged segment is not in S3 any more, or is another object."""
+    """A staged segment was deleted or replaced."""
 
     def __init__(self, uri: str) -> None:
         message = (
@@ -82,11 +82,11 @@ class SegmentGone(ConnectorError):
             "them. No acknowledged record is lost. Run the sync again; a lifecycle rule of _staging/ needs more days "
             "than a sync takes."
         )
-        super().__init__(Failure(message, f"{uri} is gone or was replaced", "transient_error"))
+        super().__init__(Failure(message, f"{uri} was deleted or replaced", "transient_error"))
 
 
 class SegmentUnreadable(ConnectorError):
-    """The content of a staged segment did not arrive completely in any attempt."""
+    """No attempt received the whole content of a staged segment."""
 
     def __init__(self, uri: str, reason: str) -> None:
         message = (
@@ -98,9 +98,10 @@ class SegmentUnreadable(ConnectorError):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Whole lines of a segment. They are flat if there is a `frame`; if they are `mixed`, some of them.
+    """Whole lines of a segment. With a `frame` they are flat, or some of them if they are `mixed`.
 
-    `left_out` of the lines are empty: no rows are made of them. They still count as lines, which number rows.
+    `left_out` is the number of empty lines, which become no rows. They are counted, because line numbers are part of
+    row IDs.
     """
 
     lines: mmap.mmap | bytes | bytearray
@@ -109,14 +110,14 @@ class Content:
     left_out: int = 0
 
     def received(self, lines: mmap.mmap | bytes | bytearray | memoryview) -> Any:
-        """Return whole lines of the content as they were received; without a frame, they are."""
+        """Return whole lines of the content as they were received. Lines without a frame are unchanged."""
         if self.frame is None:
             return lines
         text = memoryview(lines)
         return self.frame.restored(text) if self.mixed else self.frame.all_restored(text)
 
     def without(self, is_left_out: NDArray[np.bool_]) -> Content:
-        """Return the content with these lines empty, given as a mask of its lines."""
+        """Return the content with the lines of a mask emptied."""
         import numpy as np
 
         from destination_datalake.protocol.frames import line_bounds
@@ -128,7 +129,7 @@ class Content:
         kept = np.repeat(~is_left_out, ends - starts + 1)
         kept[ends] = True
         emptied = int(np.count_nonzero(is_left_out & (starts < ends)))
-        # Flat lines are recognized one by one: an empty one is not flat.
+        # Empty lines are not flat, so that the reader must check each line.
         mixed = self.frame is not None
         return Content(octets[kept].tobytes(), self.frame, mixed, self.left_out + emptied)
 
@@ -136,7 +137,7 @@ class Content:
 def contents(segments: Sequence[StagedSegment], access: AwsAccess) -> Iterator[Content]:
     """Yield the content of each segment, in order. At most two downloaded segments are in memory at a time.
 
-    Raises SegmentGone, SegmentUnreadable, what a SegmentSource raises, and what botocore and the disk raise.
+    Raises SegmentGone, SegmentUnreadable, and the errors of a SegmentSource, of botocore and of the disk.
     """
     with _ReadAhead(segments, access) as downloads:
         for number, segment in enumerate(segments):
@@ -150,7 +151,7 @@ def contents(segments: Sequence[StagedSegment], access: AwsAccess) -> Iterator[C
 
 
 def _downloaded(source: StagedObject, size: int, access: AwsAccess) -> bytes:
-    """Return a staged object of `size` bytes. Raises SegmentGone, SegmentUnreadable, and what the request raises."""
+    """Return a staged object of `size` bytes. Raises SegmentGone, SegmentUnreadable, and errors of the request."""
     with naming_lost_object(source.uri, SegmentGone):
         content = get(access.client("s3"), source.uri, etag=source.etag)
     if len(content) != size:
@@ -160,7 +161,7 @@ def _downloaded(source: StagedObject, size: int, access: AwsAccess) -> bytes:
 
 @contextmanager
 def naming_lost_object(uri: str, gone: Callable[[str], ConnectorError]) -> Iterator[None]:
-    """Raise `gone` if the object is not the one that was asked for, SegmentUnreadable if answers end early."""
+    """Raise `gone` if the object was deleted or replaced, and SegmentUnreadable if responses end early."""
     from botocore.exceptions import ClientError
 
     try:
@@ -180,7 +181,7 @@ def _mapped(path: str) -> mmap.mmap:
 
 
 class _ReadAhead:
-    """Downloads a segment while the one before it is in use, on a thread that starts with the first download."""
+    """Downloads the next segment while the previous one is in use, on a thread that starts with the first download."""
 
     def __init__(self, segments: Sequence[StagedSegment], access: AwsAccess) -> None:
         self._segments = segments
@@ -197,7 +198,7 @@ class _ReadAhead:
         self._thread.shutdown(cancel_futures=True)
 
     def take(self, number: int) -> bytes:
-        """Return the content of a segment, and begin to download the next one if it is small enough."""
+        """Return the content of a segment, and start to download the next one if it is small enough."""
         content = self._download(number) if self._next is None else self._next.result()
         self._next = None
         following = number + 1

@@ -1,8 +1,8 @@
-"""Rows in order: sorted in memory, and merged from the local disk if they are more than memory holds.
+"""Sort rows in memory, and by an external merge sort if they exceed memory.
 
-The order is Iceberg's (spec: sorting; NaN is above all numbers). Rows wait on disk as Arrow IPC, one file for all rows
-that leave memory at a time, and are mapped into memory to be read. The files have no names, so the system removes them
-when the process ends, however it ends.
+The order is Iceberg's (spec: sorting; NaN is above all numbers). Rows are spilled to the local disk as Arrow IPC files,
+which are memory-mapped to be read. The files have no names, so the system deletes them when the process ends, even
+after a kill.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BUFFER_BYTES = 1024 * 1024
 
 
 class SpillFailed(ConnectorError):
-    """The disk cannot be written, for a reason that may pass."""
+    """The disk cannot be written. The cause may be temporary."""
 
 
 class _Batch(NamedTuple):
@@ -50,11 +50,11 @@ class _Partition(NamedTuple):
 class Spill:
     """Rows on disk, by partition, in the order in which they were added.
 
-    Values of partitions are told apart by their `repr`: 0.0 and -0.0 are equal, and NaN is not.
+    Partitions are identified by the `repr` of their values, because 0.0 equals -0.0, and NaN does not equal itself.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
-        """Write nothing yet. Without a directory, Spark's own is taken, or that for temporary files."""
+        """Write nothing yet. The default directory is Spark's, else the one for temporary files."""
         self._directory = directory or spark_directory() or Path(tempfile.gettempdir())
         self._partitions: dict[str, _Partition] = {}
         self._runs: list[pa.RecordBatchFileReader] = []
@@ -63,9 +63,9 @@ class Spill:
         self._written = 0
 
     def bytes_of(self, values: tuple[PartitionValue, ...]) -> int:
-        """Return how many bytes of a partition's rows are on disk, as in memory."""
-        found = self._partitions.get(repr(values))
-        return sum(batch.bytes for batch in found.batches) if found is not None else 0
+        """Return the size of a partition's rows on disk, as they were in memory."""
+        partition = self._partitions.get(repr(values))
+        return sum(batch.bytes for batch in partition.batches) if partition is not None else 0
 
     def add(self, values: tuple[PartitionValue, ...], rows: Rows) -> None:
         """Append rows of a partition, at least one. All rows until `end_run` have one schema. Raises SpillFailed."""
@@ -94,22 +94,22 @@ class Spill:
         self._file = self._writer = None
 
     def take(self, values: tuple[PartitionValue, ...]) -> list[Rows]:
-        """Return the rows of a partition, mapped into memory, and forget them. Those since `end_run` are not there."""
-        found = self._partitions.pop(repr(values), None)
-        return self._read(found.batches) if found is not None else []
+        """Remove and return the rows of a partition, memory-mapped. Rows added after `end_run` are not included."""
+        partition = self._partitions.pop(repr(values), None)
+        return self._read(partition.batches) if partition is not None else []
 
     def take_all(self) -> Iterator[tuple[tuple[PartitionValue, ...], list[Rows]]]:
-        """Yield each partition with its rows, and forget it."""
+        """Remove and yield each partition with its rows."""
         while self._partitions:
             values, batches = self._partitions.pop(next(iter(self._partitions)))
             yield values, self._read(batches)
 
     def close(self) -> None:
-        """Forget all rows, and free the disk. Idempotent."""
+        """Remove all rows, and free the disk. Idempotent."""
         self._partitions.clear()
         self._runs.clear()
         if self._file is not None:
-            with suppress(OSError):  # What a full disk did not take is not wanted any more.
+            with suppress(OSError):  # Closing writes the buffer, which fails on a full disk.
                 self._file.close()
         self._file = self._writer = None
 
@@ -124,14 +124,14 @@ class Spill:
         try:
             yield
         except OSError as error:
-            where = f"The disk on which rows wait for files of their partitions ({self._directory})"
+            where = f"The disk for rows that wait for the files of their partitions ({self._directory})"
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 message = (
                     f"{where} is full. Set TMPDIR (for executors of a cluster, spark.local.dir) to a folder on a "
                     "larger disk, or lower batch_size_mb."
                 )
             elif (exhausted := exhaustion(error)) is not None:
-                message = f"Rows cannot wait for files of their partitions. {exhausted}"
+                message = f"Rows that wait for the files of their partitions cannot be written to disk. {exhausted}"
             else:
                 reason = os.strerror(error.errno or errno.EIO)
                 message = f"{where} failed: {reason}. Set TMPDIR to a folder that can be written."
@@ -139,23 +139,23 @@ class Spill:
 
 
 def spark_directory() -> Path | None:
-    """Return one of the folders that Spark gives its Python workers (`spark.local.dir`), or None elsewhere."""
+    """Return one of the folders that Spark assigns to its Python workers (`spark.local.dir`); None outside of Spark."""
     folders = [folder for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if folder]
     return Path(folders[os.getpid() % len(folders)]) if folders else None
 
 
 RUN_BYTES = 48 * 1024 * 1024
-"""Arrow bytes of the rows that are sorted at a time; sorting takes as much again."""
+"""Arrow bytes of the rows that are sorted at a time. Sorting takes twice the memory."""
 
 _MERGED_BYTES = 32 * 1024 * 1024
-"""Arrow bytes of the rows of all runs that are in memory when they are merged."""
+"""Arrow bytes of the rows in memory during a merge, for all runs together."""
 
 
 def in_order(table: pa.Table, order: SortOrder) -> pa.Table:
-    """Return the rows in order; rows with equal keys stay as they were to each other.
+    """Return the rows in order. The sort is stable.
 
-    Texts are compared by code point. A source that the table does not have is null in all rows. The table itself is
-    returned if it is in order already.
+    Texts are compared by code point. A column that the table lacks is null in all rows. Returns the table itself if it
+    is already in order.
     """
     positions = sorted_positions(table, order)
     if (positions[1:] > positions[:-1]).all():
@@ -164,7 +164,7 @@ def in_order(table: pa.Table, order: SortOrder) -> pa.Table:
 
 
 def sorted_positions(table: pa.Table, order: SortOrder) -> npt.NDArray[np.uint64]:
-    """Return the positions of the rows in order; those with equal keys are in the order of the table."""
+    """Return the positions of the rows in order. The sort is stable."""
     keys: dict[str, pa.Array[Any]] = {}
     directions: list[tuple[str, str]] = []
     for number, field in enumerate(order.fields):
@@ -179,10 +179,10 @@ def sorted_positions(table: pa.Table, order: SortOrder) -> npt.NDArray[np.uint64
 
 
 def _keys(table: pa.Table, field: SortField) -> list[tuple[str, Any, str]]:
-    """Return names, values and directions of the keys that Arrow sorts by for one field of the order.
+    """Return names, values and directions of Arrow's sort keys for one field of the order.
 
-    Arrow has one placement of nulls for all keys, and puts NaN beside the nulls: so whether a value is null, or NaN, is
-    a key of its own.
+    Arrow has one placement of nulls for all keys, and sorts NaN next to the nulls. So there are extra keys for whether
+    a value is null, and whether it is NaN.
     """
     values: Any = transformed(source_values(table, field.source), field.transform)
     direction = "ascending" if field.ascending else "descending"
@@ -197,10 +197,7 @@ def _keys(table: pa.Table, field: SortField) -> list[tuple[str, Any, str]]:
 
 
 class MergeSort:
-    """External merge sort: takes rows of one schema in any order, and gives them back in order.
-
-    Sorted runs wait on disk; up to RUN_BYTES need none.
-    """
+    """External merge sort of rows of one schema. Sorted runs are on disk, unless all rows fit into RUN_BYTES."""
 
     def __init__(self, order: SortOrder, run_bytes: int = RUN_BYTES, merged_bytes: int = _MERGED_BYTES) -> None:
         self._order = order
@@ -210,17 +207,17 @@ class MergeSort:
         self._waiting_bytes = 0
         self._spill = Spill()
         self._runs: list[Rows] = []
-        """Each run's rows, mapped into memory, and their bytes."""
+        """The rows of each run, memory-mapped, and their size."""
 
     def add(self, table: pa.Table) -> None:
-        """Add rows, one at least. Raises SpillFailed."""
+        """Add rows, at least one. Raises SpillFailed."""
         self._waiting.append(table)
         self._waiting_bytes += table.nbytes
         if self._waiting_bytes >= self._run_bytes:
             self._end_run()
 
     def rows(self) -> Iterator[pa.Table]:
-        """Yield all rows in order. Nothing may be added any more. Raises SpillFailed."""
+        """Yield all rows in order. No rows can be added afterwards. Raises SpillFailed."""
         if self._runs and self._waiting:
             self._end_run()
         if self._runs:
@@ -252,25 +249,26 @@ class MergeSort:
             runs = [run for run in runs if run.fill()]
 
     def _next(self, runs: list[_Run]) -> pa.Table:
-        """Return the next rows in order and take them off their runs: whatever comes later is not before them.
+        """Remove the next rows from the buffers of their runs, and return them in order.
 
-        A run may have rows just after the last one in its buffer, so rows are taken up to the first of these last ones.
+        After the last row of a buffer, its run may have further rows. So rows are safe to return only up to the first
+        row, in order, that is the last one of a buffer.
         """
-        concerned = self._concerned(runs)
-        table = pa.concat_tables(run.buffer for run in concerned)
-        ends = np.cumsum([run.buffer.num_rows for run in concerned])
+        candidates = self._candidates(runs)
+        table = pa.concat_tables(run.buffer for run in candidates)
+        ends = np.cumsum([run.buffer.num_rows for run in candidates])
         positions = sorted_positions(table, self._order)
-        bounds = [end - 1 for end, run in zip(ends, concerned, strict=True) if run.has_more]
+        bounds = [end - 1 for end, run in zip(ends, candidates, strict=True) if run.has_more]
         count = int(np.flatnonzero(np.isin(positions, bounds))[0]) + 1 if bounds else table.num_rows
-        taken = np.bincount(np.searchsorted(ends, positions[:count], side="right"), minlength=len(concerned))
-        for run, rows in zip(concerned, taken, strict=True):
+        taken = np.bincount(np.searchsorted(ends, positions[:count], side="right"), minlength=len(candidates))
+        for run, rows in zip(candidates, taken, strict=True):
             run.buffer = run.buffer.slice(int(rows))
-        if len(concerned) == 1:
+        if len(candidates) == 1:
             return table.slice(0, count)
         return table.take(positions[:count])
 
-    def _concerned(self, runs: list[_Run]) -> list[_Run]:
-        """Return the runs that have some of the next rows: one at a time for data that came in order."""
+    def _candidates(self, runs: list[_Run]) -> list[_Run]:
+        """Return the runs that have some of the next rows: a single run if the rows were added in order."""
         if not any(run.has_more for run in runs):
             return runs
         # The first rows of all runs, then the last rows of the buffers of runs that have more.
@@ -283,7 +281,7 @@ class MergeSort:
 
 
 class _Run:
-    """A run that is being merged: rows in its buffer, and others after them."""
+    """A run during the merge: rows in its buffer, and the following blocks."""
 
     def __init__(self, rows: Rows, buffer_bytes: int) -> None:
         count = max(1, rows.table.num_rows * buffer_bytes // max(rows.bytes, 1))
@@ -296,7 +294,7 @@ class _Run:
         return bool(self._blocks)
 
     def fill(self) -> bool:
-        """Refill an empty buffer; return whether there are rows in it."""
+        """Refill an empty buffer. Return whether it has rows."""
         if not self.buffer.num_rows and self._blocks:
             self.buffer = self._blocks.popleft()
         return self.buffer.num_rows > 0

@@ -1,10 +1,10 @@
-"""The files of a unit: one after the other or, of rows that are partitioned or sorted, by partition.
+"""Write the data files of a unit: one after the other, or by partition if rows are partitioned or sorted.
 
-Rows of partitions wait in memory until the unit ends, and are then grouped all at once: a table is taken apart once,
-not for each block. A unit that has more rows than memory groups them several times. Of each partition the rows are then
-written as a row group if there are enough of them, and few enough open files; the others wait on disk for the end.
+Partitioned rows are collected in memory until the unit ends, and are then grouped once, not block by block. If they
+exceed memory, they are grouped several times: partitions with enough rows are written as a row group, while the number
+of open files allows it, and the rows of other partitions are spilled to disk until the unit ends.
 
-Files whose encoding has ended are uploaded several at a time: small ones mostly wait for S3's answers.
+Encoded files are uploaded concurrently, because small uploads mostly wait for S3's responses.
 """
 
 from __future__ import annotations
@@ -37,26 +37,27 @@ class FileWriter(Protocol):
     """Writes one data file."""
 
     metadata_bytes: int
-    """The memory for what the end of the file will say about the rest of it."""
+    """The memory used for the file's footer."""
 
     def write(self, table: pa.Table) -> None:
-        """Append rows; every table has the schema that the file was opened with."""
+        """Append rows. All tables have the schema of the file."""
 
     def write_row_group(self, table: pa.Table, size: int) -> None:
-        """Append rows, encoded at once; `size` is the table's bytes. Not to be mixed with `write` in one file."""
+        """Append rows, and encode them immediately; `size` is the table's bytes. Must not be mixed with `write`."""
 
     def close(self) -> bytes:
-        """Write the rest. Return the Parquet footer; empty for formats that have none. The upload stays open."""
+        """Write the rest. Return the Parquet footer; empty for other formats. The upload stays open."""
 
 
 Opener = Callable[[Upload], FileWriter]
-"""Opens data files of one schema, several at a time if need be."""
+"""Opens data files of one schema. Several files may be open at a time."""
 
 
 def opener(format: FileFormat, codec: str, schema: pa.Schema, sample: pa.Table | None = None) -> Opener:
-    """Return what opens files of this schema. `codec` is a value of the option `format.compression_codec`.
+    """Return the opener for files of this schema. `codec` is a value of the option `format.compression_codec`.
 
-    With a `sample` of their rows, encodings are chosen once for all files: that takes as long as encoding a small file.
+    With a `sample` of rows, encodings are chosen once for all files: choosing them takes as long as encoding a small
+    file.
     """
     match format:
         case "parquet":
@@ -76,11 +77,12 @@ def extension(format: FileFormat, codec: str) -> str:
 
 
 MAX_METADATA_BYTES = 64 * 1024 * 1024
-"""The most memory for a file's metadata. With 1,000 columns no file reaches it; with 10,000, sparse, 5,000 rows do."""
+"""Maximum memory for a file's metadata. Files with 1,000 columns never reach it; with 10,000 sparse columns, 5,000 rows
+do."""
 
 
 class OpenFile:
-    """A data file of one schema, and of one partition if there are any: rows are written, then it is uploaded."""
+    """An open data file of one schema and, in a partitioned table, of one partition."""
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class OpenFile:
         s3: S3Client,
         partition: tuple[PartitionValue, ...] = (),
     ) -> None:
-        """Send nothing yet. `opener` is of `schema`; `partition` has the values of the plan's partitioning, if any."""
+        """Upload nothing yet. `opener` is for `schema`; `partition` has the partition values, if any."""
         self.schema = schema
         self._upload = Upload(s3, uri, deferred=plan.deferred, held_in=plan.held_in)
         self._writer = opener(self._upload)
@@ -103,7 +105,7 @@ class OpenFile:
         self._footer = b""
 
     def is_complete(self, target_bytes: int) -> bool:
-        """Return whether the file has its target size, or row groups and columns enough to take much memory."""
+        """Return whether the file has its target size, or its metadata takes too much memory."""
         return self.size >= target_bytes or self._writer.metadata_bytes >= MAX_METADATA_BYTES
 
     @property
@@ -113,7 +115,7 @@ class OpenFile:
 
     @property
     def buffered_bytes(self) -> int:
-        """The bytes encoded so far that are not sent."""
+        """The bytes encoded so far that are not uploaded."""
         return self._upload.buffered_bytes
 
     def write(self, table: pa.Table) -> None:
@@ -122,21 +124,21 @@ class OpenFile:
         self._count(table)
 
     def write_row_group(self, rows: Rows, *, begins_run: bool) -> None:
-        """Append rows of the file's schema, encoded at once, which releases their memory.
+        """Append rows of the file's schema, and encode them immediately, which releases their memory.
 
-        `begins_run` says that they need not come after those before them in the plan's order.
+        With `begins_run`, the rows may be lower in the plan's order than the previous rows.
         """
         self._writer.write_row_group(*rows)
         self._is_sorted = self._is_sorted and not (begins_run and self._rows)
         self._count(rows.table)
 
     def end(self) -> None:
-        """Encode the rest, and release the memory for that. Only `upload` and `abort` may follow."""
+        """Encode the rest, and release the encoder's memory. Only `upload` and `abort` may follow."""
         self._footer = self._writer.close()
         del self._writer
 
     def upload(self) -> DataFile:
-        """Upload the rest, and return the file."""
+        """Upload the rest; return the file."""
         self._upload.close()
         return DataFile(
             uri=self._upload.uri,
@@ -161,14 +163,14 @@ class OpenFile:
 
 
 THREADS = 16
-"""Half of the connections that a client keeps: parts of open files are sent beside them."""
+"""Half of a client's connections: parts of open files are uploaded on the others."""
 
 UPLOADING_BYTES = 32 * 1024 * 1024
-"""The most bytes of encoded files that wait, besides those of the last file."""
+"""Maximum bytes of encoded files that wait for their upload, besides the last file."""
 
 
 class Uploads:
-    """Uploads files in the background, and keeps what became of them in the order in which they were added."""
+    """Uploads files in the background; keeps the results in the order in which the files were added."""
 
     def __init__(self, s3: S3Client) -> None:
         """Start no thread yet."""
@@ -179,7 +181,7 @@ class Uploads:
         self._finished: list[DataFile] = []
 
     def add(self, file: OpenFile) -> None:
-        """Upload the rest of a file that has ended. Waits while too much is under way; raises what has failed."""
+        """Queue the upload of an encoded file. Waits if too many bytes are queued. Raises errors of earlier uploads."""
         waiting = file.buffered_bytes
         self._running.append((file, self._pool.submit(file.upload), waiting))
         self._running_bytes += waiting
@@ -187,7 +189,7 @@ class Uploads:
             self._collect()
 
     def finish(self) -> list[DataFile]:
-        """Return all files when they are uploaded. Raises what one of them failed with."""
+        """Wait for all uploads; return the files. Raises the error of a failed upload."""
         while self._running:
             self._collect()
         self._pool.shutdown()
@@ -205,7 +207,7 @@ class Uploads:
             steps.callback(delete_uncommitted, self._finished, self._s3)
 
     def _collect(self) -> None:
-        """Wait for the first file; one that failed stays, to be aborted."""
+        """Wait for the first file. A failed file stays queued, so that `abort` deletes it."""
         _, upload, waiting = self._running[0]
         self._finished.append(upload.result())
         self._running.popleft()
@@ -213,10 +215,10 @@ class Uploads:
 
 
 class RollingFileWriter:
-    """Writes the files of one unit: a new one when the last has its target size, or when a column is widened."""
+    """Writes the files of one unit. Starts a new file at the target size, or when a column is widened."""
 
     def __init__(self, name: str, plan: FilePlan, s3: S3Client, ids: OrderedIds) -> None:
-        """Write nothing yet. `ids` are those of the rows."""
+        """Write nothing yet. `ids` are the row IDs."""
         self._name = name
         self._plan = plan
         self._s3 = s3
@@ -239,7 +241,7 @@ class RollingFileWriter:
         return ids
 
     def close(self) -> list[DataFile]:
-        """Finish the open file and return all files of the unit."""
+        """Finish the open file; return all files of the unit."""
         self._finish()
         return self._finished
 
@@ -264,14 +266,14 @@ class RollingFileWriter:
 
 
 SORTED_ROW_GROUP_BYTES = 16 * 1024 * 1024
-"""Arrow bytes of a row group of a sorted file: readers skip the groups whose bounds exclude what they look for."""
+"""Arrow bytes of a row group of a sorted file. Small groups have narrow bounds, so that readers can skip more."""
 
 
 class PartitionFiles:
-    """Writes rows to the open file of their partition; opens one if there is none."""
+    """Writes rows to the open file of their partition; opens one if necessary."""
 
     def __init__(self, name: str, plan: FilePlan, s3: S3Client, run_bytes: int) -> None:
-        """`run_bytes` is how much of a partition is sorted together at most."""
+        """`run_bytes` is the maximum size of a partition's rows that are sorted together."""
         self._name = name
         self._plan = plan
         self._s3 = s3
@@ -284,7 +286,7 @@ class PartitionFiles:
         self._uploads = Uploads(s3)
 
     def __len__(self) -> int:
-        """Return how many files are open."""
+        """Return the number of open files."""
         return len(self._open)
 
     def __contains__(self, values: tuple[PartitionValue, ...]) -> bool:
@@ -292,7 +294,7 @@ class PartitionFiles:
         return repr(values) in self._open
 
     def use_schema(self, schema: FileSchema, sample: pa.Table) -> None:
-        """Write rows of this schema from now on. Open files of narrower ones end."""
+        """Write rows of this schema from now on. Finish open files of narrower schemas."""
         if schema is self._schema:
             return
         for key in [*self._open]:
@@ -301,7 +303,7 @@ class PartitionFiles:
         self._opener = opener(self._plan.format, self._plan.codec, schema.arrow, sample)
 
     def write(self, values: tuple[PartitionValue, ...], tables: Sequence[Rows]) -> None:
-        """Encode rows of a partition; each table is in the plan's order, if it has one."""
+        """Encode rows of a partition. Each table is in the plan's order, if there is one."""
         key = repr(values)
         for run in self._runs(tables):
             begins_run = True
@@ -315,12 +317,12 @@ class PartitionFiles:
                     self._finish(key)
 
     def finish(self, values: tuple[PartitionValue, ...]) -> None:
-        """End the partition's open file."""
+        """Finish the partition's open file."""
         if (key := repr(values)) in self._open:
             self._finish(key)
 
     def close(self) -> list[DataFile]:
-        """End all files and return them when they are uploaded."""
+        """Finish all files; return them when they are uploaded."""
         for key in [*self._open]:
             self._finish(key)
         return self._uploads.finish()
@@ -333,7 +335,7 @@ class PartitionFiles:
             steps.callback(self._uploads.abort)
 
     def _runs(self, tables: Sequence[Rows]) -> Iterator[Sequence[Rows]]:
-        """Yield the rows in runs, each in the plan's order; without an order they are one."""
+        """Yield the rows in runs, each in the plan's order; in one run without an order."""
         order = self._plan.sort_order
         if order is None or len(tables) == 1:
             yield [self._cast(table) for table in tables]
@@ -363,7 +365,7 @@ class PartitionFiles:
 
 
 def _pieces(tables: Iterable[Rows], size: int) -> Iterator[Rows]:
-    """Yield the same rows in tables of about `size` bytes, without a copy."""
+    """Yield the rows in tables of about `size` bytes, without a copy."""
     gathered: list[pa.Table] = []
     gathered_bytes = 0
     for table, table_bytes in tables:
@@ -380,10 +382,10 @@ def _pieces(tables: Iterable[Rows], size: int) -> Iterator[Rows]:
 
 
 WAITING_BYTES = 128 * 1024 * 1024
-"""The most Arrow bytes that wait in memory, or those of one block. Grouping takes as much again for a moment."""
+"""Maximum Arrow bytes of collected rows, unless one block is larger. Grouping briefly takes twice the memory."""
 
 MAX_OPEN_FILES = 4
-"""How many files stay open while rows wait: each may buffer two parts of an upload."""
+"""Maximum number of files that stay open while rows are collected: each may buffer two parts of an upload."""
 
 
 class PartitionedFileWriter:
@@ -392,11 +394,11 @@ class PartitionedFileWriter:
     def __init__(
         self, name: str, plan: FilePlan, s3: S3Client, ids: OrderedIds, waiting_bytes: int = WAITING_BYTES
     ) -> None:
-        """Write nothing yet. `ids` are those of the rows, `waiting_bytes` the memory for rows that wait."""
+        """Write nothing yet. `ids` are the row IDs; `waiting_bytes` is the memory for collected rows."""
         self._plan = plan
         self._fields = plan.partitioning.fields if plan.partitioning is not None else ()
         self._waiting_bytes = waiting_bytes
-        self._most_open = min(MAX_OPEN_FILES, plan.partitioning.max_open if plan.partitioning is not None else 1)
+        self._max_open = min(MAX_OPEN_FILES, plan.partitioning.max_open if plan.partitioning is not None else 1)
         self._tables = BlockTables(plan, ids)
         self._waiting = WaitingRows(self._tables.schema)
         self._files = PartitionFiles(name, plan, s3, run_bytes=waiting_bytes)
@@ -408,12 +410,12 @@ class PartitionedFileWriter:
         if not decoded.rows:
             return ids
         if self._waiting.bytes and self._waiting.bytes + table.nbytes > self._waiting_bytes:
-            self._make_room()
+            self._free_memory()
         self._waiting.add(table, self._tables.schema)
         return ids
 
     def close(self) -> list[DataFile]:
-        """Write all rows that wait, and return all files of the unit."""
+        """Write all collected and spilled rows; return all files of the unit."""
         for values, rows in self._groups():
             self._files.write(values, [*self._spill.take(values), rows])
             self._files.finish(values)
@@ -424,23 +426,23 @@ class PartitionedFileWriter:
         return self._files.close()
 
     def abort(self) -> None:
-        """Delete all files of the unit, published or not, and forget the rows that wait."""
+        """Delete all files of the unit, published or not, and discard the collected rows."""
         with ExitStack() as steps:
             steps.callback(self._files.abort)
             self._spill.close()
 
-    def _make_room(self) -> None:
-        """Write the rows that wait, to files or to disk."""
+    def _free_memory(self) -> None:
+        """Write the collected rows to files, or spill them to disk."""
         for values, rows in self._groups():
             enough = self._spill.bytes_of(values) + rows.bytes >= self._waiting_bytes // 4
-            if enough and (values in self._files or len(self._files) < self._most_open):
+            if enough and (values in self._files or len(self._files) < self._max_open):
                 self._files.write(values, [*self._spill.take(values), rows])
             else:
                 self._spill.add(values, rows)
         self._spill.end_run()
 
     def _groups(self) -> Iterator[tuple[tuple[PartitionValue, ...], Rows]]:
-        """Yield each partition with its rows that wait; none wait then."""
+        """Remove and yield the collected rows of each partition."""
         if not self._waiting.bytes:
             return
         schema = self._waiting.schema
@@ -449,6 +451,6 @@ class PartitionedFileWriter:
         if self._plan.sort_order is not None:
             table = in_order(table, self._plan.sort_order)
         groups = by_partition(table, self._fields)
-        del table  # It is released as soon as its rows are taken.
+        del table  # Release its memory as soon as the groups are copied.
         for values, rows in groups:
             yield values, Rows(rows, rows.nbytes)

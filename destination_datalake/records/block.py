@@ -1,10 +1,10 @@
-"""A block of record lines as Arrow columns, each read with the strategy that its values have been found to need.
+"""Read a block of RECORD lines as Arrow columns, each with the strategy that its values need.
 
-Arrow parses the block in C++ against an explicit schema, and refuses all of it for one value that it does not take. A
-column with such values is left out of that schema: msgspec cuts its JSON texts out of the lines, they are parsed
-together, and only those that are irregular go through the coercer, one by one.
+Arrow parses the block in C++ against an explicit schema, and rejects the whole block for one invalid value. A column
+with such values is omitted from the schema: msgspec extracts its JSON texts from the lines, they are parsed together,
+and only irregular texts go through the coercer, one by one.
 
-Flat lines (`protocol.frames`) are read likewise, without an envelope around their data.
+Flat lines (`protocol.frames`) are read the same way, but have no envelope around their data.
 """
 
 from __future__ import annotations
@@ -59,26 +59,26 @@ from destination_datalake.schema.columns import has_whole_record
 from destination_datalake.schema.types import Field, Struct
 
 BLOCK_CHANGES = 50_000
-"""The most changed values that are kept at a time, or those of one record: a block with more is read in parts."""
+"""Maximum number of changed values per block, or of one record. A block with more is read in parts."""
 
-_MOST_IRREGULAR = 1 / 16
-"""The share of a column's texts that may be irregular before RAW_JSON is cheaper: it decodes every line, but once."""
+_MAX_IRREGULAR_SHARE = 1 / 16
+"""Maximum share of a column's irregular texts. Above it, RAW_JSON is faster: it decodes every line, but only once."""
 
 FEW_LINES = 64
-"""Up to this many lines, strategies are tried on, or lines are read one by one when no strategy helps."""
+"""Maximum number of lines on which strategies are tried, and that are read one by one if no strategy helps."""
 
-_SMALL = 64 * 1024
-"""Bytes that are few enough to try strategies on; one line always is."""
+_SMALL_BYTES = 64 * 1024
+"""Maximum size of lines on which strategies are tried, unless it is a single line."""
 
 
 class BlockChangesExceeded(Exception):
-    """A block of several records has more than BLOCK_CHANGES changed values: it is to be read in parts."""
+    """A block of several records has more than BLOCK_CHANGES changed values. It must be read in parts."""
 
 
 class BlockReader:
-    """Reads blocks for some columns, each by a strategy of its own, and the envelope NATIVE or RAW_JSON.
+    """Reads blocks with a strategy per column, and with NATIVE or RAW_JSON for the envelope.
 
-    With a frame it reads lines that all are flat.
+    With a frame, all lines must be flat.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class BlockReader:
         self.envelope = envelope
         self.frame = frame
         self._is_envelope_native = envelope is ReadStrategy.NATIVE
-        self._data = [each for column in columns if (each := column.arrow_field) is not None]
+        self._data = [field for column in columns if (field := column.arrow_field) is not None]
         self._raw_keys = [column.field.source for column in columns if column.is_raw]
         self.is_whole = has_whole_record([column.field for column in columns])
         self._decodes_lines = bool(self._raw_keys) or not self._is_envelope_native
@@ -102,10 +102,10 @@ class BlockReader:
         return _WholeData(shape) if self.is_whole else _JsonTexts(self._raw_keys, shape)
 
     def read(self, block: bytes | memoryview) -> Decoded:
-        """Read whole lines, each ended by a newline, UTF-8 throughout.
+        """Read whole lines in UTF-8, each with a newline.
 
-        Raises SchemaMismatch if something in them needs another strategy, BlockChangesExceeded if they are to be read
-        in parts, and RejectedRecord (only where the envelope is RAW_JSON) for a line that is not a record.
+        Raises SchemaMismatch if a value needs another strategy, BlockChangesExceeded if the block must be read in
+        parts, and RejectedRecord (only if the envelope is RAW_JSON) for a line that is not a record.
         """
         try:
             return self._read(block) if self.frame is None else self._read_flat(block, self.frame)
@@ -115,7 +115,7 @@ class BlockReader:
     def adapted(self, block: bytes) -> BlockReader | None:
         """Return a reader with the strategies that the first refused piece of a refused block needs.
 
-        The columns that it is not refused for keep theirs, and their speed. None if no strategy helps.
+        Only the columns that cause the refusal get a slower strategy. Returns None if no strategy helps.
         """
         piece = _first_refused_piece(self, block)
         envelope = _envelope_for(piece, self.envelope)
@@ -127,10 +127,10 @@ class BlockReader:
         record = _parsed(block, [pa.field("record", type_)]).column("record").chunk(0)
         data = record.field("data")
         require(data.null_count == 0)
-        raw = [each.record for each in self._raw_values.decoded(block)] if self._decodes_lines else []
+        raw = [line.record for line in self._raw_values.decoded(block)] if self._decodes_lines else []
         require(not self._decodes_lines or len(raw) == len(record))
         rows = _Rows(block, len(record), None)
-        columns = self._read_columns(data.field, [each.data for each in raw], rows)
+        columns = self._read_columns(data.field, [raw_record.data for raw_record in raw], rows)
         if self._is_envelope_native:
             extracted = extracted_at(record.field("emitted_at"))
             reported = record.field("meta").field("changes")
@@ -144,18 +144,19 @@ class BlockReader:
     def _read_flat(self, block: bytes | memoryview, frame: Frame) -> Decoded:
         table = _parsed(block, [pa.field(frame.key, pa.int64()), *self._data])
         emitted = table.column(frame.key).chunk(0)
-        require(emitted.null_count == 0)  # A line has the key once: these are the records of one line each.
+        require(emitted.null_count == 0)  # A flat line has the key once: so each record is one line.
         raw = self._raw_values.decoded(block) if self._raw_keys else []
         require(not self._raw_keys or len(raw) == len(emitted))
         rows = _Rows(block, len(emitted), frame)
         columns = self._read_columns(lambda source: table.column(source).chunk(0), raw, rows)
         changed = rows.changed()
-        changes = change_lists(len(emitted), [(row, own) for row, _, own in changed]) if changed else None
+        by_row = [(changed_row.row, changed_row.changes) for changed_row in changed]
+        changes = change_lists(len(emitted), by_row) if changed else None
         line_numbers = np.arange(len(emitted))
         return Decoded(extracted_at(emitted), columns, changes, changed, lines=rows, line_numbers=line_numbers)
 
     def _read_columns(self, values: Callable[[str], Any], data: Sequence[Any], rows: _Rows) -> list[Any]:
-        """Return the columns: of the values that Arrow has read, by source, or of the JSON texts in decoded data."""
+        """Return the columns, from the values that Arrow read, by source, or from the JSON texts in decoded data."""
         return [
             column.from_json(self._raw_values.texts(data, column.field.source), rows)
             if column.is_raw
@@ -168,7 +169,7 @@ class BlockReader:
 
 
 def record_type(data: pa.StructType, with_envelope: bool) -> pa.StructType:
-    """Return the type of `record`: its data, and the members beside it if Arrow is to read them."""
+    """Return the type of `record`: its data, and with an envelope also the other members."""
     fields: list[pa.Field[Any]] = [pa.field("data", data)]
     if with_envelope:
         meta = pa.struct([pa.field("changes", CHANGES_TYPE)])
@@ -195,16 +196,16 @@ def timestamps(milliseconds: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _all_changes(reported: Any, changed: Sequence[ChangedRow]) -> pa.Array[Any] | None:
-    """Return the source's own changes by row, then ours; None when there are none at all."""
+    """Return the changes by row: first the source's, then the connector's. Return None without any."""
     entries = reported.flatten()
     require(entries.null_count == 0)
     if not changed:
         if not len(entries):
             return None
-        # By its offsets a null list has nothing in it, so without a mask it is an empty one.
+        # A null list has equal offsets, so that without its mask it is an empty list.
         return changes_array(reported.offsets, reported.values)
     sources = enumerate(reported.to_pylist()) if len(entries) else ()
-    by_row = {row: [ValueChange(**entry) for entry in each] for row, each in sources if each}
+    by_row = {row: [ValueChange(**entry) for entry in entries] for row, entries in sources if entries}
     for row, _, changes in changed:
         by_row[row] = [*by_row.get(row, ()), *changes]
     return change_lists(len(reported), sorted(by_row.items()))
@@ -213,21 +214,21 @@ def _all_changes(reported: Any, changed: Sequence[ChangedRow]) -> pa.Array[Any] 
 # --- Arrow's JSON parser --------------------------------------------------------------------------------------------
 
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What Arrow and msgspec raise where a block is not as they were asked to read it."""
+"""The errors of Arrow and msgspec for a block that does not match the requested schema."""
 
 
 def _parsed(block: bytes | memoryview, members: Sequence[pa.Field[Any]]) -> Any:
-    """Return members of the block's objects as a table of one chunk. Raises one of `_REFUSALS`, or SchemaMismatch."""
+    """Return members of the block's objects as a table with one chunk. Raises one of `_REFUSALS`, or SchemaMismatch."""
     require(not any(_holds_decimals(member.type) for member in members) or not far_exponent(block))
     options = pj.ParseOptions(explicit_schema=pa.schema(members), unexpected_field_behavior="ignore")
     source: Any = pa.BufferReader(pa.py_buffer(block))
-    # One block: what Arrow gives back is one chunk.
+    # With a block size above the input's size, Arrow returns one chunk.
     read = pj.ReadOptions(use_threads=False, block_size=len(block) + 1)
     return pj.read_json(source, read, options)
 
 
 def _holds_decimals(type_: pa.DataType) -> bool:
-    """Whether Arrow parses decimals itself; those that it reads as strings are judged by their canonical pattern."""
+    """Return whether Arrow parses decimals of the type. Decimals in strings are checked by a pattern instead."""
     children = (type_.field(i).type for i in range(type_.num_fields))
     return pa.types.is_decimal(type_) or any(map(_holds_decimals, children))
 
@@ -250,7 +251,7 @@ def _parsed_texts(texts: Sequence[str], rules: TypeRules) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ColumnReader:
-    """Reads a column by the first of its strategies; the others are for values that this one does not take."""
+    """Reads a column by the first of its strategies. The others are for values that it does not accept."""
 
     field: Field
     rules: TypeRules
@@ -259,19 +260,19 @@ class ColumnReader:
 
     @classmethod
     def of(cls, field: Field, floats: Floats) -> Self:
-        """Return a reader with all strategies that the column can have, fastest first."""
-        # Those of the column as a property, since its key counts as well.
+        """Return a reader with all possible strategies for the column, fastest first."""
+        # The column is wrapped in a struct, because its key also decides whether Arrow can read it.
         strategies = rules_for(Struct((field,)), Floats.ANY).strategies
         rules = rules_for(field.type, floats)
         return cls(field, rules, rules.coercer(field.source), strategies)
 
     @property
     def strategy(self) -> ReadStrategy:
-        """How the values are read."""
+        """The current strategy."""
         return self.strategies[0]
 
     def with_next_strategy(self) -> Self | None:
-        """Return what to try when values of the column were refused; None if nothing is left to try."""
+        """Return a reader with the next strategy; None if there is none."""
         return replace(self, strategies=self.strategies[1:]) if len(self.strategies) > 1 else None
 
     @property
@@ -281,20 +282,20 @@ class ColumnReader:
 
     @property
     def arrow_field(self) -> pa.Field[Any] | None:
-        """What Arrow's JSON parser is asked for; None if it does not read the column."""
+        """The field for Arrow's JSON parser; None if it does not read the column."""
         type_ = self.rules.read_type(self.strategy)
         return None if type_ is None else pa.field(self.field.source, type_)
 
     def from_arrow(self, array: Any, rows: _Rows) -> Any:
-        """Return the values of what Arrow read. Of irregular ones, if few, the JSON text is taken from its line."""
+        """Return the values that Arrow read. Irregular values, if there are few, are coerced from their lines."""
         if isinstance(self.rules, ScalarRules) and self.rules.is_unparsed(array):
             parsed = self.rules.parse_vectorised(array)
-            require(parsed.irregular is None or parsed.irregular.sum().as_py() <= len(array) * _MOST_IRREGULAR)
+            require(parsed.irregular is None or parsed.irregular.sum().as_py() <= len(array) * _MAX_IRREGULAR_SHARE)
             return self._completed(parsed, lambda row: _text_of(self.field.source, rows[row]), rows)
         return self.rules.conform(array)
 
     def from_json(self, raws: Sequence[Raw], rows: _Rows) -> Any:
-        """Return the values of their JSON texts, which are empty where a value is absent."""
+        """Return the values of JSON texts, which are empty for absent values."""
         texts = _texts_of(raws)
         match self.rules:
             case ScalarRules():
@@ -304,7 +305,7 @@ class ColumnReader:
         return self._coerced(enumerate(texts.to_pylist()), rows)
 
     def _from_nested_json(self, rules: NestedRules, texts: Any, rows: _Rows) -> Any:
-        """Objects and lists: Arrow reads those of the right shape, together; the others are coerced one by one."""
+        """Return objects and lists: Arrow parses texts of the right shape together, others are coerced one by one."""
         all_texts = ["null" if text is None else text for text in texts.to_pylist()]
         regular = np.fromiter(map(rules.shape_filter, all_texts), np.bool_, len(all_texts))
         regular |= texts.is_null().to_numpy(False)
@@ -324,7 +325,7 @@ class ColumnReader:
         return pa.array(values, self.rules.arrow_type)
 
     def _completed(self, parsed: Parsed, json_text: Callable[[int], bytes], rows: _Rows) -> pa.Array[Any]:
-        """Return the values, with those of irregular texts coerced."""
+        """Return the values; coerce irregular texts."""
         values, irregular = parsed
         if irregular is None:
             return values
@@ -338,13 +339,13 @@ class ColumnReader:
 
 
 def _first_refused_piece(reader: BlockReader, block: bytes) -> bytes:
-    """Return the first few lines that a block is refused for.
+    """Return the first small piece of lines that causes the refusal of a block.
 
-    A refused piece costs as much time as one that is read, and the first is mostly near the beginning. So the pieces
-    that are tried grow from there, and the one that is refused is halved.
+    Reading a refused piece takes as long as reading an accepted one, and the first refused line is usually near the
+    beginning. So the pieces start small and double in size, and then the refused piece is halved.
     """
     start = end = 0
-    size = _SMALL
+    size = _SMALL_BYTES
     while end < len(block):
         start, end, size = end, _line_end(block, end + size), size * 2
         if end < len(block) and _refused(reader, block[start:end]):
@@ -357,13 +358,13 @@ def _first_refused_piece(reader: BlockReader, block: bytes) -> bytes:
 
 
 def _envelope_for(piece: bytes, present: ReadStrategy) -> ReadStrategy:
-    """Return the strategy for the envelope that takes the piece; the present one if none does."""
+    """Return the strategy for the envelope that accepts the piece; the present one if none does."""
     strategies = dict.fromkeys((present, ReadStrategy.RAW_JSON))
-    return next((each for each in strategies if not _refused(BlockReader([], each), piece)), present)
+    return next((strategy for strategy in strategies if not _refused(BlockReader([], strategy), piece)), present)
 
 
 def _columns_for(piece: bytes, present: Sequence[ColumnReader], envelope: ReadStrategy) -> list[ColumnReader]:
-    """Return each column with the first strategy that takes the piece; with its present one if none does."""
+    """Return each column with the first strategy that accepts the piece; with its present one if none does."""
     columns = [*present]
     refused = _refused_columns(piece, columns, range(len(columns)), envelope)
     while refused:
@@ -377,7 +378,7 @@ def _columns_for(piece: bytes, present: Sequence[ColumnReader], envelope: ReadSt
 def _refused_columns(
     piece: bytes, columns: Sequence[ColumnReader], indexes: Sequence[int], envelope: ReadStrategy
 ) -> list[int]:
-    """Return those of the columns that the piece is refused for. Found by halving: most are not."""
+    """Return the indexes of the columns that cause a refusal, found by bisection."""
     if not indexes or not _refused(BlockReader([columns[index] for index in indexes], envelope), piece):
         return []
     if len(indexes) == 1:
@@ -392,22 +393,22 @@ def _refused(reader: BlockReader, block: bytes) -> bool:
     except (SchemaMismatch, RejectedRecord):
         return True
     except BlockChangesExceeded:
-        return False  # It will be read in parts, and each is judged then.
+        return False  # The block will be read in parts, which are checked then.
     return False
 
 
 def _is_small(block: bytes) -> bool:
     lines = block.count(b"\n")
-    return lines == 1 or (lines <= FEW_LINES and len(block) <= _SMALL)
+    return lines == 1 or (lines <= FEW_LINES and len(block) <= _SMALL_BYTES)
 
 
 def _line_end(block: bytes, at: int) -> int:
-    """Return the end of the line at this position, at most that of the block."""
+    """Return the end of the line at this position, at most the block's end."""
     return block.find(b"\n", at) + 1 or len(block)
 
 
 def halves(block: bytes) -> tuple[bytes, bytes]:
-    """Return two parts of whole lines, of about the same size, of a block of several lines."""
+    """Split a block of several lines into two parts of whole lines, of about the same size."""
     middle = block.find(b"\n", len(block) // 2) + 1
     if middle == len(block):
         middle = block.rfind(b"\n", 0, len(block) - 1) + 1
@@ -418,9 +419,9 @@ def halves(block: bytes) -> tuple[bytes, bytes]:
 
 
 class _Rows:
-    """The records of a block: their lines, and the changes of their values.
+    """The records of a block: their lines as received, and the changes of their values.
 
-    Lines are found when the first is asked for: most blocks are never asked. They are given as they were received.
+    Lines are located on the first access, because most blocks need none.
     """
 
     def __init__(self, block: bytes | memoryview, count: int, frame: Frame | None) -> None:
@@ -439,7 +440,7 @@ class _Rows:
 
     @cached_property
     def _documents(self) -> Sequence[bytes]:
-        # A line may be blank, and another hold two records: white space is all that JSON needs between them.
+        # A line may be blank, and another one may have two records.
         documents = [bytes(text) for text in _ANY_JSON.decode_lines(self._block)]
         require(len(documents) == self._count)
         return documents
@@ -453,10 +454,7 @@ class _Rows:
         return line if self._frame is None else self._frame.restored_line(line)
 
     def coerce(self, row: int, raw: bytes, coercer: Coercer) -> Any:
-        """Return the value that the coercer makes of a JSON text of this row, and keep its changes.
-
-        Raises BlockChangesExceeded.
-        """
+        """Coerce a JSON text of this row, and record the changes. Raises BlockChangesExceeded."""
         changes = self._changes.get(row, [])
         before = len(changes)
         value = coercer(raw, changes)
@@ -468,7 +466,7 @@ class _Rows:
         return value
 
     def changed(self) -> tuple[ChangedRow, ...]:
-        """Return the rows with changes, ascending."""
+        """Return the rows with changes, in order."""
         return tuple(ChangedRow(row, self[row], changes) for row, changes in sorted(self._changes.items()))
 
 
@@ -477,7 +475,10 @@ _ANY_JSON = msgspec.json.Decoder(Raw)
 
 
 class _JsonTexts:
-    """Decodes lines to the JSON texts of some keys of their data. `shape` gives the type of lines by that of data."""
+    """Extracts the JSON texts of some keys of the data of lines. `shape` returns the type of a line, given its data's.
+
+    msgspec decodes a line to a struct whose fields are `Raw`: slices of the line that are not decoded.
+    """
 
     def __init__(self, sources: Sequence[str], shape: Callable[[Any], Any]) -> None:
         if all(map(can_be_member_name, sources)):
@@ -492,17 +493,17 @@ class _JsonTexts:
         self._decoder: Any = msgspec.json.Decoder(shape(data))
 
     def decoded(self, block: bytes | memoryview) -> list[Any]:
-        """Return whole lines in their shape. Raises what msgspec does."""
+        """Decode whole lines to their shape. Raises msgspec's errors."""
         lines: list[Any] = self._decoder.decode_lines(block)
         return lines
 
     def texts(self, data: Sequence[Any], source: str) -> list[Raw]:
-        """Return the JSON texts of one key of these data, empty where it is absent."""
+        """Return the JSON texts of one key of these data, empty for absent ones."""
         return [*map(self._getters[source], data)]
 
 
 class _WholeData(_JsonTexts):
-    """Decodes lines to the JSON texts of their data."""
+    """Extracts the JSON texts of the whole data of lines."""
 
     def __init__(self, shape: Callable[[Any], Any]) -> None:
         self._decoder = msgspec.json.Decoder(shape(Raw))
@@ -534,13 +535,14 @@ def _decoder_of_one(source: str) -> _JsonTexts:
 
 
 def _text_of(source: str, line: bytes) -> bytes:
-    """Return the JSON text of one value of a record, empty where it is absent."""
+    """Return the JSON text of one value of a record; empty if absent."""
     decoder = _decoder_of_one(source)
-    return bytes(decoder.texts([each.record.data for each in decoder.decoded(line)], source)[0])
+    return bytes(decoder.texts([record_line.record.data for record_line in decoder.decoded(line)], source)[0])
 
 
 def _texts_of(raws: Sequence[Any]) -> Any:
-    """Return JSON texts as strings; one that is empty, or `null`, is null. Raises ArrowInvalid if one is not UTF-8."""
+    """Return JSON texts as strings; empty texts and `null` are null. Raises ArrowInvalid if a text is not UTF-8."""
+    # A string array consists of offsets and the concatenated texts.
     offsets = np.zeros(len(raws) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, raws), np.int32, len(raws)), out=offsets[1:])
     array: Any = pa.StringArray.from_buffers(len(raws), pa.py_buffer(offsets.data), pa.py_buffer(b"".join(raws)))

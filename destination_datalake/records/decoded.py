@@ -29,10 +29,10 @@ _EMPTY = re.compile(rb'"(?: |\\[trn])*"')
 
 @dataclass(frozen=True, slots=True)
 class ValueChange:
-    """An entry of `_airbyte_meta.changes`: the path in the record (source keys joined by `.`), what happened, why.
+    """An entry of `_airbyte_meta.changes`: the field's path (source keys joined by `.`), the change, and its reason.
 
-    `original` is the JSON text that the value was received as; None for a change that the source itself reports. It
-    does not count when two changes are compared, and is never shown.
+    `original` is the JSON text of the received value; None for a change reported by the source. It is ignored when
+    changes are compared, and never logged.
     """
 
     field: str | None
@@ -42,7 +42,7 @@ class ValueChange:
 
     @property
     def had_no_value(self) -> bool:
-        """Whether a text without any character but blanks became null: nothing is lost that a reject would keep."""
+        """Whether a blank text became null. A reject is not needed, because nothing is lost."""
         return self.change == NULLED and self.original is not None and _EMPTY.fullmatch(self.original) is not None
 
 
@@ -51,7 +51,7 @@ CHANGES_TYPE = arrow_type(List(CHANGE))
 
 
 def change_lists(rows: int, by_row: Iterable[tuple[int, Sequence[ValueChange]]]) -> pa.Array[Any]:
-    """Return the changes of `rows` rows, as CHANGES_TYPE. `by_row` has those of each row with any, ascending."""
+    """Return the changes of `rows` rows, as CHANGES_TYPE. `by_row` has the rows with changes, ascending."""
     entries: list[ValueChange] = []
     offsets = np.zeros(rows + 1, np.int32)
     for row, changes in by_row:
@@ -66,15 +66,15 @@ def change_lists(rows: int, by_row: Iterable[tuple[int, Sequence[ValueChange]]])
 
 
 def changes_array(offsets: Any, entries: Any) -> pa.Array[Any]:
-    """Return an array of CHANGES_TYPE by its parts."""
+    """Return an array of CHANGES_TYPE with these offsets and entries."""
     return pa.ListArray.from_arrays(offsets, entries, type=CHANGES_TYPE)
 
 
-# --- What a block comes out as --------------------------------------------------------------------------------------
+# --- The result of a block ------------------------------------------------------------------------------------------
 
 
 class ChangedRow(NamedTuple):
-    """A row with values that could not be kept as they were sent: its record's line, and the changes, at least one."""
+    """A row with changed values: the line of its record, and at least one change."""
 
     row: int
     line: bytes
@@ -82,7 +82,7 @@ class ChangedRow(NamedTuple):
 
 
 class RejectedLine(NamedTuple):
-    """A line whose record could not become a row. `reason` is a code; `message` quotes nothing of the line."""
+    """A line whose record cannot become a row. `reason` is a code; `message` never quotes the line."""
 
     line: bytes
     reason: str
@@ -96,7 +96,7 @@ class RowLines(Protocol):
 
 
 LineNumbers = np.ndarray[Any, np.dtype[np.int64]]
-"""Numbers of lines, ascending, by row."""
+"""The line number of each row, ascending."""
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 """A truth value for each row."""
@@ -104,12 +104,12 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Records as columns, every array as long as there are rows.
+    """Records as columns. Every array has one entry per row.
 
-    `extracted_at` is timestamp[us, UTC]. `columns` are as wide as they can become (integers 64 bit, floats double);
-    what a file stores is decided later. `changes` are CHANGES_TYPE, None where no record has any: those that the source
-    reports and ours. `changed` are the rows changed here, in order; `rejected` the lines that became no rows. `lines`
-    are the rows' lines, and `line_numbers` their numbers among all lines that were decoded, from 0.
+    `extracted_at` is timestamp[us, UTC]. `columns` have the widest types (64-bit integers, doubles); files may store
+    narrower ones. `changes` are CHANGES_TYPE, from the source and the connector; None without any. `changed` are the
+    rows that the connector changed, in order; `rejected` are the lines that became no rows. `lines` are the lines of
+    the rows, and `line_numbers` their numbers (from 0) among all decoded lines.
     """
 
     extracted_at: pa.Array[Any]
@@ -122,11 +122,11 @@ class Decoded:
 
     @property
     def rows(self) -> int:
-        """How many records."""
+        """The number of records."""
         return len(self.extracted_at)
 
     def filtered(self, kept: Mask) -> Decoded:
-        """Return the records of these rows, given as a mask, and all rejected lines."""
+        """Return the rows of a mask, and all rejected lines."""
         mask = pa.array(kept)
         rows = np.flatnonzero(kept)
         numbers = np.cumsum(kept) - 1
@@ -136,15 +136,15 @@ class Decoded:
             extracted_at=self.extracted_at.filter(mask),
             columns=[column.filter(mask) for column in self.columns],
             changes=changes if changes is not None and len(changes.flatten()) else None,
-            changed=[each._replace(row=int(numbers[each.row])) for each in self.changed if kept[each.row]],
-            lines=_SomeLines(self.lines, rows),
+            changed=[changed._replace(row=int(numbers[changed.row])) for changed in self.changed if kept[changed.row]],
+            lines=_FilteredLines(self.lines, rows),
             line_numbers=self.line_numbers[rows],
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _SomeLines:
-    """The lines of some of the rows."""
+class _FilteredLines:
+    """The lines of a subset of the rows."""
 
     lines: RowLines
     rows: LineNumbers

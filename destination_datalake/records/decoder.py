@@ -1,10 +1,10 @@
-"""From blocks of record lines to Arrow columns, whatever the lines hold.
+"""Decode blocks of RECORD lines to Arrow columns, including irregular lines.
 
-Nearly all blocks are as their schema says and are read in C++ (`block`). When one is refused, its reader is adapted to
-it from then on. Irregular lines (not JSON to msgspec, not UTF-8, numbers beyond a double) are taken out of the block
-and read one by one.
+Nearly all blocks match their schema, and are read in C++ (`block`). If the reader refuses a block, it is adapted to the
+block, and keeps the new strategies. Irregular lines (not JSON for msgspec, not UTF-8, numbers beyond a double) are
+separated from the block and read one by one.
 
-A block of flat lines (`protocol.frames`) that is refused is restored, and read as if its lines had never been flat.
+If flat lines (`protocol.frames`) are refused, the original lines are restored and read instead.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ from destination_datalake.schema.columns import RecordFields
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
 
 BLOCK_BYTES = 8 * 1024 * 1024
-"""How much of a segment is parsed at a time; a longer line makes a longer block."""
+"""Maximum size of a block, which is parsed at a time, unless a single line is longer."""
 
 BLOCK_CELLS = 2_000_000
-"""The most values of a block. Absent ones count, as they take some 20 bytes as well. A line is never cut."""
+"""Maximum number of values of a block with more than one line. Absent values count too: each takes about 20 bytes."""
 
 _SHORTEST_LINE = len(b'{"type":"RECORD","record":{"stream":"","data":{},"emitted_at":0}}')
 _NEWLINE = 10
 
-_HOPELESS = 8
-"""After this many refused blocks of flat lines in turn, the next ones are restored without being tried."""
+_MAX_FLAT_REFUSALS = 8
+"""Maximum number of consecutive refused blocks of flat lines. Later blocks are restored without trying."""
 
 
 class BlockDecoder:
-    """Decodes blocks of RECORD lines for one stream's columns, and keeps the strategies that the columns need."""
+    """Decodes blocks of RECORD lines for one stream's columns. Remembers the strategies that the columns need."""
 
     def __init__(self, columns: Sequence[Field], floats: Floats = Floats.ANY) -> None:
         self._record = RecordFields.of(columns)
         self._floats = floats
         self._reader = BlockReader([ColumnReader.of(field, floats) for field in self._record.fields])
         self._flat_reader: BlockReader | None = None
-        self._refused_in_turn = 0
+        self._flat_refusals = 0
         self._filters: Set[LineFilter] = frozenset()
         self._lines = 0
 
@@ -76,12 +76,11 @@ class BlockDecoder:
     def decode(
         self, block: bytes | memoryview, frame: Frame | None = None, *, mixed: bool = False, has_empty: bool = False
     ) -> Iterator[Decoded]:
-        """Decode whole lines, each ended by a newline. The parts together hold every line once.
+        """Decode whole lines, each with a newline. The yielded parts together have every line once.
 
-        With a frame the lines are flat, or some of them if they are mixed. Empty lines, if there may be any, are
-        skipped and counted. Records keep their order but for those of irregular lines, which may come first:
-        `Decoded.line_numbers` has it. Raises MalformedLine, with its number among all lines that were decoded (from 1),
-        for a line that was flat and is not a record.
+        With a frame the lines are flat, or some of them if they are `mixed`. With `has_empty`, empty lines are skipped,
+        but counted. Records of irregular lines may precede others; `Decoded.line_numbers` has the original order.
+        Raises MalformedLine for a flat line that is not a record, with its number (from 1) among all decoded lines.
         """
         first = self._lines
         numbers: LineNumbers | None = None
@@ -93,34 +92,34 @@ class BlockDecoder:
         try:
             for decoded in self._in_parts(block) if frame is None else self._framed(block, frame, mixed=mixed):
                 self._lines += decoded.rows + len(decoded.rejected)
-                columns = _taken(decoded.columns, self._record)
-                own = decoded.line_numbers if numbers is None else numbers[decoded.line_numbers]
-                yield replace(decoded, columns=columns, line_numbers=own + first)
+                columns = _flatten(decoded.columns, self._record)
+                in_block = decoded.line_numbers if numbers is None else numbers[decoded.line_numbers]
+                yield replace(decoded, columns=columns, line_numbers=in_block + first)
         except MalformedLine as error:
             number = error.line_number if numbers is None else int(numbers[error.line_number - 1]) + 1
             raise MalformedLine(first + number, error.length, error.reason) from None
 
     def _framed(self, block: bytes | memoryview, frame: Frame, *, mixed: bool) -> Iterator[Decoded]:
-        """Decode lines of which some are flat; line numbers are those in the block."""
+        """Decode lines of which some are flat. Line numbers are relative to the block."""
         flat: tuple[bytes | memoryview, LineNumbers | None] = (block, None)
-        others: tuple[bytes, LineNumbers | None] = (b"", None)
+        not_flat: tuple[bytes, LineNumbers | None] = (b"", None)
         if mixed:
-            flat, others = frame.split(block)
+            flat, not_flat = frame.split(block)
             if not flat[0]:
                 yield from self._in_parts(block)
                 return
-        decoded = self._decoded_flat(flat[0], frame)
+        decoded = self._decode_flat(flat[0], frame)
         if decoded is None:
             received = frame.restored(block)
             require_records(received, frame)
             yield from self._in_parts(received)
             return
         yield decoded if flat[1] is None else replace(decoded, line_numbers=flat[1])
-        yield from self._in_parts(*others)
+        yield from self._in_parts(*not_flat)
 
-    def _decoded_flat(self, lines: bytes | memoryview, frame: Frame) -> Decoded | None:
-        """Return what flat lines are decoded to; None if something in them needs the lines as received."""
-        if self._reader.is_whole or self._filters or self._refused_in_turn >= _HOPELESS or not _is_utf8(lines):
+    def _decode_flat(self, lines: bytes | memoryview, frame: Frame) -> Decoded | None:
+        """Decode flat lines; return None if a value requires the original lines."""
+        if self._reader.is_whole or self._filters or self._flat_refusals >= _MAX_FLAT_REFUSALS or not _is_utf8(lines):
             return None
         reader = self._flat_reader
         if reader is None or reader.frame != frame or reader.columns is not self._reader.columns:
@@ -128,32 +127,32 @@ class BlockDecoder:
         try:
             decoded = reader.read(lines)
         except (SchemaMismatch, BlockChangesExceeded):
-            self._refused_in_turn += 1
+            self._flat_refusals += 1
             return None
-        self._refused_in_turn = 0
+        self._flat_refusals = 0
         return decoded
 
     def _in_parts(self, block: bytes | memoryview, numbers: LineNumbers | None = None) -> Iterator[Decoded]:
-        """Decode lines that have these numbers in their block; None for a whole block."""
+        """Decode irregular lines one by one, and all others together. `numbers` are as in `_decoded`."""
         filters = self._filters if _is_utf8(block) else self._filters | {_not_utf8}
         if not filters:
             if block:
                 yield from self._decoded(block, numbers)
             return
-        parts = self._separated(bytes(block), filters, numbers)
-        yield from self._decoded_one_by_one(parts.irregular, parts.irregular_numbers)
+        parts = self._separate(bytes(block), filters, numbers)
+        yield from self._decode_one_by_one(parts.irregular, parts.irregular_numbers)
         if parts.regular:
             yield from self._decoded(parts.regular, parts.regular_numbers)
 
     def _decoded(self, text: bytes | memoryview, numbers: LineNumbers | None) -> Iterator[Decoded]:
-        """Decode lines that have these numbers in their block; None for a whole block."""
+        """Decode lines with these numbers in their block; None for a whole block. Adapt the reader if necessary."""
         while True:
             try:
                 decoded = self._reader.read(text)
-                yield decoded if numbers is None else replace(decoded, line_numbers=_fitting(numbers, decoded.rows))
+                yield decoded if numbers is None else replace(decoded, line_numbers=_row_numbers(numbers, decoded.rows))
                 return
             except BlockChangesExceeded:
-                yield from self._decoded_halves(bytes(text), numbers)
+                yield from self._decode_halves(bytes(text), numbers)
                 return
             except (SchemaMismatch, RejectedRecord):
                 adapted = self._reader.adapted(bytes(text))
@@ -161,42 +160,42 @@ class BlockDecoder:
                     break
                 self._reader = adapted
         block = bytes(text)
-        parts = self._separated(block, _LINE_FILTERS, numbers)
+        parts = self._separate(block, _LINE_FILTERS, numbers)
         if parts.irregular:
-            yield from self._decoded_one_by_one(parts.irregular, parts.irregular_numbers)
+            yield from self._decode_one_by_one(parts.irregular, parts.irregular_numbers)
             if parts.regular:
                 yield from self._decoded(parts.regular, parts.regular_numbers)
         elif block.count(b"\n") <= FEW_LINES:
-            yield from self._decoded_one_by_one(block.split(b"\n")[:-1], parts.regular_numbers)
+            yield from self._decode_one_by_one(block.split(b"\n")[:-1], parts.regular_numbers)
         else:
-            yield from self._decoded_halves(block, numbers)
+            yield from self._decode_halves(block, numbers)
 
-    def _decoded_halves(self, block: bytes, numbers: LineNumbers | None) -> Iterator[Decoded]:
+    def _decode_halves(self, block: bytes, numbers: LineNumbers | None) -> Iterator[Decoded]:
         numbers = _all_numbers(block) if numbers is None else numbers
         first, second = halves(block)
         middle = first.count(b"\n")
         yield from self._decoded(first, numbers[:middle])
         yield from self._decoded(second, numbers[middle:])
 
-    def _separated(self, block: bytes, filters: Set[LineFilter], numbers: LineNumbers | None) -> _Separated:
-        """Return the block without its irregular lines, and those.
+    def _separate(self, block: bytes, filters: Set[LineFilter], numbers: LineNumbers | None) -> _Separated:
+        """Separate the irregular lines from a block.
 
-        The filters that found any are used on the next block before it is read.
+        Filters with matches are applied to the next block before it is read.
         """
         lines = block.split(b"\n")[:-1]
         numbers = _all_numbers(block) if numbers is None else numbers
-        found = {each: each(lines) for each in filters}
-        self._filters = frozenset(each for each, irregular in found.items() if irregular.any())
+        masks = {line_filter: line_filter(lines) for line_filter in filters}
+        self._filters = frozenset(line_filter for line_filter, mask in masks.items() if mask.any())
         if not self._filters:
             return _Separated(block, numbers, [], numbers[:0])
-        irregular = np.logical_or.reduce([*found.values()])
+        irregular = np.logical_or.reduce([*masks.values()])
         regular = b"\n".join([*compress(lines, ~irregular), b""])
         return _Separated(regular, numbers[~irregular], [*compress(lines, irregular)], numbers[irregular])
 
     # --- One by one ---
 
-    def _decoded_one_by_one(self, lines: Sequence[bytes], numbers: LineNumbers) -> Iterator[Decoded]:
-        """Read each line alone. Yields whenever more than BLOCK_CHANGES values are changed, and at the end."""
+    def _decode_one_by_one(self, lines: Sequence[bytes], numbers: LineNumbers) -> Iterator[Decoded]:
+        """Decode each line alone. Yields the rows after every BLOCK_CHANGES changed values, and at the end."""
         rows: list[CoercedRecord] = []
         kept: list[int] = []
         changed: list[ChangedRow] = []
@@ -208,18 +207,18 @@ class BlockDecoder:
             except RejectedRecord as error:
                 rejected.append(RejectedLine(line, error.reason, str(error)))
                 continue
-            if own := row.changes[row.reported :]:
-                changed.append(ChangedRow(len(rows), line, own))
-                changes += len(own)
+            if new_changes := row.changes[row.reported :]:
+                changed.append(ChangedRow(len(rows), line, new_changes))
+                changes += len(new_changes)
             rows.append(row)
             kept.append(number)
             if changes > BLOCK_CHANGES:
-                yield _placed(self._of_rows(rows, changed, rejected), lines, numbers, kept)
+                yield _with_lines(self._from_rows(rows, changed, rejected), lines, numbers, kept)
                 rows, kept, changed, rejected, changes = [], [], [], [], 0
         if rows or rejected:
-            yield _placed(self._of_rows(rows, changed, rejected), lines, numbers, kept)
+            yield _with_lines(self._from_rows(rows, changed, rejected), lines, numbers, kept)
 
-    def _of_rows(
+    def _from_rows(
         self, rows: Sequence[CoercedRecord], changed: Sequence[ChangedRow], rejected: Sequence[RejectedLine]
     ) -> Decoded:
         columns = [
@@ -238,22 +237,22 @@ class BlockDecoder:
 def blocks(
     content: mmap.mmap | bytes | bytearray, columns: Sequence[Field], cells: int = BLOCK_CELLS
 ) -> Iterator[memoryview]:
-    """Yield blocks of whole lines, not copied, each of about BLOCK_BYTES and of `cells` values at most."""
-    most_lines = max(1, cells // max(1, _leaves(columns)))
+    """Yield blocks of whole lines, without a copy, each of about BLOCK_BYTES and at most `cells` values."""
+    max_lines = max(1, cells // max(1, _leaves(columns)))
     text = memoryview(content).toreadonly()
     start = 0
     while start < len(text):
         end = content.rfind(b"\n", start, start + BLOCK_BYTES) + 1 or content.find(b"\n", start) + 1 or len(text)
-        yield from _of_few_lines(text[start:end], most_lines)
+        yield from _split_lines(text[start:end], max_lines)
         start = end
 
 
-def _of_few_lines(block: memoryview, most_lines: int) -> Iterator[memoryview]:
-    if len(block) > most_lines * _SHORTEST_LINE:
+def _split_lines(block: memoryview, max_lines: int) -> Iterator[memoryview]:
+    if len(block) > max_lines * _SHORTEST_LINE:
         is_end = np.frombuffer(block, np.uint8) == _NEWLINE
-        if np.count_nonzero(is_end) > most_lines:
+        if np.count_nonzero(is_end) > max_lines:
             start = 0
-            for end in (np.flatnonzero(is_end)[most_lines - 1 :: most_lines] + 1).tolist():
+            for end in (np.flatnonzero(is_end)[max_lines - 1 :: max_lines] + 1).tolist():
                 yield block[start:end]
                 start = end
             block = block[start:]
@@ -274,26 +273,26 @@ def _leaves_in(type_: ColumnType) -> int:
     return 1
 
 
-def _taken(arrays: Sequence[Any], record: RecordFields) -> list[Any]:
-    """Return the columns' values from those of the record's fields; where an object is null, its fields are.
+def _flatten(arrays: Sequence[Any], record: RecordFields) -> list[Any]:
+    """Return the columns, given the record's fields. The fields of a null object are null.
 
-    Columns may be fields of objects (`nested: flatten`). Whatever is in an object, it is read by the rules of objects,
-    and its fields are what they would be in a struct.
+    Columns may be fields of objects (`nested: flatten`). An object is first read as a struct, by the rules of objects.
     """
-    # No function that calls itself: a reference cycle, it would keep the arrays until the garbage collector runs.
-    opened: dict[tuple[int, ...], list[Any]] = {(): [*arrays]}
+    # Not recursive: a nested recursive function is a reference cycle, which keeps the arrays until garbage collection.
+    fields_of: dict[tuple[int, ...], list[Any]] = {(): [*arrays]}
     for position in record.positions:
         for depth in range(1, len(position)):
-            if (around := position[:depth]) not in opened:
-                opened[around] = opened[around[:-1]][around[-1]].flatten()  # With the objects' validity.
-    return [opened[position[:-1]][position[-1]] for position in record.positions]
+            if (parent := position[:depth]) not in fields_of:
+                # `flatten` applies the struct's nulls to its fields.
+                fields_of[parent] = fields_of[parent[:-1]][parent[-1]].flatten()
+    return [fields_of[position[:-1]][position[-1]] for position in record.positions]
 
 
 # --- Line numbers ---------------------------------------------------------------------------------------------------
 
 
 class _Separated(NamedTuple):
-    """A block without its irregular lines, and those, each with the numbers of the lines in their block."""
+    """The regular and the irregular lines of a block, each with their line numbers in the block."""
 
     regular: bytes
     regular_numbers: LineNumbers
@@ -302,7 +301,7 @@ class _Separated(NamedTuple):
 
 
 def _without_empty_lines(block: bytes | memoryview) -> tuple[bytes, LineNumbers, int]:
-    """Return the lines that are not empty, their numbers in the block, and how many lines it has."""
+    """Return the non-empty lines, their numbers in the block, and the number of all lines."""
     octets = np.frombuffer(block, np.uint8)
     starts, ends = line_bounds(octets)
     return np.delete(octets, ends[starts == ends]).tobytes(), np.flatnonzero(starts < ends), len(ends)
@@ -312,18 +311,19 @@ def _all_numbers(block: bytes) -> LineNumbers:
     return np.arange(block.count(b"\n"))
 
 
-def _fitting(numbers: LineNumbers, rows: int) -> LineNumbers:
-    """Return numbers for the rows: those of the lines, unless a line is blank and another holds two records."""
+def _row_numbers(numbers: LineNumbers, rows: int) -> LineNumbers:
+    """Return the line numbers of the rows. They are consecutive if a line is blank and another one has two records."""
     return numbers if len(numbers) == rows else np.arange(rows) + numbers[0]
 
 
-def _placed(decoded: Decoded, lines: Sequence[bytes], numbers: LineNumbers, kept: Sequence[int]) -> Decoded:
-    """Return the rows of these `kept` lines with their lines and numbers."""
+def _with_lines(decoded: Decoded, lines: Sequence[bytes], numbers: LineNumbers, kept: Sequence[int]) -> Decoded:
+    """Return the rows with their lines and line numbers; `kept` are the indexes of these lines."""
     return replace(decoded, lines=[lines[number] for number in kept], line_numbers=numbers[np.array(kept, int)])
 
 
 def _is_utf8(block: bytes | memoryview) -> bool:
-    """Whether the bytes are UTF-8, which Arrow's JSON parser does not check."""
+    """Return whether the bytes are valid UTF-8. Arrow's JSON parser does not check it."""
+    # A string array with one value, the block: Arrow validates it without a copy.
     offsets = pa.py_buffer(np.array([0, len(block)], np.int32).data)
     try:
         pa.StringArray.from_buffers(1, offsets, pa.py_buffer(block)).validate(full=True)
@@ -337,13 +337,13 @@ def _is_utf8(block: bytes | memoryview) -> bool:
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 LineFilter = Callable[[Sequence[bytes]], Mask]
-"""From lines to a mask of those that are irregular."""
+"""Returns a mask of the irregular lines."""
 
 _REGULAR_LINE = msgspec.json.Decoder(RecordLine[RegularRecord])
 
 
 def _not_a_record(lines: Sequence[bytes]) -> Mask:
-    """Lines that are not JSON, or not a record."""
+    """Return a mask of lines that are not JSON, or not a record."""
     return ~np.fromiter(map(_is_record, lines), np.bool_, len(lines))
 
 
@@ -356,7 +356,7 @@ def _is_record(line: bytes) -> bool:
 
 
 def _not_utf8(lines: Sequence[bytes]) -> Mask:
-    """Lines that are not UTF-8."""
+    """Return a mask of lines that are not UTF-8."""
     return ~np.fromiter(map(_is_text, lines), np.bool_, len(lines))
 
 
@@ -369,10 +369,10 @@ def _is_text(line: bytes) -> bool:
 
 
 def _maybe_beyond_double(lines: Sequence[bytes]) -> Mask:
-    """Lines that may hold a number too large for a double: Arrow refuses it even in a field that is not asked for."""
+    """Return a mask of lines that may have a number beyond a double: Arrow rejects it even in an ignored field."""
     texts: Any = pa.array(lines, pa.binary())
-    found: Mask = pc.match_substring_regex(texts, _BEYOND_DOUBLE).to_numpy(False)
-    return found
+    mask: Mask = pc.match_substring_regex(texts, _BEYOND_DOUBLE).to_numpy(False)
+    return mask
 
 
 _BEYOND_DOUBLE = r"[0-9][eE]\+?[0-9]{3}|[0-9]{300}"

@@ -1,6 +1,6 @@
-"""RECORD lines: their envelope, and the careful rule for one of them.
+"""RECORD lines: their envelope, and the careful decoder of a single line.
 
-What Arrow's JSON parser and msgspec refuse is read here all the same, line by line.
+It also reads lines that Arrow's JSON parser or msgspec reject.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _USUAL_DIGITS = 13  # milliseconds from 2001 to 2286
 
 
 class RejectedRecord(Exception):
-    """A line holds no record that could be written. `reason` is a code; the message quotes nothing of the line."""
+    """A line has no record that could be written. `reason` is a code; the message never quotes the line."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -51,13 +51,13 @@ Record = TypeVar("Record")
 
 
 class RecordLine(msgspec.Struct, Generic[Record], gc=False):
-    """A RECORD line, of which only `record` is read."""
+    """A RECORD line. Only `record` is decoded."""
 
     record: Record
 
 
 class RawRecord(msgspec.Struct, Generic[Data], gc=False):
-    """A record with the members beside its data as JSON texts. `Data` says what is read of the data."""
+    """A record. The members beside its data stay JSON texts; the type `Data` selects what is decoded of the data."""
 
     data: Data
     emitted_at: Raw = Raw(NULL)
@@ -72,7 +72,7 @@ _Milliseconds = Meta(ge=EARLIEST_EMITTED, le=LATEST_EMITTED)
 
 
 class RegularRecord(msgspec.Struct, gc=False):
-    """A record as it has to be for a block of such records to be read by Arrow or by RAW_JSON."""
+    """A regular record: a block of regular records can be read by Arrow or by RAW_JSON."""
 
     data: AnyObject
     emitted_at: Annotated[int, _Milliseconds] | Annotated[float, _Milliseconds]
@@ -82,9 +82,9 @@ class RegularRecord(msgspec.Struct, gc=False):
 
 
 def emitted_at(raw: bytes) -> int:
-    """Return a record's `emitted_at` in milliseconds; a number too small for those is in seconds.
+    """Return a record's `emitted_at` in milliseconds. A number that is too small for milliseconds is in seconds.
 
-    Raises RejectedRecord if it is not a number, or beyond the years 1 to 9999.
+    Raises RejectedRecord if it is not a number, or outside of the years 1 to 9999.
     """
     if len(raw) == _USUAL_DIGITS and raw.isdigit():
         return int(raw)
@@ -101,7 +101,7 @@ def emitted_at(raw: bytes) -> int:
 
 
 def source_changes(raw: bytes) -> list[ValueChange]:
-    """Return the changes that the source reports in a record's `meta.changes`; other values there are skipped."""
+    """Return the changes that the source reports in a record's `meta.changes`. Skips invalid entries."""
     if raw == NULL:
         return []
     meta = cast(dict[str, Any], _meta(raw, []) or {})
@@ -116,10 +116,10 @@ _meta = bounded(rules_for(Struct((Field("changes", "changes", List(CHANGE)),)), 
 
 
 class CoercedRecord(NamedTuple):
-    """A record as its table takes it.
+    """A record, converted for its table.
 
-    `emitted_at` is in milliseconds since 1970-01-01 UTC, `values` has one value per column in the columns' order,
-    the first `reported` of the `changes` are those that the source reported.
+    `emitted_at` is in milliseconds since 1970-01-01 UTC. `values` has one value per column, in order. The first
+    `reported` entries of `changes` are from the source.
     """
 
     emitted_at: int
@@ -129,10 +129,10 @@ class CoercedRecord(NamedTuple):
 
 
 def record_coercer(columns: Sequence[Field], floats: Floats = Floats.ANY) -> Callable[[bytes], CoercedRecord]:
-    """Return a function from one RECORD line to its record for these columns.
+    """Return a function that converts one RECORD line to a record with these columns.
 
-    Keys of `data` that are no column's source are left out; a column whose source is missing is null. The function
-    raises RejectedRecord if the line has no data object or no usable emitted_at.
+    Keys of `data` without a column are ignored; a column without a key is null. The function raises RejectedRecord if
+    the line has no data object or no valid emitted_at.
     """
     by_source = [(column.source, rules_for(column.type, floats).coercer(column.source)) for column in columns]
     is_whole = has_whole_record(columns)
@@ -140,11 +140,11 @@ def record_coercer(columns: Sequence[Field], floats: Floats = Floats.ANY) -> Cal
     def coerce(line: bytes) -> CoercedRecord:
         record = _record(line)
         data, reported = record.data, source_changes(bytes(record.meta))
-        own: list[ValueChange] = []
+        changes: list[ValueChange] = []
         if is_whole:
             data = {source: Raw(_data_text(line)) for source, _ in by_source}
-        values = [coercer(bytes(data.get(source, NULL)), own) for source, coercer in by_source]
-        return CoercedRecord(emitted_at(bytes(record.emitted_at)), values, [*reported, *own], len(reported))
+        values = [coercer(bytes(data.get(source, NULL)), changes) for source, coercer in by_source]
+        return CoercedRecord(emitted_at(bytes(record.emitted_at)), values, [*reported, *changes], len(reported))
 
     return coerce
 
@@ -154,7 +154,7 @@ _LINE = msgspec.json.Decoder(RecordLine[_Members])
 
 
 def _record(line: bytes) -> _Members:
-    """Return the record of a line, its data as JSON texts by key. A byte order mark before the line is skipped."""
+    """Return the record of a line, with its data as JSON texts by key. Skips a byte order mark."""
     line = line.removeprefix(BOM_UTF8)
     try:
         return _LINE.decode(line).record
@@ -165,10 +165,10 @@ def _record(line: bytes) -> _Members:
 
 
 def _record_with_surrogates(line: bytes) -> _Members | None:
-    """Return the record of a line that msgspec refuses for its lone surrogates only; None if that is unknown.
+    """Return the record of a line that msgspec rejects only because of lone surrogates; None for other lines.
 
-    U+D800 to U+DFFF are escaped as `\\ud…`. With an `e` for the `d` they are private characters, which msgspec takes;
-    where there were none of those before, putting the `d` back gives every text as it was received.
+    U+D800 to U+DFFF are escaped as `\\ud…`. With `e` instead of `d`, they are private-use characters, which msgspec
+    accepts. If the line has no such characters, the `d` can be put back afterwards, which restores every text.
     """
     if any(private in line for private in (b"\\ue", b"\\uE")):
         return None
@@ -191,7 +191,7 @@ def _as_received(text: Raw) -> Raw:
 
 
 def _data_text(line: bytes) -> bytes:
-    """Return the text of a record's data, as received."""
+    """Return the JSON text of a record's data, as received."""
     envelope = members_or_none(line.removeprefix(BOM_UTF8)) or {}
     return (members_or_none(envelope.get("record", NULL)) or {}).get("data", NULL)
 
@@ -200,7 +200,7 @@ _PRIVATE = re.compile("[\ue000-\uefff]")
 
 
 def _irregular_record(line: bytes) -> _Members:
-    """Return the record of a line that msgspec refuses, by the lenient scanner. Raises RejectedRecord."""
+    """Return the record of a line that msgspec rejects, by the lenient scanner. Raises RejectedRecord."""
     envelope = members_or_none(line)
     record = members_or_none(envelope.get("record", NULL)) if envelope is not None else None
     if record is None:

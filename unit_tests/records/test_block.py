@@ -15,7 +15,7 @@ from destination_datalake.records.block import BLOCK_CHANGES, BlockReader
 from destination_datalake.records.decoded import Decoded
 from destination_datalake.records.decoder import BLOCK_BYTES, BLOCK_CELLS, BlockDecoder, blocks
 from destination_datalake.records.record import record_coercer
-from destination_datalake.records.values.rules import MOST_CHANGES
+from destination_datalake.records.values.rules import MAX_CHANGES
 from destination_datalake.schema.types import Field, Int32, Int64, Json, List, Struct
 
 pytestmark = pytest.mark.share(5)
@@ -60,20 +60,20 @@ MANY = ["x"] * 250
 )
 def test_a_block_with_too_many_changes_is_decoded_in_parts(columns: Sequence[Field], data: object) -> None:
     """What is kept of the changes at a time is bounded, whichever way the block is read."""
-    rows = (BLOCK_CHANGES + MOST_CHANGES) // len(MANY) + 1
+    rows = (BLOCK_CHANGES + MAX_CHANGES) // len(MANY) + 1
 
     parts = list(BlockDecoder(columns).decode(b"".join(line(data, n) for n in range(rows))))
 
     assert sum(part.rows for part in parts) == rows
     assert sum(map(changes_in, parts)) == rows * len(MANY)
-    assert max(map(changes_in, parts)) <= BLOCK_CHANGES + MOST_CHANGES
+    assert max(map(changes_in, parts)) <= BLOCK_CHANGES + MAX_CHANGES
     assert len(parts) > 1
 
 
 @pytest.mark.parametrize("irregular_line", [False, True])
 def test_a_value_with_more_than_most_changes_is_nulled_as_a_whole(irregular_line: bool) -> None:
     columns = [Field("a", "a", List(Int64())), Field("b", "b", List(List(Int64()))), Field("c", "c", Int64())]
-    data = {"a": [1, "x"], "b": [[1], ["x"] * MOST_CHANGES], "c": "y"}
+    data = {"a": [1, "x"], "b": [[1], ["x"] * MAX_CHANGES], "c": "y"}
     text = line(data).replace(b'"emitted_at"', b'"x":NaN,"emitted_at"') if irregular_line else line(data)
 
     [part] = BlockDecoder(columns).decode(text)
@@ -87,10 +87,10 @@ def test_a_value_with_more_than_most_changes_is_nulled_as_a_whole(irregular_line
 
 
 def test_most_changes_of_one_record_are_noted_one_by_one() -> None:
-    row = record_coercer([Field("a", "a", List(Int64()))])(line({"a": ["x"] * MOST_CHANGES}).rstrip())
+    row = record_coercer([Field("a", "a", List(Int64()))])(line({"a": ["x"] * MAX_CHANGES}).rstrip())
 
-    assert len(row.changes) == MOST_CHANGES
-    assert row.values == [[None] * MOST_CHANGES]
+    assert len(row.changes) == MAX_CHANGES
+    assert row.values == [[None] * MAX_CHANGES]
 
 
 # --- Many columns

@@ -64,7 +64,7 @@ def database() -> Iterator[tuple[DuckDBPyConnection, Path]]:
             if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             message = (
-                "The disk on which keys of rows wait for their deduplication is full, or single keys are too long for "
+                "The disk for keys of rows that are deduplicated is full, or single keys are too long for "
                 f"{MEMORY_LIMIT_MB} MB of memory. Set TMPDIR (for executors of a cluster, spark.local.dir) to a folder "
                 "on a larger disk."
             )

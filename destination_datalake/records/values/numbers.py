@@ -16,16 +16,16 @@ from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZ
 from destination_datalake.records.values.rules import BLANKS, Floats, ScalarRules, Value, nulled, require
 from destination_datalake.schema.types import Decimal, Float64
 
-# No two repeats stand side by side that take the same characters: a text of any length is judged in linear time.
+# Adjacent repeats never match the same characters, so that matching takes linear time.
 _NUMBER = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:[eE]([+-]?)(\d+))?", re.ASCII)
 _NOT_FINITE = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
-_FARTHEST_EXPONENT = 9  # digits of an exponent; whatever has more of them is beyond every type as well
+_MAX_EXPONENT_DIGITS = 9  # An exponent with more digits is beyond every type as well.
 _INT64_DIGITS = 19
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 class IntegerRules(ScalarRules):
-    """Integers of 64 bits, which are exact or null."""
+    """64-bit integers, which are exact or null."""
 
     native_type = pa.int64()
     text_type = pa.string()
@@ -33,7 +33,7 @@ class IntegerRules(ScalarRules):
     canonical = r"^-?[0-9]{1,18}$"
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the integer that a number is, or the text of a string."""
+        """Return the integer of a number, or of the text of a string."""
         if len(raw) < _INT64_DIGITS and (raw.isdigit() or (raw[:1] == b"-" and raw[1:].isdigit())):
             return int(raw)
         if raw == NULL:
@@ -52,7 +52,7 @@ class IntegerRules(ScalarRules):
 
 
 class FloatRules(ScalarRules):
-    """Doubles: the nearest to what was sent, null beyond their range."""
+    """Doubles: the nearest one to the number; null beyond their range."""
 
     native_type: pa.DataType = pa.float64()
     text_type = pa.string()
@@ -61,7 +61,7 @@ class FloatRules(ScalarRules):
     canonical = r"^-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?$"
 
     def verified(self, array: Any) -> Any:
-        """Raises SchemaMismatch if a number is not finite: NaN is not JSON, but Arrow takes it."""
+        """Raise SchemaMismatch for numbers that are not finite: NaN is not JSON, but Arrow accepts it."""
         require(pc.all(pc.is_finite(array)).as_py() is not False)
         return array
 
@@ -82,11 +82,11 @@ class FloatRules(ScalarRules):
 
 
 class ExactFloat(Float64):
-    """A number by which rows are told apart: doubles to which different numbers would round are noted as changed."""
+    """A number that is part of a key. A double that other numbers would be rounded to is reported as changed."""
 
 
 class ExactFloatRules(FloatRules):
-    """Doubles that stand for one number each: an integer for itself, another for its shortest text."""
+    """Doubles that each represent one number: an integer itself, or the shortest decimal text of another double."""
 
     native_type = pa.int64()
     # No two numbers of up to 15 digits have the same double.
@@ -100,17 +100,17 @@ class ExactFloatRules(FloatRules):
         """Return the double nearest to a number, or to the text of a string."""
         number = super().coerce(raw, changes)
         if isinstance(number, float) and isfinite(number):
-            own = decimal.Decimal(number) if number.is_integer() else decimal.Decimal(repr(number))
-            if own != exact_number(_number_text(raw)):
+            represented = decimal.Decimal(number) if number.is_integer() else decimal.Decimal(repr(number))
+            if represented != exact_number(_number_text(raw)):
                 changes.append(ValueChange("", TRUNCATED, FIELD_SIZE_LIMITATION, raw))
         return number
 
 
 class DecimalRules(ScalarRules):
-    """Decimals, which are exact, cut where they are finer than the type, or null.
+    """Decimals: exact, truncated if they have more digits than the type's scale, or null.
 
-    Arrow's JSON parser lets a decimal of 128 bits wrap around when the digits that the scale adds are too many. In 256
-    bits all of them have room, and `verified` finds those that are too many.
+    Arrow's JSON parser lets a 128-bit decimal wrap around if the scale adds too many digits. So decimals are parsed
+    with 256 bits, which suffice, and `verified` finds values with too many digits.
     """
 
     text_type = pa.string()
@@ -136,7 +136,7 @@ class DecimalRules(ScalarRules):
         return array.cast(self.arrow_type)
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the decimal that a number is, or the text of a string."""
+        """Return the decimal of a number, or of the text of a string."""
         if raw == NULL:
             return None
         number = exact_number(_number_text(raw))
@@ -148,7 +148,7 @@ class DecimalRules(ScalarRules):
             return nulled(raw, changes, FIELD_SIZE_LIMITATION)
         try:
             kept = number.quantize(self._unit, context=self._exact)
-        except decimal.InvalidOperation:  # rounded up to one digit too many
+        except decimal.InvalidOperation:  # Rounding up has added a digit.
             return nulled(raw, changes, FIELD_SIZE_LIMITATION)
         if kept != number:
             changes.append(ValueChange("", TRUNCATED, FIELD_SIZE_LIMITATION, raw))
@@ -160,19 +160,19 @@ def _fraction(scale: int) -> str:
 
 
 def exact_number(text: str | None) -> decimal.Decimal | None:
-    """Return the number that a text is, with all its digits; None if it is not one, as `NaN` and `Infinity` are not."""
-    found = _NUMBER.fullmatch(text) if text is not None else None
-    if found is None:
+    """Return the number of a text, with all its digits; None if it is not a number. `NaN` and `Infinity` are none."""
+    match = _NUMBER.fullmatch(text) if text is not None else None
+    if match is None:
         return None
-    digits, sign, exponent = found.groups()
+    digits, sign, exponent = match.groups()
     if exponent is None:
         return decimal.Decimal(digits)
     power = exponent.lstrip("0") or "0"
-    return decimal.Decimal(f"{digits}e{sign}{power if len(power) <= _FARTHEST_EXPONENT else '9' * 9}")
+    return decimal.Decimal(f"{digits}e{sign}{power if len(power) <= _MAX_EXPONENT_DIGITS else '9' * 9}")
 
 
 def _number_text(raw: bytes) -> str | None:
-    """Return the text of a number, or of a string that may hold one, without blanks around; None otherwise."""
+    """Return the text of a number, or of a string, without surrounding blanks; None for invalid strings."""
     if raw[:1] != b'"':
         return raw.decode("ascii", "replace")
     text = string_or_none(raw)
@@ -181,23 +181,23 @@ def _number_text(raw: bytes) -> str | None:
 
 # --- Far exponents --------------------------------------------------------------------------------------------------
 #
-# Workaround: finds numbers with far exponents, which Arrow's decimal parser must not be given (apache/arrow#50964).
-# The parser takes powers of ten from a table of 77 without a bounds check. With the 38 digits that a column may have
-# behind the point, an exponent below -38 may read beyond the table: the number comes out wrong, or the process crashes.
+# Workaround: finds numbers with far exponents, which must not reach Arrow's decimal parser (apache/arrow#50964).
+# The parser reads powers of ten from a table of 77 without a bounds check. As a column may have 38 digits after the
+# point, an exponent below -38 may read beyond the table: the number is then wrong, or the process crashes.
 
 _SPAN = 1 << 16
-"""Bytes that are searched at a time: few enough to stay in a processor's cache."""
+"""Bytes that are searched at a time: few enough for a processor's cache."""
 
-_BEYOND = 5
-"""More bytes of each span, for what begins at its end."""
+_OVERLAP = 5
+"""Additional bytes of each span, for matches that begin at its end."""
 
-_LONGEST = 512
-"""Longer runs of digits are not searched to their beginning: they count as numbers."""
+_MAX_DIGITS = 512
+"""Maximum number of digits that are searched for the beginning of a number. Longer runs count as numbers."""
 
 _E, _ZERO, _PLUS, _MINUS, _POINT, _BACKSLASH, _U = rb"e0+-.\u"
 _CASE = 0x20
 _POINT_TO_NINE = 12
-"""The characters from the point to the digit nine. One of them, the slash, is neither, and costs a closer look."""
+"""The number of characters from the point to the digit nine. The slash is among them, and is sorted out later."""
 
 _FAR = re.compile(rb'[eE](?:[+-]?[0-9]{3,}|-(?:39|[4-9][0-9]))[\s,\]}"]')
 _BEFORE_NUMBERS = b':,[" \t\r\n'
@@ -205,15 +205,15 @@ _ESCAPED = re.compile(rb"u00(?:2[bBdDeE]|3[0-9]|[46]5)")
 
 
 def far_exponent(text: bytes | memoryview) -> bool:
-    """Whether a number in the JSON text, or a string that reads like one, has an exponent below -38 or above 99.
+    """Return whether a number in the JSON text, or in a string in it, has an exponent below -38 or above 99.
 
-    A string in which a number's characters are escaped counts as such.
+    A string with escaped characters of a number counts as such a number.
     """
     octets = np.frombuffer(text, np.uint8)
     view = memoryview(text)
     for start in range(0, len(octets), _SPAN):
         first = max(start - 1, 0)
-        span = octets[first : start + _SPAN + _BEYOND]
+        span = octets[first : start + _SPAN + _OVERLAP]
         if any(_is_far(view, first + at) for at in _exponents(span)):
             return True
         if any(_ESCAPED.match(view, first + at) for at in _escapes(span)):
@@ -222,14 +222,14 @@ def far_exponent(text: bytes | memoryview) -> bool:
 
 
 def _exponents(octets: Any) -> Any:
-    """Return the positions of every `e` with a digit or point before it, and three digits or sign and two behind it."""
+    """Return the positions of each `e` after a digit or point, and before three digits or a sign and two digits."""
     digit_or_point = (octets[:-4] - _POINT) < _POINT_TO_NINE
-    found = np.flatnonzero(digit_or_point & ((octets[1:-3] | _CASE) == _E)) + 1
-    if not len(found):
-        return found
-    behind = octets[found + 1]
-    signed = (behind == _PLUS) | (behind == _MINUS)
-    return found[(signed | _are_digits(behind)) & _are_digits(octets[found + 2]) & _are_digits(octets[found + 3])]
+    at = np.flatnonzero(digit_or_point & ((octets[1:-3] | _CASE) == _E)) + 1
+    if not len(at):
+        return at
+    following = octets[at + 1]
+    signed = (following == _PLUS) | (following == _MINUS)
+    return at[(signed | _are_digits(following)) & _are_digits(octets[at + 2]) & _are_digits(octets[at + 3])]
 
 
 def _are_digits(octets: Any) -> Any:
@@ -237,17 +237,17 @@ def _are_digits(octets: Any) -> Any:
 
 
 def _escapes(octets: Any) -> Any:
-    """Return the positions of the `u` of every escaped character below 256, as those of a number are."""
-    found = np.flatnonzero(octets[:-4] == _BACKSLASH) + 1
-    if not len(found):
-        return found
-    found = found[octets[found] == _U]
-    return found[(octets[found + 1] == _ZERO) & (octets[found + 2] == _ZERO)]
+    """Return the positions of the `u` of each escaped character below 256, which includes a number's characters."""
+    at = np.flatnonzero(octets[:-4] == _BACKSLASH) + 1
+    if not len(at):
+        return at
+    at = at[octets[at] == _U]
+    return at[(octets[at + 1] == _ZERO) & (octets[at + 2] == _ZERO)]
 
 
 def _is_far(text: memoryview, at: int) -> bool:
-    """Whether the `e` at this position is that of a number, not of a hexadecimal text, say."""
+    """Return whether the `e` at this position is part of a number, and not, for example, of a hexadecimal text."""
     if _FAR.match(text, at) is None:
         return False
-    before = bytes(text[max(at - _LONGEST, 0) : at]).rstrip(b"0123456789.+-")
+    before = bytes(text[max(at - _MAX_DIGITS, 0) : at]).rstrip(b"0123456789.+-")
     return not before or before[-1] in _BEFORE_NUMBERS

@@ -1,7 +1,7 @@
-"""Every column type and the rules that its values are read by.
+"""The rules of every column type.
 
-Those of numbers and of dates and times are modules of their own. Here are booleans, strings, values that are kept as
-JSON text, and objects and lists, whose rules are made of those of the values inside.
+Numbers, and dates and times, have modules of their own. Here are booleans, strings, JSON text, and objects and lists,
+whose rules combine the rules of the nested values.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from destination_datalake.records.values.numbers import (
     IntegerRules,
 )
 from destination_datalake.records.values.rules import (
-    MOST_CHANGES,
+    MAX_CHANGES,
     Floats,
     Parsed,
     ScalarRules,
     TooManyChanges,
     TypeRules,
     Value,
-    below,
     nulled,
-    put_below,
+    prepend_step,
+    with_key,
 )
 from destination_datalake.records.values.temporal import DateRules, TimestampRules
 from destination_datalake.schema.types import (
@@ -65,11 +65,8 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 @lru_cache(maxsize=1024)
 def rules_for(type_: ColumnType, floats: Floats) -> TypeRules:
-    """Return the rules that values of this type are read by.
-
-    They are cached: decoders of nested types are costly to make.
-    """
-    if isinstance(type_, ExactFloat):  # No type of columns: a way to read one.
+    """Return the rules for values of this type. They are cached: decoders of nested types are slow to create."""
+    if isinstance(type_, ExactFloat):  # Not a column type, but a way to read a column.
         return ExactFloatRules(type_, floats)
     return RULES[type(type_)](type_, floats)
 
@@ -89,7 +86,7 @@ class BooleanRules(ScalarRules):
         return self.parse_vectorised(texts)
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the boolean that a JSON text is."""
+        """Return the boolean of a JSON text."""
         if raw == b"true":
             return True
         if raw == b"false":
@@ -98,18 +95,18 @@ class BooleanRules(ScalarRules):
 
 
 class StringRules(ScalarRules):
-    """The content of a string; of every other value its JSON text."""
+    """The content of a string; the JSON text of any other value."""
 
     native_type = text_type = pa.string()
     shape = str
     canonical = r"^[^\\]*$"
 
     def cast(self, texts: Any) -> Any:
-        """Return the texts as they are."""
+        """Return the texts unchanged."""
         return texts
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the content of a string without its escapes, or the JSON text of another value."""
+        """Return the unescaped content of a string, or the JSON text of another value."""
         if raw[:1] != b'"':
             return _json_text(raw, changes)
         text = string_or_none(raw)
@@ -117,14 +114,14 @@ class StringRules(ScalarRules):
 
 
 class JsonTextRules(ScalarRules):
-    """The JSON text of a value, exactly as received: Arrow's JSON parser has no type for it."""
+    """The JSON text of a value, exactly as received. Arrow's JSON parser has no type for it."""
 
     native_type = text_type = None
     shape = Any
     canonical = ""
 
     def parse_json(self, texts: Any) -> Parsed:
-        """Return the texts as they are."""
+        """Return the texts unchanged."""
         return Parsed(texts, None)
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
@@ -152,15 +149,15 @@ def _no_constant(name: str) -> None:
 
 
 class NestedRules(TypeRules):
-    """What objects and lists share: a filter of JSON texts before Arrow parses them.
+    """Shared rules of objects and lists: a filter of JSON texts before Arrow parses them.
 
-    Arrow refuses all texts for one that is irregular. So msgspec checks one after the other whether Arrow will likely
-    read it. What either refuses is left to `coerce`.
+    Arrow rejects all texts for one irregular text. So msgspec first checks each text, whether Arrow will probably
+    accept it. Rejected texts are passed to `coerce`.
     """
 
     @cached_property
     def shape(self) -> Any:
-        """What msgspec checks JSON texts for."""
+        """The type by which msgspec checks JSON texts."""
         return self._shape()
 
     @abstractmethod
@@ -168,7 +165,7 @@ class NestedRules(TypeRules):
 
     @cached_property
     def shape_filter(self) -> Callable[[str], bool]:
-        """Whether a JSON text is likely one that Arrow reads as this type."""
+        """A function that returns whether Arrow will probably read a JSON text as this type."""
         decode = msgspec.json.Decoder(self.shape).decode
 
         def has_shape(text: str) -> bool:
@@ -187,12 +184,12 @@ class StructRules(NestedRules):
     def __init__(self, type_: Struct, floats: Floats) -> None:
         super().__init__(type_, floats)
         self._members = [(field.source, field.name, rules_for(field.type, floats)) for field in type_.fields]
-        self._coercers = [(source, name, below(source, rules.coerce)) for source, name, rules in self._members]
+        self._coercers = [(source, name, with_key(source, rules.coerce)) for source, name, rules in self._members]
         self.native_type = _struct_type({source: rules.native_type for source, _, rules in self._members})
         self.text_type = _struct_type({source: rules.text_type for source, _, rules in self._members})
 
     def conform(self, array: Any) -> Any:
-        """Return the structs under the fields' names."""
+        """Return the structs with the fields' names instead of the properties' keys."""
         members = [rules.conform(array.field(source)) for source, _, rules in self._members]
         named = [pa.field(name, rules.arrow_type) for _, name, rules in self._members]
         return pa.StructArray.from_arrays(members, fields=named, mask=array.is_null())
@@ -206,7 +203,7 @@ class StructRules(NestedRules):
         return msgspec.defstruct("Object", members, gc=False)
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the members of an object by name. Of equal keys the last one counts, a missing one is null."""
+        """Return the members of an object by name. The last of equal keys counts; a missing member is null."""
         if raw == NULL:
             return None
         members = members_or_none(raw)
@@ -216,7 +213,7 @@ class StructRules(NestedRules):
 
 
 def _struct_type(members: Mapping[str, pa.DataType | None]) -> pa.DataType | None:
-    """Return what Arrow is asked for; None if it cannot read a member, or a key with a lone surrogate."""
+    """Return the type for Arrow; None if it cannot read a member, or a key has a lone surrogate."""
     if any(type_ is None or _SURROGATE.search(source) for source, type_ in members.items()):
         return None
     return pa.struct([pa.field(source, type_) for source, type_ in members.items()])
@@ -241,7 +238,7 @@ class ListRules(NestedRules):
         return list[element | None]  # type: ignore[valid-type]
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the elements of an array. Raises TooManyChanges once the record's changes exceed MOST_CHANGES."""
+        """Return the elements of an array. Raises TooManyChanges if the record has more than MAX_CHANGES changes."""
         if raw == NULL:
             return None
         elements = elements_or_none(raw)
@@ -253,9 +250,9 @@ class ListRules(NestedRules):
             before = len(changes)
             values.append(coerce(element, changes))
             if len(changes) != before:
-                if len(changes) > MOST_CHANGES:
+                if len(changes) > MAX_CHANGES:
                     raise TooManyChanges
-                put_below(str(i), changes, before)
+                prepend_step(str(i), changes, before)
         return values
 
 

@@ -1,11 +1,11 @@
-"""The rules that reading one type of column takes. A type family is a module that states them side by side.
+"""The interface of the rules for reading one column type. Each family of types has a module with its rules.
 
-A coercer is the careful rule for one value: a value that fits its column comes out exactly as it was sent. One that
-does not comes out as null (or cut, where the column keeps less than was sent), with a `ValueChange` that says so. The
-source of the rules is the protocol's table of types; docs/schema/types.md has ours.
+A coercer is the careful rule for one value: a value that fits its column is returned exactly as sent. Any other value
+becomes null, or is truncated if the column has a lower precision, and is reported as a `ValueChange`. The rules follow
+the protocol's table of types; docs/schema/types.md documents them.
 
-The law between the rules: what the vectorised ones take, they turn into exactly what `coerce` makes of it. They may
-take less: a text that they do not take is irregular, costs a call of `coerce`, and is never wrong.
+The law of the rules: vectorised rules return exactly the values that `coerce` returns. They may accept fewer texts: a
+text that they do not accept is irregular, and is passed to `coerce`, which is slower but never wrong.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.types import ColumnType
 
 Value = None | bool | int | float | decimal.Decimal | str | dict[str, "Value"] | list["Value"]
-"""What a value comes out as: what `pyarrow.array(values, arrow_type(widest(column.type)))` takes.
+"""A converted value, as `pyarrow.array(values, arrow_type(widest(column.type)))` accepts it.
 
 Days since 1970-01-01 for `Date`, microseconds since 1970-01-01T00:00 (UTC when zoned) for `Timestamp`, a dict by
 `Field.name` for `Struct`, a list for `List`.
 """
 
 BLANKS = " \t\r\n"
-"""Characters around a number, a date or a time in a string that do not count."""
+"""Characters that are ignored around a number, a date or a time in a string."""
 
-MOST_CHANGES = 10_000
-"""The most changed values of one record that are noted one by one; more would say the same and cost memory."""
+MAX_CHANGES = 10_000
+"""Maximum number of changed values of one record that are listed. More would take memory without more information."""
 
 
 class Floats(Enum):
-    """Which numbers a float column keeps: JSON files have no NaN and no infinities."""
+    """The numbers that a float column can store: JSON files cannot store NaN and infinities."""
 
     ANY = "any"
     FINITE = "finite"
@@ -48,24 +48,24 @@ class Floats(Enum):
 # --- Coercers -------------------------------------------------------------------------------------------------------
 
 Coercer = Callable[[bytes, list[ValueChange]], Value]
-"""From a value's JSON text (valid, without white space around it) to the value; its changes are appended to the list.
+"""Converts a value's JSON text, which is valid and without surrounding blanks, and appends its changes to the list.
 
 The paths of the changes are relative to the value.
 """
 
 
 class TooManyChanges(Exception):
-    """A record's changes exceed MOST_CHANGES: the column is nulled as a whole."""
+    """A record has more than MAX_CHANGES changes: the whole column becomes null."""
 
 
 def nulled(raw: bytes, changes: list[ValueChange], reason: str) -> Value:
-    """Return null, and note that the JSON text became it."""
+    """Return null, and record the change."""
     changes.append(ValueChange("", NULLED, reason, raw))
     return None
 
 
 def bounded(coercer: Coercer) -> Coercer:
-    """Return the coercer, with a value nulled as a whole for which it raises TooManyChanges."""
+    """Return a coercer that nulls the whole value if the given coercer raises TooManyChanges."""
 
     def coerce(raw: bytes, changes: list[ValueChange]) -> Value:
         before = len(changes)
@@ -78,22 +78,22 @@ def bounded(coercer: Coercer) -> Coercer:
     return coerce
 
 
-def below(key: str, coercer: Coercer) -> Coercer:
-    """Return the coercer, with a key put before the paths of its changes."""
+def with_key(key: str, coercer: Coercer) -> Coercer:
+    """Return the coercer with a key prepended to the paths of its changes."""
     step = path_step(key)
 
     def coerce(raw: bytes, changes: list[ValueChange]) -> Value:
         before = len(changes)
         value = coercer(raw, changes)
         if len(changes) != before:
-            put_below(step, changes, before)
+            prepend_step(step, changes, before)
         return value
 
     return coerce
 
 
-def put_below(step: str, changes: list[ValueChange], start: int) -> None:
-    """Put a step before the paths of the changes from `start` on."""
+def prepend_step(step: str, changes: list[ValueChange], start: int) -> None:
+    """Prepend a step to the paths of the changes, beginning with index `start`."""
     for i in range(start, len(changes)):
         inner = changes[i]
         path = f"{step}.{inner.field}" if inner.field else step
@@ -101,7 +101,7 @@ def put_below(step: str, changes: list[ValueChange], start: int) -> None:
 
 
 def path_step(key: str) -> str:
-    """Return a key as one step of a `ValueChange.field`: with a `?` for each lone surrogate, as UTF-8 has none."""
+    """Return a key as one step of a `ValueChange.field`. Lone surrogates, which UTF-8 cannot encode, become `?`."""
     return key.encode("utf-8", "replace").decode()
 
 
@@ -109,15 +109,15 @@ def path_step(key: str) -> str:
 
 
 class ReadStrategy(Enum):
-    """How the values of a column are read; each strategy takes all that the one before it takes."""
+    """A way to read a column's values. Each strategy accepts everything that the previous one accepts."""
 
     NATIVE = "Arrow's JSON parser reads the values"
-    TEXT = "Arrow's JSON parser reads the numbers as strings: protocol v1 sends them so"
-    RAW_JSON = "msgspec cuts the values' JSON texts out of the lines"
+    TEXT = "Arrow's JSON parser reads numbers as strings, as protocol v1 sends them"
+    RAW_JSON = "msgspec extracts the values' JSON texts from the lines"
 
 
 class SchemaMismatch(Exception):
-    """A block holds values that cannot be read with the present strategies."""
+    """A block has values that the present strategies cannot read."""
 
 
 def require(condition: bool) -> None:
@@ -127,26 +127,26 @@ def require(condition: bool) -> None:
 
 
 class Parsed(NamedTuple):
-    """Values as the `arrow_type` of their rules, null where `irregular` is true: such texts are left to `coerce`."""
+    """Values in the rules' `arrow_type`. They are null where `irregular` is true: these texts are for `coerce`."""
 
     values: pa.Array[Any]
     irregular: pa.Array[Any] | None
 
 
 class TypeRules(ABC):
-    """How the values of one column type are read: by Arrow together, or one by one."""
+    """The rules for one column type: vectorised, by Arrow, and careful, value by value."""
 
     arrow_type: pa.DataType
-    """What the values are read as, with numbers as wide as they can become."""
+    """The type of the values. Numbers have the widest type."""
 
     native_type: pa.DataType | None
-    """What Arrow's JSON parser is asked for; None if it cannot read the type."""
+    """The type for Arrow's JSON parser; None if it cannot read the type."""
 
     text_type: pa.DataType | None
-    """What Arrow's JSON parser is asked for where numbers are sent as strings."""
+    """The type for Arrow's JSON parser if numbers are sent as strings."""
 
     shape: Any
-    """The type that msgspec checks a value inside an object or a list for, before Arrow parses it."""
+    """The type by which msgspec checks a nested value before Arrow parses it."""
 
     def __init__(self, type_: ColumnType, floats: Floats) -> None:
         self.arrow_type = arrow_type(widest(type_))
@@ -154,41 +154,41 @@ class TypeRules(ABC):
 
     @abstractmethod
     def conform(self, array: Any) -> Any:
-        """Return what Arrow read, as `arrow_type`. Raises SchemaMismatch, or ArrowInvalid, if a value is irregular."""
+        """Convert values read by Arrow to `arrow_type`. Raises SchemaMismatch or ArrowInvalid for irregular values."""
 
     @abstractmethod
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the value of one JSON text: the careful rule, a `Coercer`."""
+        """Return the value of one JSON text: the careful rule, which is a `Coercer`."""
 
     def coercer(self, source: str) -> Coercer:
-        """Return the coercer of a column of this type; the paths of its changes begin with the column's source.
+        """Return the coercer of a column of this type. The paths of its changes begin with the column's source.
 
-        The list that it appends to is to hold the changes of the record's other values: it is never longer than
-        MOST_CHANGES and one for each column. A value that would make it longer is nulled as a whole.
+        All columns of a record share one list of changes, which has at most MAX_CHANGES entries plus one per column. A
+        value that would exceed the limit is nulled as a whole.
         """
-        return below(source, bounded(self.coerce))
+        return with_key(source, bounded(self.coerce))
 
     def read_type(self, strategy: ReadStrategy) -> pa.DataType | None:
-        """Return what Arrow's JSON parser is asked for with this strategy; None if it does not read the values."""
+        """Return the type for Arrow's JSON parser with this strategy; None if it does not read the values."""
         return {ReadStrategy.NATIVE: self.native_type, ReadStrategy.TEXT: self.text_type}.get(strategy)
 
     @cached_property
     def strategies(self) -> tuple[ReadStrategy, ...]:
-        """The strategies for the type, fastest first."""
+        """The possible strategies for the type, fastest first."""
         if self.native_type is None:
             return (ReadStrategy.RAW_JSON,)
-        has_numbers = self.text_type != self.native_type  # They may be sent as strings.
+        has_numbers = self.text_type != self.native_type  # Numbers may be sent as strings.
         return tuple(ReadStrategy) if has_numbers else (ReadStrategy.NATIVE, ReadStrategy.RAW_JSON)
 
 
 class ScalarRules(TypeRules):
-    """Rules for values without values inside."""
+    """Rules for scalar values."""
 
     canonical: str
-    """A pattern (RE2) of texts that Arrow casts to the very value that `coerce` gives."""
+    """A pattern (RE2) of texts that Arrow casts to exactly the value that `coerce` returns."""
 
     def conform(self, array: Any) -> Any:
-        """Return strings parsed, all else as it is. Raises SchemaMismatch, or ArrowInvalid, if a value is irregular."""
+        """Parse strings; return other values unchanged. Raises SchemaMismatch or ArrowInvalid for irregular values."""
         if not self.is_unparsed(array):
             return self.verified(array)
         parsed = self.parse_vectorised(array)
@@ -196,11 +196,11 @@ class ScalarRules(TypeRules):
         return parsed.values
 
     def is_unparsed(self, array: Any) -> bool:
-        """Whether Arrow read strings that are yet to become the type's values."""
+        """Return whether Arrow read strings that are not parsed yet."""
         return pa.types.is_string(array.type) and array.type != self.arrow_type
 
     def verified(self, array: Any) -> Any:
-        """Return values that Arrow's JSON parser read. Raises as `conform` does where the parser is too lenient."""
+        """Check values read by Arrow's JSON parser, where it is too lenient. Raises as `conform` does."""
         return array
 
     def parse_vectorised(self, texts: Any) -> Parsed:
@@ -214,7 +214,7 @@ class ScalarRules(TypeRules):
         return Parsed(self.cast(pc.if_else(canonical, texts, None)), pc.fill_null(pc.invert(canonical), False))
 
     def parse_all(self, texts: Any) -> Any:  # noqa: ARG002
-        """Return the values if a cast alone is known to give them; None if the texts have to be looked at."""
+        """Return the values if a plain cast is known to be correct; None if the texts must be checked."""
         return None
 
     def cast(self, texts: Any) -> Any:
@@ -223,5 +223,5 @@ class ScalarRules(TypeRules):
 
     def parse_json(self, texts: Any) -> Parsed:
         """Return the values of an array of JSON texts; null is null."""
-        # The text of a string without escapes is its content; a number needs no quotes to be one.
+        # A JSON string without escapes is its content in quotes. Numbers may be sent with or without quotes.
         return self.parse_vectorised(pc.ascii_trim(texts, characters='"'))

@@ -16,13 +16,13 @@ from destination_datalake.records.values.rules import BLANKS, Floats, ScalarRule
 from destination_datalake.schema.types import Timestamp
 
 _EPOCH = date(1970, 1, 1).toordinal()
-_FIRST_YEAR, _LAST_YEAR = 1, 9999  # beyond them engines disagree
+_FIRST_YEAR, _LAST_YEAR = 1, 9999  # Engines disagree on other years.
 _FIRST_DAY, _LAST_DAY = date.min.toordinal() - _EPOCH, date.max.toordinal() - _EPOCH
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
 _EARLIEST, _LATEST = _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1
 
-# Years whose every moment is of a year from 1 to 9999 in any zone; the days that each month has in every year.
+# Years from 1000 to 9899, which are within the years 1 to 9999 in any zone, and days that exist in every year.
 _CANONICAL_DAY = (
     r"(?:[1-8][0-9]{3}|9[0-8][0-9]{2})-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])"
     r"|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
@@ -33,18 +33,18 @@ _WITH_ZONE = rf"({_CANONICAL_TIME}){_CANONICAL_ZONE}$"
 
 
 class _TemporalRules(ScalarRules):
-    """What dates and timestamps share.
+    """Shared rules of dates and timestamps.
 
-    Arrow's JSON parser is asked for strings: dates it does not read, and of a wall clock it would apply the offset.
+    Arrow's JSON parser reads them as strings: it cannot read dates, and would apply the offset of a wall clock.
     """
 
     native_type = text_type = pa.string()
     shape = str
     _casts: tuple[pa.DataType, ...]
-    """Types that Arrow casts texts to in no other way than `coerce` reads them."""
+    """Types to which Arrow casts texts exactly as `coerce` reads them."""
 
     def parse_all(self, texts: Any) -> Any:
-        """Return the values if one cast takes all texts; None if none does, or if one is beyond the years 1 to 9999."""
+        """Return the values if one cast accepts all texts, and all are within the years 1 to 9999; None otherwise."""
         for type_ in self._casts:
             try:
                 array = texts.cast(type_)
@@ -54,7 +54,7 @@ class _TemporalRules(ScalarRules):
         return None
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the value of the moment that a string names, cut if the text is finer than the type."""
+        """Return the value of a string, truncated if the text has a higher precision than the type."""
         if raw == NULL:
             return None
         try:
@@ -69,11 +69,11 @@ class _TemporalRules(ScalarRules):
 
     @abstractmethod
     def _value_of(self, moment: _Moment) -> tuple[int, bool]:
-        """Return a moment's value, and whether the moment is finer. Raises OverflowError if it is out of range."""
+        """Return a moment's value, and whether it is truncated. Raises OverflowError if it is out of range."""
 
 
 class DateRules(_TemporalRules):
-    """Days since 1970-01-01. A time of day other than midnight is cut off."""
+    """Days since 1970-01-01. A time of day other than midnight is truncated."""
 
     canonical = f"^{_CANONICAL_DAY}$"
     _casts = (pa.date32(),)
@@ -85,7 +85,7 @@ class DateRules(_TemporalRules):
 
 
 class TimestampRules(_TemporalRules):
-    """Microseconds since 1970-01-01T00:00; in UTC when the type is zoned, by the wall clock otherwise."""
+    """Microseconds since 1970-01-01T00:00, in UTC if the type is zoned, else by the wall clock."""
 
     canonical = f"^{_CANONICAL_DAY}(?:{_CANONICAL_TIME}{_CANONICAL_ZONE}?)?$"
 
@@ -95,7 +95,7 @@ class TimestampRules(_TemporalRules):
         self._casts = (pa.timestamp("us", "UTC"), pa.timestamp("us")) if type_.zoned else (pa.timestamp("us"),)
 
     def cast(self, texts: Any) -> Any:
-        """Return the values of canonical texts, of which some have a zone."""
+        """Return the values of canonical texts, with or without a zone."""
         if not self._zoned:
             return pc.replace_substring_regex(texts, _WITH_ZONE, r"\1").cast(self.arrow_type)
         with_zone = pc.match_substring_regex(texts, _WITH_ZONE)
@@ -111,7 +111,7 @@ class TimestampRules(_TemporalRules):
 
 
 def _within_calendar(array: Any) -> bool:
-    """Whether all dates or timestamps (microseconds) are of the years 1 to 9999."""
+    """Return whether all dates or timestamps (microseconds) are within the years 1 to 9999."""
     is_date = pa.types.is_date32(array.type)
     bounds = pc.min_max(array.view(pa.int32() if is_date else pa.int64()))
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
@@ -119,7 +119,7 @@ def _within_calendar(array: Any) -> bool:
     return low is None or (low >= first and high <= last)
 
 
-# --- The moment that a text names -----------------------------------------------------------------------------------
+# --- The moment of a text -------------------------------------------------------------------------------------------
 
 _MOMENT = re.compile(
     r"(?P<year>[+-]?\d{4,})(?P<sep>[-/. ])(?P<month>\d\d?|[A-Za-z]{3})(?P=sep)(?P<day>\d\d?)"
@@ -131,38 +131,38 @@ _MOMENT = re.compile(
     re.ASCII,
 )
 _BASIC = re.compile(r"(\d{4})(\d\d)(\d\d)[Tt](\d\d)(\d\d)(?:(\d\d)|(?![.,\d]))", re.ASCII)
-"""The basic format of ISO 8601. A day alone is a number as well, and not read."""
+"""The basic format of ISO 8601. A day without a time is not matched, because it is also a number."""
 _MONTHS = {
     name: number
     for number, name in enumerate(
         ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), start=1
     )
 }
-_LEAP_CYCLE = 400  # years after which the Gregorian calendar repeats itself
+_LEAP_CYCLE = 400  # The Gregorian calendar repeats itself after 400 years.
 _LONGEST_YEAR, _FAR_YEAR = 8, 10**8
 
 
 class _Moment(NamedTuple):
-    """A day and a time of day, as a text gives them."""
+    """The day and time of day of a text."""
 
     day: int  # since 1970-01-01, in the Gregorian calendar, also before it was introduced
     time: int  # microseconds since midnight
-    ahead: int  # microseconds that this clock is ahead of UTC; 0 where the text does not say
-    is_finer: bool  # the text says more than microseconds, or has a leap second
+    ahead: int  # the offset from UTC in microseconds; 0 without one
+    is_finer: bool  # whether the text has digits beyond microseconds, or a leap second
 
 
 def _moment(raw: bytes) -> _Moment:
-    """Return the moment that a JSON string names.
+    """Return the moment of a JSON string.
 
-    Raises ValueError if it names none, OverflowError if that is before the year 1 or after 9999.
+    Raises ValueError if it is not a date or timestamp, and OverflowError for years before 1 or after 9999.
     """
     text = (string_or_none(raw) or "" if raw[:1] == b'"' else "").strip(BLANKS)
     if (basic := _BASIC.match(text)) is not None:
         text = "{}-{}-{}T{}:{}:{}".format(*basic.groups("00")) + text[basic.end() :]
-    found = _MOMENT.fullmatch(text)
-    if found is None:
+    match = _MOMENT.fullmatch(text)
+    if match is None:
         raise ValueError("not a date or time")
-    year, _, month, day, hour, minute, second, fraction, sign, hours, minutes, seconds, era = found.groups()
+    year, _, month, day, hour, minute, second, fraction, sign, hours, minutes, seconds, era = match.groups()
     days = _day(_astronomical(year, era), int(month) if month.isdigit() else _MONTHS.get(month.lower(), 0), int(day))
     if hour is None:
         return _Moment(days, 0, 0, False)
@@ -172,7 +172,7 @@ def _moment(raw: bytes) -> _Moment:
     if (int(hour), int(minute or 0), int(second or 0)) == (24, 0, 0) and not (fraction or "").strip("0"):
         return _Moment(days + 1, 0, ahead, False)
     if second == "60":
-        # No column has leap seconds: as POSIX, the second after. It ends a day of UTC.
+        # Columns have no leap seconds: as in POSIX, it is the next second. A leap second ends a UTC day.
         time = _clock(int(hour), int(minute), 59) + _SECOND
         if (time - ahead) % _DAY:
             raise ValueError("no such time")
@@ -182,7 +182,7 @@ def _moment(raw: bytes) -> _Moment:
 
 
 def _astronomical(year: str, era: str | None) -> int:
-    """Return the year as a number that has a year 0, which is 1 BC."""
+    """Return the astronomical year number, in which 1 BC is the year 0."""
     number = int(year) if len(year) <= _LONGEST_YEAR else _FAR_YEAR
     if era != "BC":
         return number
@@ -192,10 +192,10 @@ def _astronomical(year: str, era: str | None) -> int:
 
 
 def _day(year: int, month: int, day: int) -> int:
-    """Return days since 1970-01-01, Gregorian. Raises ValueError for no day, OverflowError for one out of range."""
+    """Return the days since 1970-01-01. Raises ValueError for an invalid day, OverflowError outside of the range."""
     if _FIRST_YEAR <= year <= _LAST_YEAR:
         return date(year, month, day).toordinal() - _EPOCH
-    date(_LEAP_CYCLE + year % _LEAP_CYCLE, month, day)  # such days exist; MySQL's 0000-00-00 does not
+    date(_LEAP_CYCLE + year % _LEAP_CYCLE, month, day)  # Raises ValueError for days such as MySQL's 0000-00-00.
     raise OverflowError("a year before 1 or after 9999")
 
 
