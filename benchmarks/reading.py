@@ -11,8 +11,7 @@ from benchmarks.cloud import BUCKET, DATABASE, Cloud, cloud
 from benchmarks.measure import Cost
 from benchmarks.systems import CONNECTOR, config, measured, saved
 from benchmarks.workload import Workload
-from destination_datalake.reports.report import ReportLine, Status, encode, timestamp
-from destination_datalake.reports.writing import REPORT
+from destination_datalake.reports.report import REPORT, ReportLine, Status, encode, timestamp
 
 STREAMS = 3
 DAYS = 90

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
-from destination_datalake.aws.secrets import mask_secrets
+from destination_datalake.aws.access import mask_secrets
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.protocol.stdout import Stdout, StdoutClosedError, route_logging
 from destination_datalake.terminal import Parser, put

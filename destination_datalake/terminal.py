@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from destination_datalake.aws.secrets import mask_secrets, register_secrets
+from destination_datalake.aws.access import mask_secrets, register_secrets
 from destination_datalake.errors import ConnectorError, printable
 from destination_datalake.termination import EXIT_PIPE_CLOSED, Termination
 

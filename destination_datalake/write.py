@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from destination_datalake.aws.secrets import register_secrets
+from destination_datalake.aws.access import register_secrets
 from destination_datalake.config.options import Config
 from destination_datalake.config.parsing import normalised, read_object
 from destination_datalake.errors import ConfigError, ConnectorError, Failure

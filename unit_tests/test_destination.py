@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from airbyte_cdk import AirbyteMessage, Status
 
-from destination_datalake.aws.secrets import mask_secrets, register_secrets
+from destination_datalake.aws.access import mask_secrets, register_secrets
 from destination_datalake.cli import _check
 from destination_datalake.destination import DestinationDatalake
 from destination_datalake.protocol.stdout import Stdout

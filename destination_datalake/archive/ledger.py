@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from destination_datalake.archive.lines import ArchiveSink
 from destination_datalake.archive.objects import (
     ARCHIVE_FOLDER,
     SCHEMA_FOLDER,
@@ -24,17 +25,15 @@ from destination_datalake.archive.objects import (
     Position,
     table_folder,
 )
-from destination_datalake.archive.writer import ArchiveSink
-from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.objects import delete_uncommitted, get, is_changed, listed, publish_all, put
+from destination_datalake.aws.objects import S3Address, delete_uncommitted, get, is_changed, listed, publish_all, put
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.plan import LineFile
 from destination_datalake.schema.glue import glue_type
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.files.plan import LineFile, LineSink
+    from destination_datalake.files.plan import LineSink
     from destination_datalake.protocol.catalog import Stream, StreamId
     from destination_datalake.schema.types import Field
 

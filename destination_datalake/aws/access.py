@@ -1,28 +1,20 @@
-"""Access to AWS, on the driver and on executors.
-
-An `AwsAccess` is a small value that can be pickled. It creates clients in the process that uses it. boto3 is imported
-with the first client.
-"""
+"""Access to AWS on the driver and on executors: sessions, masked secrets, and resource usage."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import resource
+import sys
 import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self, assert_never, overload
-
-from destination_datalake.aws.secrets import register_secrets
-from destination_datalake.aws.session import (
-    Encryption,
-    Role,
-    assume,
-    delegable_credentials,
-    encrypt_objects,
-    name_catalog,
-)
-from destination_datalake.aws.usage import count_calls
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, assert_never, overload
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     import boto3
@@ -35,6 +27,341 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sns import SNSClient
     from mypy_boto3_sts import STSClient
+
+
+# --- Secrets ----------------------------------------------------------------------------------------------------------
+# Masking of secrets of this process, and of secrets in URLs, in all output.
+#
+# The secrets are those of the options and the credentials of signed requests, including all generations of renewed
+# temporary credentials. Error texts may contain them: AWS quotes canonical requests, which contain the session token,
+# and a server may quote the request.
+
+_MASK = "****"
+_MIN_LENGTH = 6
+"""The minimum length of a secret: that of passwords of Java's key tool."""
+
+_ORDINARY = re.compile(
+    r"[-+.,:\d]{1,15}\s?[a-z]{0,3}"  # numbers and durations, shorter than any key
+    r"|true|false|default|enabled|disabled|required|optional|always|simple|static|custom|kerberos|anonymous|bearer"
+    r"|(?-i:[a-z]\w*(\.[a-z]\w*)+\.[A-Z][\w$]*)",  # a Java class
+    re.IGNORECASE,
+)
+"""Values that are not secrets even in settings with a secret's name. Masking them would remove words from messages."""
+
+# AWS's error texts may quote requests of other processes, such as executors, with tokens that are not registered here.
+_SESSION_TOKEN = re.compile(r"(x-amz-security-token[\"']?\s*[:=]\s*[\"']?)[^\s\"'&<>,;\\]+", re.IGNORECASE)
+
+_URL = re.compile(r"\b(?!s3[an]?:)([a-z][a-z0-9+.-]*://)([^\s/?#\"<>]*@)?([^\s?#\"<>]*)(\?[^\s#\"<>]*)?", re.IGNORECASE)
+"""Scheme, user, host with path, and query. S3 addresses are excluded: in keys, `@` and `?` have no special meaning."""
+
+_PARAMETER = re.compile(r"([?&])([^=&]*=)?[^&]*")
+
+_secrets_lock = threading.Lock()
+_secrets: frozenset[str] = frozenset()
+_spellings: tuple[str, ...] = ()
+
+
+def register_secrets(*secrets: str | None) -> None:
+    """Mask these secrets from now on, in all spellings. Thread-safe. Short and common texts are ignored."""
+    global _secrets, _spellings
+    new = {secret for secret in secrets if secret is not None and _may_be_secret(secret)}
+    if new.issubset(_secrets):
+        return
+    with _secrets_lock:
+        _secrets = _secrets | new
+        # Longest first, because a secret may contain another one.
+        spellings = {spelling for secret in _secrets for spelling in _spelled(secret)}
+        _spellings = tuple(sorted(spellings, key=lambda spelling: (-len(spelling), spelling)))
+
+
+def mask_secrets(text: str) -> str:
+    """Return the text with secrets replaced by `****`.
+
+    This covers registered secrets, session tokens after their name, and users, passwords and parameter values in URLs.
+    """
+    for spelling in _spellings:
+        text = text.replace(spelling, _MASK)
+    text = _SESSION_TOKEN.sub(rf"\g<1>{_MASK}", text)
+    return _URL.sub(_mask_url, text) if "://" in text else text
+
+
+def _mask_url(match: re.Match[str]) -> str:
+    scheme, user, address, query = match.groups("")
+    user = f"{_MASK}@" if user else ""
+    return scheme + user + address + _PARAMETER.sub(rf"\g<1>\g<2>{_MASK}", query)
+
+
+def _may_be_secret(text: str) -> bool:
+    return len(text) >= _MIN_LENGTH and _ORDINARY.fullmatch(text) is None
+
+
+def _spelled(secret: str) -> Iterator[str]:
+    """Yield the spellings of a secret in texts: plain, in JSON, as a Python literal, and in a URL."""
+    yield secret
+    yield json.dumps(secret)[1:-1]
+    yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    yield repr(secret)[1:-1]
+    yield quote(secret.encode("utf-8", "surrogatepass"), safe="")
+
+
+# --- Sessions ---------------------------------------------------------------------------------------------------------
+# The botocore session of an `AwsAccess`: assumed roles, session credentials for other processes, and request hooks.
+#
+# Hooks are registered on the session, so they also apply to clients that libraries create from it.
+
+
+_SESSION_NAME = "airbyte-destination-datalake"
+_MEMBERS = ("CatalogId", "TableCatalogId")
+_CATALOG_ITSELF = "CatalogResource"
+"""Lake Formation's structure whose `Id` is the catalog's."""
+_CREATING = ("PutObject", "CreateMultipartUpload", "CopyObject")
+_SESSION_SECONDS = 3600
+_RENEWED_BEFORE_SECONDS = 15 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """An IAM role, assumed with the environment's credentials. Its credentials are renewed before they expire."""
+
+    arn: str
+    external_id: str | None = None
+    session_duration_seconds: int = 3600
+
+    @property
+    def renewed_before_seconds(self) -> int:
+        """The time before expiry at which credentials are renewed: a third of their lifetime, at most 15 minutes."""
+        return min(self.session_duration_seconds // 3, 15 * 60)
+
+
+def assume(role: Role, source: Session, make_client: Callable[..., BaseClient], session: Session) -> None:
+    """Set the credentials of `session` to those of `role`, which is assumed with the credentials of `source`.
+
+    They are renewed. `make_client` receives the name of a service, and the source credentials as keywords. Raises
+    NoCredentialsError (botocore) if `source` has no credentials.
+    """
+    from botocore.credentials import (
+        AssumeRoleCredentialFetcher,
+        CredentialProvider,
+        CredentialResolver,
+        RefreshableCredentials,
+    )
+    from botocore.exceptions import NoCredentialsError
+
+    source_credentials = source.get_credentials()
+    if source_credentials is None:
+        raise NoCredentialsError()
+    request: dict[str, Any] = {
+        "RoleSessionName": _SESSION_NAME,
+        "DurationSeconds": role.session_duration_seconds,
+    }
+    if role.external_id is not None:
+        request["ExternalId"] = role.external_id
+    fetcher = AssumeRoleCredentialFetcher(make_client, source_credentials, role.arn, extra_args=request)
+
+    class AssumedRole(CredentialProvider):
+        METHOD = "assume-role"
+
+        def load(self) -> RefreshableCredentials:
+            # With botocore's fixed 15 minutes, a session of 15 minutes would be renewed for every request.
+            return RefreshableCredentials.create_from_metadata(
+                fetcher.fetch_credentials(),
+                fetcher.fetch_credentials,
+                self.METHOD,
+                advisory_timeout=role.renewed_before_seconds,
+                mandatory_timeout=role.renewed_before_seconds * 2 // 3,
+            )
+
+    session.register_component("credential_provider", CredentialResolver([AssumedRole()]))
+
+
+def delegable_credentials(session: Session, sts: Callable[[], STSClient]) -> Credentials:
+    """Return session credentials that are renewed on access: those of `session`, or a new session of its keys.
+
+    Keys of an IAM user are not shared. They create a session of an hour, which does not need a permission
+    (https://docs.aws.amazon.com/IAM/latest/UserGuide/id_credentials_temp_control-access_getsessiontoken.html). Raises
+    NoCredentialsError (botocore) if `session` has no credentials, and errors of STS.
+    """
+    from botocore.credentials import RefreshableCredentials
+    from botocore.exceptions import NoCredentialsError
+
+    own = session.get_credentials()
+    if own is None:
+        raise NoCredentialsError()
+    if own.get_frozen_credentials().token is not None:
+        return own
+
+    def fetch() -> dict[str, Any]:
+        keys = sts().get_session_token(DurationSeconds=_SESSION_SECONDS)["Credentials"]
+        return {
+            "access_key": keys["AccessKeyId"],
+            "secret_key": keys["SecretAccessKey"],
+            "token": keys["SessionToken"],
+            "expiry_time": keys["Expiration"].isoformat(),
+        }
+
+    return RefreshableCredentials.create_from_metadata(
+        fetch(),
+        fetch,
+        "session-token",
+        advisory_timeout=_RENEWED_BEFORE_SECONDS,
+        mandatory_timeout=_RENEWED_BEFORE_SECONDS * 2 // 3,
+    )
+
+
+def name_catalog(session: Session, catalog_id: str) -> None:
+    """Add the ID of this Data Catalog to requests of future Glue and Lake Formation clients of the session.
+
+    It is added to every input with a member for the catalog ID, unless it is set, and in Lake Formation's inputs also
+    to nested resources. Glue's nested structures stay unchanged, because their catalog ID belongs to another object,
+    such as the target of a resource link.
+    """
+
+    def name_in_input(**event: Any) -> None:
+        if (shape := event["model"].input_shape) is not None:
+            event["params"].update({**dict.fromkeys(_members(shape), catalog_id), **event["params"]})
+
+    def name_everywhere(**event: Any) -> None:
+        if (shape := event["model"].input_shape) is not None:
+            # Only `params` itself may be modified: nested structures belong to the caller.
+            event["params"].update(_with_catalog_id(event["params"], shape, catalog_id))
+
+    session.register("before-parameter-build.glue", name_in_input)
+    session.register("before-parameter-build.lakeformation", name_everywhere)
+
+
+def _with_catalog_id(value: Any, shape: Any, catalog_id: str) -> Any:
+    """Return a copy of `value` with the catalog ID in each structure that has a member for it."""
+    if isinstance(value, dict) and shape.type_name == "structure":
+        # botocore later rejects unknown members, with a message.
+        known = {
+            name: _with_catalog_id(inner, shape.members[name], catalog_id) if name in shape.members else inner
+            for name, inner in value.items()
+        }
+        return {**dict.fromkeys(_members(shape), catalog_id), **known}
+    if isinstance(value, (list, tuple)) and shape.type_name == "list":
+        return [_with_catalog_id(inner, shape.member, catalog_id) for inner in value]
+    return value
+
+
+def _members(shape: Any) -> tuple[str, ...]:
+    """Return the names of a structure's members for the catalog ID."""
+    if shape.name == _CATALOG_ITSELF:
+        return ("Id",)
+    return tuple(name for name in _MEMBERS if name in shape.members)
+
+
+@dataclass(frozen=True, slots=True)
+class Encryption:
+    """Encryption with the KMS key `key_arn` (SSE-KMS), or with keys that S3 manages if it is None (SSE-S3).
+
+    With `bucket_key`, S3 requests one key per bucket from KMS instead of one per object.
+    """
+
+    key_arn: str | None = None
+    bucket_key: bool = True
+
+
+def encrypt_objects(session: Session, encryption: Encryption) -> None:
+    """Add this encryption to requests of future S3 clients of the session that create objects.
+
+    The parts of a multipart upload inherit its encryption.
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/specifying-kms-encryption.html
+    """
+    arguments: dict[str, Any] = {"ServerSideEncryption": "AES256"}
+    if encryption.key_arn is not None:
+        arguments = {
+            "ServerSideEncryption": "aws:kms",
+            "SSEKMSKeyId": encryption.key_arn,
+            "BucketKeyEnabled": encryption.bucket_key,
+        }
+
+    def add_arguments(**event: Any) -> None:
+        event["params"].update(arguments)
+
+    for operation in _CREATING:
+        session.register(f"before-parameter-build.s3.{operation}", add_arguments)
+
+
+# --- Usage ------------------------------------------------------------------------------------------------------------
+# Resource usage of a process, on driver and executors: requests to AWS by operation, CPU time and memory.
+
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Resource usage. `calls` counts requests, including retries, by service and operation, such as `s3.PutObject`.
+
+    `peak_bytes` is the peak resident memory of one process.
+    """
+
+    calls: Mapping[str, int] = field(default_factory=dict)
+    cpu_seconds: float = 0.0
+    peak_bytes: int = 0
+
+    @classmethod
+    def total(cls, parts: Iterable[Self]) -> Self:
+        """Return the sum of the parts, with the maximum of the peaks."""
+        calls: Counter[str] = Counter()
+        seconds, peak = 0.0, 0
+        for part in parts:
+            calls.update(part.calls)
+            seconds += part.cpu_seconds
+            peak = max(peak, part.peak_bytes)
+        return cls(dict(calls), seconds, peak)
+
+
+_usage_lock = threading.Lock()
+_calls: Counter[str] = Counter()
+_reported_cpu_seconds = 0.0
+
+
+def _forget_after_fork() -> None:
+    """Reset the state in a forked child. A thread of its parent may have held the lock."""
+    global _usage_lock, _reported_cpu_seconds
+    _usage_lock = threading.Lock()
+    _reported_cpu_seconds = 0.0
+    _calls.clear()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def count_calls(session: Session) -> None:
+    """Count each sent request of all clients of a session."""
+
+    def count(*, event_name: str = "", **_: object) -> None:
+        with _usage_lock:
+            _calls[event_name.removeprefix("before-send.")] += 1
+
+    session.register("before-send", count)
+
+
+def take_usage() -> Usage:
+    """Return the usage of this process since the last call, or since its start."""
+    global _reported_cpu_seconds
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    with _usage_lock:
+        calls = dict(_calls)
+        _calls.clear()
+        now = time.process_time()
+        elapsed, _reported_cpu_seconds = now - _reported_cpu_seconds, now
+    return Usage(calls, elapsed, peak)
+
+
+def metered(work: Callable[..., Iterable[_Result]], *arguments: Any) -> Iterator[_Result | Usage]:
+    """Run the work on an executor. Yield its results, and finally the usage of its process since the last report."""
+    yield from work(*arguments)
+    yield take_usage()
+
+
+# --- Access -----------------------------------------------------------------------------------------------------------
+# Access to AWS, on the driver and on executors.
+#
+# An `AwsAccess` is a small value that can be pickled. It creates clients in the process that uses it. boto3 is imported
+# with the first client.
+
 
 Service = Literal["s3", "glue", "lakeformation", "sts", "sns", "s3tables"]
 
@@ -107,7 +434,7 @@ class AwsAccess:
 
         Raises NoCredentialsError (botocore) if a role must be assumed and the environment has no credentials.
         """
-        with _lock:
+        with _clients_lock:
             key = (self, service)
             if key not in _clients:
                 _forget_ended_sessions()
@@ -122,7 +449,7 @@ class AwsAccess:
 
     def session(self) -> boto3.Session:
         """Return this process's session, for libraries that create their own Glue clients."""
-        with _lock:
+        with _clients_lock:
             return self._boto_session()
 
     def delegable_credentials(self) -> Credentials:
@@ -133,7 +460,7 @@ class AwsAccess:
         return delegable_credentials(self._session(), lambda: self.client("sts"))
 
     def _boto_session(self) -> boto3.Session:
-        """Return the session of this process. The caller must hold `_lock`: creating a session is not thread-safe."""
+        """Return the session of this process. The caller holds `_clients_lock`: creating one is not thread-safe."""
         if self not in _sessions:
             import boto3
 
@@ -195,7 +522,7 @@ class AwsAccess:
         return config
 
 
-_lock = threading.Lock()
+_clients_lock = threading.Lock()
 _sessions: dict[AwsAccess, boto3.Session] = {}
 _clients: dict[tuple[AwsAccess, Service], object] = {}
 
@@ -205,7 +532,7 @@ _SESSIONS_KEPT = 2
 
 
 def _forget_ended_sessions() -> None:
-    """Drop the clients of replaced sessions, which use megabytes each. The caller must hold `_lock`."""
+    """Drop the clients of replaced sessions, which use megabytes each. The caller must hold `_clients_lock`."""
     lent = [access for access in _sessions if access.has_session_credentials]
     for access in lent[:-_SESSIONS_KEPT]:
         del _sessions[access]
@@ -215,8 +542,8 @@ def _forget_ended_sessions() -> None:
 
 def _clear_after_fork() -> None:
     """Reset state that a forked child shares with its parent: connections, and a lock that a thread may hold."""
-    global _lock
-    _lock = threading.Lock()
+    global _clients_lock
+    _clients_lock = threading.Lock()
     _sessions.clear()
     _clients.clear()
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from destination_datalake.aws.secrets import mask_secrets
+from destination_datalake.aws.access import mask_secrets
 from destination_datalake.errors import ConnectorError, Failure, FailureType, MissingPermission
 from destination_datalake.unforeseen import exhaustion, trace_of
 

@@ -1,29 +1,159 @@
-"""Objects in S3 by URI: reads, deletions, and uploads that can be published later or discarded.
-
-A large object is uploaded in parts while the next part is encoded. With `deferred=True`, an object stays an incomplete
-multipart upload, invisible to readers, until `PendingUpload.publish` completes it (S3: CompleteMultipartUpload). This
-adds files to tables without snapshots. A small object stays on the local disk instead (`DeferredUpload`) if the
-publisher shares it: this needs one request instead of three. Uncommitted files are deleted.
-"""
+"""Objects in S3: their addresses, and how they are read, written, published and deleted."""
 
 from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from gzip import BadGzipFile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.backoff import retry_on
+from tenacity import (
+    Retrying,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_attempt,
+    wait_exponential,
+    wait_random_exponential,
+)
+
 from destination_datalake.errors import ConfigError, ConnectorError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import ObjectTypeDef
+
+
+# --- Addresses --------------------------------------------------------------------------------------------------------
+# Addresses of objects and folders in S3, regions, and partitions in ARNs.
+
+_SCHEMES = ("s3", "s3a", "s3n")
+
+_PARTITIONS = (
+    ("cn-", "aws-cn"),
+    ("eu-isoe-", "aws-iso-e"),
+    ("eusc-", "aws-eusc"),
+    ("us-gov-", "aws-us-gov"),
+    ("us-iso-", "aws-iso"),
+    ("us-isob-", "aws-iso-b"),
+    ("us-isof-", "aws-iso-f"),
+)
+"""Prefixes of region codes, with their partitions other than `aws`."""
+
+_DIRECTIONS = frozenset(
+    ("central", "east", "north", "northeast", "northwest", "south", "southeast", "southwest", "west")
+)
+"""The directions that precede the number in region codes."""
+
+
+def partition_of(region: str) -> str:
+    """Return the AWS partition of a region, the second part of its ARNs."""
+    return next((name for prefix, name in _PARTITIONS if region.startswith(prefix)), "aws")
+
+
+def is_misspelt(region: str) -> bool:
+    """Return whether a text in the form of a region code cannot be one, even one newer than the SDK."""
+    return region.split("-")[-2] not in _DIRECTIONS
+
+
+def known_regions() -> Sequence[str]:
+    """Return the regions of all partitions."""
+    from botocore.loaders import create_loader
+
+    partitions = create_loader().load_data("partitions")["partitions"]
+    return sorted(region for partition in partitions for region in partition["regions"] if "global" not in region)
+
+
+def nearest_region(region: str) -> str:
+    """Return the known region with the most similar code, also if letters are in the wrong order."""
+
+    def similarity(known: str) -> float:
+        in_order = SequenceMatcher(None, region, known).ratio()
+        return in_order + SequenceMatcher(None, sorted(region), sorted(known)).ratio()
+
+    return max(known_regions(), key=similarity)
+
+
+class S3Address(NamedTuple):
+    """A bucket and a key. The key of a folder may end with a slash; the key of the whole bucket is empty."""
+
+    bucket: str
+    key: str
+
+    @classmethod
+    def parse(cls, uri: str) -> Self:
+        """Return the bucket and key of `s3://bucket/key`. Hadoop's schemes `s3a` and `s3n` are accepted too.
+
+        Keys are literal: `?`, `#` and `%` have no special meaning. Raises ValueError for any other text.
+        """
+        scheme, _, rest = uri.partition("://")
+        bucket, _, key = rest.partition("/")
+        if scheme.lower() not in _SCHEMES or not bucket:
+            raise ValueError(f"{uri} is not an address in S3")
+        return cls(bucket, key)
+
+    @property
+    def is_of_s3_tables(self) -> bool:
+        """Whether the bucket belongs to a table in Amazon S3 Tables. AWS reserves this suffix.
+
+        Objects there cannot be listed or deleted. The service removes unreferenced ones
+        (https://docs.aws.amazon.com/AmazonS3/latest/API/developing-s3-tables-APIs.html).
+        """
+        return self.bucket.endswith("--table-s3")
+
+    def arn(self, partition: str) -> str:
+        """Return the ARN without a trailing slash."""
+        return f"arn:{partition}:s3:::{self.bucket}/{self.key}".rstrip("/")
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.key}"
+
+
+# --- Retries ----------------------------------------------------------------------------------------------------------
+# Retries with exponential backoff and jitter.
+#
+# They are mainly for conflicts of optimistic concurrency: read, plan, and write if nothing has changed since the read.
+# botocore retries throttled and failed requests itself (`AwsAccess.attempts`).
+
+
+_Result = TypeVar("_Result")
+
+_SCHEDULE: dict[str, Any] = {
+    "stop": stop_after_attempt(8),
+    # 0.1 to 0.2 s after the first attempt, doubled after each further one: 13 to 25 s in total.
+    "wait": wait_exponential(multiplier=0.1) + wait_random_exponential(multiplier=0.1),
+}
+
+
+def retry_on(failure: type[Exception] | tuple[type[Exception], ...], attempt: Callable[[], _Result]) -> _Result:
+    """Return the result of `attempt`, which is retried if it raises `failure`, up to eight attempts.
+
+    Raises the last failure, and any other exception immediately.
+    """
+    return Retrying(retry=retry_if_exception_type(failure), reraise=True, **_SCHEDULE)(attempt)
+
+
+def retry_until_done(attempt: Callable[[], bool]) -> bool:
+    """Call `attempt` until it returns True, up to eight times. Return whether it did.
+
+    Raises exceptions of an attempt immediately.
+    """
+    retrying = Retrying(retry=retry_if_result(lambda done: not done), retry_error_callback=lambda _: False, **_SCHEDULE)
+    return retrying(attempt)
+
+
+# --- Objects ----------------------------------------------------------------------------------------------------------
+# Objects in S3 by URI: reads, deletions, and uploads that can be published later or discarded.
+#
+# A large object is uploaded in parts while the next part is encoded. With `deferred=True`, an object stays an
+# incomplete multipart upload, invisible to readers, until `PendingUpload.publish` completes it (S3:
+# CompleteMultipartUpload). This adds files to tables without snapshots. A small object stays on the local disk instead
+# (`DeferredUpload`) if the publisher shares it: this needs one request instead of three. Uncommitted files are deleted.
+
 
 PART_BYTES = 8 * 1024 * 1024
 """The size of parts. S3 requires at least 5 MiB, except for the last part, and at most 10,000 parts: enough for 80 GB.

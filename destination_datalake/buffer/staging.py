@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import delete, delete_folder
+from destination_datalake.aws.objects import S3Address, delete, delete_folder
 from destination_datalake.files.segments import LocalFile, SegmentLocation, StagedObject, StagedSegment
 from destination_datalake.protocol.catalog import StreamId
 

@@ -12,17 +12,24 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Self
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import S3Address
 from destination_datalake.check.catalog import drop_leftovers
 from destination_datalake.check.step import CheckContext, StepFindings
 from destination_datalake.check.storage import try_folder
 from destination_datalake.config.options import Config
 from destination_datalake.tables.catalog import ListedTable, is_iceberg, list_tables
 from destination_datalake.tables.catalogs import catalog_of
-from destination_datalake.tables.location import TableKind, is_inside, not_in_s3, outside_warehouse
 from destination_datalake.tables.migration import migration_note
-from destination_datalake.tables.naming import TableNaming
-from destination_datalake.tables.ownership import OwnedTable, relocations, tables_in_use
+from destination_datalake.tables.naming import (
+    OwnedTable,
+    TableKind,
+    TableNaming,
+    is_inside,
+    not_in_s3,
+    outside_warehouse,
+    relocations,
+    tables_in_use,
+)
 from destination_datalake.tables.s3_data_lake import CONNECTOR, is_of_s3_data_lake, misfits
 from destination_datalake.tables.table import cannot_write
 

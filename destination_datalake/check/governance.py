@@ -29,8 +29,7 @@ from destination_datalake.lake_formation.calls import (
     read,
     tables_granted_to,
 )
-from destination_datalake.lake_formation.difference import Change, Difference, describe_change, difference
-from destination_datalake.lake_formation.messages import (
+from destination_datalake.lake_formation.governance import (
     CommandLines,
     expected_denial,
     required_permissions,
@@ -40,15 +39,19 @@ from destination_datalake.lake_formation.messages import (
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.lake_formation.state import (
     AllTables,
+    Change,
     Database,
     DataLocation,
     Desired,
+    Difference,
     OptIn,
     Present,
     Registration,
     Resource,
     Table,
     Tag,
+    describe_change,
+    difference,
 )
 from destination_datalake.maintenance.after_sync import ROLE_PERMISSIONS
 

@@ -17,8 +17,8 @@ from datetime import timedelta
 from typing import Any, Self
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.errors import explain, resource_policy
+from destination_datalake.aws.objects import S3Address
 from destination_datalake.config.options import Config
 from destination_datalake.errors import ErrorClass, Failure, MissingPermission
 from destination_datalake.iam_policy.policy import (

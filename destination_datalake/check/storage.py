@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from destination_datalake.archive.objects import ARCHIVE_FOLDER
-from destination_datalake.aws.address import S3Address, known_regions
+from destination_datalake.aws.objects import S3Address, known_regions
 from destination_datalake.check.step import LEFTOVER_AGE, CheckContext, StepFindings
 from destination_datalake.errors import Failure, quoted
 

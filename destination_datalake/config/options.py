@@ -11,19 +11,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, ValidationError
 
-from destination_datalake.aws.access import AccessKeys, AwsAccess, Environment, Identity
-from destination_datalake.aws.address import S3Address, is_misspelt, nearest_region
-from destination_datalake.aws.session import Encryption, Role
-from destination_datalake.config.aws import BucketDefault, Credentials, SseKms, SseS3
+from destination_datalake.aws.access import AccessKeys, AwsAccess, Encryption, Environment, Identity, Role
+from destination_datalake.aws.objects import S3Address, is_misspelt, nearest_region
 from destination_datalake.config.base import REGION, AnyCase, Options, choices, models, secrets
-from destination_datalake.config.catalog import (
-    Catalog,
-    GlueCatalogOptions,
-    S3TablesCatalogOptions,
-    contradictory_catalog,
-)
-from destination_datalake.config.governance import LakeFormationOptions, contradictory_governance
-from destination_datalake.config.observers import LineageOptions, NotifyOptions
 from destination_datalake.config.parsing import (
     UnknownOption,
     contradictions,
@@ -34,7 +24,23 @@ from destination_datalake.config.parsing import (
     unknown_options,
     with_dependent_defaults,
 )
-from destination_datalake.config.spark import LocalSpark, Spark, contradictory_spark
+from destination_datalake.config.services import (
+    BucketDefault,
+    Catalog,
+    Credentials,
+    GlueCatalogOptions,
+    LakeFormationOptions,
+    LineageOptions,
+    LocalSpark,
+    NotifyOptions,
+    S3TablesCatalogOptions,
+    Spark,
+    SseKms,
+    SseS3,
+    contradictory_catalog,
+    contradictory_governance,
+    contradictory_spark,
+)
 from destination_datalake.config.tables import (
     CatalogPartitions,
     DatabaseStrategy,

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from destination_datalake.config.base import AnyCase, Entries, Options, choices, models
-from destination_datalake.config.spark import inferred_mode
+from destination_datalake.config.services import inferred_mode
 from destination_datalake.config.tables import default_partitioning
 from destination_datalake.errors import ConfigError
 

@@ -25,9 +25,7 @@ from destination_datalake.schema.evolution import redirected_from
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.types import ColumnType, Field, List, Struct, Timestamp
 from destination_datalake.tables.layout import TableLayout
-from destination_datalake.tables.location import TableLocation
-from destination_datalake.tables.naming import TableNaming
-from destination_datalake.tables.ownership import TableOwner, name_record
+from destination_datalake.tables.naming import TableLocation, TableNaming, TableOwner, name_record
 
 if TYPE_CHECKING:
     from destination_datalake.erasure.place import Request

@@ -18,26 +18,31 @@ from msgspec.structs import replace
 
 from destination_datalake import terminal
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
-from destination_datalake.archive.progress import ReplayProgress
+from destination_datalake.archive.plan import ReplayProgress
 from destination_datalake.aws.objects import put
-from destination_datalake.config.catalog import NO_LIMITS
 from destination_datalake.config.options import Config, aws_access
+from destination_datalake.config.services import NO_LIMITS
 from destination_datalake.erasure import targets
-from destination_datalake.erasure.iceberg import IcebergTarget
-from destination_datalake.erasure.ids import IdsFile
+from destination_datalake.erasure.ids import IdsFile, Mask
 from destination_datalake.erasure.ledger import Ledger
-from destination_datalake.erasure.mask import Mask
-from destination_datalake.erasure.place import ErasedObject, ErasureTarget, Request
-from destination_datalake.erasure.report import REMOVED_EARLIER, Report, TargetReport, now, target_report
+from destination_datalake.erasure.place import (
+    REMOVED_EARLIER,
+    ErasedObject,
+    ErasureTarget,
+    Report,
+    Request,
+    TargetReport,
+    now,
+    target_report,
+)
+from destination_datalake.erasure.tables import IcebergTarget
 from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.files.suppression import REPORT
-from destination_datalake.maintenance.superseded import archived_tables
+from destination_datalake.maintenance.steps import archived_tables
 from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.factory import rebuild_of
-from destination_datalake.tables.finder import TableFinder
-from destination_datalake.tables.naming import REBUILD_SUFFIX
-from destination_datalake.tables.ownership import REPLAY_OF
+from destination_datalake.tables.naming import REBUILD_SUFFIX, REPLAY_OF, TableFinder
 from destination_datalake.tables.table import TableName
 from destination_datalake.termination import EXIT_TERMINATED, Termination
 

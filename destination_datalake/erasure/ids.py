@@ -1,17 +1,15 @@
-"""Read the file of IDs to erase: one ID per line, in UTF-8, converted to the column's type.
-
-An ID that the column's type cannot represent exactly is an error, reported by its line number: messages never contain
-an ID. IDs stay in memory and travel with Spark jobs, never in files or objects. Their number is therefore limited.
-"""
+"""The IDs to erase: read them from a file, and mask them in all output."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, unquote_plus
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +17,12 @@ import pyarrow.compute as pc
 
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.ids import Ids, digests_of
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+# Read the file of IDs to erase: one ID per line, in UTF-8, converted to the column's type.
+#
+# An ID that the column's type cannot represent exactly is an error, reported by its line number: messages never contain
+# an ID. IDs stay in memory and travel with Spark jobs, never in files or objects. Their number is therefore limited.
 
 _LINES = 65_536
 _MAX_LINE_BYTES = 64 * 1024
@@ -196,3 +200,46 @@ def _all_exact(parse: _Parse, texts: pa.Array[Any]) -> bool:
 
 def _describe(type_: pa.DataType) -> str:
     return next((text for is_, text in _NAMES if is_(type_)), f"values of type {type_}")
+
+
+# --- Masks ------------------------------------------------------------------------------------------------------------
+# Mask IDs in the names of objects, in user-facing output and in the ledger.
+
+
+@dataclass(slots=True)
+class Mask:
+    """Masks IDs in URIs: path segments that equal an ID, and values of partitions that reveal one.
+
+    `fields` are lower-case names of partition fields that reveal the column's values. `dropped` are folders of dropped
+    tables with unknown partitions: all partition values are masked there.
+    """
+
+    column: str
+    ids: Ids
+    fields: set[str] = field(default_factory=set)
+    dropped: set[str] = field(default_factory=set)
+
+    def __call__(self, text: str) -> str:
+        """Return the text with the IDs in its URIs masked."""
+        return _URI.sub(lambda found: self.uri(found[0]), text)
+
+    def uri(self, uri: str) -> str:
+        """Return the URI with its IDs masked."""
+        is_dropped = uri.startswith(tuple(f"{folder}/" for folder in self.dropped))
+        *start, path = uri.split("/", 3) if _URI.match(uri) else (uri,)
+        return "/".join((*start, *(self._step(step, is_dropped=is_dropped) for step in path.split("/"))))
+
+    def _step(self, step: str, *, is_dropped: bool) -> str:
+        name, is_, value = step.partition("=")
+        if not is_:
+            return "…" if self._is_id(step) else step
+        known = unquote_plus(name).lower()
+        leaf = self.column.rpartition(".")[2].lower()
+        tells = is_dropped or known in self.fields or leaf in known or self._is_id(value)
+        return f"{name}=…" if tells else step
+
+    def _is_id(self, text: str) -> bool:
+        return bool(self.ids.contains(pa.array([text, unquote(text), unquote_plus(text)])).any())
+
+
+_URI = re.compile(r"s3[an]?://\S+")

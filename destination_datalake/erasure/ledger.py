@@ -19,7 +19,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from destination_datalake.aws.objects import Upload, get, listed, put, rollback_on_error
-from destination_datalake.erasure.report import now
+from destination_datalake.erasure.place import now
 from destination_datalake.files.ids import new_salt
 from destination_datalake.files.suppression import (
     DELETIONS_FOLDER,

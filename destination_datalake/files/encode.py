@@ -24,8 +24,7 @@ from destination_datalake.records.decoder import BlockDecoder, blocks
 from destination_datalake.records.undeclared import SAMPLE_BYTES, undeclared_fields
 from destination_datalake.records.values.rules import Floats
 from destination_datalake.rejects.ledger import RejectCounts
-from destination_datalake.rejects.line import RejectFormatter
-from destination_datalake.rejects.writer import RejectWriter
+from destination_datalake.rejects.writer import RejectFormatter, RejectWriter
 
 
 def encode(tasks: Iterable[EncodeTask]) -> Iterator[UnitResult]:

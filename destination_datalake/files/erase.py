@@ -23,11 +23,11 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Raw
 
-from destination_datalake.aws.address import S3Address
 from destination_datalake.aws.objects import (
     MEMBER_BYTES,
     PIECE_BYTES,
     GzipUpload,
+    S3Address,
     Upload,
     get,
     inflated,

@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import get
+from destination_datalake.aws.objects import S3Address, get
 from destination_datalake.files.parquet import PATH_ID, POSITION_ID, field_id
 from destination_datalake.files.plan import UNKNOWN
 from destination_datalake.files.projection import Projection, UnsupportedFile, parquet_errors

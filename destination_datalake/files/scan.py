@@ -19,9 +19,15 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.backoff import retry_on
-from destination_datalake.aws.objects import PIECE_BYTES, body_errors, inflated, is_missing, whole_lines
+from destination_datalake.aws.objects import (
+    PIECE_BYTES,
+    S3Address,
+    body_errors,
+    inflated,
+    is_missing,
+    retry_on,
+    whole_lines,
+)
 from destination_datalake.files.dedup.tasks import RowSet, add_rows, row_sets
 from destination_datalake.files.ids import NO_IDS, Ids
 from destination_datalake.files.jobs import Failed, Problem, attempt, distribute

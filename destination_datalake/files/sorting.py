@@ -24,9 +24,8 @@ import pyarrow.compute as pc
 
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.block_tables import Rows
-from destination_datalake.partitioning.grouping import source_values
 from destination_datalake.partitioning.spec import PartitionValue, SortField, SortOrder
-from destination_datalake.partitioning.transforms import transformed
+from destination_datalake.partitioning.transforms import source_values, transformed
 from destination_datalake.unforeseen import exhaustion
 
 _BUFFER_BYTES = 1024 * 1024

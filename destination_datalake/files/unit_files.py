@@ -24,8 +24,8 @@ from destination_datalake.files.jsonl import JsonLinesEncoder, JsonLinesFileWrit
 from destination_datalake.files.parquet import ROW_GROUP_BYTES, ParquetFileWriter, repetitive_columns
 from destination_datalake.files.plan import DataFile, FileFormat, FilePlan
 from destination_datalake.files.sorting import Spill, in_order
-from destination_datalake.partitioning.grouping import by_partition
 from destination_datalake.partitioning.spec import PartitionValue
+from destination_datalake.partitioning.transforms import by_partition
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -22,8 +22,7 @@ import pyarrow.parquet as pq
 from botocore.exceptions import ClientError
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import is_missing
+from destination_datalake.aws.objects import S3Address, is_missing
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import has_field_ids
 from destination_datalake.files.plan import UNKNOWN, ExpectedColumnStats, ExpectedFileStats, VerifiedFile

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from destination_datalake import terminal
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import S3Address
 from destination_datalake.config.options import Config
 from destination_datalake.config.parsing import read_object
 from destination_datalake.errors import ConfigError, counted

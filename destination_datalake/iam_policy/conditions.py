@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from destination_datalake.config.catalog import GlueRestCatalogOptions
-from destination_datalake.config.governance import LOCATION_PERMISSIONS
 from destination_datalake.config.options import Config
+from destination_datalake.config.services import LOCATION_PERMISSIONS, GlueRestCatalogOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from destination_datalake.config.governance import LOCATION_PERMISSIONS
 from destination_datalake.config.options import Config
+from destination_datalake.config.services import LOCATION_PERMISSIONS
 from destination_datalake.iam_policy.rules import CAPABILITIES, Capability, Condition, Scope
-from destination_datalake.lake_formation.messages import TO_TAG_DATABASE, TO_TAG_TABLE, CommandLines
+from destination_datalake.lake_formation.governance import TO_TAG_DATABASE, TO_TAG_TABLE, CommandLines
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.lake_formation.state import AllTables, Catalog, Database, DataLocation, LfTag, Resource
 

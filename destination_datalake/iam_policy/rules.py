@@ -15,11 +15,15 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Self, TypeAlias
 
-from destination_datalake.aws.address import S3Address, partition_of
-from destination_datalake.config.aws import SseKms
-from destination_datalake.config.catalog import GlueRestCatalogOptions, S3TablesCatalogOptions
-from destination_datalake.config.governance import Grant, TableTags
+from destination_datalake.aws.objects import S3Address, partition_of
 from destination_datalake.config.options import Config
+from destination_datalake.config.services import (
+    GlueRestCatalogOptions,
+    Grant,
+    S3TablesCatalogOptions,
+    SseKms,
+    TableTags,
+)
 from destination_datalake.config.tables import REPORTS_TABLE, GlueOptimizers
 from destination_datalake.iam_policy import conditions
 from destination_datalake.iam_policy.conditions import When

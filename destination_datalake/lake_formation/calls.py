@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, assert_never
 
-from destination_datalake.lake_formation.difference import AddLfTagValues, Change, CreateLfTag, describe_change
 from destination_datalake.lake_formation.state import (
     ALL,
+    AddLfTagValues,
     AllTables,
     Catalog,
+    Change,
     Columns,
+    CreateLfTag,
     Database,
     Desired,
     Grant,
@@ -29,6 +31,7 @@ from destination_datalake.lake_formation.state import (
     Table,
     Tag,
     containing_table,
+    describe_change,
     from_answer,
     to_request,
 )

@@ -1,24 +1,349 @@
-"""Governance of a sync's tables: read the present state, compare it with the options, and apply the difference."""
+"""Govern a sync's tables, and explain what Lake Formation denies."""
 
 from __future__ import annotations
 
+import json
 import logging
+import re
+import shlex
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, assert_never
 
-from destination_datalake.aws.backoff import retry_until_done
-from destination_datalake.aws.errors import explain
-from destination_datalake.errors import ConnectorError
-from destination_datalake.lake_formation.calls import ChangeError, ReadError, apply, read
-from destination_datalake.lake_formation.difference import describe_change, difference
-from destination_datalake.lake_formation.messages import CommandLines, user_error, warning
-from destination_datalake.lake_formation.state import DataLocation, Desired, Grant, Tag
+from destination_datalake.aws.access import caller_arn, mask_secrets
+from destination_datalake.aws.errors import denied_by_iam, explain
+from destination_datalake.aws.objects import partition_of, retry_until_done
+from destination_datalake.errors import ConnectorError, Failure, MissingPermission
+from destination_datalake.lake_formation.calls import ChangeError, ReadError, apply, calls, effective_permissions, read
+from destination_datalake.lake_formation.state import (
+    AddLfTagValues,
+    AllTables,
+    Catalog,
+    Change,
+    CreateLfTag,
+    Database,
+    DataLocation,
+    Desired,
+    Deviation,
+    Grant,
+    LfTag,
+    LocationNotRegistered,
+    OptIn,
+    OtherValueAssigned,
+    RegisteredDifferently,
+    Registration,
+    Resource,
+    Table,
+    Tag,
+    containing_table,
+    describe_change,
+    difference,
+    to_request,
+)
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.lake_formation.policy import Policy
+
+
+# --- Messages ---------------------------------------------------------------------------------------------------------
+# User-facing messages about Lake Formation: warnings, denials with the missing permission, and commands.
+
+ROLE_PLACEHOLDER = "<ROLE_ARN>"
+"""A placeholder for a role that the user chooses."""
+
+_SERVICE_LINKED = ":role/aws-service-role/lakeformation.amazonaws.com/"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLines:
+    """Command lines of the AWS CLI for one Data Catalog. `catalog_id` None is the catalog of the caller's account."""
+
+    region: str
+    catalog_id: str | None = None
+
+    @classmethod
+    def of(cls, access: AwsAccess) -> Self:
+        """Return the command lines for the Data Catalog of `access`."""
+        return cls(access.glue_region or access.region, access.glue_catalog_id)
+
+    def grant(self, principal: str, permissions: Iterable[str], resource: Resource, *, grantable: bool) -> str:
+        """Return the command that grants permissions on a resource, with or without the grant option."""
+        names = sorted(permissions)
+        option = ["--permissions-with-grant-option", *names] if grantable else []
+        return self._line("grant-permissions", *_to(principal), "--permissions", *names, *option, *_on(resource))
+
+    def revoke(self, principal: str, permissions: Iterable[str], resource: Resource) -> str:
+        """Return the command that revokes permissions on a resource."""
+        names = sorted(permissions)
+        return self._line("revoke-permissions", *_to(principal), "--permissions", *names, *_on(resource))
+
+    def opt_in(self, principal: str, resource: Resource) -> str:
+        """Return the command that opts a principal in on a resource. The catalog is part of the resource."""
+        catalog = {} if self.catalog_id is None else {"CatalogId": self.catalog_id}
+        named = {kind: {**catalog, **names} for kind, names in to_request(resource).items()}
+        words = ["create-lake-formation-opt-in", *_to(principal), "--resource", _json(named)]
+        return _joined(["aws", "lakeformation", *words, "--region", self.region])
+
+    def assign(self, tag: Tag) -> str:
+        """Return the command that assigns an LF-Tag to a resource and replaces its previous value."""
+        tags = [{"TagKey": tag.key, "TagValues": [tag.value]}]
+        return self._line("add-lf-tags-to-resource", *_on(tag.resource), "--lf-tags", _json(tags))
+
+    def register(self, registration: Registration) -> str:
+        """Return the command that registers a data location."""
+        return self._of_location("register-resource", registration)
+
+    def update(self, registration: Registration) -> str:
+        """Return the command that changes the role and hybrid access of a registered data location."""
+        return self._of_location("update-resource", registration)
+
+    def register_again(self, registration: Registration) -> str:
+        """Return the command that re-registers a data location, as a service-linked role requires."""
+        region = ["--region", self.region]
+        deregister = ["aws", "lakeformation", "deregister-resource", "--resource-arn", registration.arn, *region]
+        return f"{shlex.join(deregister)} && {self.register(registration)}"
+
+    def _of_location(self, command: str, registration: Registration) -> str:
+        hybrid = "--hybrid-access-enabled" if registration.hybrid else "--no-hybrid-access-enabled"
+        role = registration.role_arn or ROLE_PLACEHOLDER
+        location = ["--resource-arn", registration.arn, "--role-arn", role, hybrid]
+        # These commands have no catalog: a location is registered in the caller's account.
+        return _joined(["aws", "lakeformation", command, *location, "--region", self.region])
+
+    def _line(self, command: str, *arguments: str) -> str:
+        catalog = ["--catalog-id", self.catalog_id] if self.catalog_id is not None else []
+        return _joined(["aws", "lakeformation", command, *arguments, *catalog, "--region", self.region])
+
+
+def warning(deviation: Deviation, lines: CommandLines) -> str:
+    """Return the warning about a deviation."""
+    match deviation:
+        case LocationNotRegistered(desired):
+            return (
+                f"Data location {desired.arn} is not registered with Lake Formation, so Lake Formation's permissions "
+                "have no effect on its files. Set lake_formation.registration_role_arn to a role that may read and "
+                f"write it, or register it. Command: {lines.register(desired)}"
+            )
+        case RegisteredDifferently(present, desired):
+            changed = replace(desired, arn=present.arn, role_arn=desired.role_arn or present.role_arn)
+            if present.arn != desired.arn:
+                # The role of a registered parent folder also applies to other locations, so it is kept.
+                changed = replace(changed, role_arn=present.role_arn)
+            # https://docs.aws.amazon.com/lake-formation/latest/dg/notes-hybrid.html
+            is_fixed = _SERVICE_LINKED in (present.role_arn or "")
+            line = (
+                lines.register_again(replace(changed, role_arn=desired.role_arn)) if is_fixed else lines.update(changed)
+            )
+            required = desired.access + (f" with role {desired.role_arn}" if desired.role_arn else "")
+            return (
+                f"Data location {present.arn} is registered with Lake Formation for {present.access} with role "
+                f"{present.role_arn}, but the options require {required}. The registration stays. To change it: {line}"
+            )
+        case OtherValueAssigned(tag, present):
+            return (
+                f"LF-Tag {tag.key} of {tag.resource} has the value {present}, but the options require {tag.value}. "
+                f"The value stays. To change it: {lines.assign(tag)}"
+            )
+    assert_never(deviation)
+
+
+def _joined(words: Iterable[str]) -> str:
+    return " ".join(word if word == ROLE_PLACEHOLDER else shlex.quote(word) for word in words)
+
+
+def _to(principal: str) -> tuple[str, str]:
+    return "--principal", f"DataLakePrincipalIdentifier={principal}"
+
+
+def _on(resource: Resource) -> tuple[str, str]:
+    return "--resource", _json(to_request(resource))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+_DENIED = frozenset({"AccessDeniedException", "AccessDenied"})
+_INVALID = frozenset({"InvalidInputException", "EntityNotFoundException", "AlreadyExistsException"})
+_HYBRID = "https://docs.aws.amazon.com/lake-formation/latest/dg/notes-hybrid.html"
+
+# The permissions for tagging a resource, besides ASSOCIATE on the LF-Tag. The creator of the resource has them
+# (https://docs.aws.amazon.com/lake-formation/latest/dg/TBAC-assigning-tags.html).
+TO_TAG_DATABASE = frozenset({"DESCRIBE", "CREATE_TABLE", "ALTER", "DROP"})
+TO_TAG_TABLE = frozenset({"DESCRIBE", "ALTER", "DROP", "INSERT", "SELECT", "DELETE"})
+
+
+def user_error(error: ChangeError | ReadError, access: AwsAccess) -> ConnectorError:
+    """Return the user-facing error. For a denial, it has the permission, the resource, the caller and the remedy."""
+    if isinstance(error, ReadError):
+        doing, resource = f"read {error.property_name} of", str(error.resource)
+    else:
+        _, doing, resource = describe_change(error.change)
+    missing = None
+    if error.code in _DENIED:
+        missing, remedy = _missing(error, access)
+        reason = f"access denied. {remedy}"
+    elif error.code in _INVALID:
+        reason = f"{mask_secrets(error.text).rstrip('.')}. {_correction(error)}"
+    elif (failure := explain(error, doing=doing, resource=resource)) is not None:
+        return ConnectorError(failure)
+    else:
+        raise AssertionError(f"{error} was not caused by an error of botocore")
+    message = f"Cannot {doing} {resource} (Lake Formation, {error.operation}): {reason}"
+    return ConnectorError(Failure(message, mask_secrets(f"{error.code}: {error.text}"), "config_error", missing))
+
+
+@contextmanager
+def explaining_denials(database: str, table: str, access: AwsAccess, location: str | None = None) -> Iterator[None]:
+    """Add the command for a grant to denials by Lake Formation in responses of other services about a table.
+
+    `location` is the ARN of the folder of all tables, on which access is granted instead of the table's folder.
+    Raises ConnectorError for such a denial, and every other exception unchanged.
+    """
+    try:
+        yield
+    except Exception as error:
+        failure = explain(error, doing="write to", resource=f"table {database}.{table}")
+        if failure is None or failure.missing is None or failure.missing.in_iam or isinstance(error, ConnectorError):
+            raise
+        permission = failure.missing.action
+        named = failure.missing.resource
+        if named is not None:
+            named = re.sub("^s3://", f"arn:{partition_of(access.region)}:s3:::", named).rstrip("/")
+            if location is not None and f"{named}/".startswith(f"{location}/"):
+                named = location
+        resource = _of_table(permission, named, database, table)
+        lines, caller = CommandLines.of(access), _caller(access)
+        line = lines.grant(caller, [permission], resource, grantable=False)
+        if permission == "DESCRIBE" and resource == Database(database):
+            # AWS does not reveal the existence of databases to a caller without CREATE_DATABASE.
+            creation = lines.grant(caller, ["CREATE_DATABASE"], Catalog(), grantable=False)
+            line += f" Or, if the database does not exist: {creation}"
+        raise ConnectorError(replace(failure, message=f"{failure.message} Command: {line}")) from error
+
+
+def _of_table(permission: str, named: str | None, database: str, table: str) -> Resource:
+    """Return the resource of a table writer's missing permission. `named` is the resource in AWS's text, if any."""
+    match permission:
+        case "CREATE_DATABASE":
+            return Catalog()
+        case "CREATE_TABLE":
+            return Database(database)
+        case "DATA_LOCATION_ACCESS" if named is not None:
+            return DataLocation(named)
+        case _ if named == database:
+            return Database(database)
+        case "DESCRIBE":
+            # AWS does not reveal the existence of the table, and grants on a missing table fail.
+            return AllTables(database)
+    return Table(database, table)
+
+
+def expected_denial(change: Change, access: AwsAccess) -> ConnectorError:
+    """Return the error of a change that AWS will deny because permissions are missing."""
+    return user_error(ChangeError(calls([change])[0].operation, change, "AccessDeniedException", ""), access)
+
+
+def _correction(error: ChangeError | ReadError) -> str:
+    match error:
+        case ChangeError(change=Grant(resource=DataLocation()), text=text) if "register" in text:
+            # https://docs.aws.amazon.com/lake-formation/latest/dg/granting-location-permissions.html
+            return "The location is not registered. Set lake_formation.registration_role_arn."
+    return "Correct lake_formation in the configuration."
+
+
+def _missing(error: ChangeError | ReadError, access: AwsAccess) -> tuple[MissingPermission, str]:
+    """Return the missing permission of the caller and the remedy."""
+    caller = _caller(access)
+    needed = None if "not authorized to perform" in error.text else _required_permissions(error, access)
+    if needed is not None:
+        permissions, resource, grantable = needed
+        line = CommandLines.of(access).grant(caller, permissions, resource, grantable=grantable)
+        names = ", ".join(sorted(permissions))
+        remedy = f"{caller} needs {names} on {resource}{' with grant option' if grantable else ''}. Command: {line}"
+        return MissingPermission(names, str(resource)), remedy
+    missing = denied_by_iam(error.operation, error.text)
+    if "OptIn" in error.operation and missing.resource is None:
+        remedy = (
+            f"Only data lake administrators may opt principals in ({_HYBRID}). Make {caller} an administrator, or set "
+        )
+        match error:
+            case ChangeError(change=OptIn(principal, resource)):
+                # The connector does not request an opt-in that exists.
+                line = CommandLines.of(access).opt_in(principal, resource)
+                return (
+                    missing,
+                    f"{remedy}lake_formation.mode to managed, or let an administrator opt it in. Command: {line}",
+                )
+        return missing, f"{remedy}lake_formation.mode to managed."
+    return missing, f"Allow {missing.action} on {missing.resource or 'all resources'} for {caller} in IAM."
+
+
+def _caller(access: AwsAccess) -> str:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        return caller_arn(access)
+    except (BotoCoreError, ClientError):
+        return "<ARN_OF_THE_CONNECTOR>"
+
+
+class RequiredPermissions(NamedTuple):
+    """The permissions of Lake Formation for a call, on a resource, with or without the grant option."""
+
+    permissions: frozenset[str]
+    resource: Resource
+    grantable: bool
+
+
+def _required_permissions(error: ChangeError | ReadError, access: AwsAccess) -> RequiredPermissions | None:
+    if isinstance(error, ReadError):
+        about_tags = error.operation in ("GetLFTag", "GetResourceLFTags")
+        return RequiredPermissions(frozenset({"DESCRIBE"}), error.resource, grantable=False) if about_tags else None
+    # An expected denial has no text; ASSOCIATE was checked before.
+    if isinstance(error.change, Tag) and error.text:
+        tag = LfTag(error.change.key, (error.change.value,))
+        if not _may_associate(tag, access):
+            return RequiredPermissions(frozenset({"ASSOCIATE"}), tag, grantable=False)
+    return required_permissions(error.change)
+
+
+def required_permissions(change: Change) -> RequiredPermissions | None:
+    """Return the permissions for a change, except ASSOCIATE on an LF-Tag; None if they are not of Lake Formation.
+
+    https://docs.aws.amazon.com/lake-formation/latest/dg/lf-permissions-reference.html
+    """
+    match change:
+        case CreateLfTag():
+            return RequiredPermissions(frozenset({"CREATE_LF_TAG"}), Catalog(), grantable=False)
+        case AddLfTagValues(key):
+            return RequiredPermissions(frozenset({"ALTER"}), LfTag(key, ("*",)), grantable=False)
+        case Tag(resource):
+            permissions = TO_TAG_DATABASE if isinstance(resource, Database) else TO_TAG_TABLE
+            return RequiredPermissions(permissions, containing_table(resource), grantable=True)
+        case Grant(_, resource, permission):
+            return RequiredPermissions(frozenset({permission}), resource, grantable=True)
+    return None
+
+
+def _may_associate(tag: LfTag, access: AwsAccess) -> bool:
+    """Return whether the caller has ASSOCIATE on an LF-Tag; false if unknown. AWS does not name the permission."""
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        held = effective_permissions(_caller(access), tag, access.client("lakeformation"))
+    except (BotoCoreError, ReadError):
+        return False
+    return not held.missing(["ASSOCIATE"], grantable=False)
+
+
+# --- Governance -------------------------------------------------------------------------------------------------------
+# Governance of a sync's tables: read the present state, compare it with the options, and apply the difference.
+
 
 _logger = logging.getLogger(__name__)
 

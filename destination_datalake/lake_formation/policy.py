@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from destination_datalake.aws.address import S3Address, partition_of
-from destination_datalake.config.governance import (
+from destination_datalake.aws.objects import S3Address, partition_of
+from destination_datalake.config.services import (
     ALL_TABLES,
     LOCATION_PERMISSIONS,
     Grant,

@@ -18,7 +18,7 @@ from destination_datalake.aws.errors import explain
 from destination_datalake.config.tables import ConnectorMaintenance, GlueOptimizers
 from destination_datalake.errors import Failure
 from destination_datalake.maintenance.report import StepReport
-from destination_datalake.tables.ownership import TableOwner
+from destination_datalake.tables.naming import TableOwner
 
 if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient

@@ -7,16 +7,15 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from destination_datalake import terminal
-from destination_datalake.config.catalog import NO_LIMITS
 from destination_datalake.config.options import Config, aws_access
+from destination_datalake.config.services import NO_LIMITS
 from destination_datalake.config.tables import Retention
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.compact import compact
 from destination_datalake.maintenance.report import StepReport
-from destination_datalake.maintenance.steps import Maintainer
-from destination_datalake.maintenance.superseded import archived_tables, remove_superseded
+from destination_datalake.maintenance.steps import Maintainer, archived_tables, remove_superseded
 from destination_datalake.tables.catalogs import catalog_of
-from destination_datalake.tables.finder import TableFinder
+from destination_datalake.tables.naming import TableFinder
 from destination_datalake.tables.table import TableName
 from destination_datalake.termination import EXIT_TERMINATED, Termination
 

@@ -1,25 +1,231 @@
-"""Writing the rejects of one unit to S3, on the executor, before the unit's result is returned.
-
-The uploads stay incomplete until the driver completes those of the attempt that it commits. The rejects of other
-attempts are never visible.
-"""
+"""Write the rejects of one unit on the executor, as lines of JSON."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timedelta
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from destination_datalake.aws.objects import GzipUpload, PendingUpload, Upload, delete_uncommitted, naming_object
+from destination_datalake.protocol.catalog import StreamId
+from destination_datalake.records.decoded import (
+    FIELD_SIZE_LIMITATION,
+    NULLED,
+    SERIALIZATION_ERROR,
+    TRUNCATED,
+    ValueChange,
+)
+from destination_datalake.records.values.rules import path_step
 from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLocation
-from destination_datalake.rejects.line import RejectFormatter, RejectLine, RowKey
+from destination_datalake.schema.arrow import widest
+from destination_datalake.schema.columns import RecordFields
+from destination_datalake.schema.glue import glue_type
+from destination_datalake.schema.types import ColumnType, Field, List, Struct
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from destination_datalake.records.decoded import Decoded
+
+
+# --- Lines ------------------------------------------------------------------------------------------------------------
+# A reject as a line of JSON, with the fields of Firehose's error objects and of RudderStack's discards table.
+#
+# docs/rejects.md describes each member. `tables/glue/lines_table.py` defines the table's columns for them.
+
+_EPOCH = datetime(1970, 1, 1)
+_CACHED_PATHS = 4096
+
+MAX_VALUES = 100
+"""The maximum number of values of a record with their own line. Further values are counted, and are in `rawData`."""
+
+MAX_VALUE_BYTES = 64 * 1024
+"""The maximum length of `column_value`. A longer value is only in `rawData`."""
+
+
+class _Table(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    database_name: str
+    table_name: str
+
+
+class RejectLine(msgspec.Struct, frozen=True, gc=False):
+    """A reject. Numeric times are milliseconds since 1970-01-01 UTC.
+
+    Only the first line of a record has `raw_data`, and in `values_not_listed` the number of values without a line.
+    """
+
+    attempts_made: int = msgspec.field(name="attemptsMade")
+    arrival_timestamp: int | None = msgspec.field(name="arrivalTimestamp")
+    error_code: str = msgspec.field(name="errorCode")
+    error_message: str = msgspec.field(name="errorMessage")
+    attempt_ending_timestamp: int = msgspec.field(name="attemptEndingTimestamp")
+    raw_data: bytes | None = msgspec.field(name="rawData")
+    sequence_number: str = msgspec.field(name="sequenceNumber")
+    sub_sequence_number: int = msgspec.field(name="subSequenceNumber")
+    data_catalog_table: _Table = msgspec.field(name="dataCatalogTable")
+    table_name: str
+    row_id: str | None
+    column_name: str | None
+    column_value: str | None
+    values_not_listed: int
+    change: str | None
+    reason: str
+    received_at: str | None
+    loaded_at: str
+    run_id: str
+    stream_namespace: str | None
+    stream_name: str
+
+
+class RowKey(NamedTuple):
+    """The identifier of a rejected value's row: `_airbyte_raw_id`, and `_airbyte_extracted_at` in µs since 1970."""
+
+    id: str
+    extracted_at: int
+
+
+class RejectFormatter:
+    """Creates the lines for the rejects of one unit. `now` is in milliseconds since 1970-01-01 UTC."""
+
+    def __init__(
+        self, location: RejectLocation, stream: StreamId, columns: Sequence[Field], unit: str, now: int
+    ) -> None:
+        self._location = location
+        self._table = _Table(location.database, location.table)
+        self._stream = stream
+        self._describe = lru_cache(maxsize=_CACHED_PATHS)(partial(_describe, columns=RecordFields.of(columns).fields))
+        self._unit = unit
+        self._now = now
+        self._loaded_at = _hive_timestamp(now * 1000) or ""
+        self._records = 0
+
+    def value_lines(self, line: bytes, changes: Sequence[ValueChange], row: RowKey) -> Iterator[RejectLine]:
+        """Yield a line for each changed value of a record, at most MAX_VALUES."""
+        self._records += 1
+        for number, change in enumerate(changes[:MAX_VALUES]):
+            _, type_ = self._describe(change.field or "")
+            raw_data, rest = (None, 0) if number else (line, max(0, len(changes) - MAX_VALUES))
+            yield self._line(raw_data, change.reason or "", _message(change, type_), number, row, change, rest)
+
+    def record_line(self, line: bytes, reason: str, message: str) -> RejectLine:
+        """Return the line for a record that was not written. `message` explains the reason."""
+        self._records += 1
+        return self._line(line, reason, message, 0, None, None, 0)
+
+    def column_of(self, change: ValueChange) -> str:
+        """Return the source name of the column of a changed value."""
+        return self._describe(change.field or "")[0]
+
+    def _line(
+        self,
+        raw_data: bytes | None,
+        reason: str,
+        message: str,
+        number: int,
+        row: RowKey | None,
+        change: ValueChange | None,
+        values_not_listed: int,
+    ) -> RejectLine:
+        return RejectLine(
+            attempts_made=1,
+            arrival_timestamp=None if row is None else row.extracted_at // 1000,
+            error_code=reason,
+            error_message=message,
+            attempt_ending_timestamp=self._now,
+            raw_data=raw_data,
+            sequence_number=f"{self._unit}-{self._records}",
+            sub_sequence_number=number,
+            data_catalog_table=self._table,
+            table_name=self._location.table,
+            row_id=None if row is None else row.id,
+            column_name=None if change is None else change.field,
+            column_value=None if change is None else _text(change.original),
+            values_not_listed=values_not_listed,
+            change=None if change is None else change.change,
+            reason=reason,
+            received_at=None if row is None else _hive_timestamp(row.extracted_at),
+            loaded_at=self._loaded_at,
+            run_id=self._location.run,
+            stream_namespace=self._stream.namespace,
+            stream_name=self._stream.name,
+        )
+
+
+def _text(original: bytes | None) -> str | None:
+    """Return the JSON text of a value; None if it is too long. Only `rawData` preserves bytes that are not UTF-8."""
+    if original is None or len(original) > MAX_VALUE_BYTES:
+        return None
+    return original.decode("utf-8", "replace")
+
+
+def column_at(path: str, columns: Sequence[Field]) -> tuple[str, ColumnType] | None:
+    """Return the source name of the column and the type of the value at the path of a change; None without a match.
+
+    A path consists of source keys and list indexes joined by `.`. Keys may contain dots; the first match is used.
+    """
+    for column in columns:
+        name = path_step(column.source)
+        if path == name:
+            return column.source, column.type
+        if path.startswith(f"{name}."):
+            inner = _type_inside(path[len(name) + 1 :], column.type)
+            if inner is not None:
+                return column.source, inner
+    return None
+
+
+def _type_inside(path: str, type_: ColumnType) -> ColumnType | None:
+    match type_:
+        case Struct(fields):
+            member = column_at(path, fields)
+            return None if member is None else member[1]
+        case List(element):
+            _, _, rest = path.partition(".")
+            return _type_inside(rest, element) if rest else element
+        case _:
+            return None
+
+
+_KINDS = {ord('"'): "string", ord("{"): "object", ord("["): "array", ord("t"): "boolean", ord("f"): "boolean"}
+
+_MESSAGES = {
+    (NULLED, SERIALIZATION_ERROR): "incompatible schema conversion from {kind} to {type}",
+    (NULLED, FIELD_SIZE_LIMITATION): "{kind} out of the range of {type}",
+    (TRUNCATED, FIELD_SIZE_LIMITATION): "{kind} truncated to fit {type}",
+}
+
+
+def _describe(path: str, columns: Sequence[Field]) -> tuple[str, str]:
+    """Return the source name of the column at a path, and the name of the expected type."""
+    column = column_at(path, columns)
+    assert column is not None, "the path of a change is in a column"
+    return column[0], glue_type(widest(column[1])).partition("<")[0]
+
+
+def _message(change: ValueChange, type_: str) -> str:
+    kind = _KINDS.get((change.original or b" ")[0], "number")
+    return _MESSAGES[change.change or "", change.reason or ""].format(kind=kind, type=type_)
+
+
+def _hive_timestamp(microseconds: int) -> str | None:
+    """Return a UTC timestamp in the format of Hive's JSON SerDes; None before the year 1, which they do not support."""
+    try:
+        return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(" ", "milliseconds")
+    except OverflowError:
+        return None
+
+
+# --- Writer -----------------------------------------------------------------------------------------------------------
+# Writing the rejects of one unit to S3, on the executor, before the unit's result is returned.
+#
+# The uploads stay incomplete until the driver completes those of the attempt that it commits. The rejects of other
+# attempts are never visible.
+
 
 BUFFER_BYTES = 1024 * 1024
 """The amount of text to buffer before compression. It limits memory for any number of rejects."""

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from destination_datalake import terminal
-from destination_datalake.archive.history import History, read_history
 from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
+from destination_datalake.archive.plan import History, read_history
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.suppression import DELETIONS_FOLDER, unfinished

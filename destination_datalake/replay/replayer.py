@@ -17,10 +17,22 @@ from typing import TYPE_CHECKING
 
 from pyroaring import BitMap
 
-from destination_datalake.archive.history import History, StoredLines, StoredSync, read_history, time_text
 from destination_datalake.archive.lines import ArchivedLines
-from destination_datalake.archive.plan import Plan, Step, StepKind, as_append, build_plan, unindexed_units
-from destination_datalake.archive.progress import CompletedSteps, ReplayProgress
+from destination_datalake.archive.plan import (
+    CompletedSteps,
+    History,
+    Plan,
+    ReplayProgress,
+    Step,
+    StepKind,
+    StoredLines,
+    StoredSync,
+    as_append,
+    build_plan,
+    read_history,
+    time_text,
+    unindexed_units,
+)
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.disk import MiB, buffer_directory, raise_limit
 from destination_datalake.buffer.staging import Segment
@@ -36,9 +48,8 @@ from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, Batch
 from destination_datalake.sync.progress import ActiveStages
 from destination_datalake.tables.context import Jobs, TableContext
 from destination_datalake.tables.factory import Replay, open_table, rebuild_of
-from destination_datalake.tables.ownership import REPLAY_OF
-from destination_datalake.tables.rebuild import Rebuild, TableState
-from destination_datalake.tables.table import TableName
+from destination_datalake.tables.naming import REPLAY_OF
+from destination_datalake.tables.table import Rebuild, TableName, TableState
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess

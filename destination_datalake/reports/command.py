@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from destination_datalake import terminal
-from destination_datalake.aws.secrets import mask_secrets
+from destination_datalake.aws.access import mask_secrets
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.config.tables import REPORTS_FOLDER
 from destination_datalake.errors import ConfigError, counted
 from destination_datalake.files.suppression import DELETIONS_FOLDER
-from destination_datalake.reports.health import duration, health
-from destination_datalake.reports.reading import Reports, Run, erasures
+from destination_datalake.reports.health import Reports, Run, duration, erasures, health
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -22,7 +22,7 @@ from destination_datalake.errors import printable
 from destination_datalake.reports.health import Finding, TableHealth, duration
 
 if TYPE_CHECKING:
-    from destination_datalake.reports.reading import Erasure, Run
+    from destination_datalake.reports.health import Erasure, Run
     from destination_datalake.reports.report import ReportLine
 
 MAX_BARS = 120

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
-from destination_datalake.aws.usage import Usage, metered
+from destination_datalake.aws.access import Usage, metered
 from destination_datalake.spark.backend import (
     Backend,
     Consume,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from destination_datalake.aws.access import AwsAccess
     from destination_datalake.config.options import Config
-    from destination_datalake.config.spark import ExecutorCredentials
+    from destination_datalake.config.services import ExecutorCredentials
     from destination_datalake.files.plan import EncodeTask, EncodeUnit, RewriteTask, Rewritten, UnitResult
     from destination_datalake.spark.classic.settings import ClassicSettings
 

@@ -56,8 +56,7 @@ from destination_datalake.sync.thread_pool import ThreadPool
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.context import Jobs, TableContext
 from destination_datalake.tables.factory import open_table
-from destination_datalake.tables.glue.catalog import GlueTableCatalog
-from destination_datalake.tables.glue.lines_table import RejectsTable
+from destination_datalake.tables.glue.catalog import GlueTableCatalog, RejectsTable
 from destination_datalake.tables.layout import misnamed_streams, require_partition_source
 from destination_datalake.tables.migration import refuse_unchanged_configuration
 from destination_datalake.tables.naming import TableNaming

@@ -30,7 +30,7 @@ from destination_datalake.files.plan import (
     UnitResult,
     split_into_tasks,
 )
-from destination_datalake.lake_formation.messages import explaining_denials
+from destination_datalake.lake_formation.governance import explaining_denials
 from destination_datalake.records.undeclared import undeclared_warning
 from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.sync.outcome import (

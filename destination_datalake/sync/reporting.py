@@ -10,30 +10,28 @@ from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from destination_datalake.aws.access import catalog_id
-from destination_datalake.aws.secrets import mask_secrets
-from destination_datalake.aws.usage import take_usage
+from destination_datalake.aws.access import catalog_id, mask_secrets, take_usage
 from destination_datalake.config.tables import REPORTS_FOLDER
 from destination_datalake.errors import ConnectorError, Failure, printable
 from destination_datalake.iam_policy.conditions import HAS_LINES_TABLES
 from destination_datalake.protocol.stdout import LogLevel
-from destination_datalake.reports.lineage import emit
-from destination_datalake.reports.notice import notify
+from destination_datalake.reports.notices import emit, notify
 from destination_datalake.reports.report import (
     Named,
     Rejected,
     ReportLine,
+    ReportWriter,
     Stage,
     Status,
     connection_id,
     sizes_of_files,
     timestamp,
+    within,
 )
-from destination_datalake.reports.writing import ReportWriter, within
 from destination_datalake.sync.outcome import SyncOutcome
 from destination_datalake.sync.progress import Progress, StreamProgress, rejected
+from destination_datalake.tables.context import Journal
 from destination_datalake.tables.glue.catalog import GlueTableCatalog
-from destination_datalake.tables.journal import Journal
 from destination_datalake.termination import EXIT_TERMINATED
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from destination_datalake.config.catalog import GlueCatalogOptions
+from destination_datalake.config.services import GlueCatalogOptions
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.tables.glue.catalog import GlueTableCatalog
@@ -12,8 +12,8 @@ from destination_datalake.tables.rest.catalog import RestTableCatalog
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.config.catalog import CatalogLimits
     from destination_datalake.config.options import Config
+    from destination_datalake.config.services import CatalogLimits
     from destination_datalake.tables.catalog import TableCatalog
 
 

@@ -1,4 +1,4 @@
-"""Opens tables, of the kind that the options ask for."""
+"""Open the tables of streams, each of the type that the options configure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from destination_datalake.errors import quoted
 from destination_datalake.files.plan import FilePlan
 from destination_datalake.schema.columns import WHOLE_RECORD, has_whole_record
 from destination_datalake.tables.layout import TableLayout
-from destination_datalake.tables.location import TableLocation
 from destination_datalake.tables.migration import refuse_second_table
-from destination_datalake.tables.naming import TableNaming
-from destination_datalake.tables.ownership import TableOwner
+from destination_datalake.tables.naming import TableLocation, TableNaming, TableOwner
 from destination_datalake.tables.reconcile import MAX_TYPE_BYTES, ColumnLimits
 from destination_datalake.tables.table import TableName
 
@@ -25,8 +23,7 @@ if TYPE_CHECKING:
     from destination_datalake.schema.types import Field
     from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.context import TableContext
-    from destination_datalake.tables.rebuild import Rebuild
-    from destination_datalake.tables.table import Table
+    from destination_datalake.tables.table import Rebuild, Table
 
 
 _logger = logging.getLogger(__name__)

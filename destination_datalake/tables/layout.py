@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import S3Address
 from destination_datalake.errors import ConfigError
 from destination_datalake.partitioning.paths import MAX_KEY_BYTES, PartitionFolders, PartitionKey, key_type
 from destination_datalake.partitioning.spec import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from destination_datalake.config.tables import PartitioningUnits
     from destination_datalake.schema.names import Naming
     from destination_datalake.tables.catalog import TableCatalog
-    from destination_datalake.tables.location import TableLocation
+    from destination_datalake.tables.naming import TableLocation
     from destination_datalake.tables.table import TableName
 
 _logger = logging.getLogger(__name__)

@@ -37,9 +37,7 @@ from destination_datalake.schema.types import (
 )
 from destination_datalake.tables import s3_data_lake
 from destination_datalake.tables.catalog import is_iceberg
-from destination_datalake.tables.location import is_inside
-from destination_datalake.tables.naming import TableNaming
-from destination_datalake.tables.ownership import TableOwner
+from destination_datalake.tables.naming import TableNaming, TableOwner, is_inside
 from destination_datalake.tables.table import TableConflict, TableName, cannot_write
 
 if TYPE_CHECKING:

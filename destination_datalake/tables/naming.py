@@ -1,23 +1,164 @@
-"""The names of databases and tables that streams are written to."""
+"""The names, locations and owners of tables, and how the tables of a configuration are found."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+import json
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, islice, takewhile
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, Self
 
-from destination_datalake.config.catalog import NO_LIMITS, CatalogLimits
-from destination_datalake.config.tables import REPORTS_TABLE
+from destination_datalake.aws.errors import explain
+from destination_datalake.aws.objects import S3Address
+from destination_datalake.config.services import NO_LIMITS, CatalogLimits
+from destination_datalake.config.tables import REPORTS_TABLE, database_folder
 from destination_datalake.errors import ConfigError
+from destination_datalake.partitioning.templates import filled, table_root, variables
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.rejects.ledger import REJECTS_TABLE
-from destination_datalake.schema.names import AWS_DATALAKE, PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS, Naming, bounded
-from destination_datalake.tables.location import GENERATIONS_SUFFIX
-from destination_datalake.tables.table import TableName
+from destination_datalake.schema.columns import NO_RECORD, NameRecord, Names, assign_names, find_collisions
+from destination_datalake.schema.json_schema import Untyped
+from destination_datalake.schema.names import (
+    AWS_DATALAKE,
+    MAX_BYTES,
+    METADATA_NAMES,
+    PRESERVE,
+    SNAKE_CASE,
+    SNAKE_CASE_NUMBERS,
+    STYLES,
+    Naming,
+    bounded,
+    path_of,
+)
+from destination_datalake.schema.types import ColumnType, Field
+from destination_datalake.tables.catalog import ListedTable, is_iceberg
+from destination_datalake.tables.table import TableConflict, TableName, cannot_write, table_conflict
 
 if TYPE_CHECKING:
+    from mypy_boto3_glue.type_defs import TableTypeDef
+
     from destination_datalake.config.options import Config
     from destination_datalake.config.tables import DatabaseStrategy
+    from destination_datalake.tables.catalog import TableCatalog
+
+
+# --- Locations --------------------------------------------------------------------------------------------------------
+# The location of a table: the one that the options configure, compared with the one that the catalog has.
+
+_logger = logging.getLogger(__name__)
+
+TableKind = Literal["Iceberg", "Hive"]
+
+GENERATIONS_SUFFIX = "__generations"
+"""Ends the name of the folder beside a Hive table's own in which generations of its content are written."""
+
+_OF_A_GENERATION = re.compile(rf"(?P<root>.+){GENERATIONS_SUFFIX}/generation-[^/]+")
+
+
+@dataclass(frozen=True, slots=True)
+class TableLocation:
+    """The configured location of a stream's table.
+
+    `folder` is the S3 URI of a new table's folder, without a trailing slash. `warehouse` is the S3 URI of the folder of
+    all tables, with one: an existing table outside it is written to only if `follow` is set, or if the catalog assigns
+    locations.
+    """
+
+    folder: str
+    warehouse: str
+    follow: bool
+    is_assigned: bool = False
+
+    @classmethod
+    def of(cls, config: Config, stream: StreamId, name: TableName, naming: Naming) -> Self:
+        """Return the location that the options configure for a stream's table."""
+        database = database_folder(name.database)
+        names = {
+            "database": database,
+            "namespace": database,
+            "table": name.table,
+            "stream": naming.identifier(stream.name),
+        }
+        root = table_root(config.path_layout)
+        for variable in variables(root.split("/")[0]):
+            names[variable] = database_folder(names[variable])
+        folder = filled(root, names)
+        assigned = config.catalog.limits.assigns_locations
+        return cls(config.uri(folder), config.uri(""), config.follow_table_location, assigned)
+
+    def accept(self, stream: StreamId, name: TableName, kind: TableKind, location: str, *, created: bool) -> None:
+        """Log a table's actual location. Raises TableConflict if the table must not be written to there."""
+        anywhere = self.follow or self.is_assigned
+        problem = not_in_s3(location) if anywhere else outside_warehouse(location, self.warehouse)
+        if problem is None and kind == "Iceberg":
+            problem = _ambiguity(location)
+        if problem is not None:
+            raise TableConflict(cannot_write(stream, name, problem))
+        _logger.info(
+            "Stream %s: table %s (%s) at %s, %s.", stream, name, kind, location, "created" if created else "exists"
+        )
+
+    def content_root(self, location: str) -> str:
+        """Return the folder, without a trailing slash, in or beside which a table at `location` gets new content."""
+        if is_inside(location, self.warehouse):
+            return self.folder
+        found = _OF_A_GENERATION.fullmatch(location)
+        return found["root"] if found else location
+
+
+def is_inside(location: str, warehouse: str) -> bool:
+    """Whether a location is in S3 and below `warehouse`, an S3 URI with a trailing slash."""
+    try:
+        return str(S3Address.parse(location)).startswith(warehouse)
+    except ValueError:
+        return False
+
+
+def outside_warehouse(location: str, warehouse: str) -> str | None:
+    """Return the problem and its remedies if a location is not inside `warehouse`; None if it is."""
+    if is_inside(location, warehouse):
+        return None
+    return (
+        f"its location is {location}, while bucket_name and bucket_prefix choose {warehouse}. Correct these two, "
+        "choose another lakeformation_database_name or table_prefix, or set follow_table_location to true to write to "
+        "the table where it is."
+    )
+
+
+def not_in_s3(location: str) -> str | None:
+    """Return the problem and its remedies if a location is not in S3; None if it is."""
+    try:
+        S3Address.parse(location)
+    except ValueError:
+        return (
+            f"its location is {location}, which is not in S3. Move the table, or choose another "
+            "lakeformation_database_name or table_prefix."
+        )
+    return None
+
+
+def has_ambiguous_folder(key: str) -> bool:
+    """Whether a folder of an S3 key has no name, or is called `.` or `..`: some clients and engines resolve those."""
+    return not {"", ".", ".."}.isdisjoint(key.split("/"))
+
+
+def _ambiguity(location: str) -> str | None:
+    """Return the problem if S3 clients read the key differently: some resolve dots and slashes, some cut at ? or #."""
+    key = S3Address.parse(location).key.rstrip("/")
+    if (key and has_ambiguous_folder(key)) or not {"?", "#"}.isdisjoint(key):
+        return (
+            f"its location {location} has an empty folder, one called . or .., or a ? or #, which clients of S3 read "
+            "differently. Move the table, or choose another lakeformation_database_name or table_prefix."
+        )
+    return None
+
+
+# --- Names ------------------------------------------------------------------------------------------------------------
+# The names of databases and tables that streams are written to.
+
 
 _NAMINGS: Mapping[tuple[str, bool], Naming] = {
     ("snake_case", False): SNAKE_CASE,
@@ -129,3 +270,325 @@ def _collision(strategy: DatabaseStrategy, one: StreamId, other: StreamId, name:
         "prefix or another namespace in the connection's settings, or sync them in two connections with different "
         "databases or table_prefix."
     )
+
+
+# --- Owners -----------------------------------------------------------------------------------------------------------
+# The owner of a table: the stream it was created for, kept in the table's parameters.
+#
+# An Iceberg table has them as properties, which PyIceberg repeats in the Glue table's parameters. If changed options
+# give that stream another table, or its columns other names, a sync begins new ones and leaves the old ones behind;
+# `check` warns of it.
+
+
+_COLLISIONS_SHOWN = 20
+
+_NAMESPACE = "airbyte.stream-namespace"
+_NAME = "airbyte.stream-name"
+_NAMING = "airbyte.naming"
+_TYPES = "airbyte.types"
+
+_FIELD_NAMES = "airbyte.field-names"
+_MAX_PARAMETER = 500_000
+"""Characters of ASCII in one parameter. Glue takes 512,000 bytes."""
+_NOT_IN_NAMES = re.compile(r"[\s<>(),:.]")
+
+REPLAY_OF = "airbyte.replay-of"
+"""The parameter of a table that a replay has made: the name of the one whose archive it is made from."""
+
+
+def untyped_in(parameters: Mapping[str, str]) -> Untyped:
+    """Return what becomes of untyped schemas in a table with these parameters.
+
+    Tables without the parameter have their values as JSON text (`"open"` with its quotes), and go on so: in a column of
+    strings no catalog tells the two apart.
+    """
+    return Untyped.INFER if parameters.get(_TYPES) == "inferred" else Untyped.JSON_TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class TableOwner:
+    """The stream that a table was created for, and the naming that its columns were named by.
+
+    `replay_of` is the name of the table that this one was made from the archive of; None for tables of syncs.
+    """
+
+    stream: StreamId
+    naming: Naming
+    replay_of: str | None = None
+
+    def parameters(self) -> dict[str, str]:
+        """Return the table parameters that record the owner."""
+        namespace = {_NAMESPACE: self.stream.namespace} if self.stream.namespace else {}
+        replay = {REPLAY_OF: self.replay_of} if self.replay_of else {}
+        return {**namespace, _NAME: self.stream.name, _NAMING: self.naming.style, _TYPES: "inferred", **replay}
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, str]) -> Self | None:
+        """Return the owner that a table's parameters record; None if they record none."""
+        name, naming = parameters.get(_NAME), STYLES.get(parameters.get(_NAMING, ""))
+        if name is None or naming is None:
+            return None
+        return cls(StreamId(parameters.get(_NAMESPACE) or None, name), naming, parameters.get(REPLAY_OF))
+
+    def name_columns(
+        self,
+        table: TableName,
+        parameters: Mapping[str, str],
+        existing: Mapping[str, str | None],
+        columns: Sequence[Field],
+        types: Mapping[str, ColumnType | None] = MappingProxyType({}),
+    ) -> tuple[Field, ...]:
+        """Return the stream's columns under their names in an existing table with the given parameters.
+
+        `existing` has the sources of the table's columns by name, None for names that no column gets, and `types` their
+        types. Warns if the
+        table was created for another stream, and of fields whose names collide. Raises TableConflict for a table that
+        a replay has made, unless this is one of the same table, and for any other table if this is a replay.
+        """
+        recorded = TableOwner.of(parameters)
+        if parameters.get(REPLAY_OF) != self.replay_of:
+            made = f"`replay` made it from the archive of table {parameters[REPLAY_OF]}"
+            problem = made if REPLAY_OF in parameters else "a replay did not make it, and must not write to it"
+            raise table_conflict(self.stream, table, f"{problem}. Drop it if nobody needs it")
+        if recorded is not None and recorded.stream != self.stream and self.replay_of is None:
+            _logger.warning(
+                "Table %s was created for stream %s and now receives stream %s as well, so it holds rows of both. If "
+                "they do not belong together, set table_prefix, database_strategy or naming so that each has its own.",
+                table,
+                recorded.stream,
+                self.stream,
+            )
+        named = assign_names(columns, self.naming, existing, name_record(parameters), types)
+        self._warn_of_collisions(named)
+        return named
+
+    def name_parameters(self, parameters: Mapping[str, str], columns: Sequence[Field]) -> dict[str, str]:
+        """Return the parameters that record the names of columns, and those that a table's parameters record already.
+
+        Comments in the catalog are cut, and others change them; it has none for fields inside structs.
+        """
+        record = name_record(parameters).with_columns(columns, self.naming)
+        saved = {style: _names_as_json(names) for style, names in record.by_style.items()}
+        text = json.dumps(saved, separators=(",", ":"))
+        pieces = [text[start : start + _MAX_PARAMETER] for start in range(0, len(text), _MAX_PARAMETER)]
+        return {_parameter(number): piece for number, piece in enumerate(pieces)}
+
+    def _warn_of_collisions(self, columns: Sequence[Field]) -> None:
+        found = find_collisions(columns, self.naming)
+        shown = [str(collision) for collision in islice(found, _COLLISIONS_SHOWN)]
+        if not shown:
+            return
+        if more := sum(1 for _ in found):
+            shown.append(f"and {more} more like these")
+        _logger.warning(
+            "Stream %s has fields whose names collide; a suffix distinguishes their columns: %s.",
+            self.stream,
+            "; ".join(shown),
+        )
+
+
+def recorded_names(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Return those parameters that record the names of fields."""
+    return {name: value for name, value in parameters.items() if name.startswith(_FIELD_NAMES)}
+
+
+def name_record(parameters: Mapping[str, str]) -> NameRecord:
+    """Return what a table's parameters record of the names of fields; nothing if it is unreadable."""
+    pieces = takewhile(lambda piece: piece is not None, (parameters.get(_parameter(number)) for number in count()))
+    try:
+        saved = json.loads("".join(piece for piece in pieces if piece is not None) or "{}")
+        styles = saved.items() if isinstance(saved, dict) else ()
+        return NameRecord({style: _names_of(names) for style, names in styles if style in STYLES})
+    except (ValueError, RecursionError):
+        return NO_RECORD
+
+
+def _parameter(number: int) -> str:
+    return f"{_FIELD_NAMES}-{number}" if number else _FIELD_NAMES
+
+
+def _names_as_json(names: Names) -> dict[str, object]:
+    return {source: [name, _names_as_json(inside)] if inside else name for source, (name, inside) in names.items()}
+
+
+def _names_of(saved: object) -> Names:
+    """Return names as they were saved, without any that no catalog takes or that are there twice: others write too."""
+    names: Names = {}
+    taken: set[str] = set()
+    for source, value in saved.items() if isinstance(saved, dict) else ():
+        name, inside = value if isinstance(value, list) and len(value) == 2 else (value, {})
+        if isinstance(name, str) and name and name not in taken and not _NOT_IN_NAMES.search(name):
+            taken.add(name)
+            names[source] = (name, _names_of(inside))
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedTable:
+    """A table that records its owner; `columns` are pairs of a column's name and its origin in the records."""
+
+    name: TableName
+    owner: TableOwner
+    columns: tuple[tuple[str, str], ...]
+    kind: TableKind
+    location: str
+
+    def __str__(self) -> str:
+        return f"table {self.name} ({self.kind}) at {self.location} holds stream {self.owner.stream}"
+
+    @classmethod
+    def of(cls, database: str, glue_table: TableTypeDef) -> Self | None:
+        """Read a Glue table; None if it records no owner, or if a replay made it."""
+        parameters = glue_table.get("Parameters", {})
+        owner = TableOwner.of(parameters)
+        if owner is None or owner.replay_of is not None:
+            return None
+        columns = glue_table.get("StorageDescriptor", {}).get("Columns", [])
+        sources = tuple((column["Name"], column.get("Comment") or column["Name"]) for column in columns)
+        kind: TableKind = "Iceberg" if is_iceberg(glue_table) else "Hive"
+        location = glue_table.get("StorageDescriptor", {}).get("Location", "")
+        return cls(TableName(database, glue_table["Name"]), owner, sources, kind, location)
+
+
+def tables_in_use(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[OwnedTable]:
+    """Yield the tables that their streams would be written to, of those in the database of the options.
+
+    In a namespace's database they may belong to another connection, as long as no sync brings a stream of that
+    namespace.
+    """
+    for table in tables:
+        if table.name.database == naming.database and naming.table_of(table.owner.stream) == table.name:
+            yield table
+
+
+def relocations(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[str]:
+    """Tell of the streams and columns to which `naming` gives another table or name, unless they have that one as well.
+
+    The other table may have another owner. If `naming` has created tables, those that it has not created are taken for
+    another connection's and left out. Streams with a namespace and streams without one are judged apart.
+    """
+    owners = {table.name: table.owner.stream for table in tables}
+    in_use = {table.owner.stream.namespace is None for table in tables if _created_by(naming, table)}
+    for table in tables:
+        stream = table.owner.stream
+        if (stream.namespace is None) in in_use:
+            continue
+        target = naming.table_of(stream)
+        owner = owners.get(target)
+        if target != table.name:
+            if owner != stream:
+                move = f"stream {stream} was written to table {table.name} and would now be written to {target}"
+                yield f"{move}, which holds stream {owner}" if owner else move
+        elif renamed := _renamed(table, naming):
+            (name, new), *others = renamed
+            more = f" and {len(others)} more would change too" if others else ""
+            yield f"column {name} of table {table.name} (stream {stream}) would now be {new}{more}"
+
+
+def _created_by(naming: TableNaming, table: OwnedTable) -> bool:
+    return table.owner.naming == naming.naming and naming.table_of(table.owner.stream) == table.name
+
+
+def _renamed(table: OwnedTable, naming: TableNaming) -> tuple[tuple[str, str], ...]:
+    """Return the columns that the present naming names otherwise than the table's; those with a suffix are left out."""
+    before, now = table.owner.naming, naming.naming
+    if before == now:
+        return ()
+    taken = {name for name, _ in table.columns}
+    own = [
+        (name, path_of(origin)) for name, origin in table.columns if name not in METADATA_NAMES and _is_whole(origin)
+    ]
+    targets = ((name, now.identifier_of_path(path)) for name, path in own if before.identifier_of_path(path) == name)
+    return tuple((name, target) for name, target in targets if target not in taken)
+
+
+def _is_whole(comment: str) -> bool:
+    """Whether a column's comment is certain to be the whole source: Glue's limit may have cut a longer one."""
+    return len(comment.encode()) < MAX_BYTES
+
+
+# --- Finding tables ---------------------------------------------------------------------------------------------------
+# Which tables of the catalog are a configuration's: by the stream that each was created for, and where it is.
+
+
+@dataclass(slots=True)
+class TableFinder:
+    """Finds Iceberg tables, or all. `notes` says, in sentences, what was not looked at or left out."""
+
+    config: Config
+    catalog: TableCatalog
+    notes: list[str] = field(default_factory=list)
+    with_hive: bool = False
+
+    def tables(self, streams: Sequence[str]) -> list[TableName]:
+        """Return the tables of these streams, each "name" or "namespace.name"; without streams, all tables.
+
+        A table is the configuration's if it was created for a stream that this configuration writes to it, and is where
+        its options put tables. All tables are those in lakeformation_database_name and, if database_strategy is
+        namespace, in the databases that this connector has created. Raises ConfigError for a stream without such a
+        table, and what the catalog raises.
+        """
+        if not streams:
+            return sorted(name for name, _ in self._ours(self._in_databases()))
+        kind = "table" if self.with_hive else "Iceberg table"
+        found: set[TableName] = set()
+        for stream in dict.fromkeys(streams):
+            ours = [name for name, owner in self._ours(self._of_stream(stream)) if str(owner.stream) == stream]
+            if not ours:
+                raise ConfigError(
+                    f"--stream {stream}: no {kind} of this configuration was created for that stream. Name it "
+                    f"as namespace.name, or as name if it has no namespace.{''.join(f' {note}' for note in self.notes)}"
+                )
+            found.update(ours)
+        return sorted(found)
+
+    def _ours(self, listed: Iterable[ListedTable]) -> Iterator[tuple[TableName, TableOwner]]:
+        naming = TableNaming.of(self.config)
+        for database, table in listed:
+            parameters, name = table.get("Parameters", {}), TableName(database, table["Name"])
+            owner = TableOwner.of(parameters)
+            if owner is None or naming.table_of(owner.stream) != name:
+                continue
+            if not (self.with_hive or is_iceberg(table)):
+                self.notes.append(f"Table {name} is a Hive table, which needs no maintenance.")
+            elif not self._is_here(location := table.get("StorageDescriptor", {}).get("Location", "")):
+                self.notes.append(f"Table {name} is at {location}, outside bucket_name and bucket_prefix.")
+            else:
+                yield name, owner
+
+    def _is_here(self, location: str) -> bool:
+        return self.config.follow_table_location or is_inside(location, self.config.uri(""))
+
+    def _in_databases(self) -> Iterator[ListedTable]:
+        for database in self._databases():
+            try:
+                listed = list(self.catalog.tables(database))
+            except Exception as error:
+                failure = explain(error, doing="list the tables of", resource=database)
+                is_of_others = database != self.config.lakeformation_database_name
+                if failure is None or failure.type != "config_error" or not is_of_others:
+                    raise
+                # Another connection, with another identity, may have created it.
+                self.notes.append(f"{failure.message} Its tables were not looked at.")
+                continue
+            yield from listed
+
+    def _databases(self) -> list[str]:
+        own = self.config.lakeformation_database_name
+        if self.config.database_strategy == "single":
+            return [own]
+        try:
+            ours = {each.name for each in self.catalog.databases() if each.ours}
+        except Exception as error:
+            failure = explain(error, doing="list the databases of", resource="the Data Catalog")
+            if failure is None:
+                raise
+            self.notes.append(f"{failure.message} Only {own} was looked at; name streams of others with --stream.")
+            return [own]
+        return [own, *sorted(ours - {own})]
+
+    def _of_stream(self, stream: str) -> Iterator[ListedTable]:
+        """Yield the tables that a stream of that name may have."""
+        for name in TableNaming.of(self.config).candidates(stream):
+            if (found := self.catalog.find(name)) is not None:
+                yield ListedTable(name.database, found)

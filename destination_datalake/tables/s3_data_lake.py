@@ -29,8 +29,7 @@ from destination_datalake.schema.types import (
     Struct,
 )
 from destination_datalake.tables.catalog import is_iceberg
-from destination_datalake.tables.location import outside_warehouse
-from destination_datalake.tables.ownership import TableOwner
+from destination_datalake.tables.naming import TableOwner, outside_warehouse
 from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:

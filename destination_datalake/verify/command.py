@@ -22,12 +22,12 @@ from destination_datalake.files.jobs import distribute, results_or_raise
 from destination_datalake.files.suppression import DELETIONS_FOLDER, requests
 from destination_datalake.files.suppression import REPORT as ERASURE_REPORT
 from destination_datalake.files.verify import VerifyTask, verify
-from destination_datalake.reports.reading import Reports
+from destination_datalake.reports.health import Reports
 from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.catalogs import catalog_of
-from destination_datalake.tables.finder import TableFinder
 from destination_datalake.tables.hive.verification import VerifiedHive
 from destination_datalake.tables.iceberg.verification import VerifiedIceberg
+from destination_datalake.tables.naming import TableFinder
 from destination_datalake.tables.table import TableConflict, TableName
 from destination_datalake.tables.verification import Finding, Reported, Total, VerifiedTable, total, unreadable
 from destination_datalake.termination import EXIT_TERMINATED, Termination

@@ -10,12 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from destination_datalake.config.options import Config
-from destination_datalake.partitioning.grouping import by_partition
 from destination_datalake.partitioning.paths import PartitionFolders
 from destination_datalake.partitioning.projection import projection
 from destination_datalake.partitioning.spec import EXTRACTED_AT, NULL_PARTITION
 from destination_datalake.partitioning.templates import NAMES, PRESETS, TIMES, table_root
-from destination_datalake.partitioning.transforms import PERMITTED
+from destination_datalake.partitioning.transforms import PERMITTED, by_partition
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.glue import glue_type
@@ -30,8 +29,7 @@ from destination_datalake.schema.types import (
     NumericTypes,
 )
 from destination_datalake.tables.layout import PARTS, TableLayout
-from destination_datalake.tables.location import TableLocation
-from destination_datalake.tables.naming import TableNaming
+from destination_datalake.tables.naming import TableLocation, TableNaming
 from docs.generator.markdown import code, table
 
 _OPTIONS: Mapping[str, Any] = {

@@ -103,7 +103,7 @@ def test_what_a_sync_commits_meanwhile_is_kept(warehouse: Warehouse, replays: Re
 
 
 REPLAYER = "destination_datalake.replay.replayer:Replayer"
-PROGRESS = "destination_datalake.archive.progress:ReplayProgress"
+PROGRESS = "destination_datalake.archive.plan:ReplayProgress"
 POINTS: Sequence[str] = (
     f"{REPLAYER}._resume_or_start",
     f"{REPLAYER}._land",

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.config.catalog import NO_LIMITS, CatalogLimits, RestCatalogOptions
+from destination_datalake.config.services import NO_LIMITS, CatalogLimits, RestCatalogOptions
 from destination_datalake.errors import ConfigError
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy

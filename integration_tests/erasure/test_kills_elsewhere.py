@@ -31,7 +31,7 @@ from integration_tests.harness.warehouse import Warehouse
 REPLACING = [
     KillPoint(moment, step)
     for step in (
-        "destination_datalake.archive.progress:ReplayProgress.save",
+        "destination_datalake.archive.plan:ReplayProgress.save",
         "destination_datalake.tables.iceberg.rebuild:IcebergRebuild.clone",
         "destination_datalake.tables.iceberg.rebuild:IcebergRebuild.take_over",
         "destination_datalake.tables.hive.rebuild:HiveRebuild.clone",

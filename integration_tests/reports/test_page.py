@@ -13,9 +13,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from destination_datalake.reports.health import health
+from destination_datalake.reports.health import Run, health
 from destination_datalake.reports.page import page
-from destination_datalake.reports.reading import Run
 from unit_tests.reports.history import HOSTILE, STREAMS, erasures, history
 from unit_tests.reports.lines import BEGAN
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from destination_datalake.archive.ledger import ArchiveLedger
+from destination_datalake.archive.lines import ArchiveSink, ArchiveWriter
 from destination_datalake.archive.objects import ArchiveLocation, Position, table_folder
-from destination_datalake.archive.writer import ArchiveSink, ArchiveWriter
 from destination_datalake.files.plan import LineFile, UnitLines
 from destination_datalake.protocol.catalog import StreamId, configured, parse_catalog
 from integration_tests.harness.messages import configured_catalog, configured_stream

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.archive.history import History, StoredLines, read_history
+from destination_datalake.archive.plan import History, StoredLines, read_history
 from integration_tests.harness.messages import configured_stream
 from unit_tests.archive.archive import AT, FOLDER, KEY, LINES, NOW, Archiving
 from unit_tests.cloud import BUCKET, Cloud

@@ -14,9 +14,20 @@ import pytest
 from msgspec import structs
 from pyroaring import BitMap
 
-from destination_datalake.archive.history import SPACING, History, StoredBatch, StoredLines, StoredSync
 from destination_datalake.archive.objects import ArchivedSync
-from destination_datalake.archive.plan import Plan, StepKind, TableFacts, as_append, build_plan, unindexed_units
+from destination_datalake.archive.plan import (
+    SPACING,
+    History,
+    Plan,
+    StepKind,
+    StoredBatch,
+    StoredLines,
+    StoredSync,
+    TableFacts,
+    as_append,
+    build_plan,
+    unindexed_units,
+)
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.plan import UnitLines
 from destination_datalake.protocol.catalog import Stream

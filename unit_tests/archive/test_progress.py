@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from destination_datalake.archive.plan import Step, StepKind
-from destination_datalake.archive.progress import CompletedSteps, CompletedSyncSteps, ReplayProgress
+from destination_datalake.archive.plan import CompletedSteps, CompletedSyncSteps, ReplayProgress, Step, StepKind
 from destination_datalake.errors import ConnectorError
 from unit_tests.cloud import BUCKET, Cloud
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from destination_datalake.archive import writer as writing
-from destination_datalake.archive.writer import ArchiveWriter
+from destination_datalake.archive import lines as writing
+from destination_datalake.archive.lines import ArchiveWriter
 from destination_datalake.aws.objects import PART_BYTES, DeferredUpload, ObjectFailed, PendingUpload, gunzipped
 from unit_tests.archive.archive import KEY, LINES, Archiving
 from unit_tests.cloud import BUCKET, Cloud

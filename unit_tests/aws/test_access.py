@@ -18,9 +18,8 @@ from botocore.stub import Stubber
 
 import destination_datalake
 from destination_datalake.aws import objects
-from destination_datalake.aws.access import AccessKeys, AwsAccess, caller_arn
+from destination_datalake.aws.access import AccessKeys, AwsAccess, Role, caller_arn
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.session import Role
 from destination_datalake.buffer import staging
 from destination_datalake.sync.landing import MAX_COMMITS
 from destination_datalake.tables.iceberg.file_io import MAX_BACKGROUND_WRITES

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.aws.address import S3Address, partition_of
+from destination_datalake.aws.objects import S3Address, partition_of
 
 
 @pytest.mark.parametrize(

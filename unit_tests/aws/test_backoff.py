@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from destination_datalake.aws.backoff import retry_on, retry_until_done
+from destination_datalake.aws.objects import retry_on, retry_until_done
 
 ATTEMPTS = 8
 

@@ -13,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moto import mock_aws
 
-from destination_datalake.aws.access import AwsAccess
+from destination_datalake.aws.access import AwsAccess, Role, mask_secrets, register_secrets
 from destination_datalake.aws.errors import explain
-from destination_datalake.aws.secrets import mask_secrets, register_secrets
-from destination_datalake.aws.session import Role
 
 
 def keys_of(access: AwsAccess) -> tuple[str, str, str]:
@@ -78,8 +76,8 @@ def test_short_texts_are_not_secrets() -> None:
 
 @pytest.fixture(autouse=True)
 def _forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("destination_datalake.aws.secrets._secrets", frozenset())
-    monkeypatch.setattr("destination_datalake.aws.secrets._spellings", ())
+    monkeypatch.setattr("destination_datalake.aws.access._secrets", frozenset())
+    monkeypatch.setattr("destination_datalake.aws.access._spellings", ())
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,8 @@ from moto.core.botocore_stubber import MockRawResponse
 from moto.core.utils import utcnow
 from moto.sts.models import AssumedRole
 
-from destination_datalake.aws.access import AccessKeys, AwsAccess
+from destination_datalake.aws.access import AccessKeys, AwsAccess, Encryption, Role, name_catalog
 from destination_datalake.aws.objects import PART_BYTES, Upload
-from destination_datalake.aws.session import Encryption, Role, name_catalog
 
 pytestmark = pytest.mark.share(10)
 

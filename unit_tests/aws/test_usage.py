@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from botocore.exceptions import ClientError
 
-from destination_datalake.aws.usage import Usage, metered, take_usage
+from destination_datalake.aws.access import Usage, metered, take_usage
 from unit_tests.cloud import BUCKET, Cloud
 
 

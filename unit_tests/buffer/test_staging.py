@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import S3Address
 from destination_datalake.buffer.staging import LocalStaging, RemoteStaging, Segment
 from destination_datalake.files.segments import LocalFile, StagedObject, StagedSegment
 from destination_datalake.protocol.catalog import StreamId

@@ -14,8 +14,7 @@ from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.tables.catalog import ListedTable
 from destination_datalake.tables.glue.catalog import ensure_database
-from destination_datalake.tables.location import TableKind
-from destination_datalake.tables.ownership import OwnedTable, TableOwner
+from destination_datalake.tables.naming import OwnedTable, TableKind, TableOwner
 from destination_datalake.tables.table import TableName
 from unit_tests.check.examples import UNIQUE, a_context, deny
 from unit_tests.cloud import BUCKET, Cloud, another_client, before

@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import S3Address
 from destination_datalake.check.connection import STEPS
 from destination_datalake.check.step import CheckContext, Remedies, Step, StepFindings, run_steps
 from destination_datalake.config.options import Config

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import S3Address
 from destination_datalake.check.connection import STEPS
 from destination_datalake.check.step import StepFindings
 from destination_datalake.check.storage import (

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.config.catalog import GlueRestCatalogOptions, RestCatalogOptions, S3TablesCatalogOptions
 from destination_datalake.config.options import Config
+from destination_datalake.config.services import GlueRestCatalogOptions, RestCatalogOptions, S3TablesCatalogOptions
 from destination_datalake.tables.rest.catalog import rest_options
 from destination_datalake.tables.rest.client import client_properties
 from unit_tests.config.examples import options, refusal

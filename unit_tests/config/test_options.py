@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.aws.access import AccessKeys, AwsAccess, Environment, Identity
-from destination_datalake.aws.session import Encryption, Role
-from destination_datalake.config.aws import DefaultChain, IamRole, IamUser
+from destination_datalake.aws.access import AccessKeys, AwsAccess, Encryption, Environment, Identity, Role
 from destination_datalake.config.options import Config, aws_access
+from destination_datalake.config.services import DefaultChain, IamRole, IamUser
 from destination_datalake.errors import ConfigError
 from unit_tests.config.examples import KEYS, ROLE, options, refusal
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.config.aws import IamRole
 from destination_datalake.config.options import Config
 from destination_datalake.config.parsing import read_object
+from destination_datalake.config.services import IamRole
 from destination_datalake.errors import ConfigError
 from unit_tests.config.examples import ROLE, options, refusal
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.archive.history import read_history
+from destination_datalake.archive.plan import read_history
 from destination_datalake.tables.table import TableName
 from integration_tests.harness.messages import configured_stream
 from unit_tests.archive.archive import AT, FOLDER, Archiving

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.erasure.mask import Mask
+from destination_datalake.erasure.ids import Mask
 from destination_datalake.errors import ConfigError
 from destination_datalake.files.plan import FileFormat
 from destination_datalake.tables.fencing import Fenced

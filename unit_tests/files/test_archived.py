@@ -20,11 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from destination_datalake.archive import lines as archive_writing
 from destination_datalake.archive import lines as reading
-from destination_datalake.archive import writer as archive_writing
-from destination_datalake.archive.lines import ArchivedLines, ArchiveObjectCorrupted, ArchiveObjectReplaced
+from destination_datalake.archive.lines import ArchivedLines, ArchiveObjectCorrupted, ArchiveObjectReplaced, ArchiveSink
 from destination_datalake.archive.objects import ArchivedSync, ArchiveLocation
-from destination_datalake.archive.writer import ArchiveSink
 from destination_datalake.files.encode import encode
 from destination_datalake.files.erase import Erased, EraseTask, StoredObject, erase
 from destination_datalake.files.ids import digests_of, new_salt

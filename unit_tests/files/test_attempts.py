@@ -22,11 +22,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moto import mock_aws
 
+from destination_datalake.archive.lines import ArchiveSink
 from destination_datalake.archive.objects import ArchivedSync, ArchiveLocation
-from destination_datalake.archive.writer import ArchiveSink
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import publish_all
+from destination_datalake.aws.objects import S3Address, publish_all
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import Encoded, EncodeTask, EncodeUnit, FilePlan, RewriteTask, Rewritten
 from destination_datalake.files.rewrite import published, rewrite

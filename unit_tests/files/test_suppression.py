@@ -7,7 +7,7 @@ import base64
 import msgspec
 import pytest
 
-from destination_datalake.aws.usage import take_usage
+from destination_datalake.aws.access import take_usage
 from destination_datalake.errors import ConnectorError
 from destination_datalake.files.suppression import (
     ErasedColumn,

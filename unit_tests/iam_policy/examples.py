@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import S3Address
 from destination_datalake.config.options import Config
 from destination_datalake.iam_policy.policy import Statement, statements
 from destination_datalake.iam_policy.rules import Scope

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import S3Address
 from destination_datalake.iam_policy.policy import (
     MANAGED_POLICY_CHARACTERS,
     Statement,

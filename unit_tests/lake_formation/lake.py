@@ -10,7 +10,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.config.governance import LakeFormationOptions
+from destination_datalake.config.services import LakeFormationOptions
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from unit_tests.cloud import Cloud

@@ -7,8 +7,16 @@ from itertools import chain
 import pytest
 
 from destination_datalake.lake_formation.calls import ChangeError, apply, calls
-from destination_datalake.lake_formation.difference import AddLfTagValues, CreateLfTag
-from destination_datalake.lake_formation.state import Columns, Database, Grant, Registration, Table, Tag
+from destination_datalake.lake_formation.state import (
+    AddLfTagValues,
+    Columns,
+    CreateLfTag,
+    Database,
+    Grant,
+    Registration,
+    Table,
+    Tag,
+)
 from unit_tests.cloud import Cloud
 from unit_tests.lake_formation.lake import ANALYST, LOCATION, REGISTRATION_ROLE, answering
 

@@ -8,29 +8,27 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.lake_formation.difference import (
-    AddLfTagValues,
-    Change,
-    CreateLfTag,
-    LocationNotRegistered,
-    OtherValueAssigned,
-    RegisteredDifferently,
-    difference,
-)
 from destination_datalake.lake_formation.state import (
+    AddLfTagValues,
     AllTables,
+    Change,
     Columns,
     ColumnsExcept,
+    CreateLfTag,
     Database,
     DataLocation,
     Desired,
     Grant,
+    LocationNotRegistered,
     OptIn,
+    OtherValueAssigned,
     Present,
+    RegisteredDifferently,
     Registration,
     Resource,
     Table,
     Tag,
+    difference,
 )
 
 ROLE = "arn:aws:iam::123456789012:role/lake-formation"

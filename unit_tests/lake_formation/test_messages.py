@@ -12,10 +12,8 @@ from botocore.exceptions import ClientError
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.errors import ConnectorError, Failure
-from destination_datalake.lake_formation.difference import RegisteredDifferently
-from destination_datalake.lake_formation.governance import Governance
-from destination_datalake.lake_formation.messages import CommandLines, explaining_denials, warning
-from destination_datalake.lake_formation.state import Columns, Registration, Table, Tag
+from destination_datalake.lake_formation.governance import CommandLines, Governance, explaining_denials, warning
+from destination_datalake.lake_formation.state import Columns, RegisteredDifferently, Registration, Table, Tag
 from destination_datalake.tables.table import TableConflict
 from unit_tests.cloud import Cloud
 from unit_tests.lake_formation.lake import (

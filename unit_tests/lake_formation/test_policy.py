@@ -21,7 +21,7 @@ from destination_datalake.lake_formation.state import (
     Table,
     Tag,
 )
-from destination_datalake.tables.glue import lines_table
+from destination_datalake.tables.glue.catalog import REJECTS as REJECTS_TABLE
 from unit_tests.config.examples import options
 from unit_tests.lake_formation.lake import ANALYST, LOCATION, REGISTRATION_ROLE, policy
 
@@ -118,7 +118,7 @@ def test_originals_of_rejects_are_under_the_tags_of_all_that_they_may_hold(
 
 
 def test_columns_of_rejects_that_hold_originals_are_columns_of_the_table() -> None:
-    assert set(lines_table.REJECTS.columns) >= ORIGINALS
+    assert set(REJECTS_TABLE.columns) >= ORIGINALS
 
 
 def test_of_two_values_for_a_resource_the_later_holds_and_all_are_defined() -> None:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.partitioning.grouping import by_partition
 from destination_datalake.partitioning.spec import (
     Bucket,
     CalendarPart,
@@ -22,7 +21,7 @@ from destination_datalake.partitioning.spec import (
     Truncate,
     Void,
 )
-from destination_datalake.partitioning.transforms import transformed
+from destination_datalake.partitioning.transforms import by_partition, transformed
 from unit_tests.partitioning.values import (
     BINARY,
     BOOLEAN,

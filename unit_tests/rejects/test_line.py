@@ -11,7 +11,7 @@ import pytest
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.decoded import ValueChange
 from destination_datalake.rejects.ledger import RejectLocation
-from destination_datalake.rejects.line import RejectFormatter, RowKey, column_at
+from destination_datalake.rejects.writer import RejectFormatter, RowKey, column_at
 from destination_datalake.schema.types import ColumnType, Date, Field, Float32, Int32, List, String, Struct, Timestamp
 
 LOCATION = RejectLocation("s3://lake/raw/_errors", "0a1b2c", "2026-11-21", "shop", "order_lines")

@@ -16,8 +16,7 @@ from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.decoded import ChangedRow, Decoded, RejectedLine, ValueChange
 from destination_datalake.rejects import writer
 from destination_datalake.rejects.ledger import RejectCounts, RejectFile, RejectLocation
-from destination_datalake.rejects.line import RejectFormatter
-from destination_datalake.rejects.writer import RejectWriter
+from destination_datalake.rejects.writer import RejectFormatter, RejectWriter
 from destination_datalake.schema.types import Field, Int64
 from unit_tests.cloud import BUCKET, Cloud
 

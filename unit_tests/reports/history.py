@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from destination_datalake.files.suppression import ErasedColumn, RequestRecord
-from destination_datalake.reports.reading import Erasure, Run
+from destination_datalake.reports.health import Erasure, Run
 from destination_datalake.reports.report import Named, Rejected, Stage
 from unit_tests.reports.lines import BEGAN, a_line, a_stream
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from destination_datalake.files.suppression import RECORD_SUPPRESSED
-from destination_datalake.reports.health import duration, health
-from destination_datalake.reports.reading import Run
+from destination_datalake.reports.health import Run, duration, health
 from destination_datalake.reports.report import Rejected
 from unit_tests.reports.lines import BEGAN, a_line, a_stream
 

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from destination_datalake.config.options import Config
-from destination_datalake.reports.lineage import emit
+from destination_datalake.reports.notices import emit
 from destination_datalake.reports.report import ReportLine
 from unit_tests.config.examples import options
 from unit_tests.reports.lines import a_line, a_stream

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from destination_datalake.config.options import Config
-from destination_datalake.reports.notice import notice_of, notify
-from destination_datalake.reports.reading import Run
+from destination_datalake.reports.health import Run
+from destination_datalake.reports.notices import notice_of, notify
 from destination_datalake.reports.report import ReportLine
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.config.examples import options

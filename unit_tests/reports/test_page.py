@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from destination_datalake.reports.health import health
+from destination_datalake.reports.health import Run, health
 from destination_datalake.reports.page import PALETTE, Bar, chart, count, nice, page, percent, size
-from destination_datalake.reports.reading import Run
 from destination_datalake.reports.report import Named, Rejected
 from unit_tests.reports.history import HOSTILE, an_erasure, erasures, history
 from unit_tests.reports.lines import BEGAN, a_line, a_stream

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from destination_datalake.aws.objects import put
-from destination_datalake.reports.reading import Reports, by_table
+from destination_datalake.reports.health import Reports, by_table
 from destination_datalake.reports.report import ReportLine, encode
 from unit_tests.cloud import BUCKET, Cloud, during
 from unit_tests.reports.lines import BEGAN, a_line, a_stream

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from destination_datalake.config.options import Config
-from destination_datalake.reports import writing
-from destination_datalake.reports.writing import ReportWriter, within
+from destination_datalake.reports import report
+from destination_datalake.reports.report import ReportWriter, within
 from unit_tests.cloud import BUCKET, Cloud, before, during, ungoverned
 from unit_tests.config.examples import options
 from unit_tests.reports.lines import a_line, a_stream
@@ -23,7 +23,7 @@ CONFIG = Config.parse(options(bucket_name=BUCKET, bucket_prefix="lake", lakeform
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a machine that is busy with other tests be no reason that a report is missing."""
-    monkeypatch.setattr(writing, "SECONDS", 60.0)
+    monkeypatch.setattr(report, "SECONDS", 60.0)
 
 
 def a_writer(cloud: Cloud, run: str = "run-1") -> ReportWriter:
@@ -112,7 +112,7 @@ def test_somebody_s_table_of_that_name_stays_as_it_is(cloud: Cloud, caplog: pyte
 def test_an_s3_that_does_not_answer_is_not_waited_for(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(writing, "SECONDS", 0.1)
+    monkeypatch.setattr(report, "SECONDS", 0.1)
     answer = threading.Event()
 
     with during(cloud.access, "before-call.s3.PutObject", lambda **_: answer.wait()):

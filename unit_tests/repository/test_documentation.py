@@ -21,8 +21,7 @@ from destination_datalake.schema.glue import glue_type
 from destination_datalake.schema.names import AWS_DATALAKE
 from destination_datalake.schema.types import NumericTypes
 from destination_datalake.tables.layout import TableLayout
-from destination_datalake.tables.location import TableLocation
-from destination_datalake.tables.naming import TableNaming
+from destination_datalake.tables.naming import TableLocation, TableNaming
 from docs.generator import pages as generator
 from docs.generator.layouts import table_level
 from docs.generator.project import licence, packages

@@ -16,9 +16,7 @@ from botocore.compat import HTTPHeaders
 from botocore.exceptions import NoCredentialsError
 from moto import mock_aws
 
-from destination_datalake.aws.access import AccessKeys, AwsAccess, Environment, Identity
-from destination_datalake.aws.secrets import mask_secrets
-from destination_datalake.aws.session import Role
+from destination_datalake.aws.access import AccessKeys, AwsAccess, Environment, Identity, Role, mask_secrets
 from destination_datalake.files.compact import compact
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import Removal, RemoveTask, Versions, WinnersTask

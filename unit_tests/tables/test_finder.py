@@ -9,8 +9,8 @@ from botocore.exceptions import ClientError
 
 from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.tables.finder import TableFinder
 from destination_datalake.tables.glue.catalog import DATABASE_DESCRIPTION
+from destination_datalake.tables.naming import TableFinder
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import BUCKET, Cloud, another_client, before, ungoverned
 from unit_tests.maintenance.lake import Shop

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from destination_datalake.tables.journal import Journal, MergeFigures
+from destination_datalake.tables.context import Journal, MergeFigures
 from destination_datalake.tables.table import TableName
 
 ORDERS, USERS = TableName("shop", "orders"), TableName("shop", "users")

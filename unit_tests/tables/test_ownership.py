@@ -15,10 +15,10 @@ from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.names import PRESERVE, SNAKE_CASE, SNAKE_CASE_NUMBERS, STYLES, Naming
 from destination_datalake.schema.types import NumericTypes
-from destination_datalake.tables.location import TableKind
-from destination_datalake.tables.naming import TableNaming
-from destination_datalake.tables.ownership import (
+from destination_datalake.tables.naming import (
     OwnedTable,
+    TableKind,
+    TableNaming,
     TableOwner,
     relocations,
     tables_in_use,

@@ -13,7 +13,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from destination_datalake.aws.secrets import register_secrets
+from destination_datalake.aws.access import register_secrets
 from destination_datalake.spark.classic.jvm import user_options
 from destination_datalake.spark.classic.pyspark_internals import spark_home
 from destination_datalake.spark.executors.python import WORKER_ENVIRONMENT, ExecutorPython

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
     from destination_datalake.config.options import Config
-    from destination_datalake.config.spark import SparkOptions
+    from destination_datalake.config.services import SparkOptions
     from destination_datalake.spark.connect.session import RemoteSession
 
 _logger = logging.getLogger(__name__)

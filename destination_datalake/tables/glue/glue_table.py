@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.backoff import retry_on
+from destination_datalake.aws.objects import S3Address, retry_on
 from destination_datalake.files.plan import FileFormat, FilePlan
 from destination_datalake.schema.columns import as_column
 from destination_datalake.schema.evolution import AddColumn, SchemaChange, apply_changes

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import delete
-from destination_datalake.tables.location import GENERATIONS_SUFFIX
+from destination_datalake.aws.objects import S3Address, delete
+from destination_datalake.tables.naming import GENERATIONS_SUFFIX
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess

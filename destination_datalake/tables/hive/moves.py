@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
-from destination_datalake.aws.backoff import retry_until_done
 from destination_datalake.aws.errors import explain
+from destination_datalake.aws.objects import retry_until_done
 from destination_datalake.errors import Failure
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten
 from destination_datalake.schema.types import ColumnType, Field
@@ -27,6 +27,7 @@ from destination_datalake.tables.hive.content import (
     Content,
     FolderState,
     PendingOverwrite,
+    WriteMode,
     folders_in_use,
     list_folder,
     lowest_generation,
@@ -35,8 +36,7 @@ from destination_datalake.tables.hive.content import (
     unlist_folders,
 )
 from destination_datalake.tables.hive.folders import Folders
-from destination_datalake.tables.hive.partition_index import PartitionIndex, mark_partitions_stale
-from destination_datalake.tables.hive.write_modes import WriteMode
+from destination_datalake.tables.hive.partitions import PartitionIndex, mark_partitions_stale
 from destination_datalake.tables.table import Rewrite, TableBusy, TableName
 
 _logger = logging.getLogger(__name__)

@@ -22,8 +22,7 @@ from destination_datalake.tables.hive.content import (
     other_folders,
 )
 from destination_datalake.tables.hive.folders import Folders
-from destination_datalake.tables.rebuild import TableState
-from destination_datalake.tables.table import ARCHIVED_PROPERTY, PUBLISHED_BY_PROPERTY, TableName
+from destination_datalake.tables.table import ARCHIVED_PROPERTY, PUBLISHED_BY_PROPERTY, TableName, TableState
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess

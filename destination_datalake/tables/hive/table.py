@@ -22,8 +22,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from destination_datalake.aws.backoff import retry_until_done
-from destination_datalake.aws.objects import abort_all, pending_uploads, publish_all, rollback_on_error
+from destination_datalake.aws.objects import (
+    abort_all,
+    pending_uploads,
+    publish_all,
+    retry_until_done,
+    rollback_on_error,
+)
 from destination_datalake.files.plan import DataFile, FilePlan
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.schema.evolution import AddColumn, apply_changes, evolve
@@ -45,11 +50,13 @@ from destination_datalake.tables.glue.glue_table import (
     set_column_types,
     table_location,
 )
-from destination_datalake.tables.hive.compatibility import WIDENED_IN_PLACE, incompatibility
 from destination_datalake.tables.hive.content import (
+    Append,
     Content,
     FolderState,
+    Overwrite,
     PendingOverwrite,
+    WriteMode,
     folders_in_use,
     list_folder,
     lowest_generation,
@@ -60,16 +67,21 @@ from destination_datalake.tables.hive.content import (
 )
 from destination_datalake.tables.hive.folders import Folders
 from destination_datalake.tables.hive.moves import Cleanup, Moves
-from destination_datalake.tables.hive.partition_index import (
+from destination_datalake.tables.hive.partitions import (
     PartitionIndex,
     StalePartitions,
     mark_partitions_stale,
     mark_up_to_date,
 )
-from destination_datalake.tables.hive.scheme import PartitionScheme, scheme_of, wanted_scheme
-from destination_datalake.tables.hive.write_modes import Append, Overwrite, WriteMode
+from destination_datalake.tables.hive.scheme import (
+    WIDENED_IN_PLACE,
+    PartitionScheme,
+    incompatibility,
+    scheme_of,
+    wanted_scheme,
+)
 from destination_datalake.tables.migration import column_naming, inherited_types
-from destination_datalake.tables.ownership import recorded_names, untyped_in
+from destination_datalake.tables.naming import recorded_names, untyped_in
 from destination_datalake.tables.reconcile import ColumnLimits, reconcile
 from destination_datalake.tables.table import (
     ARCHIVED_PROPERTY,
@@ -87,7 +99,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from destination_datalake.tables.layout import TableLayout
-    from destination_datalake.tables.ownership import TableOwner
+    from destination_datalake.tables.naming import TableOwner
 
 
 class HiveTable:

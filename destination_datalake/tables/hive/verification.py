@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import S3Address
 from destination_datalake.files.plan import UNKNOWN, ExpectedFileStats, SourceFile
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import METADATA_COLUMNS
@@ -21,8 +21,7 @@ from destination_datalake.tables.glue.glue_table import (
 )
 from destination_datalake.tables.hive.content import PendingOverwrite, folders_in_use, last_commit
 from destination_datalake.tables.hive.folders import Folders
-from destination_datalake.tables.hive.partition_index import StalePartitions
-from destination_datalake.tables.hive.registration import RegisteredPartitions
+from destination_datalake.tables.hive.partitions import RegisteredPartitions, StalePartitions
 from destination_datalake.tables.hive.scheme import PartitionScheme, has_registered_partitions
 from destination_datalake.tables.verification import Finding, Reported, Total, VerifiedTable
 

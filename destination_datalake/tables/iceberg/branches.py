@@ -18,8 +18,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
+from destination_datalake.tables.context import TableFigures
 from destination_datalake.tables.iceberg.pyiceberg_internals import apply
-from destination_datalake.tables.journal import TableFigures
 
 GENERATION_PREFIX = "airbyte_generation_"
 """Followed by the generation, the name of the branch of a pending overwrite."""

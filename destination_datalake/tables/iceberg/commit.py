@@ -26,8 +26,7 @@ from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate, TableUpdate
 
-from destination_datalake.aws.backoff import retry_on
-from destination_datalake.aws.objects import Uncommitted, delete_uncommitted
+from destination_datalake.aws.objects import Uncommitted, delete_uncommitted, retry_on
 from destination_datalake.tables.iceberg.compatibility import UNREADABLE
 from destination_datalake.tables.iceberg.fence import fence
 from destination_datalake.tables.iceberg.file_io import background_writes

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import MAX_FILE_BYTES, delete, get, put, unzipped
+from destination_datalake.aws.objects import MAX_FILE_BYTES, S3Address, delete, get, put, unzipped
 from destination_datalake.errors import ConfigError
 
 if TYPE_CHECKING:

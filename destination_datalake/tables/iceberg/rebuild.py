@@ -39,13 +39,13 @@ from destination_datalake.tables.iceberg.write_modes import (
     says_lowest_generation,
     set_lowest_generation,
 )
-from destination_datalake.tables.rebuild import TableState
 from destination_datalake.tables.table import (
     ARCHIVED_PROPERTY,
     LOWEST_GENERATION_PROPERTY,
     PUBLISHED_BY_PROPERTY,
     TableBusy,
     TableName,
+    TableState,
 )
 
 _OF_ROWS = frozenset(

@@ -20,7 +20,7 @@ from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.tables.iceberg.branches import history, summary_value
 from destination_datalake.tables.iceberg.schema import column_types
 from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles, has_row_level_deletes
-from destination_datalake.tables.ownership import TableOwner
+from destination_datalake.tables.naming import TableOwner
 from destination_datalake.tables.s3_data_lake import has_its_metadata_columns
 from destination_datalake.tables.table import TableName, table_conflict
 

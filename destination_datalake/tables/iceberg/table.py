@@ -45,7 +45,6 @@ from destination_datalake.tables.iceberg.dedup.definition import Definition, ded
 from destination_datalake.tables.iceberg.dedup.merge import AFTER_FAILURE, Merges, is_merge_due
 from destination_datalake.tables.iceberg.file_io import background_writes
 from destination_datalake.tables.iceberg.layout import WantedLayout, partitioning, sort_order, sort_order_id
-from destination_datalake.tables.iceberg.rework import folder_of_new_file
 from destination_datalake.tables.iceberg.s3_data_lake import (
     is_of_s3_data_lake,
     publish_staged,
@@ -73,7 +72,7 @@ from destination_datalake.tables.iceberg.write_modes import (
     properties_of_new_table,
     write_mode,
 )
-from destination_datalake.tables.ownership import TableOwner, untyped_in
+from destination_datalake.tables.naming import TableOwner, untyped_in
 from destination_datalake.tables.reconcile import ColumnLimits, Reconciliation, reconcile
 from destination_datalake.tables.s3_data_lake import EPOCH_METADATA_COLUMNS, column_naming, inherit_types
 from destination_datalake.tables.table import (
@@ -537,5 +536,7 @@ class Promotion:
             self._rewritten[key, to_double] = done.get(task.target) or done[task.source]
 
     def _task(self, file: LiveFile, to_double: frozenset[int]) -> RewriteTask:
-        target = f"{folder_of_new_file(file.path, self._folder)}/{uuid4().hex}.parquet"
-        return RewriteTask(file.path, target, {}, self._access, to_double, as_sources(file.deletes))
+        path = file.path
+        folder = path.rpartition("/")[0] if path.startswith(f"{self._folder}/") else self._folder
+        target = f"{folder}/{uuid4().hex}.parquet"
+        return RewriteTask(path, target, {}, self._access, to_double, as_sources(file.deletes))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from destination_datalake.aws.access import catalog_id
-from destination_datalake.config.catalog import (
+from destination_datalake.config.services import (
     NO_LIMITS,
     CatalogLimits,
     GlueRestCatalogOptions,

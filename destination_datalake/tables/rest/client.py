@@ -50,10 +50,9 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetPropertiesUpdate, Table
 from pyiceberg.typedef import Identifier, Properties
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
-from destination_datalake.aws.access import AccessKeys
-from destination_datalake.aws.backoff import retry_on
-from destination_datalake.aws.secrets import mask_secrets, register_secrets
-from destination_datalake.config.catalog import NO_LIMITS, CatalogLimits
+from destination_datalake.aws.access import AccessKeys, mask_secrets, register_secrets
+from destination_datalake.aws.objects import retry_on
+from destination_datalake.config.services import NO_LIMITS, CatalogLimits
 from destination_datalake.errors import ConfigError, ConnectorError, Failure, FailureType, printable
 from destination_datalake.tables.iceberg.commit import SharingTransaction, set_property
 from destination_datalake.tables.iceberg.fence import fence
@@ -62,7 +61,7 @@ from destination_datalake.tables.iceberg.untrusted import SERVER_KEYS, DataOnlyT
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.config.catalog import RestCatalogOptions
+    from destination_datalake.config.services import RestCatalogOptions
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")

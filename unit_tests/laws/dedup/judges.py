@@ -14,7 +14,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table as PyIcebergTable
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import S3Address
 from unit_tests.laws.dedup.histories import SERIAL
 from unit_tests.laws.dedup.model.versions import Value, Version
 

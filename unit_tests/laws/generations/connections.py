@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pyarrow.parquet as pq
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import S3Address
 from destination_datalake.config.options import Config
 from destination_datalake.protocol.catalog import Stream, parse_catalog
 from destination_datalake.tables.iceberg.commit import TableOperations

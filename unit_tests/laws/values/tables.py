@@ -28,8 +28,7 @@ from destination_datalake.tables.hive.table import HiveTable
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.layout import TableLayout
-from destination_datalake.tables.location import TableLocation
-from destination_datalake.tables.ownership import TableOwner
+from destination_datalake.tables.naming import TableLocation, TableOwner
 from destination_datalake.tables.table import Committed, TableName
 from unit_tests.cloud import BUCKET, Cloud, on_disk, ungoverned
 from unit_tests.config.examples import options

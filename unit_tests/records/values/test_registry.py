@@ -23,7 +23,7 @@ from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.records.values.registry import RULES, rules_for
 from destination_datalake.records.values.rules import Floats, ReadStrategy, ScalarRules, Value, nulled
 from destination_datalake.rejects.ledger import RejectLocation
-from destination_datalake.rejects.line import RejectFormatter, RowKey
+from destination_datalake.rejects.writer import RejectFormatter, RowKey
 from destination_datalake.schema.arrow import ARROW
 from destination_datalake.schema.evolution import evolve
 from destination_datalake.schema.glue import GLUE, glue_type

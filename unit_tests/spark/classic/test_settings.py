@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from destination_datalake.aws.secrets import mask_secrets
+from destination_datalake.aws.access import mask_secrets
 from destination_datalake.config.options import Config
 from destination_datalake.spark.classic.settings import (
     ARCHIVE_VARIABLE,

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from destination_datalake.aws.access import Usage, metered
 from destination_datalake.aws.objects import DeferredUpload, PendingUpload
-from destination_datalake.aws.usage import Usage, metered
 from destination_datalake.errors import Failure, MissingPermission
 from destination_datalake.files.compact import compact
 from destination_datalake.files.dedup.remove import remove

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.config.governance import LakeFormationOptions
+from destination_datalake.config.services import LakeFormationOptions
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.tables.catalog import list_tables

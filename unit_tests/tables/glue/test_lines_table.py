@@ -8,13 +8,12 @@ import msgspec
 import pytest
 
 from destination_datalake.aws.objects import PendingUpload
-from destination_datalake.config.governance import LakeFormationOptions
+from destination_datalake.config.services import LakeFormationOptions
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.rejects.ledger import REJECTS_TABLE, Partition, RejectFile, RejectLocation
-from destination_datalake.rejects.line import RejectLine
-from destination_datalake.tables.glue.catalog import GlueTableCatalog
-from destination_datalake.tables.glue.lines_table import REJECTS, LinesTable, RejectsTable
+from destination_datalake.rejects.writer import RejectLine
+from destination_datalake.tables.glue.catalog import REJECTS, GlueTableCatalog, LinesTable, RejectsTable
 from destination_datalake.tables.table import TableConflict
 from unit_tests.cloud import BUCKET, Cloud, before, during, ungoverned
 

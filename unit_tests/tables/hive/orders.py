@@ -27,8 +27,7 @@ from destination_datalake.schema.types import Field, Int32, Int64
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.hive.table import HiveTable
 from destination_datalake.tables.layout import TableLayout
-from destination_datalake.tables.location import TableLocation
-from destination_datalake.tables.ownership import TableOwner
+from destination_datalake.tables.naming import TableLocation, TableOwner
 from destination_datalake.tables.table import Committed, Rewrite, TableName
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
 from unit_tests.config.examples import options

@@ -16,7 +16,7 @@ from destination_datalake.schema.columns import stream_columns
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int64, List, NumericTypes, String, Struct, Timestamp
 from destination_datalake.tables.fencing import Fenced
-from destination_datalake.tables.ownership import TableOwner
+from destination_datalake.tables.naming import TableOwner
 from destination_datalake.tables.table import Committed, Reencode
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.tables.hive.orders import (

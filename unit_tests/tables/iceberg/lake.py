@@ -27,7 +27,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import S3Address
 from destination_datalake.config.options import Config
 from destination_datalake.files.parquet import with_field_ids
 from destination_datalake.files.plan import DataFile, FilePlan, RewriteTask, Rewritten, WrittenFile
@@ -59,8 +59,7 @@ from destination_datalake.tables.iceberg.snapshots.change import Change, change_
 from destination_datalake.tables.iceberg.snapshots.entries import position_deletes_entry
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.layout import TableLayout
-from destination_datalake.tables.location import TableLocation
-from destination_datalake.tables.ownership import TableOwner
+from destination_datalake.tables.naming import TableLocation, TableOwner
 from destination_datalake.tables.table import Committed, TableName
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from unit_tests.cloud import at_the_next_update, ungoverned

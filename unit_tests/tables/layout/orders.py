@@ -16,8 +16,7 @@ from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.columns import METADATA_COLUMNS, stream_columns
 from destination_datalake.schema.types import Field, NumericTypes
 from destination_datalake.tables.layout import TableLayout
-from destination_datalake.tables.location import TableLocation
-from destination_datalake.tables.naming import TableNaming
+from destination_datalake.tables.naming import TableLocation, TableNaming
 from unit_tests.config.examples import options
 from unit_tests.records.values.coercion import coerce_value
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.tables.location import TableLocation
+from destination_datalake.tables.naming import TableLocation
 from destination_datalake.tables.table import TableConflict, TableName
 
 ORDERS = StreamId("shop", "orders")

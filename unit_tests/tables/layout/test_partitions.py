@@ -11,7 +11,7 @@ from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.types import Date, Field, Float64, Int64, Json, List, String, Struct, Timestamp
 from destination_datalake.tables.layout import TableLayout
-from destination_datalake.tables.location import TableLocation
+from destination_datalake.tables.naming import TableLocation
 from unit_tests.config.examples import options
 
 COLUMNS = [

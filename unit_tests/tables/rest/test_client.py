@@ -18,7 +18,7 @@ from pyiceberg.catalog.rest.auth import NoopAuthManager
 from pyiceberg.catalog.rest.scan_planning import StorageCredential
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.config.catalog import RestCatalogOptions
+from destination_datalake.config.services import RestCatalogOptions
 from destination_datalake.errors import ConnectorError
 from destination_datalake.tables.rest import client
 from destination_datalake.tables.rest.client import CertainRestCatalog, Lent

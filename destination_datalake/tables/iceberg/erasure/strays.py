@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import NoSuchTableError
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import get_or_none
+from destination_datalake.aws.objects import S3Address, get_or_none
 from destination_datalake.files.plan import UNKNOWN, SourceFile
 from destination_datalake.tables.iceberg.erasure.column import tells_in
 from destination_datalake.tables.iceberg.maintenance.deletion import Deletion

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import S3Address
 from destination_datalake.tables.iceberg.maintenance.references import File
 
 if TYPE_CHECKING:

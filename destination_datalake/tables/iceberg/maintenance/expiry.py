@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.update import RemovePartitionStatisticsUpdate, RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate
 
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import S3Address
 from destination_datalake.tables.iceberg.branches import UNPUBLISHED, history
 from destination_datalake.tables.iceberg.fence import is_spent
 from destination_datalake.tables.iceberg.maintenance.deletion import (

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.objects import is_missing
+from destination_datalake.aws.objects import S3Address, is_missing
 from destination_datalake.tables.iceberg.maintenance.deletion import (
     DeadlineExceeded,
     Deletion,

@@ -21,8 +21,7 @@ import msgspec
 import zstandard
 from botocore.exceptions import BotoCoreError
 
-from destination_datalake.aws.address import S3Address
-from destination_datalake.aws.backoff import retry_on
+from destination_datalake.aws.objects import S3Address, retry_on
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
 from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.address import S3Address
+from destination_datalake.aws.objects import S3Address
 from unit_tests.laws.dedup.extension.environment import PYTHON
 
 

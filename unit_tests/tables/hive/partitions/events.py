@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.options import Config
 from destination_datalake.files.plan import DataFile, FileFormat
-from destination_datalake.partitioning.grouping import by_partition
+from destination_datalake.partitioning.transforms import by_partition
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field, arrow_type
 from destination_datalake.schema.glue import parse_glue_type
 from destination_datalake.schema.names import SNAKE_CASE
 from destination_datalake.schema.types import Field, Int32, Timestamp
-from destination_datalake.tables.location import TableLocation
+from destination_datalake.tables.naming import TableLocation
 from destination_datalake.tables.table import Rewrite, TableName
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.config.examples import options

@@ -17,7 +17,7 @@ from botocore.exceptions import ConnectTimeoutError
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.files.plan import FileFormat
 from destination_datalake.tables.fencing import Fenced
-from destination_datalake.tables.hive.partition_index import StalePartitions, mark_partitions_stale, mark_up_to_date
+from destination_datalake.tables.hive.partitions import StalePartitions, mark_partitions_stale, mark_up_to_date
 from unit_tests.cloud import BUCKET, Cloud, another_client
 from unit_tests.tables.hive.partitions.events import (
     AT,

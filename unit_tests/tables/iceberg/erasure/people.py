@@ -16,12 +16,10 @@ import pyarrow.parquet as pq
 from destination_datalake.config.options import Config
 from destination_datalake.erasure import targets
 from destination_datalake.erasure.command import Erasure
-from destination_datalake.erasure.iceberg import IcebergTarget
-from destination_datalake.erasure.ids import IdsFile
+from destination_datalake.erasure.ids import IdsFile, Mask
 from destination_datalake.erasure.ledger import Ledger
-from destination_datalake.erasure.mask import Mask
-from destination_datalake.erasure.place import Request
-from destination_datalake.erasure.report import Report, TargetReport
+from destination_datalake.erasure.place import Report, Request, TargetReport
+from destination_datalake.erasure.tables import IcebergTarget
 from destination_datalake.schema.types import Field, Int64, String, Struct
 from destination_datalake.tables.table import Committed
 from integration_tests.erasure.oracle import Id, objects_with

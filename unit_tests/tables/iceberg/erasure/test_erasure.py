@@ -15,7 +15,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, LongType, NestedField
 
-from destination_datalake.erasure import iceberg as iceberg_place
+from destination_datalake.erasure import tables as iceberg_place
 from destination_datalake.erasure import targets
 from destination_datalake.errors import ConnectorError
 from destination_datalake.schema.glue import glue_type

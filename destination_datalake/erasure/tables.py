@@ -1,0 +1,427 @@
+"""Erase rows from tables: Hive tables, Iceberg tables, and files of dropped Iceberg tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.exceptions import NoSuchTableError
+
+from destination_datalake.aws.objects import delete, get
+from destination_datalake.config.tables import TAKEN_FOLDERS, Retention
+from destination_datalake.erasure.columns import TableColumns, saved_schema, with_zone_of
+from destination_datalake.erasure.objects import Group, Objects, stored_in
+from destination_datalake.erasure.place import ErasedObject, ErasureStats, Outcome, Request
+from destination_datalake.errors import ConfigError, ConnectorError, Failure
+from destination_datalake.files.scan import distinct_rows
+from destination_datalake.partitioning.spec import Bucket
+from destination_datalake.schema.columns import METADATA_COLUMNS
+from destination_datalake.schema.evolution import WIDER
+from destination_datalake.schema.iceberg import iceberg_type
+from destination_datalake.tables.fencing import TOKEN_PROPERTY, FencingToken
+from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, known_columns, table_location
+from destination_datalake.tables.hive.content import FolderState, PendingOverwrite, folders_in_use, other_folders
+from destination_datalake.tables.hive.partitions import RegisteredPartitions, location_of
+from destination_datalake.tables.hive.scheme import PartitionScheme, has_registered_partitions
+from destination_datalake.tables.iceberg.commit import TableOperations
+from destination_datalake.tables.iceberg.erasure.column import IdColumn, NoSuchColumn, partition_fields, tells_in
+from destination_datalake.tables.iceberg.erasure.erase import ErasureRequest, TableErasure
+from destination_datalake.tables.iceberg.erasure.strays import Strays
+from destination_datalake.tables.iceberg.maintenance.deletion import MaintenanceSkipped
+from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
+from destination_datalake.tables.iceberg.snapshots.branch_files import Incomplete
+from destination_datalake.tables.naming import GENERATIONS_SUFFIX, TableLocation, TableNaming, TableOwner
+from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict, TableName
+
+if TYPE_CHECKING:
+    from pyiceberg.types import IcebergType
+
+    from destination_datalake.aws.access import AwsAccess
+    from destination_datalake.erasure.ledger import Ledger
+    from destination_datalake.files.erase import StoredObject
+    from destination_datalake.protocol.catalog import StreamId
+    from destination_datalake.schema.types import Field
+
+
+# --- Hive tables ------------------------------------------------------------------------------------------------------
+# Erase rows from Hive tables: rewrite every file in the table's folders, visible or not, without the rows.
+#
+# A file keeps its name, so that readers see it either before or after, and the table keeps its location, its partitions
+# and concurrent writes. A sync that copies files, to widen a column or to adopt a pending overwrite, may have read a
+# file before its rewrite. It is fenced; the next sync continues.
+
+
+class HiveTarget(Objects):
+    """All files of a Hive table: current and former content, a pending overwrite, leftovers of failed syncs."""
+
+    content = "rows"
+
+    def __init__(self, request: Request, table: TableName) -> None:
+        super().__init__(request, table, f"Hive table {table}")
+        self._glue_table = GlueTable(table, self.access)
+
+    @property
+    def access(self) -> AwsAccess:
+        """Return the access to the table's files."""
+        return self.request.catalog.access_of(self.table)
+
+    def require(self) -> None:
+        """Raise ConfigError also for a partition column: its values are in the names of folders."""
+        table_input, column = self._glue_table.find(), self.request.column
+        if table_input is not None and (key := _revealing_key(table_input, column)) is not None:
+            raise ConfigError(
+                f"Cannot erase rows by --column {column}: table {self.table} is partitioned by it (key {key}), so that "
+                "names of folders contain ids. Write the stream to another table with another partition_by, drop this "
+                "table, and run the command again: it also searches the leftovers of dropped tables. "
+                "Nothing was changed."
+            )
+        super().require()
+
+    def columns(self) -> tuple[Field, ...]:
+        """Return the column as in the table's rows."""
+        found = TableColumns.of(self.table, self.request).in_table(self.request.column)
+        return () if found is None else (found,)
+
+    @property
+    def folders(self) -> Sequence[str]:
+        """Return the folders of present and former files; no folder contains another."""
+        table_input = self._glue_table.find()
+        found = outermost(self._folders(table_input))
+        if table_input is None and self.request.mask is not None:
+            self.request.mask.dropped |= {*found}
+        return found
+
+    def groups(self) -> Iterator[Group]:
+        """Yield the files, one per group."""
+        for folder in self.folders:
+            yield from ((each,) for each in stored_in(self.access, folder) if self.takes(each.uri))
+
+    def conclude(self) -> bool:
+        """Fence a sync that may copy files it read before their rewrite; return False if there was one."""
+
+        def fence(table_input: TableInput) -> bool:
+            parameters = table_input["Parameters"]
+            is_copied = FolderState.DEAD in other_folders(table_input).values()
+            may_be_copied = self.has_written and PendingOverwrite.load(table_input) is not None
+            if FencingToken.held(parameters) is None or not (is_copied or may_be_copied):
+                return False
+            del parameters[TOKEN_PROPERTY]
+            return True
+
+        if self._glue_table.find() is None or not self._glue_table.update(fence):
+            return True
+        self.figures.notes.append(
+            f"Fenced a sync that was copying files of table {self.table}, or had failed there; the next sync "
+            "continues. If the sync still runs, let it end and run the command again."
+        )
+        return False
+
+    # Folders
+
+    def _folders(self, table_input: TableInput | None) -> Iterator[str]:
+        """Yield the folders, as S3 URIs, that have or may have files of the table."""
+        config = self.request.config
+        stream = stream_of(self.table, table_input, self.request)
+        if stream is not None:
+            own = TableLocation.of(config, stream, self.table, TableNaming.of(config).naming).folder
+            yield from (own, f"{own}{GENERATIONS_SUFFIX}")
+        if table_input is None:
+            return
+        location = table_location(table_input)
+        yield from (location, f"{location}{GENERATIONS_SUFFIX}")
+        yield from folders_in_use(table_input)
+        yield from other_folders(table_input)
+        if has_registered_partitions(table_input):
+            for entry in RegisteredPartitions(self.table, self.access).all(with_columns=False):
+                yield from self._of_partition(location_of(entry), location)
+
+    def _of_partition(self, folder: str, location: str) -> Iterator[str]:
+        if folder.startswith((f"{location}/", self.request.config.uri(""))):
+            yield folder
+        else:
+            self.figures.note(
+                "Skipped a partition with a folder outside the table: other programs write to that folder."
+            )
+
+    def takes(self, uri: str) -> bool:
+        """Return whether an object is outside the connector's other folders, which the table's location may contain."""
+        taken = (*TAKEN_FOLDERS, "_deletions")
+        return not uri.startswith(tuple(f"{self.request.config.uri(folder)}/" for folder in taken))
+
+
+def stream_of(table: TableName, table_input: TableInput | None, request: Request) -> StreamId | None:
+    """Return the stream that a table was created for; None if unknown."""
+    if table_input is not None:
+        owner = TableOwner.of(table_input["Parameters"])
+        return None if owner is None else owner.stream
+    named: str = saved_schema(table, request).get("stream", "")
+    return TableNaming.of(request.config).candidates(named).get(table)
+
+
+def outermost(folders: Iterable[str]) -> list[str]:
+    """Return the folders that no other of the folders contains."""
+    outer: list[str] = []
+    for folder in sorted(set(folders), key=lambda each: f"{each}/"):
+        if not outer or not f"{folder}/".startswith(f"{outer[-1]}/"):
+            outer.append(folder)
+    return outer
+
+
+def _revealing_key(table_input: TableInput, column: str) -> str | None:
+    """Return the partition key that reveals values of a column, if any. Buckets are hashes and do not reveal values."""
+    keys = {key["Name"].lower(): key["Name"] for key in table_input.get("PartitionKeys") or ()}
+    scheme = PartitionScheme.recorded(table_input, (*METADATA_COLUMNS, *known_columns(table_input)))
+    for key in scheme.folders.keys if scheme is not None else ():
+        if ".".join(key.field.source).lower() == column.lower() and not isinstance(key.field.transform, Bucket):
+            return key.field.name
+    return keys.get(column.lower())
+
+
+# --- Iceberg tables ---------------------------------------------------------------------------------------------------
+# Iceberg tables as places where rows can be: their branches and snapshots, and files that nothing refers to.
+
+
+_FEW = 10_000
+"""So many ids at most are values from which partitions are told."""
+
+
+@dataclass(slots=True)
+class IcebergTarget:
+    """One table."""
+
+    table: TableName
+    request: Request
+    ledger: Ledger
+    may_lack_column: bool = False
+    """Whether a table without the column has no such rows; else there is a mistake in its name."""
+    figures: ErasureStats = field(default_factory=ErasureStats)
+    _erasure: TableErasure | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called in the report."""
+        return self.request.of(f"Iceberg table {self.table}")
+
+    def require(self) -> None:
+        """Raise ConnectorError if rows cannot be erased from the table."""
+        if self.request.catalog.find(self.table) is None:
+            raise ConfigError(f"There is no table {self.table}. Nothing was changed.")
+        with as_failures(self.table):
+            if (erasure := self._begin()) is not None:
+                erasure.require()
+                self._update_stats(erasure)
+
+    def find(self) -> Iterator[ErasedObject]:
+        """Yield the files of all snapshots that have rows, and those that nothing refers to."""
+        with as_failures(self.table):
+            erasure = self._erasure or self._begin()
+            if erasure is None or (found := erasure.find()) is None:
+                return
+            plan, dirty = found
+            self._update_stats(erasure)
+            branches = {path: name for name, head in plan.heads.items() for path in head}
+            kept = erasure.kept(plan, dirty)
+            for path, rows in sorted(dirty.items()):
+                where = f"branch {branches[path]}" if path in branches else "former snapshots"
+                outcome: Outcome = "kept" if path in kept else "found"
+                yield ErasedObject(path, rows.count, outcome=outcome, reason=f"of {where}")
+            for id_ in sorted(plan.telling - erasure.kept_snapshots(plan)):
+                snapshot = plan.metadata.snapshot_by_id(id_)
+                assert snapshot is not None
+                yield ErasedObject(
+                    snapshot.manifest_list, -1, reason="tells an id by entries of files that were removed"
+                )
+            for stray in self._strays(erasure).find(datetime.now(UTC)):
+                yield ErasedObject(stray.uri, stray.rows, reason="no snapshot refers to it")
+
+    def erase(self) -> Iterator[ErasedObject]:
+        """Erase the rows from all snapshots in one commit, end their history, and delete what nothing refers to."""
+        with as_failures(self.table):
+            erasure = self._erasure or self._begin()
+            self._erasure = None  # The second search reads everything again.
+            if erasure is None:
+                return
+            files = erasure.run(self.ledger.doom)
+            self.figures.distinct_rows = distinct_rows(each.raw_ids for each in files)
+            for file in files:
+                yield ErasedObject(
+                    file.uri,
+                    file.rows,
+                    file.rows,
+                    "removed" if file.new is None else "rewritten",
+                    () if file.new is None else (file.new,),
+                )
+            self.figures.snapshots_expired += erasure.snapshots_expired
+            self._update_stats(erasure)
+            yield from self._erase_strays(erasure)
+
+    def _erase_strays(self, erasure: TableErasure) -> Iterator[ErasedObject]:
+        strays = self._strays(erasure)
+        found = [*strays.find(datetime.now(UTC))]
+        deleted = {each.uri for each in strays.delete(found)} if any(each.deletable for each in found) else set()
+        for stray in found:
+            if stray.uri in deleted:
+                rows = max(stray.rows, 0)
+                self.figures.distinct_rows = None  # Nothing tells whether its rows were in the table.
+                yield ErasedObject(stray.uri, rows, rows, "removed")
+            elif not stray.deletable:
+                until = stray.since + strays.age
+                reason = (
+                    "no snapshot refers to it, and it is so young that a sync which still runs may be about to commit "
+                    f"it. If it is still there after {until:%Y-%m-%d %H:%M} UTC, this command deletes it then"
+                )
+                yield ErasedObject(stray.uri, stray.rows, outcome="left", reason=reason)
+
+    def _begin(self) -> TableErasure | None:
+        """Return the erasure from the table as it is; None if there is no table."""
+        try:
+            self._erasure = table_erasure(self.table, self.request)
+        except NoSuchTableError:
+            return None
+        except NoSuchColumn:
+            if not self.may_lack_column:
+                raise
+            self.figures.note(f"{self.name} has no column {self.request.column}.")
+            return None
+        return self._erasure
+
+    def _strays(self, erasure: TableErasure) -> Strays:
+        options = self.request.config.maintenance
+        days = (options if isinstance(options, Retention) else Retention()).orphan_retention_days
+        return Strays(erasure, timedelta(days=days), self.ledger.are_doomed)
+
+    def _update_stats(self, erasure: TableErasure) -> None:
+        # The second search reads other objects, and fewer.
+        self.figures.objects_read = max(self.figures.objects_read, erasure.files_searched)
+        self.figures.objects = max(self.figures.objects, erasure.files)
+
+
+def table_erasure(name: TableName, request: Request) -> TableErasure:
+    """Return the erasure from a table as it is. Raises NoSuchTableError, NoSuchColumn, and ConfigError."""
+    table = TableOperations(name, request.catalog).load()
+    column = IdColumn.named(request.column, name, table.schema())
+    if request.mask is not None:
+        request.mask.fields |= partition_fields(column, table.metadata)
+    ids = request.ids(column.type, name)
+    few: Sequence[Any] | None = None
+    if len(ids) <= _FEW and request.redirected_from is None:
+        few = request.file.values(column.type, request.column)
+    asked = ErasureRequest(
+        request.id,
+        ids,
+        few,
+        request.config.format.compression_codec,
+        None if request.keep_history is None else timedelta(days=request.keep_history),
+        request.drop_tags,
+    )
+    return TableErasure(name, request.catalog, request.executors, column, asked)
+
+
+@contextmanager
+def as_failures(table: TableName) -> Iterator[None]:
+    """Raise ConnectorError in place of the errors of tables."""
+    try:
+        yield
+    except TableConflict as error:
+        raise ConnectorError(Failure(str(error), str(error), "config_error")) from error
+    except (TableBusy, CommitStateUnknown) as error:
+        raise ConnectorError(Failure(str(error), str(error), "transient_error")) from error
+    except MaintenanceSkipped as error:
+        message = f"Cannot erase rows from table {table}: {error}."
+        raise ConnectorError(Failure(message, str(error), "config_error")) from error
+    except (Incomplete, Disagreement) as error:
+        message = (
+            f"Rows of table {table} may be erased from its branches and snapshots, but the objects that had them were "
+            f"not all deleted: {error}. This may be a mistake of the connector: report it with that file. If other "
+            "engines can read the table, let them write its manifests again (Spark: the procedure rewrite_manifests), "
+            "and run the command again."
+        )
+        raise ConnectorError(Failure(message, str(error), "system_error")) from error
+
+
+# --- Dropped tables ---------------------------------------------------------------------------------------------------
+# Erase rows from the leftover files of dropped Iceberg tables, which no catalog references.
+#
+# Files are rewritten in place, like files of Hive tables. Manifests that reveal an ID are deleted. A folder that
+# overlaps the location of a present table is skipped.
+
+
+class DroppedTableTarget(HiveTarget):
+    """The files of dropped Iceberg tables of one name."""
+
+    has_metadata = True
+
+    def __init__(self, request: Request, table: TableName) -> None:
+        super().__init__(request, table)
+        self.title = f"Dropped Iceberg tables of the name {table}"
+        self.name = request.of(self.title)
+
+    def require(self) -> None:
+        """Raise ConnectorError if the IDs are not valid for the column's type."""
+        if self.folders and self._columns:
+            _ = self._ids
+
+    def columns(self) -> tuple[Field, ...]:
+        """Return the column as in the table's rows."""
+        return with_zone_of(self.request.types.get(self.table), super().columns())
+
+    @cached_property
+    def folders(self) -> Sequence[str]:
+        """Return the folders of that name, except those that overlap the location of a present table."""
+        config, catalog = self.request.config, self.request.catalog
+        saved = saved_schema(self.table, self.request)
+        named = {saved["files"].rstrip("/")} if saved.get("files") else set[str]()
+        if (stream := stream_of(self.table, None, self.request)) is not None:
+            named.add(TableLocation.of(config, stream, self.table, TableNaming.of(config).naming).folder)
+        found = [each.glue_table for each in catalog.tables(self.table.database)]
+        present = [f"{each.get('StorageDescriptor', {}).get('Location', '').rstrip('/')}/" for each in found]
+        left = [
+            folder
+            for folder in named
+            if folder.startswith(config.uri(""))
+            and not any(each.startswith(f"{folder}/") or f"{folder}/".startswith(each) for each in present)
+        ]
+        if self.request.mask is not None:
+            self.request.mask.dropped |= {*left}
+        return outermost(left)
+
+    def takes(self, uri: str) -> bool:
+        """Return whether an object is a data file."""
+        return super().takes(uri) and uri.endswith(".parquet")
+
+    def find(self) -> Iterator[ErasedObject]:
+        """Yield the files with rows of the IDs, and manifests that reveal an ID."""
+        yield from super().find()
+        for uri in self._revealing_objects():
+            yield ErasedObject(uri, -1, reason="metadata of a dropped table")
+
+    def erase(self) -> Iterator[ErasedObject]:
+        """Rewrite files without the rows, and delete manifests that reveal an ID."""
+        yield from super().erase()
+        for uri in self._revealing_objects():
+            delete(self.access.client("s3"), uri)
+            yield ErasedObject(uri, -1, -1, "removed")
+
+    def conclude(self) -> bool:
+        """Do nothing: no sync writes to a dropped table."""
+        return True
+
+    def tells(self, stored: StoredObject) -> bool:
+        """Return whether an object is a manifest that reveals an ID."""
+        if not self._columns or not stored.uri.endswith(".avro"):
+            return False
+        return tells_in(get(self.access.client("s3"), stored.uri, version=stored.version), self._types, self._ids)
+
+    def _revealing_objects(self) -> list[str]:
+        return [each.uri for folder in self.folders for each in stored_in(self.access, folder) if self.tells(each)]
+
+    @cached_property
+    def _types(self) -> Sequence[IcebergType]:
+        wide = [each.type for each in self._columns]
+        narrow = [type_ for type_, wider in WIDER.items() if wider in wide]
+        return [iceberg_type(each, count().__next__) for each in (*wide, *narrow)]
