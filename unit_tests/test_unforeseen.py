@@ -92,7 +92,8 @@ def test_descriptors_that_have_run_out_are_not_a_java_that_is_missing() -> None:
     program = """
 import os, resource
 from destination_datalake.spark.backend import SparkFailed
-from destination_datalake.spark.classic.failure import require_java, start_failure
+from destination_datalake.spark.classic.backend import start_failure
+from destination_datalake.spark.classic.jvm import require_java
 resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
 try:
     while True:

@@ -23,7 +23,7 @@ from destination_datalake.config.options import Config, aws_access
 from destination_datalake.iam_policy.conditions import ARCHIVED, GOVERNED, GRANTED, IN_GLUE, OPTIMIZED, TAGGED
 from destination_datalake.rejects.ledger import REJECTS_FOLDER
 from destination_datalake.spark.backend import SparkFailed
-from destination_datalake.spark.classic.failure import require_java
+from destination_datalake.spark.classic.jvm import require_java
 
 
 def try_java(_: CheckContext, findings: StepFindings) -> None:

@@ -54,7 +54,7 @@ class Problem:
 
 
 _SESSION_ENDED = (
-    "the session that executors were lent ended before they had. Lower batch_size_mb, or raise "
+    "the executors' session credentials expired before the job ended. Lower batch_size_mb, or raise "
     "session_duration_seconds; the next sync continues from its last state."
 )
 

@@ -1,6 +1,6 @@
-"""The interface between the engine and a Spark, whichever way that is reached: jobs go in, results come out.
+"""The interface of Spark backends: the engine submits jobs, and the backend returns their results.
 
-Imports little, as all does that is imported before Java is launched.
+It imports little, like every module that is imported before Java is launched.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 Work = Callable[[Iterable[Task]], Iterable[Result]]
-"""What executors do with tasks: a function of a module, found there by its name. Tasks and results are pickled."""
+"""A function that executors run on tasks. It is defined in a module, so that executors find it by its name. Tasks and
+results are pickled."""
 
 Produce = Callable[[Iterable[Task]], Iterable[tuple[int, bytes]]]
-"""Yields pairs of a partition's number and a payload: rows in any form, about a megabyte of them."""
+"""Yields pairs of a partition number and a payload: opaque bytes, about a megabyte of rows."""
 
 Consume = Callable[[int, Iterator[bytes]], Iterable[Result]]
-"""Takes a partition's number and its payloads, in no particular order."""
+"""Receives a partition number and the partition's payloads, in no particular order."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobsProgress:
-    """The tasks of the jobs that Spark has now: those at work, those that wait for an executor, those that ended."""
+    """The numbers of running, waiting and ended tasks of Spark's present jobs."""
 
     running: int = 0
     waiting: int = 0
@@ -40,52 +41,52 @@ class JobsProgress:
 
 
 class Backend(Protocol):
-    """A Spark that takes jobs.
+    """A Spark that runs jobs.
 
-    `start` and `stop` are called by the engine, on threads of its own; after `start` every other method may be called
-    on any thread.
+    The engine calls `start` and `stop` on its own threads. After `start`, all other methods may be called on any
+    thread.
     """
 
     application_id: str | None
-    """The id of Spark's application, after `start`; None if Spark tells none."""
+    """The ID of Spark's application, after `start`; None if unknown."""
 
     @property
     def is_local(self) -> bool:
-        """Whether executors share this machine's disk. May be asked before `start`."""
+        """Whether executors share this machine's disk. Available before `start`."""
 
     def start(self) -> None:
-        """Return once jobs can run. Raises SparkFailed if they never will, or `stop` was called meanwhile."""
+        """Start Spark; return when jobs can run. Raises SparkFailed if it fails, or if `stop` is called meanwhile."""
 
     def ended(self) -> SparkFailed | None:
-        """Return why no job can run any more; None as long as one may."""
+        """Return why no more jobs can run; None if they can."""
 
     def parallelism(self) -> int:
-        """Return how many tasks can run at once, as far as that is known now. Raises SparkFailed."""
+        """Return the number of concurrent tasks, as far as known. Raises SparkFailed."""
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
-        """Run a job of one Spark task for each of `tasks`; return all results, in the order of the tasks.
+        """Run a job with one Spark task per item of `tasks`; return all results, in the order of the tasks.
 
-        Spark may run a task more than once, also at the same time. Raises JobFailed if another job may yet succeed,
-        otherwise SparkFailed.
+        Spark may run a task several times, also concurrently. Raises JobFailed if other jobs may still succeed, else
+        SparkFailed.
         """
 
     def exchange(
         self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
     ) -> list[Result]:
-        """Run a job of two stages: what `produce` makes of each task is shuffled, and consumed partition by partition.
+        """Run a job of two stages: `produce` the payloads of each task, shuffle them, and `consume` each partition.
 
-        Partitions are numbered from 0 to `partitions` - 1; one without payloads is not consumed. Raises as `run`.
+        Partitions are numbered from 0 to `partitions` - 1; empty ones are not consumed. Raises as `run` does.
         """
 
     def progress(self) -> JobsProgress:
-        """Return how far the running jobs are. Never raises."""
+        """Return the progress of the running jobs. Never raises."""
 
     def stop(self, *, orderly: bool) -> None:
-        """End this Spark, or our use of it, and leave nothing behind. May be called during `start`, and again."""
+        """Stop Spark, or close the session with it, and clean up. Can be called during `start`, and repeatedly."""
 
 
 def consumed(consume: Consume[Result], rows: Iterable[tuple[int, bytes]]) -> Iterable[Result]:
-    """Consume the rows of one partition of a shuffle, all of which have the partition's number."""
+    """Consume the rows of one partition of a shuffle. Each row has the partition's number."""
     remaining = iter(rows)
     first = next(remaining, None)
     if first is None:
@@ -94,41 +95,41 @@ def consumed(consume: Consume[Result], rows: Iterable[tuple[int, bytes]]) -> Ite
 
 
 class SparkFailed(ConnectorError):
-    """Spark did not start, or has ended. The message says what the user can do; the cause has the details."""
+    """Spark did not start, or has ended. The message has a remedy for the user; the cause has the details."""
 
     def __init__(self, message: str, type: FailureType = "transient_error") -> None:
         super().__init__(Failure(message, message, type))
 
 
 class JobFailed(SparkFailed):
-    """Spark has given up a job, and is able to run others."""
+    """A job failed. Spark can run other jobs."""
 
     def __init__(self, detail: str) -> None:
-        """`detail` is what Spark says of it, with stack traces."""
+        """`detail` is Spark's error message, with stack traces."""
         self.detail = detail
         super().__init__(
-            "Spark could not run a job. If the machine ran out of memory give it more, or lower batch_size_mb; "
+            "Spark could not run a job. If the machine ran out of memory, give it more, or lower batch_size_mb; "
             "the sync can be run again and continues from its last state."
         )
 
 
 def worker_failure(stream: StreamId, error: JobFailed) -> NotEncoded:
-    """Return the result of a unit whose worker died in every attempt; `error` is what its job failed of."""
+    """Return the result of a unit whose worker died in each attempt; `error` is the failure of its job."""
     from destination_datalake.files.plan import NotEncoded
 
     detail = error.detail
     crash = _CRASH.search(detail)
     if crash is not None:
         message = (
-            f"Stream {stream} could not be written: the process that encodes its records crashed ({crash[1]}), each "
-            "time it was tried. This is a defect of the connector or of a library in it; please report it. Other "
-            "streams continue without this one."
+            f"Stream {stream} could not be written: the process that encodes its records crashed ({crash[1]}) in each "
+            "attempt. This is a defect of the connector or of a library in it; please report it. Other streams "
+            "continue without this one."
         )
         return NotEncoded(Failure(message, detail, "system_error"), stream)
     message = (
-        f"Stream {stream} could not be written: the process that encodes its records was ended from outside, or could "
-        "not run, each time it was tried. If the machine or container ran out of memory give it more, or lower "
-        "batch_size_mb. Other streams continue without this one; the next sync continues from its last state."
+        f"Stream {stream} could not be written: the process that encodes its records was killed, or could not run, in "
+        "each attempt. If the machine or container ran out of memory, give it more, or lower batch_size_mb. Other "
+        "streams continue without this one; the next sync continues from its last state."
     )
     return NotEncoded(Failure(message, detail, "transient_error"), stream)
 
@@ -137,10 +138,10 @@ _CRASH = re.compile(r"Fatal Python error: ([A-Za-z ]+)")
 
 
 def end_failure(exit_code: int | None) -> SparkFailed:
-    """Return that Spark has ended. `exit_code` is the JVM's, negative for a signal; None if the JVM has not ended."""
-    what = "Spark" if exit_code is None else "Spark's Java process"
-    how = "" if exit_code is None else f" (signal {-exit_code})" if exit_code < 0 else f" (exit code {exit_code})"
+    """Return the failure of an ended Spark. `exit_code` is the JVM's, negative for a signal; None if the JVM runs."""
+    subject = "Spark" if exit_code is None else "Spark's Java process"
+    code = "" if exit_code is None else f" (signal {-exit_code})" if exit_code < 0 else f" (exit code {exit_code})"
     return SparkFailed(
-        f"{what} has ended{how} in the middle of the sync. If the machine ran out of memory give it "
+        f"{subject} has ended{code} in the middle of the sync. If the machine ran out of memory, give it "
         "more, or lower batch_size_mb; the sync can be run again and continues from its last state."
     )

@@ -1,4 +1,4 @@
-"""Spark as the connector uses it: started in the background, given tasks, stopped without leaving anything behind."""
+"""The Spark engine: starts Spark in the background, runs jobs, and stops Spark without leaving processes behind."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _STOP_SECONDS = 20
-"""How long a start in progress may take to end: that of a cluster before it is stopped regardless."""
+"""Maximum wait for a start in progress when Spark is stopped."""
 
 
 class Engine:
-    """A Spark that may still be starting; what needs it waits for it."""
+    """A Spark that may still be starting. Methods that need it wait for the start."""
 
     def __init__(self, backend: Backend, executor_access: ExecutorAccess | None = None) -> None:
         self._backend = backend
@@ -55,9 +55,9 @@ class Engine:
 
     @classmethod
     def start(cls, backend: Backend, executor_access: ExecutorAccess | None = None) -> Engine:
-        """Start Spark in the background, and return at once.
+        """Start Spark in the background, and return immediately.
 
-        Tasks go to executors with the access to AWS that they have, unless executors have another.
+        Tasks are sent to executors with their own access to AWS, unless `executor_access` replaces it.
         """
         engine = cls(backend, executor_access)
         engine._starting.start()
@@ -69,12 +69,12 @@ class Engine:
         return self._backend.is_local
 
     def is_starting(self) -> bool:
-        """Return whether Spark has neither started nor failed to."""
+        """Return whether Spark is still starting."""
         return not self._started.done()
 
     @property
     def error(self) -> SparkFailed | None:
-        """Why no job can be run any more: Spark has not started, or has ended. None as long as one may be."""
+        """Why no more jobs can run: Spark did not start, or has ended. None if they can."""
         if not self._started.done() or self._stopped.is_set():
             return None
         if (error := self._started.exception()) is not None:
@@ -82,49 +82,49 @@ class Engine:
         return self._backend.ended()
 
     def parallelism(self) -> int:
-        """Return how many tasks run at once. Waits for Spark's start. Raises SparkFailed."""
+        """Return the number of concurrent tasks. Waits for Spark's start. Raises SparkFailed."""
         self._started.result()
         return self._backend.parallelism()
 
     def progress(self) -> JobsProgress:
-        """Return how far the running jobs are; nothing runs before Spark has started."""
+        """Return the progress of the running jobs. Nothing runs before Spark has started."""
         return JobsProgress() if self.is_starting() or self.error is not None else self._backend.progress()
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
         """Run the tasks on the executors, as one Spark job: see `Backend.run`. Waits for Spark's start."""
         self._started.result()
-        return self._without_usage(self._backend.run(partial(metered, work), self._given(tasks)))
+        return self._without_usage(self._backend.run(partial(metered, work), self._with_access(tasks)))
 
     def exchange(
         self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
     ) -> list[Result]:
         """Run a job with a shuffle: see `Backend.exchange`. Waits for Spark's start."""
         self._started.result()
-        results = self._backend.exchange(produce, self._given(tasks), partial(metered, consume), partitions)
+        results = self._backend.exchange(produce, self._with_access(tasks), partial(metered, consume), partitions)
         return self._without_usage(results)
 
     @property
     def application_id(self) -> str | None:
-        """The id of Spark's application; None if it has not started, or tells none."""
+        """The ID of Spark's application; None if it has not started, or is unknown."""
         return None if self.is_starting() else self._backend.application_id
 
     def usage(self) -> Usage:
-        """Return what executors have used in the jobs so far, as far as their results have told."""
+        """Return the resources that executors used so far, as reported with their results."""
         return Usage.total(self._used)
 
     def _without_usage(self, results: Sequence[Result | Usage]) -> list[Result]:
         self._used += [result for result in results if isinstance(result, Usage)]
         return [result for result in results if not isinstance(result, Usage)]
 
-    def _given(self, tasks: Sequence[Task]) -> Sequence[Task]:
-        """Return the tasks with the access to AWS that executors have."""
-        return tasks if self._executor_access is None else self._executor_access.given(tasks)
+    def _with_access(self, tasks: Sequence[Task]) -> Sequence[Task]:
+        """Return the tasks with the executors' access to AWS."""
+        return tasks if self._executor_access is None else self._executor_access.apply(tasks)
 
     def encode(self, tasks: Sequence[EncodeTask]) -> list[UnitResult]:
-        """Run the tasks on the executors, as one Spark job. Raises SparkFailed if Spark cannot run any.
+        """Encode the units of the tasks in one Spark job. Raises SparkFailed if Spark cannot run jobs.
 
-        A unit that fails does not fail the job. If the job fails, a worker has died in every attempt at one of its
-        tasks: then each unit becomes a job of its own, and only units whose jobs fail are returned as not encoded.
+        A failed unit does not fail the job. The job fails only if a worker died in each attempt at a task: then each
+        unit is retried in its own job, and only units whose jobs fail are returned as not encoded.
         """
         from destination_datalake.files.encode import encode
         from destination_datalake.files.plan import EncodeTask
@@ -135,7 +135,7 @@ class Engine:
             units = [(unit, task.access) for task in tasks for unit in task.units]
             if len(units) == 1:
                 return [worker_failure(units[0][0].stream, error)]
-        _logger.warning("A Spark job failed; its %d units are tried one by one.", len(units))
+        _logger.warning("A Spark job failed. Retrying its %d units one by one.", len(units))
 
         def encode_alone(unit: EncodeUnit, access: AwsAccess) -> list[UnitResult]:
             try:
@@ -144,23 +144,23 @@ class Engine:
                 return [worker_failure(unit.stream, error)]
 
         with ThreadPoolExecutor(self.parallelism(), "unit") as jobs:
-            results = [jobs.submit(encode_alone, unit, access) for unit, access in units]
-        return [result for each in results for result in each.result()]
+            futures = [jobs.submit(encode_alone, unit, access) for unit, access in units]
+        return [result for future in futures for result in future.result()]
 
     def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
-        """Rewrite files on the executors, as one Spark job.
+        """Rewrite files in one Spark job.
 
-        Raises RewriteFailed if a file cannot be rewritten; then no target exists. Raises SparkFailed, and what S3's
-        client raises.
+        Raises RewriteFailed if a file cannot be rewritten; no target then exists. Raises SparkFailed, and errors of
+        S3's client.
         """
         from destination_datalake.files.rewrite import published, rewrite
 
         return published(self.run(rewrite, tasks), tasks[0].access) if tasks else []
 
     def stop(self, *, orderly: bool = False) -> None:
-        """End Spark and wait until its processes on this machine have ended.
+        """Stop Spark, and wait until its processes on this machine have ended.
 
-        A local Spark holds nothing worth an orderly end, which takes a second: it is killed unless `orderly`.
+        A local Spark is killed unless `orderly`: it has no state, and an orderly stop takes a second.
         """
         orderly = orderly or not self.local
         deadline = time.monotonic() + _STOP_SECONDS
@@ -170,7 +170,7 @@ class Engine:
         self._stopped.set()
         self._backend.stop(orderly=orderly)
         while self._starting.is_alive() and time.monotonic() < deadline:
-            # A start in progress ends when it finds what it waits for gone, or may yet begin another step.
+            # A start in progress may begin further steps, so it is stopped repeatedly until it fails.
             self._starting.join(0.05)
             self._backend.stop(orderly=False)
 
@@ -183,10 +183,10 @@ class Engine:
 
 
 class ExecutorAccess:
-    """Gives tasks the access to AWS that executors are to have.
+    """Sets the executors' access to AWS in tasks. Thread-safe.
 
-    `role` is what executors find in their own environment; `session` are short-lived credentials of the connector's
-    identity. Can be used by several threads.
+    With `role`, executors use the credentials in their own environment; with `session`, short-lived credentials of the
+    connector's identity.
     """
 
     def __init__(self, credentials: ExecutorCredentials, access: AwsAccess) -> None:
@@ -194,13 +194,13 @@ class ExecutorAccess:
         self._kind = credentials
         self._access = access
         self._lock = threading.Lock()
-        self._lent: Credentials | None = None
+        self._delegated: Credentials | None = None
 
     def current(self) -> AwsAccess:
-        """Return the access that executors are to have now.
+        """Return the executors' access for the next job.
 
-        A session has a quarter of an hour left, or a third of its time if that is less: enough for a job. Raises for
-        `session` what STS raises, or NoCredentialsError (botocore).
+        A session is valid for at least another quarter of an hour, or a third of its duration if that is less. For
+        `session`, raises errors of STS, and botocore's NoCredentialsError.
         """
         from destination_datalake.aws.access import AccessKeys, Environment
 
@@ -209,19 +209,19 @@ class ExecutorAccess:
                 return replace(self._access, identity=Environment())
             case "session":
                 with self._lock:
-                    if self._lent is None:
-                        self._lent = self._access.delegable_credentials()
-                    return replace(self._access, identity=AccessKeys.of(self._lent))
+                    if self._delegated is None:
+                        self._delegated = self._access.delegable_credentials()
+                    return replace(self._access, identity=AccessKeys.of(self._delegated))
         assert_never(self._kind)
 
-    def given(self, tasks: Sequence[Task]) -> list[Any]:
+    def apply(self, tasks: Sequence[Task]) -> list[Any]:
         """Return the tasks with `current` as their access. Raises as `current` does."""
         access = self.current()
         return [replace(cast("Any", task), access=access) if hasattr(task, "access") else task for task in tasks]
 
 
 def start_engine(config: Config) -> Engine:
-    """Start the Spark that the options ask for, in the background. Raises OSError without a temporary folder."""
+    """Start the configured Spark in the background. Raises OSError without a temporary folder."""
     executor_access = None
     if not config.spark.is_local:
         from destination_datalake.config.options import aws_access
@@ -237,10 +237,7 @@ def start_engine(config: Config) -> Engine:
 
 
 def start_local_engine() -> Engine:
-    """Start the Spark of a configuration that has no options of it. Nothing is imported that takes long.
-
-    Raises OSError without a temporary folder.
-    """
+    """Start Spark with default options. Imports no slow modules. Raises OSError without a temporary folder."""
     from destination_datalake.spark.classic.settings import ClassicSettings
 
     return Engine.start(_classic_backend(ClassicSettings("local[*]", {})))

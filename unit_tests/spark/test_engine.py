@@ -143,7 +143,7 @@ def test_without_credentials_no_session_can_be_lent(monkeypatch: pytest.MonkeyPa
 def test_tasks_are_given_the_access_of_executors(tmp_path: Path) -> None:
     lender = ExecutorAccess("session", access(ROLE))
 
-    given = lender.given([task(ROLE, segment(tmp_path, 1)), task(ROLE, segment(tmp_path, 2))])
+    given = lender.apply([task(ROLE, segment(tmp_path, 1)), task(ROLE, segment(tmp_path, 2))])
 
     assert [each.access for each in given] == [lender.current()] * 2
 
@@ -171,10 +171,10 @@ def test_a_task_that_outlives_its_session_can_be_tried_by_the_next_sync(
     lender = ExecutorAccess("session", access(ROLE))
     expire(lender.current())
 
-    [failed] = decode(encoded([*job(lender.given([asked]))]), result_type(job))
+    [failed] = decode(encoded([*job(lender.apply([asked]))]), result_type(job))
 
     assert failed.failure.type == "transient_error"
-    assert ": the session that executors were lent ended before they had." in failed.failure.message
+    assert ": the executors' session credentials expired before the job ended." in failed.failure.message
     assert failed.failure.detail.startswith("ExpiredToken")
 
 
@@ -182,18 +182,18 @@ def test_a_unit_that_outlives_its_session_can_be_tried_by_the_next_sync(tmp_path
     lender = ExecutorAccess("session", access(ROLE))
     expire(lender.current())
 
-    [failed] = encode(lender.given([task(ROLE, segment(tmp_path, 1))]))
+    [failed] = encode(lender.apply([task(ROLE, segment(tmp_path, 1))]))
 
     assert isinstance(failed, NotEncoded)
     assert failed.failure.type == "transient_error"
-    assert failed.failure.message.startswith("Stream orders could not be written: the session that executors were lent")
+    assert failed.failure.message.startswith("Stream orders could not be written: the executors' session credentials")
 
 
 def test_credentials_that_only_executors_can_renew_are_to_be_mended(tmp_path: Path) -> None:
     lender = ExecutorAccess("role", access(USER))
     expire(lender.current())
 
-    [failed] = encode(lender.given([task(USER, segment(tmp_path, 1))]))
+    [failed] = encode(lender.apply([task(USER, segment(tmp_path, 1))]))
 
     assert isinstance(failed, NotEncoded)
     assert failed.failure.type == "config_error"
@@ -205,7 +205,7 @@ def test_what_executors_are_denied_is_a_matter_of_their_own_role_if_they_have_on
     refuse(lender.current(), "AccessDenied", 403)
     staged = StagedSegment(StagedObject("s3://lake/_staging/1", "etag"), 1)
 
-    [result] = encode(lender.given([task(ROLE, staged)]))
+    [result] = encode(lender.apply([task(ROLE, staged)]))
 
     assert isinstance(result, NotEncoded)
     assert f"for {'the executors' if told else 'the connector'}'" in result.failure.message

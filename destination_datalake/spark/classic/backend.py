@@ -1,13 +1,14 @@
-"""Spark with a driver of our own: a JVM that this process starts, whose executors are local or on a cluster.
+"""Classic Spark: this process starts the driver, a JVM, and executors are local or on a cluster.
 
-Tasks go through `SparkContext.parallelize(...).mapPartitions(...)`: no record crosses the JVM, so Spark SQL's session,
-planner and code generator would only cost start-up time.
+Tasks are run by `SparkContext.parallelize(...).mapPartitions(...)`. No record crosses the JVM, so Spark SQL's session,
+planner and code generator would only take start-up time.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -29,14 +30,7 @@ from destination_datalake.spark.backend import (
     consumed,
     end_failure,
 )
-from destination_datalake.spark.classic.failure import (
-    PATIENCE_PROPERTY,
-    application_ended,
-    executors_end,
-    no_executor,
-    start_failure,
-)
-from destination_datalake.spark.classic.jvm import Jvm, unknown_user
+from destination_datalake.spark.classic.jvm import Jvm, require_java, unknown_user
 from destination_datalake.spark.classic.pyspark_internals import (
     available_processors,
     count_executors,
@@ -53,23 +47,29 @@ from destination_datalake.spark.classic.pyspark_internals import (
 from destination_datalake.spark.classic.settings import ClassicSettings, local_master_with_attempts
 from destination_datalake.spark.classic.worker_daemon import ADDRESS, fork_daemon
 from destination_datalake.spark.executors.python import FOLDER, difference, shipped
+from destination_datalake.unforeseen import exhaustion
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
     from pyspark import SparkContext
 
 
+PATIENCE_PROPERTY = "spark.scheduler.maxRegisteredResourcesWaitingTime"
+"""Spark's own maximum wait for executors before it starts tasks.
+https://spark.apache.org/docs/latest/configuration.html#scheduling
+"""
+
 _PATIENCE_SECONDS = 60.0
-"""How long a job waits for a first executor, unless Spark's own limit is longer."""
+"""Maximum wait of a job for a first executor, unless Spark's own limit is longer."""
 
 _POLL_SECONDS = 1.0
 
 _IDLE_SECONDS = 0.1
-"""How long a local Spark waits for a first job before it warms up."""
+"""Time without a job before a local Spark warms up."""
 
 
 class ClassicBackend:
-    """A Spark whose driver is a JVM that this process starts."""
+    """A Spark whose driver JVM is started by this process."""
 
     def __init__(self, settings: ClassicSettings) -> None:
         """Launch nothing yet. Raises OSError if there is no folder for temporary files."""
@@ -91,21 +91,22 @@ class ClassicBackend:
 
     @property
     def context(self) -> SparkContext:
-        """PySpark's context; there is one after `start`."""
+        """PySpark's context. Available after `start`."""
         assert self._context is not None
         return self._context
 
     def launch(self) -> None:
-        """Launch Java, unless Spark's launcher has to, and meanwhile import what workers need and fork their daemon.
+        """Launch Java, unless Spark's launcher must do it. Meanwhile import the workers' modules and fork their daemon.
 
-        To be called on the main thread before there are others; `start` launches Java if it was not. Raises OSError.
+        Must be called on the main thread, before other threads exist. If it is not called, `start` launches Java.
+        Raises OSError.
         """
         if self._settings.needs_launcher:
             return
         daemon = self._scratch / "daemon"
         self._launch_java({ADDRESS: str(daemon)})
         if threading.active_count() == 1:
-            with contextlib.suppress(OSError):  # Spark then starts a daemon of its own.
+            with contextlib.suppress(OSError):  # Spark then starts its own daemon.
                 self._jvm.daemon = fork_daemon(daemon)
 
     def start(self) -> None:
@@ -113,8 +114,8 @@ class ClassicBackend:
         try:
             self._context = self._new_context()
         except BaseException as error:
-            if (different := self._difference(java_exception_text(error))) is not None:
-                raise different from error
+            if (difference := self._difference(java_exception_text(error))) is not None:
+                raise difference from error
             failure = self._ended_by_cluster() or start_failure(error, self._jvm.output(), self._settings.master)
             raise failure from error
         self.application_id = self._context.applicationId
@@ -122,7 +123,7 @@ class ClassicBackend:
             threading.Thread(target=self._warm_up_if_idle, name="spark-warm-up", daemon=True).start()
 
     def ended(self) -> SparkFailed | None:
-        """Return that Spark's JVM or its context has ended, if so."""
+        """Return the failure if Spark's JVM or its context has ended; else None."""
         if (exit_code := self._jvm.exit_code) is not None:
             return end_failure(exit_code)
         try:
@@ -137,7 +138,7 @@ class ClassicBackend:
             return int(self.context.defaultParallelism)
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
-        """Run a job of one Spark task for each of `tasks`."""
+        """Run a job with one Spark task per item of `tasks`."""
         with self._spark_errors(), self._job():
             return self.context.parallelize(tasks, len(tasks)).mapPartitions(self._prepared(work)).collect()
 
@@ -151,7 +152,7 @@ class ClassicBackend:
             return shuffled.mapPartitions(self._prepared(partial(consumed, consume))).collect()
 
     def progress(self) -> JobsProgress:
-        """Return the tasks of the stages that Spark's status tracker knows as active."""
+        """Return the tasks of the active stages, by Spark's status tracker."""
         try:
             tracker = self.context.statusTracker()
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
@@ -162,7 +163,7 @@ class ClassicBackend:
         return JobsProgress(running, max(0, sum(stage.numTasks for stage in known) - running - ended), ended)
 
     def stop(self, *, orderly: bool) -> None:
-        """End Spark and wait until its JVM and workers have ended."""
+        """Stop Spark, and wait until its JVM and workers have ended."""
         self._stopping.set()
         if orderly:
             if self._context is not None:
@@ -174,7 +175,7 @@ class ClassicBackend:
 
     @contextlib.contextmanager
     def _spark_errors(self) -> Iterator[None]:
-        """Raise SparkFailed for whatever PySpark raises; JobFailed if Spark is still able to run other jobs."""
+        """Convert PySpark's errors to SparkFailed, or to JobFailed if Spark can run other jobs."""
         try:
             yield
         except Exception as error:
@@ -190,18 +191,18 @@ class ClassicBackend:
         return contextlib.nullcontext() if self._watch is None else self._watch.job()
 
     def _ended_by_cluster(self) -> SparkFailed | None:
-        """Return why a cluster runs nothing for us any more, as far as it has said so."""
+        """Return why the cluster has ended the application; None if unknown."""
         output = self._jvm.recent_output()
         if self._watch is not None and self._watch.gave_up:
             ended: SparkFailed | None = no_executor(self._application, self._patience)
         else:
             ended = application_ended(self._application, output)
-        # There is a context once executors have run its first job.
+        # The context exists once executors have run the warm-up job.
         never_ran = ended is not None and self._context is None
         return (executors_end(self._application, output) if never_ran else None) or ended
 
     def _watch_over(self, context: SparkContext) -> None:
-        """Notice from now on when there are no executors to run jobs."""
+        """Watch from now on whether there are executors to run jobs."""
         self._application = dict(context.getConf().getAll())
         self._patience = max(self._patience, seconds_property(context, PATIENCE_PROPERTY) or 0)
         self._watch = ExecutorWatch(partial(count_executors, context), context.cancelAllJobs, self._patience)
@@ -230,7 +231,7 @@ class ClassicBackend:
         if self._settings.needs_launcher:
             context.setLogLevel("ERROR")
         if packing is not None:
-            # A URI: Spark takes a path with a space or a quote for one without the fragment.
+            # A URI, because Spark ignores the fragment after a path with a space or a quote.
             context.addArchive(f"{packing.result().as_uri()}#{FOLDER}")
         if not self.is_local:
             self._watch_over(context)
@@ -259,28 +260,28 @@ class ClassicBackend:
             threads.shutdown(wait=False)
 
     def warm_up(self) -> None:
-        """Run a job that does nothing: another then finds Spark's classes loaded, and workers running."""
+        """Run an empty job, which loads Spark's classes and starts workers for later jobs."""
         self._warm_up(self.context)
 
     def _warm_up(self, context: SparkContext) -> None:
-        """Run an empty task per core: the first real job finds Python workers running, and like the driver."""
+        """Run an empty task per core, which starts the Python workers, and checks that they match the driver."""
         from destination_datalake.files.encode import encode
 
         with self._job():
             context.parallelize([], context.defaultParallelism).mapPartitions(self._prepared(encode)).collect()
 
     def _warm_up_if_idle(self) -> None:
-        """Warm up while records are still collected for the first job; that job would only wait for it."""
+        """Warm up while records are still being collected, unless a first job is already there."""
         if not self._busy.wait(_IDLE_SECONDS):
-            with contextlib.suppress(Exception):  # The next job finds what this one has.
+            with contextlib.suppress(Exception):  # The next job reports the error.
                 self.warm_up()
 
     def _prepared(self, work: Work[Task, Result]) -> Work[Task, Result]:
-        """Return what Spark is given to run: the work itself where workers are forks of a daemon on this machine."""
+        """Return the work in the form that Spark sends to executors; on this machine, the work itself."""
         return shipped(work, self._settings.python) if self._settings.is_cluster else work
 
     def _difference(self, text: str | None) -> SparkFailed | None:
-        """Return how executors differ from the driver, if the text of Spark's error says that they do."""
+        """Return the failure if Spark's error says that executors differ from the driver; else None."""
         if text is None or not self._settings.is_cluster:
             return None
         message = difference(text, self._settings.python)
@@ -288,17 +289,17 @@ class ClassicBackend:
 
 
 class ExecutorWatch:
-    """Gives up the jobs of a cluster when there is no executor for `patience` seconds in a row.
+    """Cancels the jobs of a cluster that has no executor for `patience` seconds in a row.
 
-    Spark itself waits for ever, and only repeats a warning ("Initial job has not accepted any resources").
+    Spark itself waits forever, and only repeats a warning ("Initial job has not accepted any resources").
     """
 
     def __init__(
         self, executors: Callable[[], int], give_up: Callable[[], None], patience: float, every: float = _POLL_SECONDS
     ) -> None:
-        """`executors` counts those that are registered now; `give_up` cancels all jobs. Both may raise: Spark ended.
+        """`executors` counts the registered executors; `give_up` cancels all jobs. Both raise if Spark has ended.
 
-        `every` is the time between counts, in seconds.
+        `every` is the interval between counts, in seconds.
         """
         self._executors = executors
         self._give_up = give_up
@@ -308,12 +309,12 @@ class ExecutorWatch:
 
     @property
     def gave_up(self) -> bool:
-        """Whether jobs were given up."""
+        """Whether jobs were cancelled."""
         return self._gave_up.is_set()
 
     @contextlib.contextmanager
     def job(self) -> Iterator[None]:
-        """Watch while the block runs a job."""
+        """Watch while the `with` block runs a job."""
         ended = threading.Event()
         watching = threading.Thread(target=self._watch, args=(ended,), name="spark-executors", daemon=True)
         watching.start()
@@ -331,3 +332,112 @@ class ExecutorWatch:
                     self._gave_up.set()
                     self._give_up()
                     return
+
+
+# --- Failures ---------------------------------------------------------------------------------------------------------
+
+
+def start_failure(error: BaseException, output: Sequence[str], master: str) -> SparkFailed:
+    """Return why Spark did not start on `master`, given PySpark's `error` and the JVM's `output`."""
+    reason = _reason(error, output)
+    because = f"Spark did not start: {reason}"
+    if (exhausted := exhaustion(error, "\n".join([reason, *output]))) is not None:
+        return SparkFailed(f"{because}. {exhausted}")
+    try:
+        require_java()
+    except SparkFailed as unusable:
+        return SparkFailed(f"Spark did not start. {unusable}", unusable.failure.type)
+    if _UNREACHABLE.search(reason) and not master.startswith("local"):
+        return SparkFailed(
+            f"Spark did not start: {master} did not respond ({reason}). Check that it is running and that this machine "
+            "can reach it, or correct spark.master.",
+            "transient_error",
+        )
+    if _SETTING.search(reason):
+        return SparkFailed(f"{because}. Correct spark.master or spark.conf.", "config_error")
+    return SparkFailed(f"{because}. The log has the details.", "transient_error")
+
+
+_UNREACHABLE = re.compile(
+    r"All masters are unresponsive|stopped SparkContext|Connection refused|UnknownHostException|No route to host|"
+    r"Failed to connect|timed out",
+    re.IGNORECASE,
+)
+_SETTING = re.compile(
+    r"IllegalArgumentException|NumberFormatException|SparkException|SparkIllegalArgument|ClassNotFound|Unrecognized|"
+    r"Could not create the Java Virtual Machine|Invalid|Master must|not found|unresolved|Exception in thread \"main\"|"
+    r"^Error: |BindException",
+)
+_ERROR = re.compile(
+    # The cause follows "Error occurred during initialization of VM".
+    r"(?:Error|Exception)\b(?! occurred)|^Invalid|^Unrecognized|insufficient memory|reserve enough space"
+)
+_MAX_REASON_LENGTH = 300
+
+
+def _reason(error: BaseException, output: Sequence[str]) -> str:
+    """Return the first line of the JVM's exception, else the first error in its output."""
+    thrown = java_exception_text(error)
+    lines = thrown.splitlines() if thrown is not None else [line for line in output if _ERROR.search(line)]
+    line = next((line.strip() for line in lines if line.strip()), f"{type(error).__name__}: {error}")
+    return line.rstrip(".")[:_MAX_REASON_LENGTH]
+
+
+def no_executor(properties: Mapping[str, str], seconds: float) -> SparkFailed:
+    """Return the failure of an application with these properties that had no executor for `seconds`."""
+    cores = properties.get("spark.executor.cores")
+    max_cores = properties.get("spark.cores.max")
+    requested = "".join(
+        (
+            f"executors with {properties.get('spark.executor.memory', '1g')} of memory",
+            f" and {cores} cores" if cores else "",
+            f", {max_cores} cores in all" if max_cores else "",
+        )
+    )
+    return SparkFailed(
+        f"{properties['spark.master']} has had no executor for this sync for {seconds:.0f} s. Requested: {requested}. "
+        "Check that the cluster has these resources free and that its workers are running. Otherwise request less in "
+        "spark.conf (spark.executor.memory, spark.executor.cores, spark.cores.max), or allow more time with "
+        f"{PATIENCE_PROPERTY}."
+    )
+
+
+def executors_end(properties: Mapping[str, str], output: Sequence[str]) -> SparkFailed | None:
+    """Return the failure of executors that exit immediately, if the JVM's output reports one; else None."""
+    reason = _last(_EXECUTOR_ENDED, output)
+    if reason is None:
+        return None
+    driver = f"{properties.get('spark.driver.host', 'its host name')}:{properties.get('spark.driver.port', 'any port')}"
+    return SparkFailed(
+        f"Executors that {properties['spark.master']} starts for this sync exit immediately (last: {reason}). Either "
+        f"they cannot reach this driver, at {driver}: set spark.driver.host in spark.conf to an address of this "
+        "machine that they can reach, and spark.driver.port and spark.driver.blockManager.port to ports that firewalls "
+        "allow. Or they cannot run: see their logs on the cluster.",
+        "config_error",
+    )
+
+
+def application_ended(properties: Mapping[str, str], output: Sequence[str]) -> SparkFailed | None:
+    """Return why the cluster has ended the application; None if the JVM's output does not report it."""
+    reason = _last(_APPLICATION_ENDED, output)
+    if reason is None:
+        return None
+    if "unresponsive" in reason:
+        return SparkFailed(
+            f"{properties['spark.master']} did not respond ({reason.rstrip('.')}). Check that it is running and that "
+            "this machine can reach it, or correct spark.master."
+        )
+    executor = _last(_EXECUTOR_ENDED, output)
+    last = "" if executor is None else f"; the last executor to end: {executor}"
+    return SparkFailed(
+        f"{properties['spark.master']} has ended this sync's application ({reason}{last}). The sync can be run again "
+        "and continues from its last state."
+    )
+
+
+_EXECUTOR_ENDED = re.compile(r"Executor updated: \S+ is now ((?:EXITED|FAILED|LOST)\b.*)")
+_APPLICATION_ENDED = re.compile(r"Application has been killed\. Reason: (.*)")
+
+
+def _last(pattern: re.Pattern[str], output: Sequence[str]) -> str | None:
+    return next((match[1].strip() for line in reversed(output) if (match := pattern.search(line))), None)

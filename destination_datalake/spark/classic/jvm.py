@@ -1,4 +1,4 @@
-"""Spark's JVM: its launch, its output, and its end."""
+"""Spark's JVM: launch it, read its output, stop it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import logging
 import os
 import pwd
 import re
+import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -15,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from destination_datalake.spark.classic.failure import java_command
+from destination_datalake.spark.backend import SparkFailed
 from destination_datalake.spark.classic.pyspark_internals import (
     GATEWAY_CLASS,
     GATEWAY_FILE,
@@ -25,6 +27,7 @@ from destination_datalake.spark.classic.pyspark_internals import (
     launch_gateway,
     spark_jars,
 )
+from destination_datalake.unforeseen import exhaustion
 
 if TYPE_CHECKING:
     import psutil
@@ -32,10 +35,10 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_LINES_KEPT = 200
+_MAX_LINES = 200
 _OUTPUT_SECONDS = 2
 _STOP_SECONDS = 120
-"""How long a JVM may take that still has something to write."""
+"""Maximum wait for an orderly exit, in which the JVM may still write files."""
 
 KILL_SECONDS = 20
 
@@ -46,26 +49,73 @@ _UNKNOWN_USER = "airbyte"
 _LOST_EXECUTOR = re.compile(r"TaskSchedulerImpl: Lost executor (\S+) on (\S+): (.*?)\.?$")
 
 
+# --- Java -------------------------------------------------------------------------------------------------------------
+
+MINIMUM_VERSION = 17
+"""The oldest Java that Spark 4 runs on."""
+
+_TIMEOUT_SECONDS = 30
+
+
+def java_command() -> str | None:
+    """Return the command that Spark's scripts run: JAVA_HOME's java, else the one on the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    return os.path.join(home, "bin", "java") if home else shutil.which("java")  # noqa: PTH118
+
+
+def require_java() -> None:
+    """Raise SparkFailed if Java is missing, cannot be run, or is too old.
+
+    Runs Java to get its version, which takes a tenth of a second.
+    """
+    command = java_command()
+    remedy = f"Install a Java runtime {MINIMUM_VERSION} or newer and set JAVA_HOME to it, or put java on the PATH."
+    if command is None:
+        raise SparkFailed(f"Spark needs a Java runtime, but none was found. {remedy}", "config_error")
+    try:
+        probe = subprocess.run(
+            [command, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        if (exhausted := exhaustion(error)) is not None:
+            raise SparkFailed(f"Java cannot be started ({command}). {exhausted}") from error
+        message = f"Spark needs a Java runtime, but {command} cannot be run. {remedy}"
+        raise SparkFailed(message, "config_error") from error
+    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", probe.stderr + probe.stdout)
+    if version is None:
+        killed = "Out of Memory Error" if probe.returncode == -signal.SIGKILL else ""
+        if (exhausted := exhaustion(None, probe.stderr + probe.stdout + killed)) is not None:
+            raise SparkFailed(f"Java cannot be started ({command}). {exhausted}")
+        message = f"Spark needs a Java runtime, but {command} does not print its version. {remedy}"
+        raise SparkFailed(message, "config_error")
+    if int(version[1]) < MINIMUM_VERSION:
+        message = f"Spark needs Java {MINIMUM_VERSION} or newer, but {command} is Java {version[1]}. {remedy}"
+        raise SparkFailed(message, "config_error")
+
+
+# --- The JVM ----------------------------------------------------------------------------------------------------------
+
+
 class Jvm:
-    """A JVM in a process group of its own, so that a signal to ours does not end Spark while we still commit."""
+    """A JVM in its own process group, so that a signal to the connector's group does not stop Spark during a commit."""
 
     def __init__(self, scratch: Path) -> None:
-        """Launch nothing yet. `scratch` is a folder that only this JVM's command line names."""
+        """Launch nothing yet. `scratch` is a folder that identifies this JVM: its command line contains the path."""
         self._scratch = scratch
-        self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._lines: deque[str] = deque(maxlen=_MAX_LINES)
         self._output: int | None = None
         self._reader: threading.Thread | None = None
-        # Looking for processes opens files, and at the end all other descriptors may be in use.
+        # Listing processes opens files. These descriptors are freed first, as all others may be in use.
         self._spare_descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE_DESCRIPTORS)]
         self.process: subprocess.Popen[bytes] | None = None
         self.daemon: int | None = None
-        """The process id of the worker daemon, if this process has forked it."""
+        """The process ID of the worker daemon, if this process has forked it."""
 
     def launch(self, memory: str, options: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Launch Java itself, and return at once: `connect` waits for it.
+        """Launch Java directly, and return immediately: `connect` waits for it.
 
-        Spark's scripts and its launcher would find out the same command line, which takes two JVMs and three shells.
-        `environment` is added to this process's. Raises OSError.
+        Spark's scripts and launcher would build the same command line, but start two JVMs and three shells for it.
+        `environment` is added to this process's environment. Raises OSError.
         """
         java = [java_command() or "java", f"-Xmx{memory}", *MODULE_OPTIONS, *WITHOUT_LOGGING, *options]
         added = {**environment, **_user_environment(), GATEWAY_FILE: str(self._gateway_file)}
@@ -73,7 +123,7 @@ class Jvm:
         try:
             self.process = subprocess.Popen(
                 [*java, "-cp", spark_jars(), GATEWAY_CLASS],
-                stdin=subprocess.PIPE,  # The JVM ends itself at the end of its input, also when this process is killed.
+                stdin=subprocess.PIPE,  # The JVM exits when its input is closed, also if this process is killed.
                 stdout=write_end,
                 stderr=write_end,
                 env=os.environ | added,
@@ -83,17 +133,17 @@ class Jvm:
             os.close(write_end)
 
     def connect(self) -> JavaGateway:
-        """Return the gateway to the JVM that was launched, once it answers. Raises what PySpark raises."""
+        """Return the gateway to the launched JVM when it responds. Raises PySpark's errors."""
         assert self.process is not None
         assert self._output is not None
         self._read_output(self._output)
         return connected_gateway(self.process, self._gateway_file)
 
     def submit(self, properties: Mapping[str, str]) -> JavaGateway:
-        """Launch it by Spark's own launcher and return the gateway to it. Raises what PySpark raises.
+        """Launch the JVM by Spark's own launcher; return the gateway to it. Raises PySpark's errors.
 
-        The properties are passed in a file that only this user can read, and that is deleted once they are: everybody
-        can read command lines, and some values are secrets.
+        The properties are passed in a file that only this user can read, because some values are secrets, and all users
+        can read command lines. The file is then deleted.
         """
         file = self._scratch / "spark.properties"
         file.touch(mode=0o600)
@@ -105,44 +155,44 @@ class Jvm:
         finally:
             os.close(write_end)
             file.unlink()
-        self.process = gateway.proc  # None if another process has launched it.
+        self.process = gateway.proc  # None if another process launched the JVM.
         return gateway
 
     def output(self) -> Sequence[str]:
-        """Return the last lines that the JVM and its workers printed; all of them once it has ended."""
+        """Return the last output lines of the JVM and its workers; waits for the rest if the JVM is ending."""
         if self._reader is not None:
             self._reader.join(_OUTPUT_SECONDS)
         return [*self._lines]
 
     def recent_output(self) -> Sequence[str]:
-        """Return the last lines that were printed so far."""
+        """Return the last output lines so far."""
         return [*self._lines]
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, negative for a signal; None while it runs, is not launched, or was launched by others."""
+        """The exit code, negative for a signal; None if it runs, is not launched, or another process launched it."""
         return None if self.process is None else self.process.poll()
 
     def wait_for_exit(self) -> None:
-        """Ask it to end and wait until it has, two minutes at most."""
+        """Ask the JVM to exit, and wait for at most two minutes."""
         if self.process is not None and self.process.stdin is not None:
-            self.process.stdin.close()  # The JVM ends itself at the end of its input.
+            self.process.stdin.close()  # The JVM exits when its input is closed.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(_STOP_SECONDS)
 
     def kill(self) -> None:
-        """Kill it, also while it is being launched, and the Python workers that it started. Can be repeated."""
+        """Kill the JVM, also during its launch, and its Python workers. Can be repeated."""
         while self._spare_descriptors:
             os.close(self._spare_descriptors.pop())
         try:
             _kill(self._processes())
         finally:
-            # This needs no descriptor, and workers end when they find their JVM gone.
+            # Even if listing processes failed: workers exit when their JVM has ended.
             if self.process is not None:
                 self.process.kill()
 
     def _processes(self) -> list[psutil.Process]:
-        """Return the JVM's process, recognised by its scratch folder, the worker daemon's, and the workers'."""
+        """Return the processes of the JVM, identified by its scratch folder, of the worker daemon, and of workers."""
         import psutil
 
         processes = []
@@ -161,7 +211,7 @@ class Jvm:
         self._reader.start()
 
     def _read(self, descriptor: int) -> None:
-        """Keep what the JVM and its workers print away from the terminal, for the log and for error messages."""
+        """Log the output of the JVM and its workers, and keep it for error messages. It never reaches the terminal."""
         with os.fdopen(descriptor, errors="replace") as lines:
             for line in lines:
                 self._lines.append(line.rstrip())
@@ -169,28 +219,28 @@ class Jvm:
 
 
 def _log(line: str) -> None:
-    """Log a line of Spark's output, and warn if it reports a lost executor: otherwise a user sees a slow sync only."""
+    """Log a line of Spark's output. Warn of a lost executor, which explains a slow sync."""
     lost = _LOST_EXECUTOR.search(line)
     if lost is None:
         _logger.debug("Spark: %s", line)
     else:
         _logger.warning(
-            "Spark lost executor %s on %s (%s). It runs the executor's tasks again on others.", *lost.groups()
+            "Spark lost executor %s on %s (%s). It reruns the executor's tasks on other executors.", *lost.groups()
         )
 
 
 def user_options(scratch: Path) -> Sequence[str]:
-    """Return the Java options for a user without a name and a home in the system (a container's `runAsUser`)."""
+    """Return Java options for a user without a name and a home directory, as with a container's `runAsUser`."""
     return () if _is_user_known() else (f"-Duser.home={scratch}", f"-Duser.name={_UNKNOWN_USER}")
 
 
 def unknown_user() -> str | None:
-    """Return the name that Spark and Hadoop use for a user without a name in the system; None if there is one."""
+    """Return the name that Spark and Hadoop use for a user without a name; None if the user has a name."""
     return None if _is_user_known() else _UNKNOWN_USER
 
 
 def _user_environment() -> Mapping[str, str]:
-    """Return the variables that Spark and Hadoop need for such a user: otherwise they ask the system, and fail."""
+    """Return environment variables with the user's name for a user without one: Spark and Hadoop would fail."""
     return {} if _is_user_known() else {"SPARK_USER": _UNKNOWN_USER, "HADOOP_USER_NAME": _UNKNOWN_USER}
 
 
@@ -203,7 +253,7 @@ def _is_user_known() -> bool:
 
 
 def _kill(processes: Sequence[psutil.Process]) -> None:
-    """Kill the processes; return when they have ended."""
+    """Kill the processes, and wait for their end."""
     import psutil
 
     for process in processes:
@@ -215,7 +265,7 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
 
 
 def _is_running(process: psutil.Process) -> bool:
-    """Return whether the process runs; a zombie, which only waits for its parent to notice its end, does not."""
+    """Return whether the process runs. A zombie has ended, but its parent has not read its exit code yet."""
     import psutil
 
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -232,8 +282,8 @@ _SPECIAL = re.compile(r"[^A-Za-z0-9._/-]")
 
 
 def _escape(text: str) -> str:
-    def escape(found: re.Match[str]) -> str:
-        units = found[0].encode("utf-16-be", "surrogatepass")
+    def escape(match: re.Match[str]) -> str:
+        units = match[0].encode("utf-16-be", "surrogatepass")
         return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
     return _SPECIAL.sub(escape, text)

@@ -1,7 +1,7 @@
-"""The JVM's class-data-sharing archive: Spark's classes, parsed once, mapped into memory at every start.
+"""Build the JVM's class-data-sharing archive: Spark's parsed classes, which the JVM maps into memory at each start.
 
-`python -m destination_datalake.spark.classic.jvm_archive` writes it for this machine's JVM (the image's build does). A
-JVM that does not match the archive ignores it.
+`python -m destination_datalake.spark.classic.jvm_archive` writes it for this machine's JVM, as the image's build does.
+Another JVM ignores the archive.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from destination_datalake.spark.classic.settings import ClassicSettings, archive
 
 
 def build() -> Path:
-    """Run Spark once on a job like the connector's own and archive the classes that it loaded."""
+    """Run Spark once, on a job like the connector's jobs, and archive the loaded classes."""
     path = archive_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    # A JVM that writes an archive cannot use one, and reports every class that it leaves out.
+    # A JVM that writes an archive cannot use one, and logs each class that it omits.
     options = (f"-XX:ArchiveClassesAtExit={path}", "-Xlog:disable", "-Xlog:all=error:stderr")
     backend = ClassicBackend(ClassicSettings("local[*]", {}, options))
     backend.start()

@@ -1,7 +1,7 @@
-"""Every use of private parts of PySpark, py4j and Arrow's Python layer, and every workaround of what they do.
+"""All uses of private parts of PySpark, py4j and pyarrow, and all workarounds for their behaviour.
 
-docs/code/workarounds.md has the reason of each, and the test that fails once it is not needed any more. Nothing is
-imported before a function needs it: `spec` loads this module too.
+docs/code/workarounds.md lists the reason for each workaround, and the test that fails when it is no longer needed.
+Functions import their modules themselves, because `spec` loads this module too.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 
-# --- the JVM's launch and its gateway --------------------------------------------------------------------------------
+# --- The JVM's launch and its gateway --------------------------------------------------------------------------------
 
 
 GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
 """The main class of the JVM that PySpark talks to."""
 
 GATEWAY_FILE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
-"""The variable that names the file which this class writes its port and its secret to."""
+"""The variable with the path of the file to which this class writes its port and its secret."""
 
-_OPENED = (
+_OPENED_PACKAGES = (
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
     *("java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs"),
     *("sun.security.action", "sun.util.calendar"),
 )
 MODULE_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
-    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
+    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
     "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Dio.netty.allocator.type=pooled",
@@ -49,7 +49,7 @@ MODULE_OPTIONS = (
     "--sun-misc-unsafe-memory-access=allow",
     "--enable-native-access=ALL-UNNAMED",
 )
-"""Spark's own options for every JVM (its JavaModuleOptions), without the modules that only MLlib uses."""
+"""Spark's own options for each JVM (its JavaModuleOptions), except modules that only MLlib uses."""
 
 
 WITHOUT_LOGGING = (
@@ -58,7 +58,7 @@ WITHOUT_LOGGING = (
     "-Dlog4j.provider=org.apache.logging.log4j.simple.internal.SimpleProvider",
     "-Dorg.apache.logging.log4j.simplelog.level=OFF",
 )
-"""Options of a JVM that does not log: what Spark fails of is thrown, and Log4j takes a tenth of its start."""
+"""Options that disable logging: Spark's failures are exceptions, and Log4j takes a tenth of the JVM's start."""
 
 _JARS = (
     *("spark-common-utils", "spark-config", "spark-core", "spark-kvstore", "spark-launcher", "spark-network-"),
@@ -68,11 +68,11 @@ _JARS = (
     *("netty-", "objenesis", "paranamer", "py4j", "RoaringBitmap", "slf4j-api", "snappy-", "stream-", "xbean-"),
     "zstd-",
 )
-"""What jars of Spark's core, and of what it uses, are called."""
+"""Prefixes of the names of Spark's core jars and their dependencies."""
 
 
 def spark_home() -> Path:
-    """Return the folder of the installed Spark. PySpark is not imported for it."""
+    """Return the folder of the installed Spark, without importing PySpark."""
     package = find_spec("pyspark")
     assert package is not None
     assert package.origin is not None
@@ -80,15 +80,15 @@ def spark_home() -> Path:
 
 
 def spark_jars() -> str:
-    """Return the class path of Spark's core: Java looks for some things in each jar, and there are 280 in all."""
+    """Return the class path of Spark's core. All 280 jars would be slower: Java searches each of them."""
     jars = sorted((spark_home() / "jars").iterdir())
     return os.pathsep.join(str(jar) for jar in jars if jar.name.startswith(_JARS))
 
 
 def connected_gateway(process: subprocess.Popen[bytes], file: Path) -> JavaGateway:
-    """Wait until the JVM's gateway has written `file`, and connect to it, as PySpark's `launch_gateway` does.
+    """Wait until the JVM's gateway has written `file`, then connect to it, as PySpark's `launch_gateway` does.
 
-    Raises PySparkRuntimeError if the JVM ends before.
+    Raises PySparkRuntimeError if the JVM ends first.
     """
     from py4j.clientserver import ClientServer, JavaParameters, PythonParameters  # type: ignore[import-untyped]
     from py4j.java_gateway import java_import
@@ -118,14 +118,14 @@ _IMPORTED = (
     "org.apache.spark.resource.*",
     "scala.Tuple2",
 )
-"""Classes that SparkContext and RDDs find by their short names."""
+"""Classes that SparkContext and RDDs refer to by their short names."""
 
 
 def launch_gateway(properties_file: Path, output: int, environment: Mapping[str, str]) -> JavaGateway:
-    """Launch Spark's JVM in a process group of its own and connect to it. Raises what PySpark raises.
+    """Launch Spark's JVM in its own process group, and connect to it. Raises PySpark's errors.
 
-    `output` is the file descriptor for what the JVM prints. `environment` is added to this process's: PySpark hands
-    that on, and takes the arguments of `spark-submit` from one of its variables.
+    `output` is the file descriptor for the JVM's output. `environment` is added to this process's environment, because
+    PySpark passes that on, and reads the arguments of `spark-submit` from it.
     """
     import shlex
 
@@ -138,45 +138,44 @@ def launch_gateway(properties_file: Path, output: int, environment: Mapping[str,
         os.environ.update(environment, PYSPARK_SUBMIT_ARGS=arguments)
         return launch_gateway(None, popen)  # type: ignore[no-untyped-call]
     finally:
-        # A variable that was not there before is set, not removed: other threads read the environment meanwhile, and
-        # one that iterates over it (urllib does, for each client of boto3's) fails if a variable is removed.
+        # Never remove a variable, even if it is new: other threads iterate over the environment (urllib does, for each
+        # of boto3's clients), and would fail.
         os.environ["PYSPARK_SUBMIT_ARGS"] = submit_args
 
 
 def available_processors(gateway: JavaGateway) -> int:
-    """Return how many processors the JVM may use, which a container can limit."""
+    """Return the number of processors of the JVM, which a container can limit."""
     return int(gateway.jvm.java.lang.Runtime.getRuntime().availableProcessors())
 
 
 def log_in(user: str, gateway: JavaGateway) -> None:
-    """Let Hadoop take a name as the user of the JVM's process, which it cannot find out itself.
+    """Set the name of Hadoop's user, for a user without a name in the system.
 
-    Spark keeps the secret of `spark.authenticate` among the credentials of Hadoop's user, for whose name Hadoop asks
-    the system, also where HADOOP_USER_NAME has one (Hadoop: `UserGroupInformation`).
+    Spark stores the secret of `spark.authenticate` in the credentials of Hadoop's user. Hadoop requests the user's name
+    from the system, even if HADOOP_USER_NAME is set (Hadoop: `UserGroupInformation`).
     """
     users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
     users.setLoginUser(users.createRemoteUser(user))
 
 
 def drop_sql_converters() -> None:
-    """Leave py4j the converters of Python's own collections only.
+    """Remove py4j's converters, except those of Python's own collections.
 
-    To be called once pyspark is imported: it registers converters for values of its SQL, which we do not use. One of
-    them looks for NumPy at each value, the first time by importing pyspark.testing, and pandas with it: half of Spark's
-    start.
+    Must be called after PySpark is imported, which registers converters of SQL values. The connector does not use
+    them, and one of them imports pyspark.testing, and so pandas, at its first value: half of Spark's start-up time.
     """
     from py4j import protocol  # type: ignore[import-untyped]
 
     protocol.INPUT_CONVERTER[:] = [c for c in protocol.INPUT_CONVERTER if type(c).__module__.startswith("py4j.")]
 
 
-# --- the running context ---------------------------------------------------------------------------------------------
+# --- The running context ---------------------------------------------------------------------------------------------
 
 
 def hand_over_without_files(context: SparkContext) -> None:
-    """Send tasks to the JVM over a connection that PySpark authenticates, instead of through a file on disk.
+    """Send tasks to the JVM over an authenticated connection instead of a file on disk, as they contain credentials.
 
-    They contain credentials. PySpark does the same where Spark encrypts its files, but leaves the connection open.
+    PySpark does the same if Spark encrypts its files, but leaves the connection open.
     """
     from pyspark.serializers import ChunkedStream
     from pyspark.util import local_connect_and_auth
@@ -194,24 +193,24 @@ def hand_over_without_files(context: SparkContext) -> None:
 
 
 def is_stopped(context: SparkContext) -> bool:
-    """Return whether the JVM's SparkContext has stopped. Raises if the JVM does not answer."""
+    """Return whether the JVM's SparkContext has stopped. Raises if the JVM does not respond."""
     return bool(context._jsc.sc().isStopped())
 
 
 def count_executors(context: SparkContext) -> int:
-    """Return how many executors are registered, the driver not counted. Raises if the JVM does not answer."""
-    # Java's status tracker has them; PySpark's lacks the method.
+    """Return the number of registered executors, without the driver. Raises if the JVM does not respond."""
+    # PySpark's status tracker lacks this method of Java's.
     return len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1
 
 
 def seconds_property(context: SparkContext, name: str) -> float | None:
-    """Return a property that is a time, as Spark reads it ("2min"), in seconds; None if it is not set."""
+    """Return a time property in seconds, parsed by Spark ("2min"); None if it is not set."""
     conf = context._jsc.sc().conf()
     return float(conf.getTimeAsSeconds(name)) if conf.contains(name) else None
 
 
 def is_java_exception(error: BaseException) -> bool:
-    """Return whether PySpark raised the error because the JVM, which still answers, threw an exception."""
+    """Return whether the error is an exception of the JVM, which is still running."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
     return isinstance(error, Py4JJavaError)
@@ -223,39 +222,39 @@ def java_exception_text(error: BaseException | None) -> str | None:
     return None if thrown is None else str(thrown)
 
 
-# --- silence after the JVM's end -------------------------------------------------------------------------------------
+# --- Silence after the JVM's end -------------------------------------------------------------------------------------
 
 
 def silence_accumulator_server(context: SparkContext) -> None:
-    """Keep PySpark's accumulator server from printing a stack trace when the JVM ends; the next job reports that."""
+    """Keep PySpark's accumulator server from printing a stack trace when the JVM ends. The next job reports the end."""
     context._accumulatorServer.handle_error = _ignore  # type: ignore[method-assign, assignment]
 
 
 def silence_py4j() -> None:
-    """Drop py4j's log messages from now on.
+    """Suppress py4j's log messages from now on.
 
-    Errors of our own calls are raised. py4j makes others on a thread of its own, for objects that are collected, and
-    logs those that find the JVM gone. Some of it goes to the root logger, hence the filter.
+    Errors of the connector's calls are raised. But py4j also makes calls on its own thread, to release objects, and
+    logs their errors when the JVM has ended. Some messages use the root logger, hence the filter.
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_of_py4j)
 
 
 def _ignore(*_: object) -> None:
-    """Ignore that a connection has ended."""
+    """Ignore the end of a connection."""
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return f"{os.sep}py4j{os.sep}" not in record.pathname
 
 
-# --- imports that cost time and memory -------------------------------------------------------------------------------
+# --- Imports that take time and memory -------------------------------------------------------------------------------
 
 
 def import_arrow() -> None:
-    """Import Arrow without pandas, which would take a second and 60 MB and is not used.
+    """Import Arrow without pandas, which is unused, and would take a second and 60 MB.
 
-    Arrow looks for pandas once, at the first value that it converts, and imports it if it is installed.
+    Arrow tries to import pandas once, when it converts the first value.
     """
     with hide_pandas():
         import pyarrow as pa
@@ -265,7 +264,7 @@ def import_arrow() -> None:
 
 @contextmanager
 def hide_pandas() -> Iterator[None]:
-    """Make imports of pandas fail inside the `with` block, for this thread: Spark Connect needs it, on another."""
+    """Make imports of pandas fail in the `with` block, on this thread only: Spark Connect may import it on another."""
     finder = _PandasHider()
     sys.meta_path.insert(0, finder)
     try:
@@ -275,7 +274,7 @@ def hide_pandas() -> Iterator[None]:
 
 
 class _PandasHider:
-    """A finder of `sys.meta_path`. Its usual base class would take a tenth of `spec`'s time to import."""
+    """A finder for `sys.meta_path`. It has no base class: importing the usual one takes a tenth of `spec`'s time."""
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
@@ -286,9 +285,9 @@ class _PandasHider:
 
 
 def prefer_installed_packages() -> None:
-    """Have a worker import PySpark from where it is installed rather than from the zip files beside it.
+    """Import PySpark in workers from its installation instead of its zip files.
 
-    Spark puts the zip files first in `sys.path`. They contain no byte code: each start would compile them again.
+    Spark puts the zip files first in `sys.path`. They contain no byte code, so each start would compile them again.
     """
     sys.path[:] = sorted(sys.path, key=_is_zip_of_installed_package)
 

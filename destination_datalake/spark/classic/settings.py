@@ -1,5 +1,6 @@
-"""What our own driver is configured with: its master, its properties (https://spark.apache.org/docs/latest/configuration.html)
-and the options of its JVM.
+"""Settings of classic Spark: its master, its properties, and the options of its JVM.
+
+https://spark.apache.org/docs/latest/configuration.html
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 ARCHIVE_VARIABLE = "DESTINATION_DATALAKE_JVM_ARCHIVE"
 
 _TASK_ATTEMPTS = 3
-"""How often Spark tries a task whose worker dies."""
+"""Maximum number of attempts at a task whose worker dies."""
 
 _JVM_OPTIONS = (
-    # The driver JVM only schedules: the quick compiler and the smallest collector start fastest and use least memory.
+    # The driver JVM only schedules tasks: the C1 compiler and the serial collector start fastest with the least memory.
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
     "-Xss512k",
@@ -35,17 +36,17 @@ _JVM_OPTIONS = (
 
 _MEMORY = "spark.driver.memory"
 
-_OF_THE_CONTEXT = (
+_CONTEXT_PROPERTIES = (
     *(_MEMORY, "spark.authenticate", "spark.executorEnv.", "spark.io.encryption."),
     *("spark.python.", "spark.task."),
 )
-"""Beginnings of properties that mean nothing to Spark's launcher, or no more than we do ourselves."""
+"""Prefixes of properties that Spark's launcher ignores, or handles in the same way as this module."""
 
-_OF_THE_LAUNCHER = (
+_LAUNCHER_VARIABLES = (
     *("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS"),
     *("HADOOP_CONF_DIR", "YARN_CONF_DIR"),
 )
-"""Variables by which a user tells Spark's launcher of another Spark, more classes or more properties."""
+"""Variables that only Spark's launcher reads: for another Spark, additional classes or properties."""
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "destination-datalake",
@@ -55,7 +56,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.task.maxFailures": str(_TASK_ATTEMPTS),
-    # A worker that crashes prints its stack traces.
+    # Print the stack traces of a worker that crashes.
     "spark.python.worker.faulthandler.enabled": "true",
 }
 
@@ -65,17 +66,17 @@ _LOCAL_DEFAULTS: Mapping[str, str] = {
 }
 
 _LOCAL_ALWAYS: Mapping[str, str] = {
-    # A copy of a task that has ended may still read a segment whose file is being reused: harmless, and a waste. Other
-    # machines read segments that are deleted, not reused, so that speculation is the user's choice there.
+    # A speculative copy of an ended task may read a segment whose file is already reused: harmless, but a waste. On
+    # clusters, segments are deleted instead of reused, so speculation is the user's choice.
     "spark.speculation": "false",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ClassicSettings:
-    """How our own driver runs. `conf` has properties, which override our defaults; `jvm_options` are added to ours.
+    """Settings of classic Spark. `conf` has properties, which override the defaults; `jvm_options` are additional.
 
-    `python` is what executors of a cluster run.
+    `python` is the Python of a cluster's executors.
     """
 
     master: str
@@ -85,7 +86,7 @@ class ClassicSettings:
 
     @classmethod
     def from_config(cls, config: Config) -> ClassicSettings:
-        """Return the settings that the connector's configuration has."""
+        """Return the settings of the connector's configuration."""
         spark = config.spark
         python = ExecutorPython(spark.python) if _is_cluster(spark.master) else ExecutorPython()
         return cls(spark.master, spark.conf, (), python)
@@ -97,39 +98,39 @@ class ClassicSettings:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether executors are processes apart from the driver's, whose Python may be another."""
+        """Whether executors are separate processes, whose Python may differ from the driver's."""
         return _is_cluster(self.master)
 
     @property
     def needs_launcher(self) -> bool:
-        """Whether Spark's own launcher (spark-submit) may have something to do that launching Java itself leaves out.
+        """Whether Spark's own launcher (spark-submit) is needed: launching Java directly is faster.
 
-        It has on a cluster, and where a user has set what it alone reads, such as spark-env.sh.
+        It is needed on a cluster, and for settings that only the launcher reads, such as spark-env.sh.
         """
         return (
             self.is_cluster
             or (spark_home() / "conf").exists()
-            or not all(name.startswith(_OF_THE_CONTEXT) for name in self.conf)
-            or any(name in os.environ for name in _OF_THE_LAUNCHER)
+            or not all(name.startswith(_CONTEXT_PROPERTIES) for name in self.conf)
+            or any(name in os.environ for name in _LAUNCHER_VARIABLES)
         )
 
     @property
     def memory(self) -> str:
-        """The JVM's largest heap, as Java and Spark write it."""
+        """The JVM's maximum heap size, in the notation of Java and Spark."""
         return self.conf.get(_MEMORY, _DEFAULTS[_MEMORY])
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that PySpark and the JVM are started with, besides those that there are."""
+        """Additional environment variables of PySpark and the JVM."""
         python = {"PYSPARK_PYTHON": self.python.interpreter, "PYSPARK_DRIVER_PYTHON": sys.executable}
-        # Otherwise Spark resolves the machine's host name, which fails where it has no address. On a cluster, executors
-        # call the driver by this name.
+        # Otherwise Spark resolves the machine's host name, which fails if it has no address. On a cluster, executors
+        # connect to the driver by this name.
         name = "localhost" if self.is_local else self.conf.get("spark.driver.host")
         name = os.environ.get("SPARK_LOCAL_HOSTNAME", name)
         return python if name is None else {**python, "SPARK_LOCAL_HOSTNAME": name}
 
     def properties(self, scratch: Path) -> dict[str, str]:
-        """Return all properties that Spark is started with; `scratch` is the folder for its temporary files."""
+        """Return all properties of Spark; `scratch` is the folder for its temporary files."""
         return {
             **_DEFAULTS,
             "spark.local.dir": str(scratch),
@@ -143,10 +144,10 @@ class ClassicSettings:
         }
 
     def _authentication(self) -> dict[str, str]:
-        """Return the properties by which driver and executors have a secret in common.
+        """Return the properties that authenticate the driver and executors by a shared secret.
 
-        Spark makes a secret for each application where it is local, on YARN and on Kubernetes. Daemons of a standalone
-        cluster have to be given one by the user (https://spark.apache.org/docs/latest/security.html#spark-rpc).
+        Spark creates a secret per application in local mode, on YARN and on Kubernetes. For a standalone cluster, the
+        user must configure it (https://spark.apache.org/docs/latest/security.html#spark-rpc).
         """
         if self.master.startswith("spark://"):
             return {}
@@ -157,9 +158,9 @@ class ClassicSettings:
         return {"spark.authenticate": "true"}
 
     def java_options(self, scratch: Path) -> tuple[str, ...]:
-        """Return the options of the JVM, its memory aside."""
+        """Return the options of the JVM, except its memory."""
         temporary = f"-Djava.io.tmpdir={scratch}"
-        # A URI: Log4j takes a path for a list at its commas.
+        # A URI, because Log4j splits a path at commas.
         logging = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
         archive = archive_path()
         shared = (f"-XX:SharedArchiveFile={archive}", "-Xlog:disable") if archive.exists() else ()
@@ -176,19 +177,19 @@ def _is_cluster(master: str) -> bool:
 
 
 def archive_path() -> Path:
-    """Return where the JVM's class-data-sharing archive is looked for: by a variable, else beside the interpreter."""
-    chosen = os.environ.get(ARCHIVE_VARIABLE)
-    return Path(chosen) if chosen else Path(sys.prefix) / "share" / "destination-datalake" / "spark.jsa"
+    """Return the path of the JVM's class-data-sharing archive: from a variable, else beside the interpreter."""
+    path = os.environ.get(ARCHIVE_VARIABLE)
+    return Path(path) if path else Path(sys.prefix) / "share" / "destination-datalake" / "spark.jsa"
 
 
 def local_master_with_attempts(master: str, processors: Callable[[], int]) -> str:
-    """Return a local master that tries a task again as a cluster would: `local[*]` ignores `spark.task.maxFailures`.
+    """Return a local master with task retries: `local[*]` ignores `spark.task.maxFailures`.
 
-    `local[*]` gets a thread for each processor: uploads run beside the encoding, and one worker more takes 250 MiB.
-    Masters that are not local are returned as they are.
+    `local[*]` gets one thread per processor, and no more: uploads run beside the encoding anyway, and another worker
+    takes 250 MiB. Other masters are returned unchanged.
     """
-    found = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
-    if found is None:
+    match = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
+    if match is None:
         return master
-    threads = "1" if found[1] is None else str(processors()) if found[1] == "*" else found[1]
+    threads = "1" if match[1] is None else str(processors()) if match[1] == "*" else match[1]
     return f"local[{threads},{_TASK_ATTEMPTS}]"

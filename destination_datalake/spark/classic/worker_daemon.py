@@ -1,8 +1,8 @@
-"""PySpark's worker daemon, from which workers are forked, with all modules imported that they need.
+"""PySpark's worker daemon, from which Python workers are forked with all their modules already imported.
 
-It is a fork of the driver, which needs most of these modules as well, made while Spark's JVM starts. What the JVM runs
-as its daemon (Spark property `spark.python.daemon.module`) is this module: it hands its place over to the fork, or
-becomes the daemon itself if there is none. The first job waits for that, so the module imports little.
+The daemon is a fork of the driver, which needs most of these modules too, and is forked while Spark's JVM starts. The
+JVM runs this module as its daemon (Spark property `spark.python.daemon.module`): it passes its pipes to the fork, or
+becomes the daemon itself if there is no fork. The first job waits for it, so the module imports little.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ADDRESS = "DESTINATION_DATALAKE_WORKER_DAEMON"
-"""The variable with the path of the socket at which the daemon waits."""
+"""The variable with the path of the socket on which the daemon listens."""
 
 _MALLOC_PARAMETERS = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_MMAP_THRESHOLD_": -3}
-"""Variables that the C library reads when a program starts, and what mallopt(3) calls them."""
+"""Variables that the C library reads when a program starts, with their numbers for mallopt(3)."""
 
 
-# --- in the driver ---------------------------------------------------------------------------------------------------
+# --- In the driver ---------------------------------------------------------------------------------------------------
 
 
 def fork_daemon(path: Path) -> int:
-    """Fork a daemon that waits for a JVM at `path`, in a folder of this user's own; return its process id.
+    """Fork a daemon that waits for a JVM at `path`, in a private folder of this user; return its process ID.
 
-    It ends with that JVM, or with this process if none has come. To be called while this process has one thread. Raises
-    OSError.
+    The daemon ends with the JVM, or with this process if no JVM connects. This process must have a single thread.
+    Raises OSError.
     """
     from destination_datalake.spark.executors.python import WORKER_ENVIRONMENT
 
-    # Arrow's allocator reads them when it is loaded.
+    # Arrow's allocator reads these variables when it is loaded.
     for name, value in WORKER_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     _import_all()
     with socket.socket(socket.AF_UNIX) as listener:
         _at(str(path), listener.bind)
         listener.listen(1)
-        # The other end stays open as long as this process lives.
+        # The write end stays open until this process ends: so the daemon notices its end.
         driver, _ = os.pipe()
         if (pid := os.fork()) == 0:
             _run(listener, driver)
@@ -50,7 +50,10 @@ def fork_daemon(path: Path) -> int:
 
 
 def _at(path: str, use: Callable[[str], None]) -> None:
-    """Bind or connect a socket at this path, by a short name: a socket's may have 107 characters. Raises OSError."""
+    """Bind or connect a socket at this path, by a short alias: socket paths have at most 107 characters.
+
+    Raises OSError.
+    """
     folder, name = os.path.split(path)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -59,11 +62,11 @@ def _at(path: str, use: Callable[[str], None]) -> None:
         os.close(descriptor)
 
 
-# --- the daemon ------------------------------------------------------------------------------------------------------
+# --- The daemon ------------------------------------------------------------------------------------------------------
 
 
 def _import_all() -> None:
-    """Import what each worker would import at its start, or for its first file."""
+    """Import the modules that each worker would import at its start or for its first file."""
     import gc
 
     from destination_datalake.spark.classic.pyspark_internals import hide_pandas
@@ -79,7 +82,7 @@ def _import_all() -> None:
 
 
 def _manage() -> NoReturn:
-    """Be the daemon, with this process's standard input and output."""
+    """Run the daemon with this process's standard input and output."""
     from pyspark import daemon
 
     from destination_datalake.spark.classic.pyspark_internals import hide_pandas
@@ -90,7 +93,7 @@ def _manage() -> NoReturn:
 
 
 def _run(listener: socket.socket, driver: int) -> NoReturn:
-    """Be the daemon in the fork, once a JVM asks for it."""
+    """Run the daemon in the fork, once a JVM connects."""
     code = 1
     try:
         _forget_driver({listener.fileno(), driver})
@@ -101,18 +104,18 @@ def _run(listener: socket.socket, driver: int) -> NoReturn:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     finally:
-        # Nothing of the driver's is to be flushed or finalised here.
+        # Skip the driver's exit handlers and buffers, which the fork has copies of.
         os._exit(code)
 
 
 def _forget_driver(kept: Collection[int]) -> None:
-    """Close the driver's files, pipes and connections except those in `kept`, and undo what it has set up."""
+    """Close the driver's files, pipes and connections except `kept`, and reset its signal handlers and hooks."""
     import logging
     import signal
     from contextlib import suppress
     from pathlib import Path
 
-    # A signal to the driver's group does not end a sync that still commits.
+    # Leave the driver's process group, so that a signal to the group does not stop a sync that still commits.
     os.setpgid(0, 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -121,7 +124,7 @@ def _forget_driver(kept: Collection[int]) -> None:
         os.dup2(nothing, descriptor)
     for descriptor in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
         if descriptor > 2 and descriptor not in kept:
-            with suppress(OSError):  # that of the folder itself
+            with suppress(OSError):  # The descriptor of the listed folder is already closed.
                 os.close(descriptor)
     sys.stdin, sys.stdout, sys.stderr = (os.fdopen(fd, mode, closefd=False) for fd, mode in enumerate("rww"))
     sys.excepthook = sys.__excepthook__
@@ -130,7 +133,7 @@ def _forget_driver(kept: Collection[int]) -> None:
 
 
 def _is_asked_for(listener: socket.socket, driver: int) -> bool:
-    """Wait for a JVM; return False if the driver ends before."""
+    """Wait for a JVM; return False if the driver ends first."""
     import select
 
     waiting = select.poll()
@@ -140,11 +143,11 @@ def _is_asked_for(listener: socket.socket, driver: int) -> bool:
 
 
 def _take_over(listener: socket.socket) -> None:
-    """Take the place of the process that the JVM has started: its pipes, its arguments, its environment."""
+    """Take over the pipes, arguments and environment of the process that the JVM has started."""
     connection, _ = listener.accept()
-    # The JVM starts another daemon when this one has ended, which is not to find its address.
+    # If this daemon ends, the JVM starts another one, which must not connect to this address.
     listener.close()
-    # That process ends with this one, whatever workers do.
+    # The JVM's process ends when this connection closes: so workers must not keep it open.
     os.register_at_fork(after_in_child=connection.close)
     _, descriptors, _, _ = socket.recv_fds(connection, 1, 3)
     for target, descriptor in enumerate(descriptors):
@@ -159,7 +162,7 @@ def _take_over(listener: socket.socket) -> None:
 
 
 def _set_limits() -> None:
-    """Set what a program takes from its environment, and from the JVM that starts it, when it starts."""
+    """Apply limits that a new process would take from its environment and from the JVM at its start."""
     import ctypes
     import resource
 
@@ -171,11 +174,11 @@ def _set_limits() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-# --- what the JVM runs -----------------------------------------------------------------------------------------------
+# --- The process that the JVM starts ---------------------------------------------------------------------------------
 
 
 def _hand_over(path: str) -> bool:
-    """Let the daemon at this path do the work of this process, until it ends; return False if there is none."""
+    """Pass this process's pipes to the daemon at this path, and wait for its end; return False without a daemon."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             _at(path, connection.connect)
@@ -185,12 +188,12 @@ def _hand_over(path: str) -> bool:
         variables = (f"{name}={value}" for name, value in os.environ.items())
         connection.sendall(os.fsencode("\0".join([str(len(sys.argv)), *sys.argv, *variables])))
         connection.shutdown(socket.SHUT_WR)
-        connection.recv(1)  # Nothing is sent.
+        connection.recv(1)  # Returns when the daemon ends: it sends nothing.
     return True
 
 
 if __name__ == "__main__" and not (ADDRESS in os.environ and _hand_over(os.environ[ADDRESS])):
-    # Executors of clusters have no driver beside them, and Spark starts another daemon when one has ended.
+    # There is no fork on executors of clusters, and when Spark replaces a daemon that has ended.
     from destination_datalake.spark.classic.pyspark_internals import prefer_installed_packages
 
     prefer_installed_packages()

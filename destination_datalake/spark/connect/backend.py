@@ -1,7 +1,7 @@
-"""A Spark that is reached by Spark Connect: its driver and executors are elsewhere.
+"""Spark Connect: the driver and executors are on other machines.
 
-Jobs are DataFrames (`connect.jobs`): a Spark Connect client has no RDDs. Nothing of gRPC's or PySpark's is imported
-before a session is opened.
+Jobs are DataFrames (`connect.jobs`), because a Spark Connect client has no RDDs. gRPC and PySpark are imported only
+when a session is opened.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 
 Packages = Callable[[Path], Path]
-"""Returns the archive of packages that executors are sent; builds it in a folder if it is nowhere yet."""
+"""Returns the archive of packages for executors; builds it in a folder if necessary."""
 
-_SESSIONS = 3
-"""How many sessions in a row may end before one of their jobs has ended well."""
+_MAX_LOST_SESSIONS = 3
+"""Maximum number of consecutive sessions that end without a successful job."""
 
 _CHECK_SECONDS = 15.0
-"""How long `check` waits for a server."""
+"""Maximum wait of `check` for a server."""
 
 _CLOSE_SECONDS = 10.0
-"""How long the server may take to end a session before it is left to the server's own time limit."""
+"""Maximum wait for the server to close a session. The server's own time limit applies afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server's address, `sc://host:port/;name=value`, and the bearer token that it asks for.
+    """A server's address, `sc://host:port/;name=value`, and its bearer token.
 
     https://github.com/apache/spark/blob/master/sql/connect/docs/client-connection-string.md
     """
@@ -70,24 +70,24 @@ class Endpoint:
 
     @property
     def name(self) -> str:
-        """What messages call the server: its address without parameters, which may hold secrets."""
+        """The server's name in messages: its address without parameters, which may have secrets."""
         return f"the Spark Connect server {self.url.partition(';')[0].rstrip('/')}"
 
 
 class ConnectBackend:
-    """A Spark behind a Spark Connect server, in a session of ours, which is replaced when it has ended."""
+    """A Spark behind a Spark Connect server. Jobs run in a session, which is replaced if it ends."""
 
     is_local = False
 
     def __init__(
         self, server: Endpoint, python: ExecutorPython, conf: Mapping[str, str], packages: Packages | None = None
     ) -> None:
-        """Connect to nothing yet. `conf` has Spark's properties, as the options do; `packages` may be sent."""
+        """Do not connect yet. `conf` has Spark's properties from the options; `packages` builds the archive to send."""
         self._server = server
         self._python = python
         self._conf = conf
         self._packages = packages
-        self.application_id: str | None = None  # The server's protocol tells none.
+        self.application_id: str | None = None  # Not available in Spark Connect's protocol.
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._opened: SparkSession | None = None
@@ -98,16 +98,16 @@ class ConnectBackend:
 
     def start(self) -> None:
         """Open a session, and wait until executors have run the connector. Raises SparkFailed."""
-        self._do(lambda _: None)
+        self._run_job(lambda _: None)
 
     def ended(self) -> SparkFailed | None:
-        """Return why the server cannot be used any more, if a job has found that."""
+        """Return why the server cannot be used any more; None as long as no job has failed for it."""
         return self._failure
 
     def parallelism(self) -> int:
-        """Return how many tasks the server's Spark runs at once, by what it said at the start or has been seen to.
+        """Return the number of concurrent tasks of the server's Spark: as reported at the start, or as observed.
 
-        Does not wait: the next session is of the same Spark, and the caller may hold a lock that others need.
+        Does not wait for a new session: it would be on the same Spark, and the caller may hold a lock.
         """
         if self._failure is not None:
             raise self._failure
@@ -116,14 +116,14 @@ class ConnectBackend:
         return session.parallelism()
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
-        """Run a Spark task for each of `tasks`; in another session again if this one ends meanwhile."""
+        """Run a Spark task per item of `tasks`. If the session ends meanwhile, run them again in a new session."""
         from destination_datalake.spark.connect import jobs, values
 
         answering, packed = shipped(partial(values.answers, work), self._python), jobs.packed(tasks)
         kind = values.result_type(work)
         results: list[Result] = []
         for part in jobs.jobs_of(packed):
-            results += self._do(lambda session, part=part: jobs.run(session, answering, part, kind))  # type: ignore[misc]
+            results += self._run_job(lambda session, part=part: jobs.run(session, answering, part, kind))  # type: ignore[misc]
         return results
 
     def exchange(
@@ -135,15 +135,15 @@ class ConnectBackend:
         producing = shipped(produce, self._python)
         consuming = shipped(partial(values.consume_partitions, consume), self._python)
         packed, kind = jobs.packed(tasks), values.result_type(consume)
-        return self._do(lambda session: jobs.exchange(session, producing, packed, consuming, partitions, kind))
+        return self._run_job(lambda session: jobs.exchange(session, producing, packed, consuming, partitions, kind))
 
     def progress(self) -> JobsProgress:
-        """Return what Spark last said of the jobs; it says so every 2 s."""
+        """Return the last reported progress of the jobs. Spark reports it every 2 s."""
         session = self._latest
         return JobsProgress() if session is None else session.watch.progress()
 
     def stop(self, *, orderly: bool) -> None:
-        """End the session, and with it its jobs."""
+        """Close the session, which ends its jobs."""
         self._stopping.set()
         seconds = _CLOSE_SECONDS if orderly else 0.0
         closing = threading.Thread(target=self._close, name="spark-close", daemon=True)
@@ -157,8 +157,8 @@ class ConnectBackend:
 
             close(opened)
 
-    def _do(self, job: Callable[[SparkSession], _Answer]) -> _Answer:
-        """Run the job, in another session if this one ends. Raises JobFailed or SparkFailed."""
+    def _run_job(self, job: Callable[[SparkSession], _Answer]) -> _Answer:
+        """Run the job, again in a new session if the session ends. Raises JobFailed or SparkFailed."""
         while True:
             session: RemoteSession | None = None
             try:
@@ -171,7 +171,7 @@ class ConnectBackend:
                 return answer
 
     def _current(self) -> RemoteSession:
-        """Return the session; open one if there is none. Raises SparkFailed or what PySpark raises."""
+        """Return the session; open one if necessary. Raises SparkFailed or PySpark's errors."""
         with self._lock:
             if self._failure is not None:
                 raise self._failure
@@ -180,42 +180,42 @@ class ConnectBackend:
             return self._session
 
     def _recover(self, session: RemoteSession | None, error: Exception) -> None:
-        """Return if a job can be tried again, in another session; otherwise raise JobFailed or SparkFailed.
+        """Return if the job can be retried in a new session; otherwise raise JobFailed or SparkFailed.
 
-        `error` is what the job has raised, or, without a session, what opening one has.
+        `error` was raised by the job or, without a session, by opening one.
         """
-        from destination_datalake.spark.connect.failure import Meaning, meaning, unusable
+        from destination_datalake.spark.connect.session import ErrorKind, error_kind, spark_failure
 
         if self._stopping.is_set():
             raise _stopped() from error
         with self._lock:
             if session is not None and session is not self._session:
-                return  # Another job has lost the session, and closed it: that is all that the error may mean.
+                return  # Another job has already replaced the session. Its end may have caused this error.
             if isinstance(error, SparkFailed):
                 self._failure = error
                 raise error
-            why, differs = meaning(error), difference(str(error), self._python)
-            if session is not None and why is Meaning.JOB_FAILED and differs is None:
+            kind, differs = error_kind(error), difference(str(error), self._python)
+            if session is not None and kind is ErrorKind.JOB_FAILED and differs is None:
                 raise JobFailed(str(error)) from error
-            if why is not Meaning.SESSION_LOST or self._lost == _SESSIONS:
-                failed = unusable(why, error, self._server.name)
+            if kind is not ErrorKind.SESSION_LOST or self._lost == _MAX_LOST_SESSIONS:
+                failed = spark_failure(kind, error, self._server.name)
                 self._failure = failed if differs is None else SparkFailed(differs, "config_error")
                 raise self._failure from error
             self._lost += 1
             self._session = None
-            _logger.warning("The session on %s has ended; another is opened.", self._server.name)
+            _logger.warning("The session on %s has ended. Opening a new one.", self._server.name)
             if session is not None:
                 session.close()
 
     def _open(self) -> RemoteSession:
-        """Return a session in which executors have run the connector. Raises SparkFailed or what PySpark raises."""
-        # gRPC's C++ prints to standard error whenever a connection ends; what matters is raised.
+        """Return a session whose executors have run the connector. Raises SparkFailed or PySpark's errors."""
+        # gRPC's C++ code prints to standard error when a connection ends. Relevant errors are raised.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from destination_datalake.spark.connect.session import RemoteSession, connect
 
         if self._stopping.is_set():
             raise _stopped()  # A session opened now would never be closed.
-        # Known while it is opened: `stop` may come meanwhile.
+        # Set before the session is ready, so that a concurrent `stop` can close it.
         self._opened = spark = connect(self._server.url, self._server.token)
         session = RemoteSession.open(spark, self._python, self._conf, self._packages)
         if self._stopping.is_set():
@@ -229,7 +229,7 @@ def _stopped() -> SparkFailed:
 
 
 def connect_backend(config: Config) -> ConnectBackend:
-    """Return the Spark that `spark.remote` means."""
+    """Return the backend for the server at `spark.remote`."""
     from destination_datalake.spark.executors.archive import archive
 
     python = ExecutorPython(config.spark.python)
@@ -237,9 +237,8 @@ def connect_backend(config: Config) -> ConnectBackend:
 
 
 def server_version(config: Config) -> str:
-    """Return the version of the Spark at `spark.remote`, or raise SparkFailed: no server answers, or it refuses."""
-    from destination_datalake.spark.connect.failure import meaning, unusable
-    from destination_datalake.spark.connect.session import close, connect
+    """Return the Spark version of the server at `spark.remote`. Raises SparkFailed if the server does not respond."""
+    from destination_datalake.spark.connect.session import close, connect, error_kind, spark_failure
 
     server = Endpoint.of(config.spark)
     try:
@@ -249,4 +248,4 @@ def server_version(config: Config) -> str:
         finally:
             close(session)
     except Exception as error:
-        raise unusable(meaning(error), error, server.name) from error
+        raise spark_failure(error_kind(error), error, server.name) from error

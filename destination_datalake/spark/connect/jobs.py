@@ -1,7 +1,7 @@
-"""Jobs as DataFrames: ranges of numbers, functions over Arrow batches, and shuffles of payloads.
+"""Run jobs as DataFrames: ranges of numbers, functions over Arrow batches, and shuffles of payloads.
 
-Tasks and results travel as bytes in rows; `connect.mapping` is the executors' side. There are no relations with data of
-the client's: servers older than the client refuse them.
+Tasks are arguments of the functions, and results are bytes in rows; `connect.mapping` is the executors' side. Jobs
+never use local relations, which have the client's data: servers older than the client reject them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 OnExecutors = Callable[[Iterable[Any]], Iterable[Any]]
-"""Work that `executors.python.shipped` has made ready."""
+"""Work as returned by `executors.python.shipped`."""
 
 _RESULTS = StructType(
     [
@@ -42,16 +42,16 @@ _PAYLOADS = StructType(
 )
 
 JOB_BYTES = 48 * 1024 * 1024
-"""The most bytes of tasks in one job: a request may have 128 MiB (spark.connect.grpc.maxInboundMessageSize)."""
+"""Maximum bytes of tasks in one job: a request may have 128 MiB (spark.connect.grpc.maxInboundMessageSize)."""
 
 _PROBED_ROWS = 1 << 16
 _HASH_SEED = 42
 
 
 def run(session: SparkSession, work: OnExecutors, tasks: Sequence[bytes], kind: Any) -> list[Any]:
-    """Run a Spark task for each of `tasks`; return the results, of the type `kind`, in their order.
+    """Run a Spark task per item of `tasks`; return the results, of the type `kind`, in order.
 
-    `work` yields bytes (`values.answers`). Raises what PySpark raises, and InvalidResults.
+    `work` yields bytes (`values.answers`). Raises PySpark's errors and InvalidResults.
     """
     mapper = Shipped(mapping.run_tasks, work, tasks)
     results = results_of(_numbers(session, len(tasks)).mapInArrow(mapper, _RESULTS).toArrow(), kind)
@@ -68,7 +68,7 @@ def exchange(
     partitions: int,
     kind: Any,
 ) -> list[Any]:
-    """Run `produce` on the tasks, shuffle its payloads, and run `consume` on each partition of them: see `run`."""
+    """Run `produce` on the tasks, shuffle the payloads, and run `consume` on each partition: see `run`."""
     mapper = Shipped(mapping.produce_rows, produce, tasks, shuffle_keys(partitions))
     payloads = _numbers(session, len(tasks)).mapInArrow(mapper, _PAYLOADS)
     shuffled = payloads.repartition(partitions, "key").sortWithinPartitions("number")
@@ -77,21 +77,21 @@ def exchange(
 
 
 def probe(session: SparkSession, work: OnExecutors) -> int:
-    """Run `work` without tasks on as many executors' cores as Spark would use; return how many those are.
+    """Run `work` without tasks on all cores that Spark uses; return their number.
 
-    That is what Spark splits a range into: spark.default.parallelism, or the cores of all executors.
+    Spark splits a range into as many partitions: spark.default.parallelism, or the cores of all executors.
     """
     table = session.range(_PROBED_ROWS).mapInArrow(Shipped(mapping.warm_up, work), _RESULTS).toArrow()
     return int(table.num_rows)
 
 
 def packed(tasks: Sequence[Any]) -> list[bytes]:
-    """Return each task as bytes, which executors unpack one by one."""
+    """Serialize each task. Executors unpack them one by one."""
     return [zlib.compress(pickle.dumps(task), 1) for task in tasks]
 
 
 def jobs_of(tasks: Sequence[bytes], limit: int = JOB_BYTES) -> Iterator[Sequence[bytes]]:
-    """Yield the tasks in as many jobs as the size of a request asks for: one, unless they are huge or many."""
+    """Split the tasks into jobs that fit into a request: one job, unless there are many or huge tasks."""
     start, size = 0, 0
     for number, task in enumerate(tasks):
         if size and size + len(task) > limit:
@@ -103,24 +103,24 @@ def jobs_of(tasks: Sequence[bytes], limit: int = JOB_BYTES) -> Iterator[Sequence
 
 
 def results_of(table: pa.Table, kind: Any) -> dict[int, list[Any]]:
-    """Return the results by number, of the rows of a job, each of the type `kind`. Raises InvalidResults."""
+    """Return the results of a job's rows by task number, each of the type `kind`. Raises InvalidResults."""
     parts: dict[int, dict[int, bytes]] = defaultdict(dict)
     expected: dict[int, int] = {}
     for number, part, count, data in zip(*(table.column(i).to_pylist() for i in range(4)), strict=True):
         parts[number][part] = data
         expected[number] = count
-    for number, found in parts.items():
-        if found.keys() != set(range(expected[number])):
-            raise InvalidResults(f"{len(found)} of {expected[number]} parts of the results of task {number}")
-    joined = {number: b"".join(found[part] for part in sorted(found)) for number, found in sorted(parts.items())}
+    for number, received in parts.items():
+        if received.keys() != set(range(expected[number])):
+            raise InvalidResults(f"{len(received)} of {expected[number]} parts of the results of task {number}")
+    joined = {number: b"".join(chunks[part] for part in sorted(chunks)) for number, chunks in sorted(parts.items())}
     return {number: decode(data, kind) if data else [] for number, data in joined.items()}
 
 
 def shuffle_keys(partitions: int) -> list[int]:
-    """Return for each partition a number that Spark's shuffle sends there, so that no two share a Spark task.
+    """Return a key per partition that Spark's shuffle sends to it, so that each partition has its own Spark task.
 
-    https://spark.apache.org/docs/latest/api/sql/#hash is Murmur3 with a seed of 42, modulo the number of partitions.
-    If it were another function, partitions would only be less even.
+    Spark's hash function is Murmur3 with the seed 42 (https://spark.apache.org/docs/latest/api/sql/#hash), modulo the
+    number of partitions. With another hash function, several partitions would share a task, which is only slower.
     """
     keys: dict[int, int] = {}
     for key in itertools.count():
@@ -131,5 +131,5 @@ def shuffle_keys(partitions: int) -> list[int]:
 
 
 def _numbers(session: SparkSession, count: int) -> DataFrame:
-    """Return the numbers below `count`, each in a partition of its own."""
+    """Return the numbers below `count`, each in its own partition."""
     return session.range(0, count, 1, count)

@@ -1,11 +1,10 @@
-"""What runs in Spark's Python workers around the connector's work: rows in, rows out.
+"""The code around the connector's work in Spark's Python workers: it converts rows to tasks, and results to rows.
 
-This module is sent as source (`executors.python.Shipped`): it is there before the connector has been found. It uses
-Python's standard library and Arrow, which Spark itself needs; what is not in the standard library is imported inside of
-functions.
+This module is sent as source (`executors.python.Shipped`), so it runs before the connector is known to be installed. It
+uses only Python's standard library and Arrow, which Spark itself needs. Functions import Arrow themselves.
 
-A number is a task's, or that of a partition of a shuffle. Its results are bytes (`connect.values`), and cut into rows
-that no limit of gRPC's refuses, each with the number of them all.
+A row's number is the number of a task, or of a partition of a shuffle. Results are bytes (`connect.values`), and are
+split into rows below gRPC's limits. Each row has its part number and the number of parts.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ _ROW_BYTES = 1024 * 1024
 
 
 def run_tasks(work: Callable[[Iterable[Any]], Iterable[bytes]], tasks: Sequence[bytes], batches: Batches) -> Batches:
-    """Run the task of each row's number; yield the rows of its results."""
+    """Run the task of each row; yield the rows of its results."""
     for number in numbers(batches):
         yield from result_rows(number, b"".join(work(unpacked(tasks[number]))))
 
 
 def warm_up(work: Callable[[Iterable[Any]], Iterable[bytes]], batches: Batches) -> Batches:
-    """Run no task once for all rows of a partition; yield a row for the partition."""
+    """Run the work without tasks, once per partition; yield one row per partition."""
     counted = sum(batch.num_rows for batch in batches)
     if counted:
         yield from result_rows(0, b"".join(work(())))
@@ -41,7 +40,7 @@ def produce_rows(
     keys: Sequence[int],
     batches: Batches,
 ) -> Batches:
-    """Run the task of each row's number; yield a row for each payload, with the key of the payload's partition."""
+    """Run the task of each row; yield a row per payload, with the key of the payload's partition."""
     import pyarrow as pa
 
     for number in numbers(batches):
@@ -51,7 +50,7 @@ def produce_rows(
 
 
 def consume_rows(work: Callable[[Iterable[Any]], Iterable[tuple[int, bytes]]], batches: Batches) -> Batches:
-    """Run the work on the payloads of each partition; rows are sorted by it. Yield the rows of the results."""
+    """Run the work on the payloads of each partition, by which rows are sorted; yield the rows of the results."""
     from itertools import groupby
 
     rows = ((n.as_py(), d.as_py()) for batch in batches for n, d in zip(batch.column(1), batch.column(2), strict=True))
@@ -67,7 +66,7 @@ def numbers(batches: Batches) -> Iterator[int]:
 
 
 def unpacked(task: bytes) -> Iterator[Any]:
-    """Yield the task. It is unpickled only when it is asked for: the connector must have been found before."""
+    """Yield the task. It is unpickled lazily, because the connector must be found first."""
     import pickle
     import zlib
 
@@ -75,7 +74,7 @@ def unpacked(task: bytes) -> Iterator[Any]:
 
 
 def result_rows(number: int, data: bytes) -> Batches:
-    """Yield the rows of the results, a record batch for each; one row if there are none."""
+    """Yield the rows of the results, each as a record batch; one row for empty results."""
     import pyarrow as pa
 
     parts = range(0, len(data) or 1, _ROW_BYTES)

@@ -1,30 +1,34 @@
-"""A session on a Spark Connect server: connected, tried out, watched, closed."""
+"""Sessions on a Spark Connect server: open them, watch their jobs, classify their errors, close them."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import logging
+import re
 import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import grpc
 from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql.connect.client import DefaultChannelBuilder, core
 from pyspark.sql.connect.client.retries import DefaultPolicy, RetryPolicyState
 from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.types import UserDefinedType
 
+from destination_datalake.errors import FailureType
 from destination_datalake.files.encode import encode
 from destination_datalake.spark.backend import JobsProgress, SparkFailed
 from destination_datalake.spark.connect import jobs
-from destination_datalake.spark.connect.failure import Meaning, NoExecutors, is_handshake_failure, meaning
-from destination_datalake.spark.connect.values import answers
+from destination_datalake.spark.connect.values import InvalidResults, answers
 from destination_datalake.spark.executors.python import FOLDER, ExecutorPython, shipped
 
 if TYPE_CHECKING:
@@ -33,10 +37,10 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 60.0
-"""How long a server may be away in the middle of a call: it may be starting, or the network may fail for a while."""
+"""Maximum time that a call is retried: the server may be restarting, or the network may be interrupted."""
 
 PATIENCE_SECONDS = 300.0
-"""How long tasks may wait with none at work: a cluster adds machines in this time, or does not have them."""
+"""Maximum time that tasks wait while none is running: a cluster can add machines in this time."""
 
 _WARNING_SECONDS = 60.0
 
@@ -45,17 +49,131 @@ _USER = "destination-datalake"
 OLDEST_SPARK = (4, 0)
 
 _SETTINGS: Mapping[str, str] = {
-    # Each task is one of Spark's: nothing may join or split partitions.
+    # Each of the connector's tasks must be one Spark task: partitions must not be merged or split.
     "spark.sql.adaptive.enabled": "false",
-    # A row is a megabyte, not a record: that of a result, or a payload.
+    # A row is not a record, but a megabyte of results or a payload.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
-    # A worker that crashes prints its stack traces.
+    # Print the stack traces of a worker that crashes.
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
 }
 
 
+# --- Errors -----------------------------------------------------------------------------------------------------------
+
+_MAX_REASON_LENGTH = 300
+
+
+class NoExecutors(Exception):
+    """Tasks have waited too long for an executor."""
+
+
+class ErrorKind(Enum):
+    """A kind of error, with the message and failure type if no job can run because of it."""
+
+    def __init__(self, message: str, failure_type: FailureType) -> None:
+        self.message = message
+        self.failure_type: FailureType = failure_type
+
+    SESSION_LOST = (
+        "The sessions on {server} end again and again ({reason}). The sync can be run again and continues from its "
+        "last state.",
+        "transient_error",
+    )
+    """The session has ended. Its jobs can run in a new session."""
+    JOB_FAILED = "{it} cannot run the connector's jobs: {reason}. The log has the details.", "transient_error"
+    """The job failed. Spark can run other jobs."""
+    REFUSED = "{it} refuses access ({reason}). Correct spark.token.", "config_error"
+    """The server rejects the token."""
+    NO_TLS = (
+        "{it} cannot be reached with TLS ({reason}). If the server has no TLS, remove use_ssl=true from spark.remote; "
+        "a token is sent without TLS only to localhost. If its certificate is from a private authority, set the "
+        "environment variable GRPC_DEFAULT_SSL_ROOTS_FILE_PATH to the file of that authority's certificates.",
+        "config_error",
+    )
+    """The TLS handshake failed."""
+    UNREACHABLE = (
+        "{it} did not respond ({reason}). Check that it is running and that this machine can reach it, or correct "
+        "spark.remote. The sync can be run again and continues from its last state.",
+        "transient_error",
+    )
+    """The server has not responded to any retry."""
+    NO_EXECUTORS = (
+        "{it} has no executor for the connector: {reason}. Give it executors, or wait until other work has ended; the "
+        "sync can be run again and continues from its last state.",
+        "transient_error",
+    )
+    """No executor has accepted the tasks."""
+    STOPPED = (
+        "Spark has ended on {server} ({reason}). Start it again; the sync can be run again and continues from its "
+        "last state.",
+        "transient_error",
+    )
+    """The server responds, but its Spark has ended."""
+
+
+_KIND_BY_STATUS: Mapping[grpc.StatusCode | None, ErrorKind] = {
+    grpc.StatusCode.UNAUTHENTICATED: ErrorKind.REFUSED,
+    grpc.StatusCode.PERMISSION_DENIED: ErrorKind.REFUSED,
+    grpc.StatusCode.UNAVAILABLE: ErrorKind.UNREACHABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED: ErrorKind.UNREACHABLE,
+    grpc.StatusCode.UNIMPLEMENTED: ErrorKind.UNREACHABLE,
+}
+_SESSION_LOST = re.compile(
+    r"INVALID_HANDLE\.SESSION_|INVALID_HANDLE\.OPERATION_|INVALID_CURSOR\.|RESPONSE_ALREADY_RECEIVED|NO_ACTIVE_SESSION|"
+    r"incorrect server side session|Cannot invoke RPC on closed channel"
+)
+_STOPPED = re.compile(
+    r"stopped SparkContext|SparkContext (?:was|has been) shut ?down|SparkContext was stopped", re.IGNORECASE
+)
+_HANDSHAKE = re.compile(r"handshake|SSL_ERROR|CERTIFICATE_VERIFY|WRONG_VERSION|certificate", re.IGNORECASE)
+
+
+def error_kind(error: BaseException) -> ErrorKind:
+    """Return the kind of an error of PySpark's client or of `jobs`."""
+    if isinstance(error, NoExecutors):
+        return ErrorKind.NO_EXECUTORS
+    if isinstance(error, InvalidResults):
+        return ErrorKind.JOB_FAILED
+    text = str(error)
+    if _SESSION_LOST.search(text):
+        return ErrorKind.SESSION_LOST
+    if _STOPPED.search(text):
+        return ErrorKind.STOPPED
+    kind = _KIND_BY_STATUS.get(_grpc_status(error), ErrorKind.JOB_FAILED)
+    return ErrorKind.NO_TLS if kind is not ErrorKind.JOB_FAILED and _is_handshake_failure(text) else kind
+
+
+def _grpc_status(error: BaseException) -> grpc.StatusCode | None:
+    if isinstance(error, grpc.RpcError):
+        code = getattr(error, "code", None)
+        return code() if code is not None else None
+    return error.getGrpcStatusCode() if isinstance(error, SparkConnectGrpcException) else None
+
+
+def _is_handshake_failure(text: str) -> bool:
+    """Return whether a connection failed because of TLS. Retries then do not help."""
+    return _HANDSHAKE.search(text) is not None
+
+
+def spark_failure(kind: ErrorKind, error: BaseException, server: str) -> SparkFailed:
+    """Return the failure for the user if no job can run on `server`, which is its name in messages."""
+    it = f"{server[:1].upper()}{server[1:]}"
+    return SparkFailed(kind.message.format(it=it, server=server, reason=_reason(error)), kind.failure_type)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of the message of gRPC or Spark."""
+    text = str(error)
+    details = re.search(r'details = "(.*?)"\n', text, re.DOTALL)
+    line = (details[1] if details else text).strip().splitlines() or [type(error).__name__]
+    return line[0].strip().rstrip(".")[:_MAX_REASON_LENGTH]
+
+
+# --- Sessions ---------------------------------------------------------------------------------------------------------
+
+
 class RemoteSession:
-    """A session on a server, whose executors have run the connector."""
+    """A session on a server whose executors have run the connector."""
 
     def __init__(self, spark: SparkSession, watch: JobsWatch, cores: int) -> None:
         self.spark = spark
@@ -70,9 +188,9 @@ class RemoteSession:
         conf: Mapping[str, str],
         packages: Callable[[Path], Path] | None = None,
     ) -> RemoteSession:
-        """Make a session one in which jobs can run, once executors have.
+        """Configure a session, and run a first job on its executors.
 
-        Raises SparkFailed or what PySpark raises; the session is closed then.
+        Raises SparkFailed or PySpark's errors; the session is then closed.
         """
         try:
             version = spark.version
@@ -80,7 +198,7 @@ class RemoteSession:
             if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST_SPARK:
                 _logger.warning("Spark %s is older than 4.0, the oldest that the connector is tested with.", version)
             settings = {**_SETTINGS}
-            if python.python != "same":  # Otherwise the server has its own.
+            if python.python != "same":  # Otherwise use the server's default.
                 settings["spark.sql.execution.pyspark.python"] = python.interpreter
             configure(spark, settings, conf)
             if packages is not None:
@@ -92,62 +210,63 @@ class RemoteSession:
         except BaseException:
             close(spark)
             raise
-        return cls(spark, watch, max(cores, _most_cores(spark)))
+        return cls(spark, watch, max(cores, _max_cores(spark)))
 
     def parallelism(self) -> int:
-        """Return how many tasks run at once: what Spark said at the start, or more if more were seen at work."""
+        """Return the number of concurrent tasks: as reported at the start, or more if more were observed."""
         return max(self._cores, self.watch.most_running)
 
     def close(self) -> None:
-        """End the session on the server, and its jobs. Takes as long as the server takes, or is unreachable."""
+        """Close the session on the server, which ends its jobs. Waits for the server's response."""
         close(self.spark)
 
 
-def configure(spark: SparkSession, ours: Mapping[str, str], conf: Mapping[str, str]) -> None:
-    """Set properties in the session; `conf` overrides ours. Raises SparkFailed for one that a session cannot have."""
-    for name, value in {**ours, **conf}.items():
+def configure(spark: SparkSession, defaults: Mapping[str, str], conf: Mapping[str, str]) -> None:
+    """Set properties of the session; `conf` overrides `defaults`. Raises SparkFailed for a property that it rejects."""
+    for name, value in {**defaults, **conf}.items():
         try:
             spark.conf.set(name, value)
         except PySparkException as error:
-            if name not in conf or meaning(error) is not Meaning.JOB_FAILED:
+            if name not in conf or error_kind(error) is not ErrorKind.JOB_FAILED:
                 raise
             raise SparkFailed(
-                f"{name} cannot be set by spark.conf: the server that spark.remote names runs already, and says: "
-                f"{str(error).splitlines()[0]} Set it where that server is started, and leave it out of spark.conf.",
+                f"{name} cannot be set by spark.conf: the server at spark.remote is already running, and rejects it: "
+                f"{str(error).splitlines()[0]} Set it where that server is started, and remove it from spark.conf.",
                 "config_error",
             ) from error
 
 
-def _most_cores(spark: SparkSession) -> int:
-    """Return the cores that Spark may add by dynamic allocation, if that has a limit; otherwise 0."""
+def _max_cores(spark: SparkSession) -> int:
+    """Return the maximum number of cores with dynamic allocation; 0 without a limit."""
     names = ("spark.dynamicAllocation.enabled", "spark.dynamicAllocation.maxExecutors", "spark.executor.cores")
     enabled, executors, cores = (spark.conf.get(name, None) for name in names)
-    if enabled != "true" or executors is None or int(executors) > _MOST_EXECUTORS:
+    if enabled != "true" or executors is None or int(executors) > _MAX_EXECUTORS:
         return 0
     return int(executors) * int(cores or 1)
 
 
-_MOST_EXECUTORS = 10_000
-"""Above this, treat the limit as unlimited: 2147483647 is Spark's default."""
+_MAX_EXECUTORS = 10_000
+"""Maximum number of executors that counts as a limit: Spark's default is 2147483647."""
 
 
 def connect(url: str, token: str | None = None, retry_seconds: float = RETRY_SECONDS) -> SparkSession:
-    """Return a new session, which signs in with a bearer token; nothing is sent yet.
+    """Return a new session, which authenticates with a bearer token. Nothing is sent yet.
 
     Raises SparkFailed if the address is not valid.
     """
-    take_data_alone()
+    reject_code()
     try:
         builder = DefaultChannelBuilder(url)
     except (PySparkException, ValueError) as error:
         address = url.partition(";")[0]
-        raise SparkFailed(f"{address} is no address of a Spark Connect server: {error}", "config_error") from error
+        message = f"{address} is not a valid address of a Spark Connect server: {error}"
+        raise SparkFailed(message, "config_error") from error
     if token is not None:
         builder.set(DefaultChannelBuilder.PARAM_TOKEN, token)
-    # A session of its own each time: one that has ended is ended for ever, whatever the address says.
+    # A new ID, even if the address has one: a session that has ended cannot be reopened.
     builder.set(DefaultChannelBuilder.PARAM_SESSION_ID, str(uuid.uuid4()))
     if builder.getDefault(DefaultChannelBuilder.PARAM_GRPC_KEEPALIVE_WITHOUT_CALLS, None) is None:
-        # Servers may close connections that are pinged without calls (gRPC's permitKeepAliveWithoutCalls).
+        # Servers may close connections with pings between calls (gRPC's permitKeepAliveWithoutCalls).
         builder.set(DefaultChannelBuilder.PARAM_GRPC_KEEPALIVE_WITHOUT_CALLS, "false")
     session = SparkSession(builder, userId=_USER)
     forget_at_exit(session)
@@ -156,7 +275,7 @@ def connect(url: str, token: str | None = None, retry_seconds: float = RETRY_SEC
 
 
 def close(session: SparkSession) -> None:
-    """End the session on its server, and its jobs. A server that is gone is not waited for."""
+    """Close the session on its server, which ends its jobs. Does not retry if the server is unreachable."""
     session.client.set_retry_policies([])
     with contextlib.suppress(Exception):
         session.interruptAll()
@@ -165,29 +284,29 @@ def close(session: SparkSession) -> None:
 
 
 def forget_at_exit(session: SparkSession) -> None:
-    """Keep PySpark from calling the server when this process exits, to clear a cache that only models are in.
+    """Keep PySpark from calling the server when this process exits. The call clears a cache of models, which is unused.
 
-    A server that is gone would hold the process for as long as calls are tried again.
+    With an unreachable server, the process would not exit until the retries end.
     """
     atexit.unregister(session.client._on_exit)
 
 
-def take_data_alone() -> None:
-    """Keep PySpark from running what a server's answers name: classes of a schema, and pickles among metrics.
+def reject_code() -> None:
+    """Keep PySpark from running code that a server's response names or contains. The connector needs none.
 
-    The connector needs neither. Types of users are found by importing the module that the server names; updates of
-    Python's accumulators are unpickled, by PySpark before 4.3 whatever they are.
+    PySpark imports the module that a user-defined type in a schema names, and unpickles updates of accumulators, which
+    are metrics; before 4.3 it unpickles any such metrics.
     """
-    UserDefinedType.fromJson = _no_type_of_users  # type: ignore[assignment, method-assign]
-    core.PlanObservedMetrics = _UnreadMetrics  # type: ignore[misc]
+    UserDefinedType.fromJson = _reject_user_defined_type  # type: ignore[assignment, method-assign]
+    core.PlanObservedMetrics = _UnnamedMetrics  # type: ignore[misc]
 
 
-def _no_type_of_users(_: Any) -> NoReturn:
+def _reject_user_defined_type(_: Any) -> NoReturn:
     raise TypeError("the server's answer has a user-defined type, and no job of the connector has one")
 
 
-class _UnreadMetrics(core.PlanObservedMetrics):
-    """Metrics without their name, by which PySpark knows those that it unpickles."""
+class _UnnamedMetrics(core.PlanObservedMetrics):
+    """Metrics without a name. PySpark recognizes metrics to unpickle by their name."""
 
     @property
     def name(self) -> str:
@@ -195,9 +314,9 @@ class _UnreadMetrics(core.PlanObservedMetrics):
 
 
 class _PatientPolicy(DefaultPolicy):
-    """Retries as PySpark does, with exponential backoff, and for a time instead of a number of times.
+    """Retries with exponential backoff, as PySpark does, but for a time instead of a number of attempts.
 
-    When the time is over the error is no longer one to retry: that way PySpark raises it without a warning.
+    After this time, errors count as not retryable, because PySpark raises such errors without a warning.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -206,7 +325,7 @@ class _PatientPolicy(DefaultPolicy):
         self.clock = clock
 
     def can_retry(self, e: BaseException) -> bool:
-        return super().can_retry(e) and not is_handshake_failure(str(e))
+        return super().can_retry(e) and not _is_handshake_failure(str(e))
 
     def to_state(self) -> RetryPolicyState:
         return _PatientState(self)
@@ -228,7 +347,7 @@ class _PatientState(RetryPolicyState):
 
 
 class JobsWatch:
-    """Takes the progress events of all jobs of a session, each on the thread that waits for its job."""
+    """Receives the progress events of all jobs of a session, each on the thread that waits for the job."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._clock = clock
@@ -238,14 +357,14 @@ class JobsWatch:
         self._moved = clock()
         self._warned = False
         self.most_running = 0
-        """The most tasks that were seen at work at once."""
+        """The maximum observed number of concurrent tasks."""
 
     def __call__(
         self, stages: Iterable[StageInfo] | None, inflight_tasks: int, operation_id: str | None, done: bool
     ) -> None:
-        """Take an event, as PySpark's `registerProgressHandler` hands it over.
+        """Process an event of PySpark's `registerProgressHandler`.
 
-        Raises NoExecutors, which ends the job that the event is about.
+        Raises NoExecutors, which ends the event's job.
         """
         name = operation_id or ""
         with self._lock:
@@ -266,12 +385,12 @@ class JobsWatch:
             warn = waited > _WARNING_SECONDS and not self._warned
             self._warned = self._warned or warn
         if warn:
-            _logger.warning("Spark has tasks, and no executor has taken one for %.0f s.", waited)
+            _logger.warning("Spark's tasks have waited for an executor for %.0f s.", waited)
         if waited > self._patience:
             raise NoExecutors(f"{total - ended} tasks have waited for {waited:.0f} s")
 
     def progress(self) -> JobsProgress:
-        """Return the sum over the jobs that run."""
+        """Return the total of all running jobs."""
         with self._lock:
             jobs = list(self._jobs.values())
         return JobsProgress(sum(j.running for j in jobs), sum(j.waiting for j in jobs), sum(j.ended for j in jobs))

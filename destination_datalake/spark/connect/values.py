@@ -1,7 +1,7 @@
-"""Results as data: executors encode them, and the driver makes values of the classes that the work declares, alone.
+"""Encode results as data: the driver decodes only values of the classes that the work's annotation declares.
 
-A server sends what it likes, and a pickle runs code. MessagePack has values alone; one that it has no type for is an
-array of the name of its class and its parts.
+A server is not trusted, and unpickling its data would run code. MessagePack has only values; a value of any other class
+is an array of the class name and the value's parts.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _BUILT_IN: Mapping[Any, tuple[Callable[[Any], Iterable[Any]], Callable[..., Any]
     time: (lambda value: [str(value)], time.fromisoformat),
     EllipsisType: (lambda _: [], lambda: ...),
 }
-"""By class: the parts of a value, and what makes the value of them."""
+"""By class: a function that returns a value's parts, and one that creates the value from them."""
 
 
 class InvalidResults(Exception):
-    """A job has ended well, and what it has sent are not the results that it was asked for."""
+    """A job succeeded, but its data are not valid results."""
 
 
 def answers(work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Iterable[Any]) -> Iterator[bytes]:
-    """Run the work on the tasks, on an executor; yield its results, encoded together."""
+    """Run the work on the tasks, on an executor; yield its encoded results."""
     results = list(work(tasks))
     if results:
         yield encode(results)
@@ -48,18 +48,18 @@ def answers(work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Iterable[Any]
 def consume_partitions(
     consume: Consume[Result], partitions: Iterable[tuple[int, Iterator[bytes]]]
 ) -> Iterator[tuple[int, bytes]]:
-    """Consume the partitions of a shuffle, on an executor; yield the results of each, encoded."""
+    """Consume the partitions of a shuffle, on an executor; yield the encoded results of each."""
     for number, payloads in partitions:
         yield number, encode(list(consume(number, payloads)))
 
 
 def encode(results: Sequence[Any]) -> bytes:
-    """Return the results as MessagePack. Raises TypeError for a value of a class that has no encoding."""
+    """Return the results as MessagePack. Raises TypeError for a value of an unsupported class."""
     return msgspec.msgpack.encode([_encoded(result) for result in results])
 
 
 def decode(data: bytes, kind: Any) -> list[Any]:
-    """Return the results, each of which is of the class `kind`, or of one in the union. Raises InvalidResults."""
+    """Return the results, which are instances of `kind`, a class or a union. Raises InvalidResults."""
     try:
         classes = _classes_in(kind)
         results = [_decoded(value, classes) for value in msgspec.msgpack.decode(data, type=list)]
@@ -71,13 +71,13 @@ def decode(data: bytes, kind: Any) -> list[Any]:
 
 
 def result_type(work: Callable[..., Any]) -> Any:
-    """Return the type of one result, from the annotation of the work: `Iterator[int]` is of ints.
+    """Return the type of one result by the work's annotation: `int` for `Iterator[int]`.
 
-    That of a partial of work within other work, such as `metered`, is generic in that of the inner one.
+    The annotation of work that wraps other work, such as `metered`, is generic in the result of the inner work.
     """
-    function, given = (work.func, work.args) if isinstance(work, partial) else (work, ())
+    function, arguments = (work.func, work.args) if isinstance(work, partial) else (work, ())
     (kind,) = get_args(get_type_hints(function)["return"])
-    return kind[result_type(given[0])] if getattr(kind, "__parameters__", ()) else kind
+    return kind[result_type(arguments[0])] if getattr(kind, "__parameters__", ()) else kind
 
 
 def _encoded(value: Any) -> Any:
@@ -102,21 +102,21 @@ def _decoded(value: Any, classes: Mapping[str, Callable[..., Any]]) -> Any:
 
 @cache
 def _classes_in(kind: Any) -> Mapping[str, Callable[..., Any]]:
-    """Return what makes the values that one of this type may consist of, by the names of their classes."""
-    found, kinds = {_name(each): make for each, (_, make) in _BUILT_IN.items()}, [kind]
+    """Return the constructors of all classes that values of this type may contain, by class name."""
+    constructors, kinds = {_name(built_in): create for built_in, (_, create) in _BUILT_IN.items()}, [kind]
     while kinds:
-        each = kinds.pop()
-        kinds += get_args(each)
-        if _fields_of(each) is not None and _name(each) not in found:
-            found[_name(each)] = each
-            kinds += get_type_hints(each).values()
-    return found
+        part = kinds.pop()
+        kinds += get_args(part)
+        if _fields_of(part) is not None and _name(part) not in constructors:
+            constructors[_name(part)] = part
+            kinds += get_type_hints(part).values()
+    return constructors
 
 
 @cache
 def _fields_of(kind: Any) -> tuple[str, ...] | None:
-    """Return the names of the fields of a dataclass or of a class of named tuples; None of anything else."""
-    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else getattr(kind, "_fields", None)
+    """Return the field names of a dataclass or of a named tuple's class; None for other classes."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else getattr(kind, "_fields", None)
 
 
 def _name(kind: Any) -> str:

@@ -1,7 +1,7 @@
-"""The archive for executors: the connector, and the packages that its work there imports.
+"""Build the archive for executors: the connector and the packages that its work imports.
 
-The same content makes the same bytes, wherever it is built. `python -m destination_datalake.spark.executors.archive`
-builds it beforehand, for an image.
+Archives of the same content have the same bytes. `python -m destination_datalake.spark.executors.archive` builds the
+archive for an image.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ DISTRIBUTIONS = (
     "tzdata",
     "urllib3",
 )
-"""The distributions whose packages executors import, with what these require."""
+"""The distributions whose packages executors import, and their dependencies."""
 
 _OMITTED = (
     "../*",  # commands
@@ -63,13 +63,13 @@ _OMITTED = (
     "*.hpp",
     "*.dist-info/*",
     "*/tests/*",
-    # Arrow's RPC, and what programs in C++ are built with.
+    # Arrow's RPC, and files for building C++ programs.
     "pyarrow/include/*",
     "pyarrow/includes/*",
     "pyarrow/src/*",
     "pyarrow/_flight*",
     "pyarrow/libarrow_flight*",
-    # The same library under the names that only linkers look for.
+    # The same library under names that only linkers use.
     "pyarrow/libarrow_python.so",
     "pyarrow/libarrow_python.so.*.*.*",
     "numpy/f2py/*",
@@ -80,7 +80,7 @@ _OMITTED = (
     "duckdb/experimental/*",
 )
 _KEPT = (
-    # S3, and what finds credentials in the executor's environment.
+    # S3, and services that provide credentials in the executor's environment.
     "botocore/data/s3/*",
     "botocore/data/sts/*",
     "botocore/data/sso/*",
@@ -91,9 +91,9 @@ _KEPT = (
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The files of an archive, in the order of their paths, and a fingerprint that differs if one of them does.
+    """The files of an archive, ordered by path, and a fingerprint of their content.
 
-    `files` says where each is on this machine, by its path below `sys.path`'s entry.
+    `files` maps the path below `sys.path`'s entry to the path on this machine.
     """
 
     files: Mapping[str, Path]
@@ -106,20 +106,20 @@ class Contents:
 
 
 def archive(scratch: Path) -> Path:
-    """Return the archive of this environment: that of the image, or one that is built in `scratch`.
+    """Return the archive of this environment: the image's archive, or one that is built in `scratch`.
 
-    It is a gzip-compressed tar file; `bin/python` in it starts the executor's Python with what is in `packages/`. To
-    build it takes some seconds and 79 MB. Raises OSError if the disk is full.
+    It is a gzip-compressed tar file; its `bin/python` starts the executor's Python with the packages in `packages/`.
+    Building it takes some seconds and 79 MB. Raises OSError if the disk is full.
     """
     content = contents()
-    path, how = _prebuilt() / content.name, "comes with the image"
+    path, origin = _prebuilt() / content.name, "comes with the image"
     if not path.exists():
         started = time.monotonic()
         path = scratch / content.name
         build(content, path)
-        how = f"was built in {time.monotonic() - started:.0f} s"
+        origin = f"was built in {time.monotonic() - started:.0f} s"
     _logger.info(
-        "The archive of the connector for executors has %.0f MB and %s: %s", path.stat().st_size / _MIB, how, path
+        "The archive of the connector for executors has %.0f MB and %s: %s", path.stat().st_size / _MIB, origin, path
     )
     return path
 
@@ -129,9 +129,9 @@ def _prebuilt() -> Path:
 
 
 def contents() -> Contents:
-    """Return what executors need of this environment. Raises PackageNotFoundError if a distribution is missing.
+    """Return the archive's files in this environment. Raises PackageNotFoundError if a distribution is missing.
 
-    The fingerprint rests on the digests that installers have recorded for libraries, and on the connector's files.
+    The fingerprint is computed from the digests that installers recorded for libraries, and from the connector's files.
     """
     digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')} {_OMITTED} {_KEPT} {launcher()}".encode())
     files: dict[str, Path] = {}
@@ -157,7 +157,7 @@ def _files_of(distribution: metadata.Distribution) -> Iterator[tuple[str, Path]]
 
 
 def _connector() -> Iterator[tuple[str, Path]]:
-    """Yield the connector's modules, installed or not, and the file that names its version."""
+    """Yield the connector's modules, installed or not, and the file with its version."""
     package = Path(destination_datalake.__file__).parent
     for source in package.rglob("*.py"):
         yield source.relative_to(package.parent).as_posix(), source
@@ -172,12 +172,12 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
 
 
 def build(content: Contents, path: Path) -> None:
-    """Write the archive beside its path and rename it: a build that is killed leaves no archive, two make the same."""
+    """Write the archive to a temporary file, then rename it: killed or concurrent builds leave no partial archive."""
     descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with (
             os.fdopen(descriptor, "wb") as file,
-            # Neither a name nor a time: the same content makes the same bytes.
+            # No name and no time, so that the same content has the same bytes.
             gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as compressed,
             tarfile.open(fileobj=compressed, mode="w", format=tarfile.GNU_FORMAT) as tar,
         ):
@@ -200,10 +200,10 @@ def _member(name: str, size: int, mode: int) -> tarfile.TarInfo:
 
 
 def launcher() -> str:
-    """Return the script that executors start Python with: their own, of this minor version, with the packages.
+    """Return the script that starts the executor's own Python of this minor version, with the packages.
 
-    PYSPARK_PYTHON is what the cluster's administrators have set on its machines. If there is no Python of this
-    version, Spark compares whatever there is, and says both versions.
+    Administrators may have set PYSPARK_PYTHON on the cluster's machines. Without a Python of this version, the script
+    starts another one, and Spark reports both versions.
     """
     variables = "\n".join(f'export {name}="${{{name}:-{value}}}"' for name, value in WORKER_ENVIRONMENT.items())
     return _LAUNCHER.format(version=MINOR_VERSION, variables=variables)

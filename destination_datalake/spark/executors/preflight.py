@@ -1,7 +1,7 @@
-"""The first thing that an executor runs: it compares itself with the driver before it imports the connector.
+"""The first code that runs on an executor: compare the executor with the driver before importing the connector.
 
-This module is sent as source, because the connector may be missing where it runs. It uses Python's standard library
-alone, and imports are inside of its functions.
+This module is sent as source, because the connector may be missing on executors. It uses only Python's standard
+library, and its functions import modules themselves.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from typing import Any
 
 MARK = "destination-datalake executor: "
-"""The beginning of the errors that `check` raises; a JSON object with the executor's facts follows."""
+"""The prefix of the errors of `check`. A JSON object with the executor's facts follows."""
 
 
 def check_then_run(work: bytes, expected: dict[str, str], tasks: Iterable[Any]) -> Iterable[Any]:
     """Compare this executor with the driver, then run the pickled `work` on the tasks.
 
-    `tasks` are iterated over only afterwards: to unpickle them may need the connector. Raises RuntimeError, as
-    `check` does.
+    `tasks` are iterated afterwards, because unpickling them may need the connector. Raises RuntimeError as `check`
+    does.
     """
     import pickle
 
@@ -27,10 +27,10 @@ def check_then_run(work: bytes, expected: dict[str, str], tasks: Iterable[Any]) 
 
 
 def check(expected: dict[str, str]) -> None:
-    """Raise RuntimeError with `MARK` and this executor's facts if its Python cannot do the driver's work.
+    """Raise RuntimeError with `MARK` and this executor's facts if its Python cannot run the driver's work.
 
-    `expected` has the connector's version and, if the driver has sent its own packages, the ABI that they are built
-    for, which names Python's minor version, the machine's architecture and the C library.
+    `expected` has the connector's version and, if the driver has sent its own packages, their ABI, which names Python's
+    minor version, the machine's architecture and the C library.
     """
     import json
     import platform

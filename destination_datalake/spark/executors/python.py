@@ -1,4 +1,4 @@
-"""The Python of executors on other machines: which it is, work made ready for it, and how it may differ from ours."""
+"""The Python of executors on other machines: select it, send work to it, and report how it differs from the driver."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 MINOR_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
-"""Python's minor version, which driver and executors must share: Spark pickles functions."""
+"""Python's minor version. The driver and executors must have the same, because Spark pickles functions."""
 
 FOLDER = "destination-datalake"
-"""The folder that Spark unpacks the archive to, inside the executor's working directory."""
+"""The folder in the executor's working directory into which Spark unpacks the archive."""
 
 WORKER_ENVIRONMENT: Mapping[str, str] = {
-    # Workers allocate the same memory for every block and file. Allocators that return it in between have the system
-    # clear the same pages over and over: a tenth of the encoding's time.
+    # Workers allocate the same memory for each block and file. If allocators returned it in between, the system would
+    # clear the same pages repeatedly, which takes a tenth of the encoding's time.
     "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024),
     "MALLOC_MMAP_THRESHOLD_": str(64 * 1024 * 1024),
     "MIMALLOC_PURGE_DELAY": "-1",
 }
-"""The variables that workers are started with, unless the cluster has set them."""
+"""Environment variables of workers, unless the cluster has set them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +45,15 @@ class ExecutorPython:
 
     @property
     def is_packed(self) -> bool:
-        """Whether the archive has to be sent."""
+        """Whether the archive must be sent."""
         return self.python == "pack"
 
     @property
     def interpreter(self) -> str:
-        """The command that executors start Python with.
+        """The command with which executors start Python.
 
-        Spark runs a relative path in the folder that it unpacks archives to: the executor's working directory, or with
-        Spark Connect that of the session.
+        Spark resolves a relative path in the folder of unpacked archives: the executor's working directory, or the
+        session's with Spark Connect.
         """
         if self.python == "same":
             return sys.executable
@@ -69,10 +69,10 @@ def _version() -> str:
 def shipped(
     work: Callable[[Iterable[_Task]], Iterable[_Result]], python: ExecutorPython
 ) -> Callable[[Iterable[_Task]], Iterable[_Result]]:
-    """Return `work` such that Spark can send it to a Python without the connector, which is told apart there.
+    """Return `work` in a form that Spark can send to any Python, even without the connector.
 
-    `work` is a function of a module, or a `functools.partial` of one: executors find it by its name. An executor that
-    differs from the driver fails the job; `difference` finds its facts in the text of Spark's error.
+    `work` is a function of a module, or a `functools.partial` of one; executors find it by its name. An executor that
+    differs from the driver fails the job, and `difference` finds its facts in Spark's error message.
     """
     return Shipped(preflight.check_then_run, pickle.dumps(work), expected(python))
 
@@ -85,11 +85,11 @@ _LOADER = (
 
 
 class Shipped:
-    """A function of a module, and its first arguments. It is pickled as the module's source.
+    """A function of a module and its first arguments, pickled as the module's source.
 
-    Any Python and any PySpark can read that. PySpark would pickle the function with its own copy of cloudpickle, whose
-    pickles an older one does not read: that of Spark 3.5, which AWS's services run, fails on those of Spark 4. The
-    module must run with Python's standard library alone.
+    Any Python and any PySpark can load it. PySpark would pickle the function with its own copy of cloudpickle, which
+    older versions cannot read: Spark 3.5, which AWS's services run, fails on pickles of Spark 4. The module must only
+    need Python's standard library.
     """
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
@@ -97,7 +97,7 @@ class Shipped:
         self._arguments = arguments
 
     def __call__(self, rest: Any) -> Any:
-        """Call the function here."""
+        """Call the function in this process."""
         return self._function(*self._arguments, rest)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, dict[str, Any]]]:
@@ -106,29 +106,29 @@ class Shipped:
 
 
 def expected(python: ExecutorPython) -> dict[str, str]:
-    """Return what `preflight.check` compares an executor with."""
+    """Return the driver's facts, with which `preflight.check` compares an executor."""
     facts = {"version": _version()}
     return facts | {"abi": str(sysconfig.get_config_var("SOABI"))} if python.is_packed else facts
 
 
 def difference(text: str, python: ExecutorPython) -> str | None:
-    """Return a message for the user; None if the text of the error is of something else.
+    """Return the message for the user if the error says that executors differ from the driver; else None.
 
-    The texts are those of Spark and Python: PythonWorkerFactory, `pyspark.worker`, Python's `-m`, and `preflight`.
+    The matched texts are from PythonWorkerFactory, `pyspark.worker`, Python's `-m`, and `preflight`.
     """
     if (facts := _facts(text)) is not None:
-        return _told(facts, python)
-    if found := _OTHER_PYTHON.search(text):
-        return _other_python(found[1], python)
-    if found := _NO_INTERPRETER.search(text):
-        return f"Executors cannot start {found[1]}: {found[2]}. {_interpreter_remedy(python)}"
-    if found := _NO_MODULE.search(text):
-        where = "its archive is not unpacked" if python.is_packed else f"{found[1]} is missing there"
-        # With Spark Connect the server says which Python it is, whatever path the driver's has.
-        which = "the Python that they run" if python.python == "same" else python.interpreter
-        return f"Executors have no connector in {which}: {where}. {_install(python)}"
-    if found := _NOT_STARTED.search(text):
-        return f"Executors cannot start Python: {found[1].strip()}. {_interpreter_remedy(python)}"
+        return _message_of(facts, python)
+    if match := _OTHER_PYTHON.search(text):
+        return _other_python(match[1], python)
+    if match := _NO_INTERPRETER.search(text):
+        return f"Executors cannot start {match[1]}: {match[2]}. {_interpreter_remedy(python)}"
+    if match := _NO_MODULE.search(text):
+        cause = "its archive is not unpacked" if python.is_packed else f"{match[1]} is missing there"
+        # With Spark Connect, the server's configuration selects the Python, regardless of the driver's path.
+        interpreter = "the Python that they run" if python.python == "same" else python.interpreter
+        return f"Executors have no connector in {interpreter}: {cause}. {_install(python)}"
+    if match := _NOT_STARTED.search(text):
+        return f"Executors cannot start Python: {match[1].strip()}. {_interpreter_remedy(python)}"
     return None
 
 
@@ -151,7 +151,7 @@ def _facts(text: str) -> dict[str, str] | None:
     return {str(name): str(value) for name, value in facts.items()}
 
 
-def _told(facts: dict[str, str], python: ExecutorPython) -> str:
+def _message_of(facts: dict[str, str], python: ExecutorPython) -> str:
     where = f"{facts.get('interpreter', python.interpreter)} on {facts.get('host', 'an executor')}"
     version = _version()
     match facts:
@@ -164,9 +164,9 @@ def _told(facts: dict[str, str], python: ExecutorPython) -> str:
             return f"Executors have no connector: {where} does not have it. {_install(python)}"
         case {"abi": abi}:
             return (
-                f"Executors cannot use this connector's packages, which spark.python: pack sends them: these are "
-                f"built for {sysconfig.get_config_var('SOABI')}, and {where} is {abi}. Run the connector on the same "
-                "kind of machine, or install it on the executors and set spark.python to its interpreter's path."
+                "Executors cannot use the connector's packages that spark.python: pack sends: they are built for "
+                f"{sysconfig.get_config_var('SOABI')}, but {where} is {abi}. Run the connector on the same kind of "
+                "machine, or install it on the executors and set spark.python to its interpreter's path."
             )
         case {"unusable": error}:
             return (
@@ -176,20 +176,20 @@ def _told(facts: dict[str, str], python: ExecutorPython) -> str:
     return f"Executors cannot run the connector in {where}. {_install(python)}"
 
 
-def _other_python(theirs: str, python: ExecutorPython) -> str:
-    what = (
+def _other_python(version: str, python: ExecutorPython) -> str:
+    remedy = (
         f"Install Python {MINOR_VERSION} on them" if python.is_packed else "Set spark.python to the path of one on them"
     )
     return (
-        f"Executors run Python {theirs.replace(', ', '.')} and the connector Python {MINOR_VERSION}, but Spark needs "
-        f"the same minor version. {what}, or run the connector with theirs."
+        f"Executors run Python {version.replace(', ', '.')} and the connector Python {MINOR_VERSION}, but Spark needs "
+        f"the same minor version. {remedy}, or run the connector with theirs."
     )
 
 
 def _install(python: ExecutorPython) -> str:
     version = _version()
     if python.is_packed:
-        return "The executors' logs say why."
+        return "See the executors' logs for the cause."
     return (
         f"Install destination-datalake {version} there, set spark.python to the path of an interpreter that has it, "
         "or set it to pack, which sends the connector's packages to executors that have Python "

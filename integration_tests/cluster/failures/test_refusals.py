@@ -64,8 +64,8 @@ def sentence(run: Run, failure_type: str) -> str:
 def test_a_master_that_is_not_there_is_named(attempt: Attempt) -> None:
     said = sentence(attempt(classic(f"spark://{NOBODY}")), "transient_error")
 
-    assert said.startswith(f"spark://{NOBODY} did not answer")
-    assert "Otherwise correct spark.master" in said
+    assert said.startswith(f"spark://{NOBODY} did not respond")
+    assert "or correct spark.master" in said
 
 
 def test_a_connect_server_that_is_not_there_is_named(attempt: Attempt) -> None:
@@ -82,7 +82,7 @@ def test_a_cluster_without_resources_is_told_what_was_asked_for(attempt: Attempt
 
     assert said.startswith(f"{cluster.master} has had no executor for this sync for 60 s")
     assert "4g of memory and 3 cores, 6 cores in all" in said
-    assert "ask for less in spark.conf" in said
+    assert "request less in spark.conf" in said
 
 
 def test_a_driver_that_executors_do_not_reach_is_told_its_own_address(attempt: Attempt, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_driver_that_executors_do_not_reach_is_told_its_own_address(attempt: A
     with Standalone(spark_home(SPARK), tmp_path, HIDDEN, workers=1, variables=ROLE) as cluster:
         said = sentence(attempt(classic(cluster.master, **{"spark.driver.host": "127.0.0.9"})), "config_error")
 
-    assert "they do not reach this driver, at 127.0.0.9:" in said
+    assert "they cannot reach this driver, at 127.0.0.9:" in said
     assert "set spark.driver.host in spark.conf" in said
 
 

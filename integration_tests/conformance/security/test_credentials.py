@@ -171,7 +171,7 @@ def test_a_sync_continues_after_one_whose_executors_outlived_the_session_that_th
 
     assert (run.exit_code, len(run.states)) == (1, 0), run.report()
     assert [error["failure_type"] for error in run.errors] == ["transient_error"], run.report()
-    assert "the session that executors were lent ended before they had" in run.errors[0]["message"]
+    assert "the executors' session credentials expired before the job ended" in run.errors[0]["message"]
     assert next_run.exit_code == 0, next_run.report()
     assert warehouse.ids("orders") == [1]
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from destination_datalake.spark.backend import SparkFailed
-from destination_datalake.spark.classic.backend import ExecutorWatch
-from destination_datalake.spark.classic.failure import (
+from destination_datalake.spark.classic.backend import (
+    ExecutorWatch,
     application_ended,
     executors_end,
     no_executor,
-    require_java,
     start_failure,
 )
+from destination_datalake.spark.classic.jvm import require_java
 
 
 def put_java(folder: Path, settings: str) -> str:
@@ -51,7 +51,7 @@ def test_path_is_searched_without_java_home(tmp_path: Path, monkeypatch: pytest.
     [
         ("    java.specification.version = 11", "is Java 11"),
         ("    java.specification.version = 1.8", "is Java 8"),
-        ("who are you", "does not say its version"),
+        ("who are you", "does not print its version"),
     ],
 )
 def test_unusable_java_is_reported_with_its_command_and_the_remedy(
@@ -109,7 +109,7 @@ class Thrown(Exception):
             NOISE,
             "spark://lake:7077",
             "transient_error",
-            "spark://lake:7077 did not answer",
+            "spark://lake:7077 did not respond",
         ),
         (
             Thrown("java.net.BindException: Cannot assign requested address"),
@@ -242,7 +242,7 @@ def test_executors_that_end_before_they_run_are_told_with_the_driver_s_address()
     assert failure is not None
     assert failure.failure.type == "config_error"
     assert "EXITED (Command exited)" in str(failure)
-    assert "they do not reach this driver, at 10.0.0.7:40001" in str(failure)
+    assert "they cannot reach this driver, at 10.0.0.7:40001" in str(failure)
     assert executors_end(APPLICATION, (RUNNING,)) is None
 
 
@@ -254,7 +254,7 @@ def test_executors_that_end_before_they_run_are_told_with_the_driver_s_address()
             "spark://lake:7077 has ended this sync's application (Master removed our application",
         ),
         ((EXITED, f"{REMOVED}: FAILED"), "FAILED; the last executor to end: EXITED (Command exited)"),
-        ((UNRESPONSIVE,), "spark://lake:7077 did not answer (All masters are unresponsive!)"),
+        ((UNRESPONSIVE,), "spark://lake:7077 did not respond (All masters are unresponsive!)"),
     ],
 )
 def test_an_application_that_the_cluster_ends_says_why(output: tuple[str, ...], words: str) -> None:

@@ -69,6 +69,6 @@ def test_only_a_lost_executor_is_a_warning_of_what_the_jvm_prints(caplog: pytest
 
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [
-        "Spark lost executor 0 on 10.0.0.2 (Remote RPC client disassociated). It runs the executor's tasks again on "
-        "others."
+        "Spark lost executor 0 on 10.0.0.2 (Remote RPC client disassociated). It reruns the executor's tasks on other "
+        "executors."
     ]

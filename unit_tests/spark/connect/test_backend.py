@@ -147,7 +147,7 @@ def test_sessions_that_end_again_and_again_end_the_sync(server: Server, backend:
     with pytest.raises(SparkFailed, match="end again and again"):
         backend.run(doubled, [1])
 
-    assert len(server.sessions) == 1 + backends._SESSIONS
+    assert len(server.sessions) == 1 + backends._MAX_LOST_SESSIONS
     assert isinstance(backend.ended(), SparkFailed)
     with pytest.raises(SparkFailed, match="end again and again"):
         backend.run(doubled, [1])
@@ -256,7 +256,7 @@ def test_stopping_ends_a_start_that_waits_for_executors(server: Server) -> None:
 
 @pytest.mark.parametrize("address", ["sc://lake/path", "sc://lake:port", "sc://lake/;use_ssl"])
 def test_what_is_no_address_is_told_before_anything_is_sent(address: str) -> None:
-    with pytest.raises(SparkFailed, match="is no address of a Spark Connect server") as refused:
+    with pytest.raises(SparkFailed, match="is not a valid address of a Spark Connect server") as refused:
         ConnectBackend(Endpoint(address, None), ExecutorPython(), {}).start()
 
     assert refused.value.failure.type == "config_error"
@@ -285,7 +285,7 @@ def test_a_check_tells_a_wrong_token_and_a_server_that_is_not_there(monkeypatch:
     with Server(token="open-sesame") as server, pytest.raises(SparkFailed, match=r"Correct spark\.token"):
         server_version(config(remote=server.url, token="guess"))
 
-    with pytest.raises(SparkFailed, match="did not answer") as unreachable:
+    with pytest.raises(SparkFailed, match="did not respond") as unreachable:
         server_version(config(remote=server.url))
 
     assert unreachable.value.failure.type == "transient_error"
@@ -294,7 +294,7 @@ def test_a_check_tells_a_wrong_token_and_a_server_that_is_not_there(monkeypatch:
 # --- Jobs that run while another one loses their session
 
 
-@pytest.mark.parametrize("lost_before", [0, backends._SESSIONS - 1])
+@pytest.mark.parametrize("lost_before", [0, backends._MAX_LOST_SESSIONS - 1])
 def test_a_job_whose_session_another_job_has_lost_is_run_again(
     lost_before: int, server: Server, backend: ConnectBackend
 ) -> None:

@@ -6,7 +6,7 @@ import grpc
 import pytest
 from pyspark.errors.exceptions.connect import SparkConnectException, SparkConnectGrpcException
 
-from destination_datalake.spark.connect.failure import Meaning, NoExecutors, meaning, unusable
+from destination_datalake.spark.connect.session import ErrorKind, NoExecutors, error_kind, spark_failure
 from destination_datalake.spark.connect.values import InvalidResults
 
 SERVER = "the Spark Connect server sc://spark:15002"
@@ -19,46 +19,51 @@ def answered(message: str, status: grpc.StatusCode = grpc.StatusCode.INTERNAL) -
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (answered("[INVALID_HANDLE.SESSION_CLOSED] The handle 0 is invalid."), Meaning.SESSION_LOST),
-        (answered("[INVALID_HANDLE.SESSION_CHANGED] The handle 0 is invalid."), Meaning.SESSION_LOST),
-        (answered("[INVALID_HANDLE.SESSION_NOT_FOUND] The handle 0 is invalid."), Meaning.SESSION_LOST),
-        (answered("[INVALID_HANDLE.OPERATION_ABANDONED] The handle 0 is invalid."), Meaning.SESSION_LOST),
-        (SparkConnectException("[NO_ACTIVE_SESSION] No active Spark session found."), Meaning.SESSION_LOST),
-        (AssertionError("Received incorrect server side session identifier for request."), Meaning.SESSION_LOST),
-        (answered("Job aborted due to stage failure: Task 0 failed 4 times"), Meaning.JOB_FAILED),
-        (answered("An exception was thrown from the Python worker."), Meaning.JOB_FAILED),
-        (InvalidResults("1 of 2 parts"), Meaning.JOB_FAILED),
-        (NoExecutors("4 tasks have waited for 301 s"), Meaning.NO_EXECUTORS),
-        (answered("no token", grpc.StatusCode.UNAUTHENTICATED), Meaning.REFUSED),
-        (answered("not allowed", grpc.StatusCode.PERMISSION_DENIED), Meaning.REFUSED),
-        (answered("Ssl handshake failed: WRONG_VERSION_NUMBER", grpc.StatusCode.UNAVAILABLE), Meaning.NO_TLS),
-        (answered("failed to connect to all addresses", grpc.StatusCode.UNAVAILABLE), Meaning.UNREACHABLE),
-        (answered("RPC deadline exceeded", grpc.StatusCode.DEADLINE_EXCEEDED), Meaning.UNREACHABLE),
-        (answered("Received http2 header with status: 404", grpc.StatusCode.UNIMPLEMENTED), Meaning.UNREACHABLE),
-        (answered("Cannot call methods on a stopped SparkContext."), Meaning.STOPPED),
-        (answered("Job 3 cancelled because SparkContext was shut down"), Meaning.STOPPED),
+        (answered("[INVALID_HANDLE.SESSION_CLOSED] The handle 0 is invalid."), ErrorKind.SESSION_LOST),
+        (answered("[INVALID_HANDLE.SESSION_CHANGED] The handle 0 is invalid."), ErrorKind.SESSION_LOST),
+        (answered("[INVALID_HANDLE.SESSION_NOT_FOUND] The handle 0 is invalid."), ErrorKind.SESSION_LOST),
+        (answered("[INVALID_HANDLE.OPERATION_ABANDONED] The handle 0 is invalid."), ErrorKind.SESSION_LOST),
+        (SparkConnectException("[NO_ACTIVE_SESSION] No active Spark session found."), ErrorKind.SESSION_LOST),
+        (AssertionError("Received incorrect server side session identifier for request."), ErrorKind.SESSION_LOST),
+        (answered("Job aborted due to stage failure: Task 0 failed 4 times"), ErrorKind.JOB_FAILED),
+        (answered("An exception was thrown from the Python worker."), ErrorKind.JOB_FAILED),
+        (InvalidResults("1 of 2 parts"), ErrorKind.JOB_FAILED),
+        (NoExecutors("4 tasks have waited for 301 s"), ErrorKind.NO_EXECUTORS),
+        (answered("no token", grpc.StatusCode.UNAUTHENTICATED), ErrorKind.REFUSED),
+        (answered("not allowed", grpc.StatusCode.PERMISSION_DENIED), ErrorKind.REFUSED),
+        (answered("Ssl handshake failed: WRONG_VERSION_NUMBER", grpc.StatusCode.UNAVAILABLE), ErrorKind.NO_TLS),
+        (answered("failed to connect to all addresses", grpc.StatusCode.UNAVAILABLE), ErrorKind.UNREACHABLE),
+        (answered("RPC deadline exceeded", grpc.StatusCode.DEADLINE_EXCEEDED), ErrorKind.UNREACHABLE),
+        (answered("Received http2 header with status: 404", grpc.StatusCode.UNIMPLEMENTED), ErrorKind.UNREACHABLE),
+        (answered("Cannot call methods on a stopped SparkContext."), ErrorKind.STOPPED),
+        (answered("Job 3 cancelled because SparkContext was shut down"), ErrorKind.STOPPED),
     ],
 )
-def test_an_error_tells_what_can_be_done(error: Exception, expected: Meaning) -> None:
-    assert meaning(error) is expected
+def test_an_error_tells_what_can_be_done(error: Exception, expected: ErrorKind) -> None:
+    assert error_kind(error) is expected
 
 
 @pytest.mark.parametrize(
-    ("why", "error", "failure_type", "words"),
+    ("kind", "error", "failure_type", "words"),
     [
-        (Meaning.REFUSED, answered("no token"), "config_error", "Correct spark.token."),
-        (Meaning.NO_TLS, answered("Ssl handshake failed"), "config_error", "leave use_ssl=true out of spark.remote"),
-        (Meaning.UNREACHABLE, answered("Connection refused"), "transient_error", "did not answer (Connection refused)"),
-        (Meaning.NO_EXECUTORS, NoExecutors("4 tasks have waited"), "transient_error", "has no executor"),
-        (Meaning.STOPPED, answered("SparkContext was shut down"), "transient_error", "Start it again"),
-        (Meaning.SESSION_LOST, answered("SESSION_CLOSED"), "transient_error", "end again and again"),
-        (Meaning.JOB_FAILED, answered("boom"), "transient_error", "does not run the connector's jobs: boom"),
+        (ErrorKind.REFUSED, answered("no token"), "config_error", "Correct spark.token."),
+        (ErrorKind.NO_TLS, answered("Ssl handshake failed"), "config_error", "remove use_ssl=true from spark.remote"),
+        (
+            ErrorKind.UNREACHABLE,
+            answered("Connection refused"),
+            "transient_error",
+            "did not respond (Connection refused)",
+        ),
+        (ErrorKind.NO_EXECUTORS, NoExecutors("4 tasks have waited"), "transient_error", "has no executor"),
+        (ErrorKind.STOPPED, answered("SparkContext was shut down"), "transient_error", "Start it again"),
+        (ErrorKind.SESSION_LOST, answered("SESSION_CLOSED"), "transient_error", "end again and again"),
+        (ErrorKind.JOB_FAILED, answered("boom"), "transient_error", "cannot run the connector's jobs: boom"),
     ],
 )
 def test_the_user_is_told_which_server_and_what_to_do(
-    why: Meaning, error: Exception, failure_type: str, words: str
+    kind: ErrorKind, error: Exception, failure_type: str, words: str
 ) -> None:
-    failed = unusable(why, error, SERVER)
+    failed = spark_failure(kind, error, SERVER)
 
     assert failed.failure.type == failure_type
     assert "the Spark Connect server sc://spark:15002" in failed.failure.message.replace("The Spark", "the Spark")
@@ -68,4 +73,4 @@ def test_the_user_is_told_which_server_and_what_to_do(
 def test_of_grpc_s_text_the_user_is_told_the_details() -> None:
     text = '<_InactiveRpcError of RPC:\n\tstatus = UNAVAILABLE\n\tdetails = "no route"\n\tdebug = "x"\n>'
 
-    assert "did not answer (no route)." in unusable(Meaning.UNREACHABLE, answered(text), SERVER).failure.message
+    assert "did not respond (no route)." in spark_failure(ErrorKind.UNREACHABLE, answered(text), SERVER).failure.message

@@ -15,8 +15,7 @@ from pyspark.sql.connect.shell.progress import StageInfo
 
 from destination_datalake.spark.backend import JobsProgress, SparkFailed
 from destination_datalake.spark.connect.backend import ConnectBackend
-from destination_datalake.spark.connect.failure import NoExecutors
-from destination_datalake.spark.connect.session import JobsWatch, _PatientPolicy, connect
+from destination_datalake.spark.connect.session import JobsWatch, NoExecutors, _PatientPolicy, connect
 from unit_tests.spark.connect.server import Server
 from unit_tests.spark.connect.test_backend import doubled, started
 
@@ -128,7 +127,7 @@ def test_tasks_that_no_executor_takes_end_their_job_after_a_warning(caplog: pyte
     clock.now = 299
     watch([stage(4, 0)], 0, "job", False)
 
-    assert [record.message for record in caplog.records] == ["Spark has tasks, and no executor has taken one for 61 s."]
+    assert [record.message for record in caplog.records] == ["Spark's tasks have waited for an executor for 61 s."]
     clock.now = 301
     with pytest.raises(NoExecutors, match="4 tasks have waited for 301 s"):
         watch([stage(4, 0)], 0, "job", False)
