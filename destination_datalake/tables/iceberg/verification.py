@@ -123,15 +123,23 @@ class VerifiedIceberg(VerifiedTable):
             self.notes.append(f"The snapshots in the reports of {expired} runs have expired.")
 
     def _look_for_rollbacks(self, runs: Mapping[int | None, str]) -> None:
-        """Tell of snapshots that were current until an older one was again: their rows are gone."""
+        """Report snapshots that were current until an older one was again: their rows are gone.
+
+        The older one is an ancestor, or was current before. The snapshot of an overwrite has no ancestor in the table.
+        """
         metadata = self._table.metadata
-        for later, earlier in pairwise(each.snapshot_id for each in metadata.snapshot_log):
-            snapshot = metadata.snapshot_by_id(later)
-            ancestors = ancestors_of(snapshot, metadata) if snapshot is not None and later != earlier else ()
-            if any(each.snapshot_id == earlier for each in ancestors):
-                run = f" of run {runs[later]}" if later in runs else ""
-                what = f"was rolled back by another writer: from it{run} to the older snapshot {earlier}"
-                self.problems.append(Finding(f"snapshot {later}", what))
+        earlier: set[int] = set()
+        for replaced, current in pairwise(entry.snapshot_id for entry in metadata.snapshot_log):
+            earlier.add(replaced)
+            snapshot = metadata.snapshot_by_id(replaced)
+            if snapshot is None or current == replaced:
+                continue
+            if current in earlier or any(
+                ancestor.snapshot_id == current for ancestor in ancestors_of(snapshot, metadata)
+            ):
+                run = f" of run {runs[replaced]}" if replaced in runs else ""
+                what = f"was rolled back by another writer: from it{run} to the older snapshot {current}"
+                self.problems.append(Finding(f"snapshot {replaced}", what))
 
     def _compare(self, snapshot: Snapshot, rows: int | None, files: int | None, by: str) -> None:
         for _ in self._of_snapshot(snapshot):

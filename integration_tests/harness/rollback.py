@@ -1,0 +1,129 @@
+"""A stream whose second sync stored wrong rows, in each mode of sync, and what the page on rollbacks says about it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from integration_tests.harness.lake import Lake
+from integration_tests.harness.messages import Json, configured_stream, record, state, status
+from integration_tests.harness.warehouse import INTEGER, STRING, Warehouse, object_schema
+from unit_tests.repository.files import text
+
+PAGE = "docs/how-to/roll-back.md"
+SNAPSHOT, SYNC_ID = "8217318465342345871", "4711"
+"""The snapshot to roll back to and the job of the bad sync, in the statements of the page."""
+
+_BLOCK = re.compile(r"^```([\w-]+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+Row = tuple[int, int, str]
+"""`id`, `version` and `name`."""
+
+FIRST: Sequence[Row] = [(1, 1, "a"), (2, 1, "b")]
+BAD: Sequence[Row] = [(1, 9, "bad"), (3, 9, "bad")]
+RIGHT: Sequence[Row] = [(1, 2, "right"), (4, 2, "right")]
+LATER: Sequence[Row] = [(3, 1, "later"), (4, 3, "later")]
+"""The rows of four syncs; the second is rolled back. Its versions are higher than those of all others."""
+
+
+@dataclass(frozen=True)
+class SyncMode:
+    """A mode of sync, and the names by ID that a table has after the first, the third and the fourth sync."""
+
+    name: str
+    destination: Literal["append", "overwrite", "append_dedup"]
+    replaces: bool
+    after_third: Sequence[tuple[int, str]]
+    after_fourth: Sequence[tuple[int, str]]
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    def stream(self, number: int) -> Json:
+        """Return the stream of a sync, by its number from 1. A mode that replaces rows has a generation each time."""
+        generation, minimum = (number, number) if self.replaces else (1, 0)
+        return configured_stream(
+            "orders",
+            object_schema(id=INTEGER, version=INTEGER, name=STRING),
+            mode=self.destination,
+            primary_key=["id"],
+            cursor="version",
+            generation=generation,
+            minimum=minimum,
+            sync_id=number if number != 2 else int(SYNC_ID),
+        )
+
+
+_APPENDED = [(1, "a"), (1, "right"), (2, "b"), (4, "right")]
+_MERGED = [(1, "right"), (2, "b"), (4, "right")]
+_REPLACED = [(1, "right"), (4, "right")]
+_MERGED_AGAIN = [(1, "right"), (2, "b"), (3, "later"), (4, "later")]
+_REPLACED_AGAIN = [(3, "later"), (4, "later")]
+
+SYNC_MODES = (
+    SyncMode("append", "append", False, _APPENDED, sorted([*_APPENDED, (3, "later"), (4, "later")])),
+    SyncMode("overwrite", "overwrite", True, _REPLACED, _REPLACED_AGAIN),
+    SyncMode("dedup", "append_dedup", False, _MERGED, _MERGED_AGAIN, {"dedup": {"deletes": "copy_on_write"}}),
+    SyncMode("merge-on-read", "append_dedup", False, _MERGED, _MERGED_AGAIN, {"dedup": {"deletes": "merge_on_read"}}),
+    SyncMode("overwrite-dedup", "append_dedup", True, _REPLACED, _REPLACED_AGAIN),
+)
+
+
+@dataclass(frozen=True)
+class RolledBack:
+    """The table `orders` of one mode of sync."""
+
+    warehouse: Warehouse
+    mode: SyncMode
+
+    @property
+    def lake(self) -> Lake:
+        """The lake of the table."""
+        return self.warehouse.lake
+
+    def sync(self, number: int, rows: Sequence[Row]) -> None:
+        """Run a sync of these rows, by its number from 1."""
+        lines = [record("orders", {"id": id_, "version": version, "name": name}) for id_, version, name in rows]
+        end = [state("orders", number), status("orders", "COMPLETE")]
+        self.warehouse.sync([self.mode.stream(number)], [*lines, *end], **self.mode.options)
+
+    def names(self) -> list[tuple[int, str]]:
+        """Return the ID and the name of each row."""
+        return sorted((row["id"], row["name"]) for row in self.warehouse.whole_rows("orders"))
+
+    def snapshot(self) -> int:
+        """Return the current snapshot."""
+        snapshot = self.lake.iceberg_table(self.lake.database, "orders").metadata.current_snapshot_id
+        assert snapshot is not None
+        return snapshot
+
+    def block(self, language: str, number: int = 0, *, snapshot: int | None = None) -> str:
+        """Return a block of the page, with this table and snapshot in place of those of the page."""
+        blocks = [body for name, body in _BLOCK.findall(text(PAGE)) if name == language]
+        block: str = blocks[number].replace("shop.orders", f"{self.lake.database}.orders")
+        return block if snapshot is None else block.replace(SNAPSHOT, str(snapshot))
+
+    def reported(self) -> list[dict[str, Any]]:
+        """Return what the page's query on the table of reports finds, newest first, asked of DuckDB."""
+        import duckdb
+
+        query = self.block("sql").replace("'shop'", f"'{self.lake.database}'")
+        with duckdb.connect() as engine:
+            engine.execute("CREATE SCHEMA landing")
+            files = [
+                self.lake.s3.get_object(Bucket=self.lake.bucket, Key=key)["Body"].read()
+                for key in self.lake.reports()
+                if key.endswith("/report.jsonl")
+            ]
+            engine.execute("CREATE TABLE lines AS SELECT unnest($1)::JSON AS line", [_lines(files)])
+            members = ("start_time", "type", "status", "database", "table_name")
+            texts = ", ".join(f"line->>'{name}' AS {name}" for name in members)
+            numbers = ", ".join(
+                f"(line->>'{name}')::BIGINT AS {name}" for name in ("sync_id", "row_count", "snapshot_id")
+            )
+            engine.execute(f"CREATE VIEW landing.airbyte_sync_reports AS SELECT {texts}, {numbers} FROM lines")
+            answer = engine.execute(query)
+            columns = [column[0] for column in answer.description]
+            return [dict(zip(columns, row, strict=True)) for row in answer.fetchall()]
+
+
+def _lines(files: Sequence[bytes]) -> list[str]:
+    return [line.decode() for content in files for line in content.splitlines()]
