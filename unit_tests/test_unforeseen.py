@@ -13,7 +13,7 @@ import pytest
 
 from destination_datalake.aws.errors import explain
 from destination_datalake.errors import ConnectorError, Failure
-from destination_datalake.files.projection import parquet_errors
+from destination_datalake.files.reading import parquet_errors
 from destination_datalake.unforeseen import described, exhaustion, trace_of, unforeseen
 
 

@@ -80,7 +80,7 @@ def _ours_sorted(paths: list[Path], url: str) -> Callable[[], tuple[int, int]]:
 
 
 def _compaction(task: CompactTask) -> Callable[[], tuple[int, int]]:
-    from destination_datalake.files.compact import compact
+    from destination_datalake.files.rewrite import compact
 
     task.access.client("s3")
 

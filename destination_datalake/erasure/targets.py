@@ -21,8 +21,7 @@ from destination_datalake.erasure.objects import Group, Objects, stored_in
 from destination_datalake.erasure.place import ErasedObject, ErasureStats
 from destination_datalake.erasure.tables import DroppedTableTarget, HiveTarget, as_failures, table_erasure
 from destination_datalake.files.erase import Erased, NotErased, StoredObject
-from destination_datalake.files.key_guard import KEY_CHANGED
-from destination_datalake.files.plan import UNKNOWN, SourceFile
+from destination_datalake.files.plan import KEY_CHANGED, UNKNOWN, SourceFile
 from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZATION_ERROR
 from destination_datalake.records.record import RECORD_TIME_OUT_OF_RANGE, RECORD_UNREADABLE
 from destination_datalake.rejects.ledger import REJECTS_FOLDER

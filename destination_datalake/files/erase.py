@@ -39,8 +39,7 @@ from destination_datalake.aws.objects import (
 from destination_datalake.files.ids import NO_IDS
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.plan import UNKNOWN, SourceFile
-from destination_datalake.files.projection import UnsupportedFile
-from destination_datalake.files.reading import OpenedFile, StoredFile
+from destination_datalake.files.reading import OpenedFile, StoredFile, UnsupportedFile
 from destination_datalake.files.rewrite import copy_rows
 from destination_datalake.files.scan import matching_rows
 from destination_datalake.protocol.frames import line_bounds

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from destination_datalake.files.dedup.index import key_bounds
-from destination_datalake.files.dedup.probe import may_have_keys
+from destination_datalake.files.dedup.index import key_bounds, may_have_keys
 from destination_datalake.files.dedup.tasks import KeyBounds, RowSet
 
 if TYPE_CHECKING:

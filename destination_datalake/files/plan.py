@@ -43,6 +43,10 @@ class Deduplication:
     deleted_at: str | None = None
 
 
+KEY_CHANGED = "DESTINATION_RECORD_KEY_CHANGED"
+"""The reject reason of records of deduplicated streams whose key cannot be kept as sent."""
+
+
 class IngestOrder(NamedTuple):
     """The position of a unit's records in the order of arrival, in which row IDs (`_airbyte_raw_id`) ascend.
 

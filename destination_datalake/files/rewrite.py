@@ -1,17 +1,22 @@
-"""The rewrite job on executors: copy Parquet files with wider column types.
+"""Two jobs on executors that rewrite Parquet files: with wider column types, or several files as one.
 
-The files may come from other writers, such as Spark, Hive and pandas. The copy keeps columns, their order, rows, row
-groups, field IDs, compression and key-value metadata, with these exceptions:
+`rewrite` copies a file with wider types. It may come from another writer, such as Spark, Hive or pandas. The copy keeps
+columns, their order, rows, row groups, field IDs, compression and key-value metadata, with these exceptions:
 
 - Rows removed by position deletes are omitted.
 - INT96 timestamps become microseconds in UTC, as engines read them. Arrow's default, nanoseconds, overflows in 2262,
   and Spark cannot read it.
 - Copies of the schema in the metadata are omitted: they have the former column types.
+
+`compact` reads files one after the other, in small batches, and uploads the new file in parts while it is encoded.
+Memory is bounded by one row group, plus one byte per row of a file with position deletes. Sorting spills to the local
+disk.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -31,15 +36,28 @@ from destination_datalake.aws.objects import (
     rollback_on_error,
 )
 from destination_datalake.files.jobs import Failed, Problem, attempt
-from destination_datalake.files.parquet import footer_of, promote_floats
-from destination_datalake.files.plan import UNKNOWN, RewriteFailed, RewriteTask, Rewritten, SourceFile
-from destination_datalake.files.projection import UnsupportedFile
-from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows
+from destination_datalake.files.parquet import ParquetFileWriter, footer_of, promote_floats
+from destination_datalake.files.plan import (
+    UNKNOWN,
+    Compacted,
+    CompactResult,
+    CompactTask,
+    NotCompacted,
+    RewriteFailed,
+    RewriteTask,
+    Rewritten,
+    SkippedFile,
+    SourceFile,
+)
+from destination_datalake.files.reading import OpenedFile, StoredFile, UnsupportedFile, deleted_rows, open_files
+from destination_datalake.files.sorting import MergeSort
+from destination_datalake.partitioning.spec import SortOrder
 from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.types import ColumnType, List, Struct
 from destination_datalake.unforeseen import exhaustion
 
 if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
     from numpy.typing import NDArray
 
     from destination_datalake.aws.access import AwsAccess
@@ -55,10 +73,10 @@ _MICROSECONDS = pa.timestamp("us", tz="UTC")
 def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[Rewritten | Failed]:
     """Rewrite the file of each task; yield one result per task. A failed task does not stop the job."""
     for task in tasks:
-        yield attempt(partial(_rewritten, task), partial(_problem, task))
+        yield attempt(partial(_rewrite, task), partial(_problem, task))
 
 
-def published(results: Sequence[Rewritten | Failed], access: AwsAccess) -> list[Rewritten]:
+def publish_rewritten(results: Sequence[Rewritten | Failed], access: AwsAccess) -> list[Rewritten]:
     """Make all rewritten files visible, on the driver, and return them.
 
     Raises RewriteFailed if a file could not be rewritten: no file is then visible. Raises errors of S3's client: some
@@ -86,7 +104,7 @@ def _problem(task: RewriteTask, error: Exception) -> Problem:
     return Problem(f"Cannot rewrite {task.source}", "rewrite", task.source, task.access, remedy)
 
 
-def _rewritten(task: RewriteTask) -> Rewritten:
+def _rewrite(task: RewriteTask) -> Rewritten:
     s3 = task.access.client("s3")
     body = get(s3, task.source)
     source = SourceFile(task.source, len(body), UNKNOWN, position_deletes=task.position_deletes)
@@ -191,3 +209,88 @@ def _metadata(old: Mapping[bytes, bytes], changed: Mapping[str, pa.DataType]) ->
                 column["pandas_type"], column["numpy_type"] = name, name.capitalize() if capital else name
         kept[_PANDAS] = json.dumps(pandas).encode()
     return kept
+
+
+# --- Compaction -------------------------------------------------------------------------------------------------------
+
+_MIN_SOURCES = 2
+
+
+def compact(tasks: Iterable[CompactTask]) -> Iterator[CompactResult]:
+    """Write the file of each task; yield one result per task. A failed task does not stop the job."""
+    for task in tasks:
+        headline = f"Files under {task.folder} could not be compacted"
+        problem = Problem(headline, "compact files under", task.folder, task.access)
+        yield attempt(partial(_compact, task), problem)
+
+
+def _compact(task: CompactTask) -> Compacted | NotCompacted:
+    """Write the rows of all supported sources. Start again if a source fails after some of its rows are written."""
+    s3 = task.access.client("s3")
+    skipped: dict[str, SkippedFile] = {}
+    while True:
+        try:
+            return _write_compacted(task, skipped, s3)
+        except _FailedMidway as failure:
+            skipped[failure.file.uri] = failure.file
+
+
+def _write_compacted(task: CompactTask, skipped: dict[str, SkippedFile], s3: S3Client) -> Compacted | NotCompacted:
+    # Spark may retry a task whose first attempt still runs, so each attempt has its own file name.
+    upload = Upload(s3, f"{task.folder}/{task.name}-{secrets.token_hex(4)}.parquet", deferred=False)
+    sources = [source for source in task.sources if source.uri not in skipped]
+    with rollback_on_error(upload.abort):
+        writer = ParquetFileWriter(task.codec, task.schema, upload)
+        rows = 0
+        read = (table for stored in open_files(sources, s3) for table in _rows(stored, task.schema, skipped, s3))
+        for table in read if task.sort_order is None else _sorted(read, task.sort_order):
+            writer.write(table)
+            rows += table.num_rows
+        # Reading may have added to `skipped`.
+        merged = [source for source in sources if source.uri not in skipped]
+        if len(merged) < _MIN_SOURCES and not any(source.position_deletes for source in merged):
+            upload.abort()
+            return NotCompacted(tuple(skipped.values()))
+        footer = writer.close()
+        upload.close()
+    uris = tuple(source.uri for source in merged)
+    deleted = sum(source.rows for source in merged) - rows
+    is_sorted = task.sort_order is not None
+    return Compacted(
+        upload.uri, upload.written, rows, footer, None, task.name, uris, tuple(skipped.values()), is_sorted, deleted
+    )
+
+
+def _rows(stored: StoredFile, schema: pa.Schema, skipped: dict[str, SkippedFile], s3: S3Client) -> Iterator[pa.Table]:
+    """Yield the live rows of a file. Add an unsupported file to `skipped` instead.
+
+    Raises _FailedMidway.
+    """
+    has_yielded = False
+    try:
+        for table in OpenedFile(stored).rows(schema, deleted_rows(stored.source, s3)):
+            yield table
+            has_yielded = True
+    except UnsupportedFile as error:
+        file = SkippedFile(stored.source.uri, str(error))
+        if has_yielded:
+            raise _FailedMidway(file) from error
+        skipped[file.uri] = file
+
+
+def _sorted(tables: Iterable[pa.Table], order: SortOrder) -> Iterator[pa.Table]:
+    sort = MergeSort(order)
+    try:
+        for table in tables:
+            sort.add(table)
+        yield from sort.rows()
+    finally:
+        sort.close()
+
+
+class _FailedMidway(Exception):
+    """A file turned out to be unsupported after some of its rows were written."""
+
+    def __init__(self, file: SkippedFile) -> None:
+        super().__init__(file.reason)
+        self.file = file

@@ -33,8 +33,15 @@ from destination_datalake.files.ids import NO_IDS, Ids
 from destination_datalake.files.jobs import Failed, Problem, attempt, distribute
 from destination_datalake.files.parquet import field_id, has_field_ids
 from destination_datalake.files.plan import COUNTED_DIGITS, SourceFile
-from destination_datalake.files.projection import UnsupportedFile, is_promotion
-from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, open_files, parquet_file
+from destination_datalake.files.reading import (
+    OpenedFile,
+    StoredFile,
+    UnsupportedFile,
+    deleted_rows,
+    is_promotion,
+    open_files,
+    parquet_file,
+)
 from destination_datalake.records.search import ValueSet, matches_of
 
 if TYPE_CHECKING:

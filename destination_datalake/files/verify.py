@@ -26,8 +26,7 @@ from destination_datalake.aws.objects import S3Address, is_missing
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import has_field_ids
 from destination_datalake.files.plan import UNKNOWN, ExpectedColumnStats, ExpectedFileStats, VerifiedFile
-from destination_datalake.files.projection import UnsupportedFile, parquet_errors
-from destination_datalake.files.reading import OpenedFile, StoredFile, parquet_file
+from destination_datalake.files.reading import OpenedFile, StoredFile, UnsupportedFile, parquet_errors, parquet_file
 from destination_datalake.partitioning.paths import PartitionKey
 from destination_datalake.partitioning.transforms import transformed
 from destination_datalake.schema.types import Boolean, Date, Int32, Int64, String, Timestamp

@@ -91,7 +91,7 @@ def _maintain(
     stops: Callable[[], bool],
 ) -> Iterator[StepReport]:
     # PyIceberg takes a second to import. A sync of Iceberg tables has already imported it.
-    from destination_datalake.files.compact import compact
+    from destination_datalake.files.rewrite import compact
     from destination_datalake.maintenance.steps import Maintainer
 
     deadline = time.monotonic() + SECONDS

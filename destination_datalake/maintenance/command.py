@@ -11,7 +11,7 @@ from destination_datalake.config.options import Config, aws_access
 from destination_datalake.config.services import NO_LIMITS
 from destination_datalake.config.tables import Retention
 from destination_datalake.errors import ConfigError
-from destination_datalake.files.compact import compact
+from destination_datalake.files.rewrite import compact
 from destination_datalake.maintenance.report import StepReport
 from destination_datalake.maintenance.steps import Maintainer, archived_tables, remove_superseded
 from destination_datalake.tables.catalogs import catalog_of

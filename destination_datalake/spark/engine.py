@@ -153,9 +153,9 @@ class Engine:
         Raises RewriteFailed if a file cannot be rewritten; no target then exists. Raises SparkFailed, and errors of
         S3's client.
         """
-        from destination_datalake.files.rewrite import published, rewrite
+        from destination_datalake.files.rewrite import publish_rewritten, rewrite
 
-        return published(self.run(rewrite, tasks), tasks[0].access) if tasks else []
+        return publish_rewritten(self.run(rewrite, tasks), tasks[0].access) if tasks else []
 
     def stop(self, *, orderly: bool = False) -> None:
         """Stop Spark, and wait until its processes on this machine have ended.

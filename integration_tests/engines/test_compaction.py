@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
-from destination_datalake.files.compact import compact
+from destination_datalake.files.rewrite import compact
 from destination_datalake.tables.iceberg.maintenance.compaction import CompactionReport, TableCompaction
 from destination_datalake.tables.table import TableName
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.buffer.state_store import StateStore
+from destination_datalake.buffer.backlog import StateStore
 
 
 def test_lines_beyond_the_memory_bound_are_on_disk(tmp_path: Path) -> None:

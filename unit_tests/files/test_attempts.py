@@ -28,7 +28,7 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.objects import S3Address, publish_all
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import Encoded, EncodeTask, EncodeUnit, FilePlan, RewriteTask, Rewritten
-from destination_datalake.files.rewrite import published, rewrite
+from destination_datalake.files.rewrite import publish_rewritten, rewrite
 from destination_datalake.files.segments import StagedObject, StagedSegment
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import RejectLocation
@@ -216,7 +216,7 @@ def test_a_rewritten_file_is_never_replaced_nor_deleted_by_a_lost_attempt(execut
         def commit(result: Any) -> bool:
             if not isinstance(result, Rewritten):
                 return False
-            published([result], executors)
+            publish_rewritten([result], executors)
             written.append(contents(s3, "new")["new"])
             return True
 

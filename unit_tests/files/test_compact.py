@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from destination_datalake.files.compact import compact
 from destination_datalake.files.jobs import Failed
 from destination_datalake.files.plan import Compacted, CompactTask, NotCompacted, SourceFile
+from destination_datalake.files.rewrite import compact
 from destination_datalake.partitioning.spec import SortField, SortOrder
 from unit_tests.cloud import BUCKET, Cloud, during
 from unit_tests.files.stored import FOLDER, dead, field, put_deletes, with_deletes

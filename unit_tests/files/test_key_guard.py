@@ -16,10 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from destination_datalake.files.encode import encode
+from destination_datalake.files.encode import KeyGuard, columns_to_read, encode
 from destination_datalake.files.ids import canonical_keys
-from destination_datalake.files.key_guard import KEY_CHANGED, KeyGuard, columns_to_read
-from destination_datalake.files.plan import Deduplication, Encoded, EncodeTask, EncodeUnit, FilePlan
+from destination_datalake.files.plan import KEY_CHANGED, Deduplication, Encoded, EncodeTask, EncodeUnit, FilePlan
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.rejects.ledger import RejectLocation

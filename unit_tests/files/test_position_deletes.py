@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from destination_datalake.files.plan import SourceFile
-from destination_datalake.files.projection import UnsupportedFile
-from destination_datalake.files.reading import deleted_rows
+from destination_datalake.files.reading import UnsupportedFile, deleted_rows
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.files.stored import FOLDER, dead, field, put_deletes, with_deletes
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from destination_datalake.files.projection import Projection, UnsupportedFile
+from destination_datalake.files.reading import Projection, UnsupportedFile
 
 
 def field(id_: int, name: str, type_: pa.DataType, *, nullable: bool = True) -> pa.Field[Any]:

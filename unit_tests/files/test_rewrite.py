@@ -18,7 +18,7 @@ from moto.core.botocore_stubber import MockRawResponse
 
 from destination_datalake.files.jobs import Failed
 from destination_datalake.files.plan import RewriteTask, Rewritten
-from destination_datalake.files.rewrite import published, rewrite
+from destination_datalake.files.rewrite import publish_rewritten, rewrite
 from destination_datalake.schema.types import ColumnType, Decimal, Field, Float64, Int64, List, Struct
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.files.stored import dead, put, put_deletes
@@ -38,7 +38,7 @@ def result_of(cloud: Cloud, content: bytes, columns: Mapping[str, ColumnType]) -
 def rewritten_by(tasks: Sequence[RewriteTask]) -> Rewritten | Failed:
     """What becomes of one file: rewritten on an executor, and published by the driver."""
     [result] = rewrite(tasks)
-    return published([result], tasks[0].access)[0] if isinstance(result, Rewritten) else result
+    return publish_rewritten([result], tasks[0].access)[0] if isinstance(result, Rewritten) else result
 
 
 def rewritten(cloud: Cloud, content: bytes, **columns: ColumnType) -> pq.ParquetFile:
@@ -68,7 +68,7 @@ def test_files_that_cannot_be_made_visible_leave_no_uploads(cloud: Cloud) -> Non
     driver = another_client()
     before(driver, "s3", "CompleteMultipartUpload", refuse)
     with pytest.raises(ClientError, match="SlowDown"):
-        published(results, driver)
+        publish_rewritten(results, driver)
 
     assert (cloud.unfinished_uploads(), [*cloud.objects()]) == ([], ["old"])
 

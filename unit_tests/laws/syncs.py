@@ -20,7 +20,7 @@ from destination_datalake.files.plan import (
     Rewritten,
     split_into_tasks,
 )
-from destination_datalake.files.rewrite import published, rewrite
+from destination_datalake.files.rewrite import publish_rewritten, rewrite
 from destination_datalake.protocol.catalog import Stream
 from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.tables.catalog import TableCatalog
@@ -108,4 +108,4 @@ class TableSync:
         return files
 
     def _rewrite(self, tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
-        return published([*rewrite(tasks)], self._access)
+        return publish_rewritten([*rewrite(tasks)], self._access)

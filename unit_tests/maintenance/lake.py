@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 
 from destination_datalake.config.options import Config
 from destination_datalake.config.tables import Retention
-from destination_datalake.files.compact import compact
 from destination_datalake.files.parquet import with_field_ids
 from destination_datalake.files.plan import DataFile, RewriteTask, Rewritten
+from destination_datalake.files.rewrite import compact
 from destination_datalake.maintenance.report import StepReport
 from destination_datalake.maintenance.steps import Maintainer
 from destination_datalake.protocol.catalog import Stream, StreamId

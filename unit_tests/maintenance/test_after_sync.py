@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from botocore.exceptions import ConnectTimeoutError
 
-from destination_datalake.files.compact import compact
+from destination_datalake.files.rewrite import compact
 from destination_datalake.maintenance import after_sync
 from destination_datalake.maintenance.after_sync import maintain_after_sync
 from destination_datalake.protocol.catalog import StreamId

@@ -17,7 +17,6 @@ from botocore.exceptions import NoCredentialsError
 from moto import mock_aws
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess, Environment, Identity, Role, mask_secrets
-from destination_datalake.files.compact import compact
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import Removal, RemoveTask, Versions, WinnersTask
 from destination_datalake.files.dedup.winners import winners
@@ -31,7 +30,7 @@ from destination_datalake.files.plan import (
     RewriteTask,
     SourceFile,
 )
-from destination_datalake.files.rewrite import rewrite
+from destination_datalake.files.rewrite import compact, rewrite
 from destination_datalake.files.segments import LocalFile, StagedObject, StagedSegment
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import RejectLocation

@@ -1,14 +1,21 @@
-"""The index of winners: Parquet files on a shared disk or in S3. A small index travels with the tasks."""
+"""The index of winners: Parquet files on a shared disk or in S3. A small index travels with the tasks.
+
+The index has bounds of its keys, so that row groups without such keys, by their statistics, are not read.
+"""
 
 from __future__ import annotations
 
+import datetime
+import math
 import secrets
 import tempfile
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from destination_datalake.aws.objects import Upload, get, rollback_on_error
 from destination_datalake.files.dedup.tasks import UNKNOWN, IndexPart, KeyBounds, local_path
@@ -116,3 +123,72 @@ class _Downloads:
 
 
 _downloads = _Downloads()
+
+
+# --- Bounds and statistics --------------------------------------------------------------------------------------------
+
+_COMPARABLE = (bool, int, float, str, bytes, Decimal, datetime.date, datetime.datetime)
+"""The types of bounds. Python orders strings by code point, which is Parquet's order of their UTF-8 bytes."""
+
+
+def may_have_keys(
+    group: pq.RowGroupMetaData, columns: Sequence[str | None], bounds: Sequence[Sequence[KeyBounds]]
+) -> bool:
+    """Return whether a row group may have a key of an index, by its statistics and the bounds of the index's parts.
+
+    `columns` are the names of the key columns; None for a column that the file lacks, whose values are null.
+    """
+    chunks = [None if column is None else _chunk(group, column) for column in columns]
+    known = [None if chunk is None else _Values(chunk) for chunk in chunks]
+    return any(
+        all(
+            part.has_null if values is None else values.may_overlap(part)
+            for values, part in zip(known, key, strict=True)
+        )
+        for key in bounds
+    )
+
+
+def _chunk(group: pq.RowGroupMetaData, column: str) -> pq.ColumnChunkMetaData:
+    [chunk] = [each for each in map(group.column, range(group.num_columns)) if each.path_in_schema == column]
+    return chunk
+
+
+class _Values:
+    """The values of a column chunk, as far as its statistics describe them."""
+
+    def __init__(self, chunk: pq.ColumnChunkMetaData) -> None:
+        statistics = chunk.statistics
+        nulls = None if statistics is None else statistics.null_count  # None if unknown.
+        self._has_null = nulls != 0
+        self._is_null = nulls == chunk.num_values
+        self._is_floating = chunk.physical_type in ("FLOAT", "DOUBLE")
+        self._range = None if statistics is None or not statistics.has_min_max else _range(statistics)
+
+    def may_overlap(self, part: KeyBounds) -> bool:
+        """Return whether a value may be within the bounds of the key column in a part of the index."""
+        if (part.has_null and self._has_null) or (part.has_nan and self._is_floating):
+            return True
+        if self._is_null or part.lowest is None:
+            return False
+        if self._range is None or not are_comparable(*self._range, part.lowest, part.highest):
+            return True
+        lowest, highest = self._range
+        return bool(lowest <= part.highest and part.lowest <= highest)
+
+
+def _range(statistics: pq.Statistics) -> tuple[Any, Any] | None:
+    try:
+        return statistics.min, statistics.max
+    except (ValueError, OverflowError, NotImplementedError, pa.ArrowException):  # A truncated text may not be UTF-8.
+        return None
+
+
+def are_comparable(*values: Any) -> bool:
+    """Return whether all values have one type and none is NaN, which old writers store in statistics."""
+    type_ = type(values[0])
+    if type_ not in _COMPARABLE or any(type(value) is not type_ for value in values):
+        return False
+    if type_ is datetime.datetime:
+        return len({value.tzinfo is None for value in values}) == 1
+    return not (type_ is float and any(math.isnan(value) for value in values))

@@ -3,26 +3,39 @@
 A file is read in small batches, and the new file is uploaded in parts while it is encoded, as in compaction. Memory is
 bounded by one row group and DuckDB's limit, plus one byte per row of the file. Small files of a task are held in memory
 until they are rewritten as one file.
+
+In a merge, the rows of stored files are looked up in the index of pending rows: either the pending row replaces the
+stored one, or it is older.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
 
 from destination_datalake.aws.objects import Upload, delete_uncommitted, rollback_on_error
-from destination_datalake.files.dedup.probe import Probed, probe
-from destination_datalake.files.dedup.tasks import Removal, Removed, RemoveTask, RowSet
+from destination_datalake.files.dedup.index import index_files, may_have_keys
+from destination_datalake.files.dedup.tasks import Removal, Removed, RemoveTask, RowSet, add_rows, row_sets
+from destination_datalake.files.dedup.versions import comparable, database, find_replaced
 from destination_datalake.files.jobs import Failed, Problem, attempt
-from destination_datalake.files.parquet import ParquetFileWriter, write_position_deletes
+from destination_datalake.files.parquet import ParquetFileWriter, columns_by_id, write_position_deletes
 from destination_datalake.files.plan import SourceFile, WrittenFile
-from destination_datalake.files.projection import UnsupportedFile, naming_file
-from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, open_files
+from destination_datalake.files.reading import (
+    OpenedFile,
+    StoredFile,
+    UnsupportedFile,
+    deleted_rows,
+    naming_file,
+    open_files,
+    with_following,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -141,3 +154,70 @@ def _write_deletes(task: RemoveTask, file: _CheckedFile, s3: S3Client) -> Writte
 def _upload(task: RemoveTask, s3: S3Client, ending: str) -> Upload:
     # Spark may retry a task whose first attempt still runs, so each attempt has its own file name.
     return Upload(s3, f"{task.folder}/{task.name}-{secrets.token_hex(4)}.{ending}", deferred=False)
+
+
+# --- Probing the index of pending rows --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """The rows that the index removes from the files of a task, by the file's index in the task.
+
+    `replaced` and `deleted` count the rows that upserts and tombstones remove. `superseded` are pending rows that are
+    older than rows of the files, by the number of their file.
+    """
+
+    dead: Mapping[int, RowSet] = field(default_factory=dict)
+    replaced: int = 0
+    deleted: int = 0
+    superseded: Mapping[int, RowSet] = field(default_factory=dict)
+
+
+def probe(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: RemoveTask) -> Probed:
+    """Look up the rows of the task's files in its index, except `dead` rows: a mask per file.
+
+    Raises UnsupportedFile, ConnectorError, AWS errors, and OSError if the index is no longer on the disk.
+    """
+    replaced: dict[int, BitMap] = {}
+    superseded: dict[int, BitMap] = {}
+    deleted = 0
+    count = sum(int(np.count_nonzero(~mask)) for mask in dead)
+    with database() as (connection, scratch):
+        index = index_files(task.index, scratch, task.access)
+        for batch in find_replaced(connection, _rows(files, dead, task), _schema(task), count, index):
+            pairs = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
+            wins = pairs["wins"]
+            add_rows(replaced, pairs["file"][wins], pairs["position"][wins])
+            add_rows(superseded, pairs["by_file"][~wins], pairs["by_position"][~wins])
+            deleted += int(np.count_nonzero(pairs["is_tombstone"][wins]))
+    return Probed(row_sets(replaced), sum(map(len, replaced.values())) - deleted, deleted, row_sets(superseded))
+
+
+def _rows(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: RemoveTask) -> Iterator[pa.Table]:
+    """Yield the rows that may have a key of the index, with the index of their file in the task and their position."""
+    target, schema, bounds = _columns(task), _schema(task), [part.bounds for part in task.index]
+    for place, (removal, file) in enumerate(zip(task.files, files, strict=True)):
+        with naming_file(removal.source.uri):
+            project = file.projection(target)
+            key = project.sources[: len(task.versions.key)]
+            alive = (group for group in file.groups if not dead[place][group.first : group.first + group.rows].all())
+            groups = [group for group in alive if may_have_keys(group.metadata, key, bounds)]
+            for group, following in with_following(groups):
+                first = group.first
+                for table in file.read(group, project, following):
+                    positions = np.arange(first, first + table.num_rows)
+                    first += table.num_rows
+                    columns: list[Any] = [comparable(column) for column in table.columns]
+                    columns += [np.full(table.num_rows, place, np.int32), positions]
+                    yield pa.table(columns, schema=schema).filter(pa.array(~dead[place][positions]))
+
+
+def _columns(task: RemoveTask) -> pa.Schema:
+    return columns_by_id(task.schema, (*task.versions.key, *task.versions.order))
+
+
+def _schema(task: RemoveTask) -> pa.Schema:
+    """Return the schema of the rows for `find_replaced`."""
+    names = task.versions.names
+    columns = [comparable(pa.nulls(0, field.type)).type for field in _columns(task)]
+    return pa.schema([*zip(names, columns, strict=True), ("file", pa.int32()), ("position", pa.int64())])

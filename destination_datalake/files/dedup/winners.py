@@ -33,8 +33,14 @@ from destination_datalake.files.dedup.tasks import (
 from destination_datalake.files.dedup.versions import comparable, database, find_winners, with_parts
 from destination_datalake.files.jobs import Failed, Problem, attempt
 from destination_datalake.files.parquet import columns_by_id, field_id
-from destination_datalake.files.projection import UnsupportedFile, naming_file
-from destination_datalake.files.reading import OpenedFile, StoredFile, deleted_rows, open_files
+from destination_datalake.files.reading import (
+    OpenedFile,
+    StoredFile,
+    UnsupportedFile,
+    deleted_rows,
+    naming_file,
+    open_files,
+)
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -19,8 +19,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.types import TimestampType
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
-from destination_datalake.files.dedup.index import index_files, key_bounds
-from destination_datalake.files.dedup.probe import may_have_keys
+from destination_datalake.files.dedup.index import index_files, key_bounds, may_have_keys
 from destination_datalake.files.dedup.tasks import (
     UNKNOWN,
     KeyBounds,

@@ -9,7 +9,7 @@ from typing import Any
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.options import Config
 from destination_datalake.config.tables import Retention
-from destination_datalake.files.compact import compact
+from destination_datalake.files.rewrite import compact
 from destination_datalake.maintenance.steps import Maintainer
 from destination_datalake.protocol.catalog import Stream, parse_catalog
 from destination_datalake.tables.table import TableName

@@ -16,7 +16,7 @@ from destination_datalake.aws.objects import publish_all
 from destination_datalake.config.options import Config
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import Encoded, EncodeTask, EncodeUnit, FilePlan, RewriteTask, Rewritten
-from destination_datalake.files.rewrite import published, rewrite
+from destination_datalake.files.rewrite import publish_rewritten, rewrite
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.schema.columns import METADATA_COLUMNS
@@ -144,7 +144,7 @@ class Landing:
         return table
 
     def _rewrite(self, tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
-        return published([*rewrite(tasks)], self.cloud.access)
+        return publish_rewritten([*rewrite(tasks)], self.cloud.access)
 
     def _objects(self, prefix: str) -> dict[str, bytes]:
         """The objects below a prefix."""

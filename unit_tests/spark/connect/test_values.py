@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from destination_datalake.aws.access import Usage, metered
 from destination_datalake.aws.objects import DeferredUpload, PendingUpload
 from destination_datalake.errors import Failure, MissingPermission
-from destination_datalake.files.compact import compact
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import UNKNOWN, IndexPart, KeyBounds, Removed, RowSet, Winners
 from destination_datalake.files.dedup.winners import consume_versions, winners
@@ -38,7 +37,7 @@ from destination_datalake.files.plan import (
     UnitLines,
     WrittenFile,
 )
-from destination_datalake.files.rewrite import rewrite
+from destination_datalake.files.rewrite import compact, rewrite
 from destination_datalake.files.scan import (
     ColumnMatches,
     FileMatches,

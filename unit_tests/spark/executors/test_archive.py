@@ -146,7 +146,7 @@ for format, codec in (("parquet", "ZSTD"), ("jsonl", "GZIP")):
     [result] = encode([EncodeTask((unit,), AwsAccess("us-east-1", endpoint_url=sys.argv[2]))])
     print(format, [file.rows for file in result.files], result.counts.refused)
 
-import pyarrow.parquet, destination_datalake.files.rewrite, destination_datalake.files.compact
+import pyarrow.parquet, destination_datalake.files.rewrite, destination_datalake.files.rewrite
 foreign = {m.__file__ for m in list(sys.modules.values()) if "site-packages" in str(getattr(m, "__file__", ""))}
 print(sorted(foreign))
 """

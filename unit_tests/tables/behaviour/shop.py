@@ -17,7 +17,7 @@ from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.config.options import Config
 from destination_datalake.files.encode import encode
 from destination_datalake.files.plan import DataFile, Encoded, EncodeTask, EncodeUnit, RewriteTask, Rewritten
-from destination_datalake.files.rewrite import published, rewrite
+from destination_datalake.files.rewrite import publish_rewritten, rewrite
 from destination_datalake.lake_formation.governance import Governance
 from destination_datalake.lake_formation.policy import Policy
 from destination_datalake.protocol.catalog import Stream, StreamId
@@ -48,7 +48,7 @@ class Executors:
         self.rewritten = 0
 
     def rewrite(self, tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
-        answers = published([*rewrite(tasks)], tasks[0].access)
+        answers = publish_rewritten([*rewrite(tasks)], tasks[0].access)
         assert len(answers) == len(tasks)
         self.rewritten += sum(answer.uri != answer.source for answer in answers)
         return answers

@@ -18,7 +18,7 @@ from destination_datalake.aws.objects import Upload
 from destination_datalake.config.options import Config
 from destination_datalake.config.tables import SchemaConflicts
 from destination_datalake.files.plan import DataFile, FileFormat, FilePlan, RewriteTask, Rewritten
-from destination_datalake.files.rewrite import published
+from destination_datalake.files.rewrite import publish_rewritten
 from destination_datalake.files.rewrite import rewrite as rewrite_on_executors
 from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.arrow import arrow_field
@@ -45,7 +45,7 @@ WIDE = 2**40
 
 def rewrite(tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
     """Rewrite files as executors do."""
-    return published([*rewrite_on_executors(tasks)], tasks[0].access)
+    return publish_rewritten([*rewrite_on_executors(tasks)], tasks[0].access)
 
 
 def no_rewrite(_tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:

@@ -19,7 +19,7 @@ from pyiceberg.types import DoubleType, FloatType, LongType, NestedField, String
 from destination_datalake.errors import Failure
 from destination_datalake.files.jobs import Failed
 from destination_datalake.files.plan import RewriteFailed, RewriteTask, Rewritten
-from destination_datalake.files.rewrite import published, rewrite
+from destination_datalake.files.rewrite import publish_rewritten, rewrite
 from destination_datalake.schema.types import ColumnType, Field, Float32, Float64, Int64, List, Struct
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Committed, Reencode, TableConflict
@@ -46,7 +46,7 @@ class Executors:
 
     def __call__(self, tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
         self.sources += [task.source for task in tasks]
-        return published([*rewrite(tasks)], tasks[0].access)
+        return publish_rewritten([*rewrite(tasks)], tasks[0].access)
 
 
 def promote(lake: Lake, opened: IcebergTable, executors: Executors, id_: int) -> None:
@@ -287,7 +287,7 @@ def test_a_failed_rewrite_changes_nothing_and_leaves_no_file(lake: Lake) -> None
 
     def fail(tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
         failed = Failed(Failure("an object cannot be read", "", "config_error"))
-        return published([*rewrite(tasks[:1]), failed], tasks[0].access)
+        return publish_rewritten([*rewrite(tasks[:1]), failed], tasks[0].access)
 
     with pytest.raises(RewriteFailed):
         opened.commit([lake.write_rows(opened, {"id": 3, "price": 0.1}, columns=columns(Float64()))], fail)

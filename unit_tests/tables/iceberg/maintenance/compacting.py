@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from destination_datalake.files.compact import compact
 from destination_datalake.files.plan import CompactResult, CompactTask
+from destination_datalake.files.rewrite import compact
 from destination_datalake.tables.iceberg.maintenance.compaction import CompactFiles, CompactionReport, TableCompaction
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Committed
