@@ -45,6 +45,7 @@ from destination_datalake.tables.iceberg.dedup.definition import Definition, ded
 from destination_datalake.tables.iceberg.dedup.merge import AFTER_FAILURE, Merges, is_merge_due
 from destination_datalake.tables.iceberg.file_io import background_writes
 from destination_datalake.tables.iceberg.layout import WantedLayout, partitioning, sort_order, sort_order_id
+from destination_datalake.tables.iceberg.rework import folder_of_new_file
 from destination_datalake.tables.iceberg.s3_data_lake import (
     is_of_s3_data_lake,
     publish_staged,
@@ -536,7 +537,5 @@ class Promotion:
             self._rewritten[key, to_double] = done.get(task.target) or done[task.source]
 
     def _task(self, file: LiveFile, to_double: frozenset[int]) -> RewriteTask:
-        path = file.path
-        folder = path.rpartition("/")[0] if path.startswith(f"{self._folder}/") else self._folder
-        target = f"{folder}/{uuid4().hex}.parquet"
-        return RewriteTask(path, target, {}, self._access, to_double, as_sources(file.deletes))
+        target = f"{folder_of_new_file(file.path, self._folder)}/{uuid4().hex}.parquet"
+        return RewriteTask(file.path, target, {}, self._access, to_double, as_sources(file.deletes))

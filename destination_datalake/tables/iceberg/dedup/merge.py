@@ -7,13 +7,11 @@ sync, and files that no table has, for the removal of orphans.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
@@ -36,6 +34,7 @@ from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNI
 from destination_datalake.tables.iceberg.dedup.plan import MergeJobs, MergePlan, Unmergeable, plan_merge
 from destination_datalake.tables.iceberg.maintenance.deletion import Deletion, is_garbage_collected
 from destination_datalake.tables.iceberg.maintenance.references import File, References
+from destination_datalake.tables.iceberg.rework import Rework
 from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles, LiveFile, is_for_one, live_entries
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.entries import Entries, position_deletes_entry
@@ -117,160 +116,6 @@ class Merges:
             _logger.warning("%s", error)
             return False
         return True
-
-
-class _StalePlan(Exception):
-    """The table has changed, so that more has to be looked at before there can be a commit."""
-
-
-class _Merge:
-    """One merge of a table."""
-
-    def __init__(self, common: Merges, scope: MergeScope, plan: FilePlan, writer: Writer) -> None:
-        self._table = common.table
-        self._scope = scope
-        self._operations = common.operations
-        self._deletes = common.deletes
-        self._journal = common.journal
-        self._folder = plan.folder
-        self._writer = writer
-        definition = scope.definition
-        columns = (*definition.key, definition.cursor, definition.deleted_at)
-        self._files = BranchFiles([id_ for id_ in columns if id_ is not None])
-        self._planned: tuple[str, MergePlan | None] | None = None
-        """The plan of the table as it was last seen, by its metadata file."""
-        self._merged: Table | None = None
-        """The table after the commit."""
-        self._key = ""
-        self._jobs = MergeJobs(common.jobs, common.operations.access, plan.folder, plan.codec, common.deletes)
-
-    def run(self) -> bool:
-        """Merge what is pending; return whether anything is. Raises as `Merges.run`."""
-        try:
-            done = self._attempts()
-        except (TableBusy, TableConflict, ConnectorError):
-            self._clean_up(set())
-            raise
-        self._clean_up(done.used if done is not None else set())
-        if done is not None:
-            self._delete_obsolete(done.obsolete)
-            _logger.info("Table %s: %s", self._table, done.describe(self._key, self._deletes))
-            self._journal.merged(self._table, done.figures)
-            if self._merged is not None:
-                self._journal.state(self._table, state_of(self._merged.metadata))
-        return done is not None
-
-    def _attempts(self) -> MergeResult | None:
-        for _ in range(_ATTEMPTS):
-            with suppress(_StalePlan, CommitFailedException):
-                table, plan = self._load()
-                if plan is None:
-                    return None
-                self._run_jobs(plan)
-                self._merged, done = self._operations.commit(self._build, table)
-                return done
-        raise TableBusy(
-            f"Cannot merge what is pending in table {self._table}: other writers have changed its files at every "
-            "attempt. Nothing was changed, and nothing that was acknowledged is lost: the next sync merges it."
-        )
-
-    def _load(self) -> tuple[Table, MergePlan | None]:
-        """Return the table as it is, and its plan. Raises CommitFailedException if manifests have expired meanwhile."""
-        table = self._operations.load()
-        with self._operations.planning_on(table):
-            return table, self._plan(table)
-
-    def _run_jobs(self, plan: MergePlan) -> None:
-        """Run the plan's jobs. Raises _StalePlan if they have failed, and files are not in the table any more.
-
-        Another writer may have replaced them, and removed them then.
-        """
-        try:
-            self._jobs.run(plan)
-        except ConnectorError as error:
-            _, now = self._load()
-            if now is not None and plan.paths <= now.paths:
-                raise
-            raise _StalePlan from error
-
-    def _plan(self, table: Table) -> MergePlan | None:
-        self._writer.require(table.metadata)
-        if self._planned is not None and self._planned[0] == table.metadata_location:
-            return self._planned[1]
-        self._key = self._scope.definition.key_names(table.schema())
-        try:
-            plan = plan_merge(table, self._scope, self._files)
-            self._planned = table.metadata_location, plan
-            return plan
-        except Unmergeable as error:
-            raise TableConflict(f"Cannot merge what is pending in table {self._table}: {error}.") from error
-
-    def _build(self, table: Table, transaction: Transaction) -> MergeResult | None:
-        plan = self._plan(table)
-        if plan is None:
-            return None  # Another sync has merged it.
-        if not self._jobs.is_done(plan):
-            raise _StalePlan
-        found = MergeResult(plan, self._jobs)
-        change, target = found.change, self._scope.target
-        if change.added or change.removed or not self._scope.is_unique(table.metadata):
-            properties = self._writer.snapshot_properties(target, transaction.table_metadata)
-            unique = says_unique(self._scope.definition.key)
-            change_branch(change, target, table, transaction, {**properties, **unique})
-        if self._scope.pending is not None:
-            forget_branches([self._scope.pending], transaction)
-        if target == MAIN_BRANCH:
-            self._scope.definition.write_to(UNIQUE_BY, transaction)
-            set_property(PENDING_BY, None, transaction)
-        self._writer.end_merge(table, transaction)
-        found.obsolete = self._obsolete_files(plan, found, transaction)
-        return found
-
-    def _obsolete_files(self, plan: MergePlan, found: MergeResult, transaction: Transaction) -> _Obsolete:
-        """Return what may be needed no more after the commit: pending files whose rows were written again, or are dead,
-        and manifests and manifest lists of the branch.
-
-        Nothing if somebody's tag still has some, if others may have had the files before the branch did, or if files of
-        the table may be those of another one too. Of manifests that were merged while rows were landed, only the latest
-        are found. What is not found here becomes orphans.
-        """
-        head = plan.pending_head
-        remaining = {each.snapshot_id for each in transaction.table_metadata.snapshots}
-        gone = {each.snapshot_id: each for each in plan.metadata.snapshots if each.snapshot_id not in remaining}
-        if head is None or head.snapshot_id not in gone or not is_garbage_collected(plan.metadata):
-            return _Obsolete()
-        if not all(has_new_files(each) and each.parent_snapshot_id in {None, *gone} for each in gone.values()):
-            return _Obsolete()
-        kept = {file.file_path for file in found.added}
-        pending = (file for number, file in enumerate(plan.pending) if plan.arrives(number))
-        files = [path for file in pending for path in file.state if path not in kept]
-        manifests = head.manifests(plan.table.io)
-        files += [each.manifest_path for each in manifests if each.added_snapshot_id in gone]
-        files += [each.manifest_list for each in gone.values()]
-        return _Obsolete(tuple(files), min(each.sequence_number or 0 for each in gone.values()))
-
-    def _delete_obsolete(self, obsolete: _Obsolete) -> None:
-        """Delete what nothing refers to. Only what was committed since it was made is read: nothing else can.
-
-        Without sequence numbers, as in tables of format version 1, that is unknown: then it is left to the removal of
-        orphans. A failure is logged, and no more.
-        """
-        folder = S3Address.parse(self._folder.rpartition("/")[0])
-        if self._merged is None or obsolete.since == 0 or folder.is_of_s3_tables:
-            return
-        table, s3 = self._merged, self._operations.access.client("s3")
-        with self._operations.logging_leftovers():
-            references = References(table.io, s3, obsolete.since)
-            references.add_metadata(table.metadata, table.metadata_location)
-            references.add_files()
-            dead = references.unreferenced(File(path, 0) for path in obsolete.files)
-            Deletion(s3, folder).delete(dead)
-
-    def _clean_up(self, used: set[str]) -> None:
-        """Delete the indexes, and the files that the table does not have. A failure is logged, and no more."""
-        self._operations.delete_uncommitted(_unused(self._jobs.all_removed, used))
-        with self._operations.logging_leftovers():
-            self._jobs.delete_indexes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +249,118 @@ class MergeResult:
         }
 
 
-def _unused(written: Sequence[Removed], used: set[str]) -> Iterator[WrittenFile]:
-    """Yield the new files that the table does not have."""
-    for result in written:
-        yield from (file for file in result.written if file.uri not in used)
+class _Merge(Rework[MergePlan, MergeResult]):
+    """One merge of a table."""
+
+    def __init__(self, common: Merges, scope: MergeScope, plan: FilePlan, writer: Writer) -> None:
+        super().__init__(
+            common.operations,
+            _ATTEMPTS,
+            f"Cannot merge what is pending in table {common.table}: other writers have changed its files at every "
+            "attempt. Nothing was changed, and nothing that was acknowledged is lost: the next sync merges it.",
+        )
+        self._table = common.table
+        self._scope = scope
+        self._deletes = common.deletes
+        self._journal = common.journal
+        self._folder = plan.folder
+        self._writer = writer
+        definition = scope.definition
+        columns = (*definition.key, definition.cursor, definition.deleted_at)
+        self._files = BranchFiles([id_ for id_ in columns if id_ is not None])
+        self._jobs = MergeJobs(common.jobs, common.operations.access, plan.folder, plan.codec, common.deletes)
+
+    def run(self) -> bool:
+        """Merge what is pending; return whether anything is. Raises as `Merges.run`."""
+        try:
+            merged = self.rework()
+        finally:
+            with self.operations.logging_leftovers():
+                self._jobs.delete_indexes()
+        if merged is None:
+            return False
+        table, result = merged
+        self._delete_obsolete(result.obsolete, table)
+        key = self._scope.definition.key_names(table.schema())
+        _logger.info("Table %s: %s", self._table, result.describe(key, self._deletes))
+        self._journal.merged(self._table, result.figures)
+        self._journal.state(self._table, state_of(table.metadata))
+        return True
+
+    def plan(self, table: Table) -> MergePlan | None:
+        """Return the plan; None if nothing is pending. Raises TableConflict, and what the writer raises."""
+        self._writer.require(table.metadata)
+        try:
+            return plan_merge(table, self._scope, self._files)
+        except Unmergeable as error:
+            raise TableConflict(f"Cannot merge what is pending in table {self._table}: {error}.") from error
+
+    def sources(self, plan: MergePlan) -> frozenset[str]:
+        """Return the URIs of the pending and the stored files, and of their deletes."""
+        return plan.paths
+
+    def run_jobs(self, plan: MergePlan) -> None:
+        """Find the winners, and remove what they replace."""
+        self._jobs.run(plan)
+
+    def change(self, plan: MergePlan, table: Table, transaction: Transaction) -> MergeResult:
+        """Replace and add files in one snapshot, and remove the branch of pending rows."""
+        result = MergeResult(plan, self._jobs)
+        change, target = result.change, self._scope.target
+        if change.added or change.removed or not self._scope.is_unique(table.metadata):
+            properties = self._writer.snapshot_properties(target, transaction.table_metadata)
+            unique = says_unique(self._scope.definition.key)
+            change_branch(change, target, table, transaction, {**properties, **unique})
+        if self._scope.pending is not None:
+            forget_branches([self._scope.pending], transaction)
+        if target == MAIN_BRANCH:
+            self._scope.definition.write_to(UNIQUE_BY, transaction)
+            set_property(PENDING_BY, None, transaction)
+        self._writer.end_merge(table, transaction)
+        result.obsolete = self._obsolete_files(plan, result, transaction)
+        return result
+
+    def unused(self, outcome: MergeResult | None) -> list[WrittenFile]:
+        """Return the new files that the table does not have."""
+        used = outcome.used if outcome is not None else set()
+        return [file for file in self._jobs.removals.written if file.uri not in used]
+
+    def _obsolete_files(self, plan: MergePlan, found: MergeResult, transaction: Transaction) -> _Obsolete:
+        """Return what may be needed no more after the commit: pending files whose rows were written again, or are dead,
+        and manifests and manifest lists of the branch.
+
+        Nothing if somebody's tag still has some, if others may have had the files before the branch did, or if files of
+        the table may be those of another one too. Of manifests that were merged while rows were landed, only the latest
+        are found. What is not found here becomes orphans.
+        """
+        head = plan.pending_head
+        remaining = {each.snapshot_id for each in transaction.table_metadata.snapshots}
+        gone = {each.snapshot_id: each for each in plan.metadata.snapshots if each.snapshot_id not in remaining}
+        if head is None or head.snapshot_id not in gone or not is_garbage_collected(plan.metadata):
+            return _Obsolete()
+        if not all(has_new_files(each) and each.parent_snapshot_id in {None, *gone} for each in gone.values()):
+            return _Obsolete()
+        kept = {file.file_path for file in found.added}
+        pending = (file for number, file in enumerate(plan.pending) if plan.arrives(number))
+        files = [path for file in pending for path in file.state if path not in kept]
+        manifests = head.manifests(plan.table.io)
+        files += [each.manifest_path for each in manifests if each.added_snapshot_id in gone]
+        files += [each.manifest_list for each in gone.values()]
+        return _Obsolete(tuple(files), min(each.sequence_number or 0 for each in gone.values()))
+
+    def _delete_obsolete(self, obsolete: _Obsolete, table: Table) -> None:
+        """Delete what nothing refers to. Only what was committed since it was made is read: nothing else can.
+
+        Without sequence numbers, as in tables of format version 1, that is unknown: then it is left to the removal of
+        orphans. A failure is logged, and no more.
+        """
+        folder = S3Address.parse(self._folder.rpartition("/")[0])
+        if obsolete.since == 0 or folder.is_of_s3_tables:
+            return
+        s3 = self.operations.access.client("s3")
+        with self.operations.logging_leftovers():
+            references = References(table.io, s3, obsolete.since)
+            references.add_metadata(table.metadata, table.metadata_location)
+            references.add_files()
+            dead = references.unreferenced(File(path, 0) for path in obsolete.files)
+            Deletion(s3, folder).delete(dead)

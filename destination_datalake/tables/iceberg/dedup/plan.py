@@ -6,7 +6,7 @@ read of a manifest, and what a job has made of files, is kept while a merge is p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -23,7 +23,6 @@ from pyiceberg.types import DoubleType, FloatType
 
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.aws.objects import delete
-from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.dedup.tasks import (
     Deletes,
     IndexPart,
@@ -41,6 +40,7 @@ from destination_datalake.files.dedup.winners import consume_versions, produce_v
 from destination_datalake.files.jobs import Failed, results_or_raise
 from destination_datalake.files.parquet import field_id
 from destination_datalake.tables.iceberg.dedup.definition import MergeScope, way_out
+from destination_datalake.tables.iceberg.rework import Removals, StalePlan, folder_of_new_file
 from destination_datalake.tables.iceberg.schema import arrow_schema
 from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles, LiveFile, PartitionKey
 from destination_datalake.tables.iceberg.snapshots.entries import KeyColumns
@@ -202,9 +202,6 @@ def _type(id_: int, schema: Schema) -> object:
 # --- the jobs, and their results by what they depend on ---------------------------------------------------------------
 
 
-_TASKS_OF_A_JOB = 1000
-"""Spark's driver holds all tasks of a job in memory, and each has the table's schema."""
-
 _SMALL_BYTES = 2 * 1024 * 1024
 """Files up to this size are looked at by one task, and those that lose rows become one: each costs requests, more than
 to encode its rows again."""
@@ -212,9 +209,6 @@ to encode its rows again."""
 _TOGETHER_BYTES = 16 * 1024 * 1024
 _MOST_TOGETHER = 200
 """Limits of the small files of one task, which it holds in memory."""
-
-_CacheKey = tuple[object, ...]
-"""A result is valid as long as its key is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +240,7 @@ _Losers = tuple[_Losing, ...]
 
 
 class MergeJobs:
-    """Runs what a plan needs and is not known yet."""
+    """Runs what a plan needs and is not known yet. Results are asked for by plan: StalePlan if one is missing."""
 
     def __init__(self, jobs: Jobs, access: AwsAccess, folder: str, codec: str, deletes: Deletes) -> None:
         """New files lie in `folder`, an S3 URI without a slash at its end, or in the folder of those they replace."""
@@ -256,39 +250,36 @@ class MergeJobs:
         self._folder = folder
         self._codec = codec
         self._deletes = deletes
-        self._winners: tuple[_CacheKey, _FoundWinners] | None = None
-        self._removed: dict[_CacheKey, Removed] = {}
-        self.all_removed: list[Removed] = []
-        """The results of all removals, whether or not a plan has use for them."""
+        self._winners: tuple[Hashable, _FoundWinners] | None = None
+        self.removals = Removals(jobs.executors)
         self._indexes: list[IndexPart] = []
         self._touched: tuple[MergePlan, _FoundWinners, list[_Losers]] | None = None
 
     def run(self, plan: MergePlan) -> None:
         """Run the jobs that the plan needs. Raises ConnectorError if one has failed."""
-        while (job := self._next(plan)) is not None:
-            job()
-
-    def is_done(self, plan: MergePlan) -> bool:
-        """Whether all results that the plan needs are there."""
-        return self._next(plan) is None
+        if self._winners is None or self._winners[0] != _key_of_winners(plan):
+            self._find_winners(plan)
+        found = self._winners_of(plan)
+        self._remove({_key_of_probe(files, plan, found): files for files in self._files_touched(plan, found)}, plan)
+        self._remove({_key_of_removal(files, plan): files for files in self._by_task(plan, self._dead(plan))}, plan)
 
     def from_stored(self, plan: MergePlan) -> list[tuple[list[LiveFile], Removed]]:
-        """Return what became of the stored files that were looked at, by a plan whose jobs are done."""
+        """Return what became of the stored files that were looked at."""
         found = self._winners_of(plan)
         return [
-            ([each.file for each in files], self._removed[_key_of_probe(files, plan, found)])
+            ([each.file for each in files], self.removals.of(_key_of_probe(files, plan, found)))
             for files in self._files_touched(plan, found)
         ]
 
     def from_pending(self, plan: MergePlan) -> list[tuple[list[int], Removed]]:
         """Return what became of pending files from which rows had to be removed, by their numbers."""
         return [
-            ([each.number for each in files], self._removed[_key_of_removal(files, plan)])
+            ([each.number for each in files], self.removals.of(_key_of_removal(files, plan)))
             for files in self._by_task(plan, self._dead(plan))
         ]
 
     def merged_keys(self, plan: MergePlan) -> int:
-        """Return of how many keys a pending row comes into the table, by a plan whose jobs are done."""
+        """Return of how many keys a pending row comes into the table."""
         found = self._winners_of(plan)
         without = united((found.tombstones, self._superseded(plan)))
         return found.keys - sum(len(each.rows()) for each in without.values())
@@ -301,24 +292,6 @@ class MergeJobs:
             elif part.uri:
                 delete(self._access.client("s3"), part.uri)
         self._indexes = []
-
-    def _next(self, plan: MergePlan) -> Callable[[], None] | None:
-        if self._winners is None or self._winners[0] != _key_of_winners(plan):
-            return lambda: self._find_winners(plan)
-        found = self._winners[1]
-        stored = [
-            (key, self._task(files, plan))
-            for files in self._files_touched(plan, found)
-            if (key := _key_of_probe(files, plan, found)) not in self._removed
-        ]
-        if stored:
-            return lambda: self._remove(stored)
-        pending = [
-            (key, self._task(files, plan))
-            for files in self._by_task(plan, self._dead(plan))
-            if (key := _key_of_removal(files, plan)) not in self._removed
-        ]
-        return (lambda: self._remove(pending)) if pending else None
 
     def _files_touched(self, plan: MergePlan, found: _FoundWinners) -> list[_Losers]:
         """Return what `MergePlan.touched` yields, by task. It is asked for again and again."""
@@ -368,7 +341,7 @@ class MergeJobs:
             if not isinstance(each, Failed) and each.index is not None:
                 self._indexes.append(each.index)
         removed = {each.name: each for part in results if isinstance(part, Winners) for each in part.removed}
-        self.all_removed += removed.values()
+        self.removals.written += [file for each in removed.values() for file in each.written]
         winning = results_or_raise(results)
         found = _FoundWinners(
             name,
@@ -379,7 +352,7 @@ class MergeJobs:
         )
         self._winners = _key_of_winners(plan), found
         losing = self._by_task(plan, united((found.losers, found.tombstones)))
-        self._removed |= {
+        self.removals.results |= {
             _key_of_removal(files, plan): removed[name]
             for files in losing
             if (name := names.get(files[0].file.partition, "")) in removed
@@ -405,17 +378,13 @@ class MergeJobs:
             for files in self._by_task(plan, dict.fromkeys(range(len(entries))))
         }
 
-    def _remove(self, tasks: Sequence[tuple[_CacheKey, RemoveTask]]) -> None:
-        # Large files first, so that no executor is left alone with one in the end.
-        tasks = sorted(tasks, key=lambda each: sum(file.source.size for file in each[1].files), reverse=True)
-        for batch in (tasks[begin : begin + _TASKS_OF_A_JOB] for begin in range(0, len(tasks), _TASKS_OF_A_JOB)):
-            results = self._executors.run(remove, [task for _, task in batch])
-            self.all_removed += [each for each in results if not isinstance(each, Failed)]
-            self._removed |= {key: each for (key, _), each in zip(batch, results_or_raise(results), strict=True)}
+    def _remove(self, losers: Mapping[Hashable, _Losers], plan: MergePlan) -> None:
+        known = self.removals.results
+        self.removals.run({key: self._task(files, plan) for key, files in losers.items() if key not in known})
 
     def _winners_of(self, plan: MergePlan) -> _FoundWinners:
-        assert self._winners is not None
-        assert self._winners[0] == _key_of_winners(plan)
+        if self._winners is None or self._winners[0] != _key_of_winners(plan):
+            raise StalePlan
         return self._winners[1]
 
     def _superseded(self, plan: MergePlan) -> dict[int, RowSet]:
@@ -428,7 +397,6 @@ class MergeJobs:
         return united((found.losers, found.tombstones, self._superseded(plan)))
 
     def _task(self, files: _Losers, plan: MergePlan) -> RemoveTask:
-        folder = files[0].file.path.rpartition("/")[0]
         # Format version 1 has no delete files (Iceberg spec: Version 2).
         deletes = self._deletes if plan.metadata.format_version > 1 else "copy_on_write"
         if len(files) > 1 and plan.arrives(files[0].number):
@@ -438,7 +406,7 @@ class MergeJobs:
             tuple(Removal(each.file.source(plan.metadata), each.dead) for each in files),
             plan.versions,
             plan.schema,
-            folder if f"{folder}/".startswith(f"{self._folder}/") else self._folder,
+            folder_of_new_file(files[0].file.path, self._folder),
             self._codec,
             deletes,
             self._access,
@@ -463,14 +431,14 @@ def _together(files: Iterable[_Losing]) -> Iterator[_Losers]:
     yield from map(tuple, waiting.values())
 
 
-def _key_of_winners(plan: MergePlan) -> _CacheKey:
+def _key_of_winners(plan: MergePlan) -> Hashable:
     files = tuple(each.state for each in plan.pending)
     return files, plan.pooled, plan.versions, plan.metadata.current_schema_id, bool(plan.stored)
 
 
-def _key_of_probe(files: _Losers, plan: MergePlan, found: _FoundWinners) -> _CacheKey:
+def _key_of_probe(files: _Losers, plan: MergePlan, found: _FoundWinners) -> Hashable:
     return tuple(each.file.state for each in files), found.name, plan.metadata.current_schema_id
 
 
-def _key_of_removal(files: _Losers, plan: MergePlan) -> _CacheKey:
+def _key_of_removal(files: _Losers, plan: MergePlan) -> Hashable:
     return tuple((each.file.state, each.dead) for each in files), plan.metadata.current_schema_id

@@ -7,15 +7,14 @@ manifest of the table has a bound or a partition that tells an id. Then what not
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
@@ -23,11 +22,9 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
 
 from destination_datalake.aws.objects import S3Address
-from destination_datalake.errors import ConnectorError
-from destination_datalake.files.dedup.remove import remove
-from destination_datalake.files.dedup.tasks import Removal, Removed, RemoveTask, Versions
+from destination_datalake.files.dedup.tasks import Removal, RemoveTask, Versions
 from destination_datalake.files.ids import search
-from destination_datalake.files.jobs import Failed, results_or_raise
+from destination_datalake.files.jobs import results_or_raise
 from destination_datalake.files.scan import (
     ColumnMatches,
     column_value_tasks,
@@ -47,24 +44,20 @@ from destination_datalake.tables.iceberg.maintenance.expiry import (
     remove_expired,
 )
 from destination_datalake.tables.iceberg.pyiceberg_internals import apply
+from destination_datalake.tables.iceberg.rework import Removals, Rework, StalePlan, folder_of_new_file
 from destination_datalake.tables.iceberg.snapshots.branch_files import LiveFile, unneeded_deletes
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.entries import Entries
-from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, TableBusy, TableConflict, TableName
+from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, TableConflict, TableName
 
 if TYPE_CHECKING:
     from destination_datalake.files.ids import Ids
-    from destination_datalake.files.plan import SourceFile
+    from destination_datalake.files.plan import SourceFile, WrittenFile
     from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.context import Executors
 
-_logger = logging.getLogger(__name__)
-
 _ATTEMPTS = 20
 """Syncs commit every few seconds; each attempt searches what is new alone."""
-
-_TASKS_OF_A_JOB = 1000
-"""Spark's driver holds all tasks of a job in memory, and each has the table's schema."""
 
 ERASURE = "airbyte.erasure"
 """The property of snapshots that an erasure has made: the name of its request."""
@@ -95,52 +88,51 @@ class ErasureRequest:
     drop_tags: bool = False
 
 
-class _StalePlan(Exception):
-    """The table has changed, so that more has to be looked at before there can be a commit."""
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What a commit has done, and how many snapshots it has expired."""
+
+    expiry: ExpiryPlan
+    snapshots: int
+    erased: list[FileErased]
 
 
-_State = tuple[object, ...]
-"""What a removal depends on: the file, its deletes, and the table's schema."""
-
-
-@dataclass(slots=True)
-class TableErasure:
+class TableErasure(Rework[TablePlan, _Result]):
     """The erasure from one table. `column` is as `table` had it; `executors` run the jobs."""
 
-    name: TableName
-    catalog: TableCatalog
-    executors: Executors
-    column: IdColumn
-    request: ErasureRequest
-    snapshots_expired: int = 0
-    files_searched: int = 0
-    files: int = 0
-    operations: TableOperations = field(init=False)
-    _planner: Planner = field(init=False)
-    _located: dict[str, Any] = field(default_factory=dict)
-    _missing: set[str] = field(default_factory=set)
-    _removed: dict[_State, Removed] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Ask nothing of the catalog yet."""
-        self.operations = TableOperations(self.name, self.catalog)
-        self._planner = Planner(self.column)
+    def __init__(
+        self, name: TableName, catalog: TableCatalog, executors: Executors, column: IdColumn, request: ErasureRequest
+    ) -> None:
+        super().__init__(
+            TableOperations(name, catalog),
+            _ATTEMPTS,
+            f"Cannot erase rows from table {name}: other writers have changed its files at every attempt. Run the "
+            "command again when there are fewer of them; it goes on where it was.",
+        )
+        self.name = name
+        self.column = column
+        self.request = request
+        self.snapshots_expired = self.files_searched = self.files = 0
+        self._executors = executors
+        self._planner = Planner(column)
+        self._located: dict[str, Any] = {}
+        self._missing: set[str] = set()
+        self._removals = Removals(executors)
+        self._doom: Callable[[Sequence[str]], None]
 
     def find(self) -> tuple[TablePlan, Dirty] | None:
         """Return the table as it is, and the files of its snapshots that have the rows; None if there is no table.
 
         Raises TableConflict, TableBusy, ConnectorError, and errors of AWS.
         """
-        for _ in range(_ATTEMPTS):
-            with suppress(_StalePlan, CommitFailedException):
-                try:
-                    table = self.operations.load()
-                except NoSuchTableError:
-                    return None
-                plan = self._plan(table)
-                self._locate(plan)
-                return plan, self._dirty(plan)
-        raise self._busy()
+
+        def search(plan: TablePlan) -> tuple[TablePlan, Dirty]:
+            self._locate(plan)
+            return plan, self._dirty(plan)
+
+        with suppress(NoSuchTableError):
+            return self.with_plan(search)
+        return None
 
     def require(self) -> None:
         """Raise TableConflict if a tag of others, or a file that cannot be written again, has the rows."""
@@ -170,43 +162,31 @@ class TableErasure:
         `doom` is called before the commit after which nothing refers to these objects: it remembers them for a run that
         goes on where this one was killed.
         """
+        self._doom = doom
         try:
-            for _ in range(_ATTEMPTS):
-                with suppress(_StalePlan, CommitFailedException):
-                    if (found := self.find()) is None:
-                        return []
-                    plan, dirty = found
-                    if not plan.tainted(dirty):
-                        return []
-                    self._remove(plan, dirty)
-                    _, result = self.operations.commit(lambda base, change: self._build(base, change, doom))
-                    return self._finish(result) if result is not None else []
-            raise self._busy()
-        except (TableBusy, TableConflict, ConnectorError):
-            self._clean_up(set())
-            raise
-
-    def _busy(self) -> TableBusy:
-        return TableBusy(
-            f"Cannot erase rows from table {self.name}: other writers have changed its files at every attempt. Run the "
-            "command again when there are fewer of them; it goes on where it was."
-        )
+            committed = self.rework()
+        except NoSuchTableError:
+            return []
+        return [] if committed is None else self._finish(committed[1])
 
     # --- what is there
 
-    def _plan(self, table: Table) -> TablePlan:
-        ids = self.request.ids
-        may_have = MayHave(self.column, ids, self.request.few, table.metadata)
+    def plan(self, table: Table) -> TablePlan:
+        """Return which files may have the rows. Raises TableConflict."""
+        may_have = MayHave(self.column, self.request.ids, self.request.few, table.metadata)
         try:
-            with self.operations.planning_on(table):
-                plan = self._planner.plan(table, may_have)
+            plan = self._planner.plan(table, may_have)
         except Unerasable as error:
             raise TableConflict(f"Cannot erase rows from table {self.name}: {error}.") from error
         self.files = plan.files
         return plan
 
+    def sources(self, plan: TablePlan) -> frozenset[str]:
+        """Return the URIs of the files that may have the rows, and of their deletes."""
+        return frozenset(path for each in plan.candidates.values() for path in each.state)
+
     def _locate(self, plan: TablePlan) -> None:
-        """Search the candidates that were not searched yet. Raises _StalePlan if one was deleted meanwhile."""
+        """Search the candidates that were not searched yet. Raises StalePlan if one was deleted meanwhile."""
         unknown = [each for path, each in plan.candidates.items() if path not in self._located]
         if unknown:
             found = self.located([each.source(plan.metadata) for each in unknown])
@@ -223,7 +203,7 @@ class TableErasure:
                 del self._located[path]
             self._missing -= gone
             if self.operations.load().metadata_location != plan.table.metadata_location:
-                raise _StalePlan
+                raise StalePlan
             raise TableConflict(
                 f"Cannot erase rows from table {self.name}: it refers to {min(gone)}, which does not exist. If the "
                 "bucket keeps versions, remove the object's delete marker; else let a snapshot without it be the "
@@ -232,10 +212,10 @@ class TableErasure:
 
     def located(self, sources: Sequence[SourceFile]) -> ColumnMatches:
         """Return which rows of files of the table, or of its folder, have an id. Raises ConnectorError."""
-        column, tasks = self.column, 4 * self.executors.parallelism()
+        column, tasks = self.column, 4 * self._executors.parallelism()
         job = column_value_tasks(sources, column.arrow, column.path, self.operations.access, tasks)
         return merge_column_matches(
-            results_or_raise(search(self.executors.run, find_by_column_value, self.request.ids, job))
+            results_or_raise(search(self._executors.run, find_by_column_value, self.request.ids, job))
         )
 
     def _dirty(self, plan: TablePlan) -> Dirty:
@@ -256,47 +236,34 @@ class TableErasure:
 
     # --- files without the rows
 
-    def _remove(self, plan: TablePlan, dirty: Dirty) -> None:
-        """Write the files again that branches have. Raises ConnectorError, or _StalePlan if they are gone meanwhile."""
-        access, metadata = self.operations.access, plan.metadata
+    def run_jobs(self, plan: TablePlan) -> None:
+        """Search the files that may have the rows, and write those again that branches have."""
+        self._locate(plan)
+        dirty, metadata = self._dirty(plan), plan.metadata
         folder = f"{plan.table.location().rstrip('/')}/data"
-        tasks: dict[_State, RemoveTask] = {}
+        tasks: dict[Hashable, RemoveTask] = {}
         for head in plan.heads.values():
             for path in head.keys() & dirty.keys():
                 file = head[path]
-                if (state := _state(file, metadata)) in self._removed:
-                    continue
-                own = path.rpartition("/")[0]
-                tasks[state] = RemoveTask(
-                    uuid4().hex,
-                    (Removal(file.source(metadata), erased=dirty[path].rows),),
-                    Versions((), None, self.column.field.field_id, self.column.field.field_id),
-                    plan.schema,
-                    own if f"{own}/".startswith(f"{folder}/") else folder,
-                    self.request.codec,
-                    "copy_on_write",
-                    access,
-                )
-        batch = sorted(tasks.items(), key=lambda each: each[1].files[0].source.size, reverse=True)
-        for begin in range(0, len(batch), _TASKS_OF_A_JOB):
-            some = batch[begin : begin + _TASKS_OF_A_JOB]
-            results = self.executors.run(remove, [task for _, task in some])
-            self._removed |= {
-                state: each for (state, _), each in zip(some, results, strict=True) if not isinstance(each, Failed)
-            }
-            try:
-                results_or_raise(results)
-            except ConnectorError as error:
-                if self.operations.load().metadata_location != plan.table.metadata_location:
-                    raise _StalePlan from error
-                raise
+                if (key := _key(file, metadata)) not in self._removals.results:
+                    tasks[key] = RemoveTask(
+                        uuid4().hex,
+                        (Removal(file.source(metadata), erased=dirty[path].rows),),
+                        Versions((), None, self.column.field.field_id, self.column.field.field_id),
+                        plan.schema,
+                        folder_of_new_file(path, folder),
+                        self.request.codec,
+                        "copy_on_write",
+                        self.operations.access,
+                    )
+        self._removals.run(tasks)
 
     # --- the commit
 
-    def _build(self, table: Table, transaction: Transaction, doom: Callable[[Sequence[str]], None]) -> _Result | None:
-        plan = self._plan(table)
+    def change(self, plan: TablePlan, table: Table, transaction: Transaction) -> _Result | None:
+        """Replace the files in all branches, and remove the snapshots that have the rows or tell an id."""
         if not plan.candidates.keys() <= self._located.keys():
-            raise _StalePlan
+            raise StalePlan
         dirty = self._dirty(plan)
         self._require_no_tags(plan, dirty)
         tainted = plan.tainted(dirty)
@@ -305,7 +272,7 @@ class TableErasure:
         new: dict[str, str | None] = {}
         changes = {branch: self._change(plan, branch, dirty, new) for branch in plan.branches(dirty)}
         for branch, change in changes.items():
-            self._end_branch(branch, change, plan, transaction)
+            self._end_branch(branch, change, plan.told_by, table, transaction)
         kept_since = self._kept_since
         gone = {id_: each for id_, each in tainted.items() if not is_kept(each, kept_since)}
         self._move_fences(gone.keys(), transaction)
@@ -318,38 +285,43 @@ class TableErasure:
         remove_expired(expired, full, transaction)
         expiry = ExpiryPlan(expired, full, transaction.table_metadata, table.metadata_location)
         erased = [FileErased(path, rows.count, new.get(path), rows.raw_ids) for path, rows in sorted(dirty.items())]
-        doom([*dirty, *_metadata_of([*gone.values(), *between], table)])
+        self._doom([*dirty, *_metadata_of([*gone.values(), *between], table)])
         return _Result(expiry, len(gone), erased)
+
+    def unused(self, outcome: _Result | None) -> list[WrittenFile]:
+        """Return the new files that are in no table."""
+        used = {each.new for each in outcome.erased} if outcome is not None else set()
+        return [file for file in self._removals.written if file.uri not in used]
 
     def _change(self, plan: TablePlan, branch: str, dirty: Dirty, new: dict[str, str | None]) -> Change:
         """Return what a branch loses and gets; add what is in the place of each file to `new`.
 
-        Raises _StalePlan if a file was not written again yet.
+        Raises StalePlan if a file was not written again yet.
         """
         entries, head = Entries(plan.metadata), plan.heads[branch]
         losing = [head[path] for path in sorted(head.keys() & dirty.keys())]
         added = list[IcebergFile]()
         for file in losing:
-            if (result := self._removed.get(_state(file, plan.metadata))) is None:
-                raise _StalePlan
+            result = self._removals.of(_key(file, plan.metadata))
             new[file.path] = None
             if result.rewritten is not None:
                 entry = entries.of_compacted(result.rewritten, file.entry, file.entry.sort_order_id)
                 if entry is None:
-                    raise _StalePlan
+                    raise StalePlan
                 added.append(entry)
                 new[file.path] = result.rewritten.uri
         removed = [*(each.entry for each in losing), *unneeded_deletes(losing, plan.live[branch])]
         return Change(added, removed, frozenset(each.manifest for each in losing))
 
-    def _end_branch(self, branch: str, change: Change, plan: TablePlan, transaction: Transaction) -> None:
+    def _end_branch(
+        self, branch: str, change: Change, told_by: frozenset[str], table: Table, transaction: Transaction
+    ) -> None:
         """Add two snapshots: one that removes, and one that does not say what was removed, which is to stay."""
-        table = plan.table
         says = {**_says_generation(branch, table.metadata), **still_unique(branch, table.metadata)}
         properties = {**says, ERASURE: self.request.id}
         if change.removed:
             change_branch(change, branch, table, transaction, properties)
-        renewed = Change(same_rows=True, renewed=plan.told_by)
+        renewed = Change(same_rows=True, renewed=told_by)
         change_branch(renewed, branch, table, transaction, properties)
 
     def _move_fences(self, gone: Iterable[int], transaction: Transaction) -> None:
@@ -374,7 +346,6 @@ class TableErasure:
 
     def _finish(self, result: _Result) -> list[FileErased]:
         """Delete what nothing refers to any more. Raises Incomplete, Disagreement, and errors of AWS."""
-        self._clean_up({each.new for each in result.erased})
         self.snapshots_expired += result.snapshots
         s3 = self.operations.access.client("s3")
         folder = S3Address.parse(result.expiry.before.location.rstrip("/"))
@@ -382,24 +353,10 @@ class TableErasure:
             delete_expired(result.expiry, self.operations, Deletion(s3, folder), Deletion(s3, folder))
         return result.erased
 
-    def _clean_up(self, used: set[str | None]) -> None:
-        """Delete the files that were written and are in no table."""
-        written = [file for each in self._removed.values() for file in each.written if file.uri not in used]
-        self._removed = {}
-        self.operations.delete_uncommitted(written)
 
-
-@dataclass(frozen=True, slots=True)
-class _Result:
-    """What a commit has done, and how many snapshots it has expired."""
-
-    expiry: ExpiryPlan
-    snapshots: int
-    erased: list[FileErased]
-
-
-def _state(file: LiveFile, metadata: TableMetadata) -> _State:
-    return (*file.state, metadata.current_schema_id)
+def _key(file: LiveFile, metadata: TableMetadata) -> Hashable:
+    """Return what a removal depends on: the file, its deletes, and the table's schema."""
+    return file.state, metadata.current_schema_id
 
 
 def _says_generation(branch: str, metadata: TableMetadata) -> dict[str, str]:

@@ -30,6 +30,7 @@ from destination_datalake.tables.iceberg.branches import still_unique
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.compatibility import incompatibility
 from destination_datalake.tables.iceberg.layout import is_written, sort_order, source_paths
+from destination_datalake.tables.iceberg.rework import Rework, folder_of_new_file
 from destination_datalake.tables.iceberg.schema import arrow_schema, column_types
 from destination_datalake.tables.iceberg.snapshots.branch_files import (
     BranchFiles,
@@ -40,7 +41,7 @@ from destination_datalake.tables.iceberg.snapshots.branch_files import (
 )
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.entries import Entries
-from destination_datalake.tables.table import TableBusy, TableName
+from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -154,21 +155,29 @@ def delete_ratio_exceeded(file: LiveFile) -> bool:
     return deleted > _MOST_DELETED * file.entry.record_count
 
 
-class TableCompaction:
-    """Compacts one table; `compact_on_executors` runs the jobs. `run` may be called once."""
+class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
+    """Compacts one table; `compact_on_executors` runs the jobs. `run` may be called once.
+
+    Each round is a change of its own: some bins are rewritten, and those that are still valid then are committed. The
+    outcome of a round are the replaced files by the name of their bin.
+    """
 
     def __init__(
         self, name: TableName, catalog: TableCatalog, compact_on_executors: CompactFiles, target_bytes: int
     ) -> None:
+        busy = f"Cannot compact table {name}: other writers have changed its files at every attempt."
+        super().__init__(TableOperations(name, catalog), 3, busy)
         self._name = name
         self._execute = compact_on_executors
         self._target_bytes = target_bytes
-        self._operations = TableOperations(name, catalog)
         self._reader = BranchFiles()
         self._report = CompactionReport()
         self._leave: set[str] = set()
         """Files that came of this compaction, and those that could not be compacted."""
         self._reasons: dict[str, int] = defaultdict(int)
+        self._bins: _Bins | None = None
+        self._written: list[Compacted] = []
+        """What this round has written."""
 
     def run(self, should_continue: Callable[[], bool] = lambda: True) -> CompactionReport:
         """Compact the table, as long as `should_continue` before each further commit.
@@ -177,19 +186,71 @@ class TableCompaction:
         """
         conflicts = 0
         while should_continue() and conflicts < 3:
-            table = self._operations.load()
-            plan = plan_compaction(table, self._target_bytes, frozenset(self._leave), self._reader)
-            self._reader.forget_others()
-            self._report.notes = plan.notes
-            if not plan.bins:
+            self._bins, self._written = None, []
+            if (committed := self.rework()) is None:
                 break
-            chosen = Round(table, {uuid4().hex: bin_ for bin_ in _first(plan.bins)})
-            done = self._compacted(chosen)
-            if done and not self._commit(done, chosen):
-                conflicts += 1
+            self._add_to_report(committed[1])
+            conflicts += bool(self._written and not committed[1])
         found = (f"{count} of its files: {reason}" for reason, count in sorted(self._reasons.items()))
         self._report.notes = (*self._report.notes, *found)
         return self._report
+
+    def plan(self, table: Table) -> _Bins | None:
+        """Return the bins of this round. Whatever is committed meanwhile, they stay the same."""
+        if self._bins is None:
+            plan = plan_compaction(table, self._target_bytes, frozenset(self._leave), self._reader)
+            self._reader.forget_others()
+            self._report.notes = plan.notes
+            self._bins = _Bins(table, {uuid4().hex: bin_ for bin_ in _first(plan.bins)}) if plan.bins else None
+        return self._bins
+
+    def sources(self, plan: _Bins) -> frozenset[str]:
+        """Return the URIs of the files in the bins."""
+        return frozenset(each.path for files in plan.files.values() for each in files)
+
+    def run_jobs(self, plan: _Bins) -> None:
+        """Compact the bins. Raises ConnectorError if all fail."""
+        tasks = [*plan.tasks(self.operations.access)]
+        for task, result in zip(tasks, self._executed(tasks), strict=True):
+            if isinstance(result, Failed):
+                self._report.failures.append(result.failure)
+            else:
+                for skipped in result.skipped:
+                    self._leave.add(skipped.uri)
+                    self._reasons[skipped.reason] += 1
+            if isinstance(result, Compacted):
+                self._written.append(result)
+            else:
+                self._leave |= {source.uri for source in task.sources}
+
+    def change(self, plan: _Bins, table: Table, transaction: Transaction) -> dict[str, list[LiveFile]]:
+        """Replace the old files of each new one that is still valid and fits the schema, if there is any."""
+        files = self._reader.of(table, MAIN_BRANCH)
+        live = {each.path: each for each in _candidates(files)[0]}
+        entries, order = Entries(table.metadata), _sort_order(plan.table.metadata)
+        known = order is not None and table.metadata.sort_order_by_id(order.order_id) is not None
+        valid: dict[str, list[LiveFile]] = {}
+        added: list[IcebergFile] = []
+        sequences: dict[str, int | None] = {}
+        for file in self._written:
+            order_id = order.order_id if order is not None and known and file.is_sorted else None
+            old = plan.still_live(file, live)
+            new = entries.of_compacted(file, old[0].entry, order_id) if old else None
+            if new is not None:
+                valid[file.name] = old
+                sequences[file.uri] = plan.sequence(old)
+                added += [new] if file.rows else []
+        if valid:
+            old = [each for files_of_bin in valid.values() for each in files_of_bin]
+            removed = [*(each.entry for each in old), *unneeded_deletes(old, files)]
+            change = Change(added, removed, frozenset(each.manifest for each in old), sequences, same_rows=True)
+            # Repeat what the head says of its rows: all snapshots before this one may expire.
+            change_branch(change, MAIN_BRANCH, table, transaction, still_unique(MAIN_BRANCH, table.metadata))
+        return valid
+
+    def unused(self, outcome: Mapping[str, list[LiveFile]] | None) -> list[Compacted]:
+        """Return the new files that are not valid any more, and those without rows."""
+        return [file for file in self._written if not file.rows or file.name not in (outcome or ())]
 
     def _executed(self, tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:
         """Run one job; if it fails, one for each bin, so that a bin that kills its worker does not stop the others.
@@ -214,62 +275,17 @@ class TableCompaction:
             raise errors[-1]
         return results
 
-    def _compacted(self, chosen: Round) -> list[Compacted]:
-        tasks = list(chosen.tasks(self._operations.access))
-        done: list[Compacted] = []
-        for task, result in zip(tasks, self._executed(tasks), strict=True):
-            if isinstance(result, Failed):
-                self._report.failures.append(result.failure)
-            else:
-                for skipped in result.skipped:
-                    self._leave.add(skipped.uri)
-                    self._reasons[skipped.reason] += 1
-            if isinstance(result, Compacted):
-                done.append(result)
-            else:
-                self._leave |= {source.uri for source in task.sources}
-        return done
-
-    def _commit(self, done: list[Compacted], chosen: Round) -> bool:
-        """Commit what is still valid; return whether anything is. Delete the files of the rest."""
-
-        def build(table: Table, transaction: Transaction) -> dict[str, Compaction]:
-            valid, unneeded = chosen.valid(done, table, self._reader)
-            if valid:
-                # Repeat what the head says of its rows: all snapshots before this one may expire.
-                says = still_unique(MAIN_BRANCH, table.metadata)
-                change_branch(_change(valid.values(), unneeded), MAIN_BRANCH, table, transaction, says)
-            return valid
-
-        try:
-            _, committed = self._operations.commit(build)
-        except TableBusy:
-            self._operations.delete_uncommitted(done)
-            raise
-        self._operations.delete_uncommitted([file for file in done if file.name not in committed or not file.rows])
-        for file in done:
-            if (compaction := committed.get(file.name)) is not None:
+    def _add_to_report(self, committed: Mapping[str, list[LiveFile]]) -> None:
+        report = self._report
+        report.commits += bool(committed)
+        for file in self._written:
+            if (old := committed.get(file.name)) is not None:
                 self._leave.add(file.uri)
-                self._report.files_before += len(compaction.old)
-                self._report.bytes_before += sum(old.file_size_in_bytes for old in compaction.old)
-                self._report.files_after += compaction.new is not None
-                self._report.bytes_after += file.size if compaction.new is not None else 0
-                self._report.rows += file.rows
-        self._report.commits += bool(committed)
-        return bool(committed)
-
-
-def _change(compactions: Iterable[Compaction], unneeded: Sequence[IcebergFile]) -> Change:
-    """Return the change of compactions; `unneeded` are delete files that go with the old files."""
-    added: list[IcebergFile] = []
-    removed, manifests, sequences = [*unneeded], set[str](), dict[str, int | None]()
-    for each in compactions:
-        removed += each.old
-        manifests |= each.manifests
-        if each.new is not None:
-            added.append(each.new)
-            sequences[each.new.file_path] = each.sequence
-    return Change(added, removed, frozenset(manifests), sequences, same_rows=True)
+                report.files_before += len(old)
+                report.bytes_before += sum(map(_size, old))
+                report.files_after += bool(file.rows)
+                report.bytes_after += file.size if file.rows else 0
+                report.rows += file.rows
 
 
 def _first(packed: Sequence[tuple[LiveFile, ...]]) -> Iterator[tuple[LiveFile, ...]]:
@@ -295,25 +311,11 @@ _DEFAULT_CODEC = "zstd"
 
 
 @dataclass(frozen=True, slots=True)
-class Compaction:
-    """Live files and the manifests that list them, and the one file that has their rows now, None if they have none.
-
-    `sequence` is its data sequence number, None in tables of format version 1: delete files with higher ones apply to
-    it (Iceberg spec: Scan Planning).
-    """
-
-    old: tuple[IcebergFile, ...]
-    manifests: frozenset[str]
-    new: IcebergFile | None
-    sequence: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
+class _Bins:
     """Bins by name, as they were planned on `table`."""
 
     table: Table
-    bins: Mapping[str, Sequence[LiveFile]]
+    files: Mapping[str, Sequence[LiveFile]]
 
     def tasks(self, access: AwsAccess) -> Iterator[CompactTask]:
         """Yield the task of each bin.
@@ -324,53 +326,29 @@ class Round:
         assert schema is not None
         codec = self.table.properties.get("write.parquet.compression-codec", _DEFAULT_CODEC).lower()
         data = f"{self.table.location().rstrip('/')}/data"
-        for name, files in self.bins.items():
-            folder = files[0].path.rpartition("/")[0]
+        for name, files in self.files.items():
             yield CompactTask(
                 name,
                 tuple(each.source(self.table.metadata) for each in files),
                 schema,
-                folder if f"{folder}/".startswith(f"{data}/") else data,
+                folder_of_new_file(files[0].path, data),
                 _CODECS.get(codec, "UNCOMPRESSED"),
                 order,
                 access,
             )
 
-    def valid(
-        self, done: Iterable[Compacted], table: Table, reader: BranchFiles
-    ) -> tuple[dict[str, Compaction], list[IcebergFile]]:
-        """Return the compactions that are valid for the table as it is now, by name, and the deletes that go with them.
+    def still_live(self, file: Compacted, live: Mapping[str, LiveFile]) -> list[LiveFile]:
+        """Return the old files of a new one; none unless all are live, with the same deletes, and it has their rows."""
+        planned = [each for each in self.files[file.name] if each.path in file.sources]
+        old = [now for each in planned if (now := live.get(each.path)) is not None and now.state == each.state]
+        rows = sum(each.entry.record_count for each in old)
+        return old if len(old) == len(file.sources) and file.rows + file.deleted == rows else []
 
-        The old files must all be live, with the same delete files, and the new file must have the other rows and fit
-        the schema.
-        """
-        files = reader.of(table, MAIN_BRANCH)
-        live = {each.path: each for each in _candidates(files)[0]}
-        entries, order = Entries(table.metadata), _sort_order(self.table.metadata)
-        known = order is not None and table.metadata.sort_order_by_id(order.order_id) is not None
-        valid: dict[str, Compaction] = {}
-        replaced: list[LiveFile] = []
-        for file in done:
-            planned = [each for each in self.bins[file.name] if each.path in file.sources]
-            old = [now for each in planned if (now := live.get(each.path)) is not None and now.state == each.state]
-            if len(old) < len(file.sources) or file.rows + file.deleted != sum(each.entry.record_count for each in old):
-                continue
-            order_id = order.order_id if order is not None and known and file.is_sorted else None
-            new = entries.of_compacted(file, old[0].entry, order_id)
-            if new is not None:
-                valid[file.name] = Compaction(
-                    tuple(each.entry for each in old),
-                    frozenset(each.manifest for each in old),
-                    new if file.rows else None,
-                    self._sequence(old),
-                )
-                replaced += old
-        return valid, unneeded_deletes(replaced, files)
+    def sequence(self, old: Sequence[LiveFile]) -> int | None:
+        """Return the data sequence number of the new file, None in tables of format version 1.
 
-    def _sequence(self, old: Sequence[LiveFile]) -> int | None:
-        """Return the data sequence number of the new file: deletes with higher ones apply to it.
-
-        The position deletes of the old files are applied already, so it is that of the snapshot that was planned on.
+        Delete files with higher ones apply to it (Iceberg spec: Scan Planning). The position deletes of the old files
+        are applied already, so it is that of the snapshot that was planned on.
         """
         planned_on = self.table.current_snapshot()
         if planned_on is not None and any(each.deletes for each in old):
