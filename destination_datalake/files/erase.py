@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from gzip import BadGzipFile
-from itertools import chain, product
+from itertools import chain, compress, product
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -42,7 +42,6 @@ from destination_datalake.files.plan import UNKNOWN, SourceFile
 from destination_datalake.files.reading import OpenedFile, StoredFile, UnsupportedFile
 from destination_datalake.files.rewrite import copy_rows
 from destination_datalake.files.scan import matching_rows
-from destination_datalake.protocol.frames import line_bounds
 from destination_datalake.protocol.json_text import object_of
 from destination_datalake.records.search import RecordSearch, ValueSet
 from destination_datalake.records.values.rules import path_step
@@ -214,46 +213,19 @@ def _read(stored: StoredObject, s3: S3Client, start: int, end: int) -> bytes:
     return get(s3, stored.uri, start, end, etag, stored.version)
 
 
-def _without(lines: bytes, find: Find, *, keeps_numbers: bool) -> tuple[bytes, int]:
-    """Return the lines without selected ones, and the number of these. `keeps_numbers` leaves empty lines in place."""
-    ended = lines if lines.endswith(b"\n") else lines + b"\n"
-    octets = np.frombuffer(ended, np.uint8)
-    starts, ends = line_bounds(octets)
-    present = np.flatnonzero(_has_text(octets, starts, ends))
-    if not len(present):
-        return lines, 0
-    if len(present) == len(starts):
-        dead = np.flatnonzero(find(ended))
-    else:
-        dead = present[find(_cut(octets, np.delete(starts, present), np.delete(ends, present) + 1))]
-    if not len(dead):
-        return lines, 0
-    kept = _cut(octets, starts[dead], ends[dead] if keeps_numbers else ends[dead] + 1)
-    # Remove the added newline again, unless the last line, which it ended, is erased.
-    return kept if len(ended) == len(lines) or dead[-1] == len(starts) - 1 else kept[:-1], len(dead)
-
-
-def _has_text(octets: NDArray[np.uint8], starts: Any, ends: Any) -> NDArray[np.bool_]:
-    """Return a mask of lines that are not blank."""
-    has_text: NDArray[np.bool_] = ends > starts
-    begins_blank = has_text & np.isin(octets[starts], _SPACE)
-    for number in np.flatnonzero(begins_blank).tolist():
-        has_text[number] = bool(octets[starts[number] : ends[number]].tobytes().strip())
-    return has_text
-
-
-_SPACE = np.frombuffer(b" \t\r\v\f", np.uint8)
-"""The characters that `bytes.strip` removes, except newlines."""
-
-
-def _cut(octets: NDArray[np.uint8], starts: Any, ends: Any) -> bytes:
-    """Return a text without these ranges."""
-    # The running sum of the edges is 1 inside of a range, and 0 outside.
-    edges = np.zeros(len(octets) + 1, np.int8)
-    edges[starts] += 1
-    edges[ends] -= 1
-    kept: bytes = octets[np.cumsum(edges[:-1], dtype=np.int8) == 0].tobytes()
-    return kept
+def _without(text: bytes, find: Find, *, keeps_numbers: bool) -> tuple[bytes, int]:
+    """Return the text without selected lines, and the number of these. `keeps_numbers` leaves empty lines in place."""
+    lines = text.removesuffix(b"\n").split(b"\n")
+    has_text = np.fromiter((bool(line.strip()) for line in lines), np.bool_, len(lines))
+    dead = np.zeros(len(lines), np.bool_)
+    if has_text.any():
+        dead[has_text] = find(b"".join(line + b"\n" for line in compress(lines, has_text)))
+    if not dead.any():
+        return text, 0
+    kept = [b"" if is_dead else line for line, is_dead in zip(lines, dead, strict=True) if keeps_numbers or not is_dead]
+    # Only the last line may lack its newline. It is not added to another line's text.
+    ends_with_newline = text.endswith(b"\n") or dead[-1]
+    return b"\n".join([*kept, b""] if ends_with_newline else kept), int(np.count_nonzero(dead))
 
 
 # --- Rejects --------------------------------------------------------------------------------------------------------
