@@ -28,7 +28,7 @@ from destination_datalake.files.plan import DataFile, Deduplication, FilePlan, R
 from destination_datalake.protocol.catalog import parse_catalog
 from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
-from destination_datalake.tables.iceberg.branches import says_unique
+from destination_datalake.tables.iceberg.branches import unique_property
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.dedup.definition import UNIQUE_BY, Definition
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
@@ -104,7 +104,7 @@ def _declare_unique(table: TableName, key: str, access: AwsAccess) -> None:
     def declare(table: PyIcebergTable, transaction: Transaction) -> None:
         definition = Definition.named(names, table.schema())
         definition.write_to(UNIQUE_BY, transaction)
-        change_branch(Change(), MAIN_BRANCH, table, transaction, says_unique(definition.key))
+        change_branch(Change(), MAIN_BRANCH, table, transaction, unique_property(definition.key))
 
     TableOperations(table, table_catalog(access)).commit(declare)
 

@@ -29,9 +29,14 @@ from destination_datalake.tables.hive.content import FolderState, PendingOverwri
 from destination_datalake.tables.hive.partitions import RegisteredPartitions, location_of
 from destination_datalake.tables.hive.scheme import PartitionScheme, has_registered_partitions
 from destination_datalake.tables.iceberg.commit import TableOperations
-from destination_datalake.tables.iceberg.erasure.column import IdColumn, NoSuchColumn, partition_fields, tells_in
+from destination_datalake.tables.iceberg.erasure.column import (
+    IdColumn,
+    NoSuchColumn,
+    manifest_reveals_id,
+    partition_fields,
+)
 from destination_datalake.tables.iceberg.erasure.erase import ErasureRequest, TableErasure
-from destination_datalake.tables.iceberg.erasure.strays import Strays
+from destination_datalake.tables.iceberg.erasure.strays import UnreferencedFiles
 from destination_datalake.tables.iceberg.maintenance.deletion import MaintenanceSkipped
 from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
 from destination_datalake.tables.iceberg.snapshots.branch_files import Incomplete
@@ -230,14 +235,14 @@ class IcebergTarget:
                 where = f"branch {branches[path]}" if path in branches else "former snapshots"
                 outcome: Outcome = "kept" if path in kept else "found"
                 yield ErasedObject(path, rows.count, outcome=outcome, reason=f"of {where}")
-            for id_ in sorted(plan.telling - erasure.kept_snapshots(plan)):
+            for id_ in sorted(plan.revealing - erasure.kept_snapshots(plan)):
                 snapshot = plan.metadata.snapshot_by_id(id_)
                 assert snapshot is not None
                 yield ErasedObject(
                     snapshot.manifest_list, -1, reason="tells an id by entries of files that were removed"
                 )
-            for stray in self._strays(erasure).find(datetime.now(UTC)):
-                yield ErasedObject(stray.uri, stray.rows, reason="no snapshot refers to it")
+            for file in self._unreferenced_files(erasure).find(datetime.now(UTC)):
+                yield ErasedObject(file.uri, file.rows, reason="no snapshot refers to it")
 
     def erase(self) -> Iterator[ErasedObject]:
         """Erase the rows from all snapshots in one commit, end their history, and delete what nothing refers to."""
@@ -258,24 +263,24 @@ class IcebergTarget:
                 )
             self.figures.snapshots_expired += erasure.snapshots_expired
             self._update_stats(erasure)
-            yield from self._erase_strays(erasure)
+            yield from self._erase_unreferenced(erasure)
 
-    def _erase_strays(self, erasure: TableErasure) -> Iterator[ErasedObject]:
-        strays = self._strays(erasure)
-        found = [*strays.find(datetime.now(UTC))]
-        deleted = {each.uri for each in strays.delete(found)} if any(each.deletable for each in found) else set()
-        for stray in found:
-            if stray.uri in deleted:
-                rows = max(stray.rows, 0)
+    def _erase_unreferenced(self, erasure: TableErasure) -> Iterator[ErasedObject]:
+        unreferenced = self._unreferenced_files(erasure)
+        found = [*unreferenced.find(datetime.now(UTC))]
+        deleted = {each.uri for each in unreferenced.delete(found)} if any(each.deletable for each in found) else set()
+        for file in found:
+            if file.uri in deleted:
+                rows = max(file.rows, 0)
                 self.figures.distinct_rows = None  # Nothing tells whether its rows were in the table.
-                yield ErasedObject(stray.uri, rows, rows, "removed")
-            elif not stray.deletable:
-                until = stray.since + strays.age
+                yield ErasedObject(file.uri, rows, rows, "removed")
+            elif not file.deletable:
+                until = file.since + unreferenced.age
                 reason = (
                     "no snapshot refers to it, and it is so young that a sync which still runs may be about to commit "
                     f"it. If it is still there after {until:%Y-%m-%d %H:%M} UTC, this command deletes it then"
                 )
-                yield ErasedObject(stray.uri, stray.rows, outcome="left", reason=reason)
+                yield ErasedObject(file.uri, file.rows, outcome="left", reason=reason)
 
     def _begin(self) -> TableErasure | None:
         """Return the erasure from the table as it is; None if there is no table."""
@@ -290,10 +295,10 @@ class IcebergTarget:
             return None
         return self._erasure
 
-    def _strays(self, erasure: TableErasure) -> Strays:
+    def _unreferenced_files(self, erasure: TableErasure) -> UnreferencedFiles:
         options = self.request.config.maintenance
         days = (options if isinstance(options, Retention) else Retention()).orphan_retention_days
-        return Strays(erasure, timedelta(days=days), self.ledger.are_doomed)
+        return UnreferencedFiles(erasure, timedelta(days=days), self.ledger.are_doomed)
 
     def _update_stats(self, erasure: TableErasure) -> None:
         # The second search reads other objects, and fewer.
@@ -415,7 +420,9 @@ class DroppedTableTarget(HiveTarget):
         """Return whether an object is a manifest that reveals an ID."""
         if not self._columns or not stored.uri.endswith(".avro"):
             return False
-        return tells_in(get(self.access.client("s3"), stored.uri, version=stored.version), self._types, self._ids)
+        return manifest_reveals_id(
+            get(self.access.client("s3"), stored.uri, version=stored.version), self._types, self._ids
+        )
 
     def _revealing_objects(self) -> list[str]:
         return [each.uri for folder in self.folders for each in stored_in(self.access, folder) if self.tells(each)]

@@ -105,7 +105,7 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_erased(warehouse: Ware
         ({"target": ("--stream", "shop.orders")}, "--stream shop.orders: no table of this configuration"),
         ({"target": ("--table", "orders")}, "--table orders: no such table"),
         ({"column": "user_idd"}, "Did you mean user_id"),
-        ({"column": "user"}, "is no single value but struct"),
+        ({"column": "user"}, "is of type struct"),
         (
             {"target": ("--all", "--report", "/nowhere/erased.html")},
             "Cannot write --report /nowhere/erased.html: No such file or directory. Nothing was changed.",

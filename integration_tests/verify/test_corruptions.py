@@ -188,11 +188,11 @@ ICEBERG_CORRUPTIONS: Sequence[tuple[str, Corrupt, str]] = [
     ),
     ("no Parquet", lambda lake, key: put(lake, key, bytes(len(read(lake, key)))), "cannot be read as Parquet"),
     ("no manifest", of_metadata(r"-m\d+\.avro$"), "does not exist"),
-    ("no manifest list", of_metadata(r"/snap-"), "does not exist|refers to what is not there"),
+    ("no manifest list", of_metadata(r"/snap-"), "does not exist|refers to a missing object"),
     ("a manifest that is none", of_no_format(r"-m\d+\.avro$"), "cannot be read|Cannot read"),
     ("a manifest list that is none", of_no_format(r"/snap-"), "cannot be read|Cannot read"),
     ("rolled back", rolled_back, "was rolled back by another writer: from it of run .* to the older snapshot"),
-    ("a foreign file", foreign("readme.txt"), "is no file of the table"),
+    ("a foreign file", foreign("readme.txt"), "is not a file of the table"),
     ("a report of more rows", in_report("table_rows"), "has 6 rows, and 7 by the report of run"),
     ("a report of more files", in_report("table_files"), "has 2 data files, and 3 by the report of run"),
 ]

@@ -56,7 +56,7 @@ def test_a_worn_table_is_right_and_its_orphan_a_note(shop: Shop) -> None:
     found = verified(shop)
 
     assert (found.problems, found.files, found.rows) == ([], 6, 6)
-    assert [note.startswith("1 files are of no snapshot") for note in found.notes] == [True, False]
+    assert [note.startswith("1 files are in no snapshot") for note in found.notes] == [True, False]
 
 
 def test_files_that_maintenance_removes_meanwhile_are_no_alarm(shop: Shop) -> None:

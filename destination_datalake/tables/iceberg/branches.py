@@ -22,49 +22,49 @@ from destination_datalake.tables.context import TableFigures
 from destination_datalake.tables.iceberg.pyiceberg_internals import apply
 
 GENERATION_PREFIX = "airbyte_generation_"
-"""Followed by the generation, the name of the branch of a pending overwrite."""
+"""Beginning of the name of the branch of a pending overwrite; the generation follows."""
 
 _OVERWRITE = re.compile(rf"{GENERATION_PREFIX}(\d+|none)")
 
 PENDING_BRANCH = "airbyte_pending"
-"""The branch of rows that are not deduplicated yet. It has none of the table's content."""
+"""The branch of rows that are not deduplicated yet. It has no rows of the table's content."""
 
-UNPUBLISHED = (GENERATION_PREFIX, PENDING_BRANCH)
-"""Beginnings of the names of branches and tags that hold rows of unfinished syncs. They never expire."""
+UNPUBLISHED_PREFIXES = (GENERATION_PREFIX, PENDING_BRANCH)
+"""Prefixes of the names of branches and tags with rows of unfinished syncs. These never expire."""
 
-FOR_EVER_MS = 2**63 - 1
-"""How long a branch or tag is kept that no engine may expire, in milliseconds."""
+NO_EXPIRY_MS = 2**63 - 1
+"""`max-ref-age-ms` of a branch or tag that never expires."""
 
 TOTAL_ROWS = "total-records"
-"""In the summary of a snapshot, as all names of totals (Iceberg spec: Optional Snapshot Summary Fields)."""
+"""A total in the summary of a snapshot (Iceberg spec: Optional Snapshot Summary Fields)."""
 
 _ORIGIN = "airbyte.files"
 
 NEW: Final = {_ORIGIN: "new"}
-"""The property of snapshots whose files were written for them: no earlier snapshot can have them."""
+"""The property of snapshots whose added files were written for them, so no earlier snapshot can have these files."""
 
 ADOPTED: Final = {_ORIGIN: "adopted"}
-"""The property of snapshots whose files are those of an overwrite that was not published."""
+"""The property of snapshots that add the files of an unpublished overwrite."""
 
 
 def has_new_files(snapshot: Snapshot) -> bool:
-    """Whether the files that a snapshot adds were written for it. False if that is unknown, as of other writers'."""
+    """Whether the files that a snapshot adds were written for it. False for snapshots of other writers."""
     return summary_value(snapshot, _ORIGIN) == NEW[_ORIGIN]
 
 
 def summary_value(snapshot: Snapshot | None, name: str) -> str | None:
-    """Return what the summary of a snapshot says; None if it does not, or there is no snapshot."""
+    """Return an entry of a snapshot's summary; None without the entry, or without a snapshot."""
     return snapshot.summary.get(name) if snapshot is not None and snapshot.summary is not None else None
 
 
 def summary_number(snapshot: Snapshot | None, name: str) -> int | None:
-    """Return a number of a snapshot's summary; None if it has none: not every writer gives totals."""
+    """Return a number in a snapshot's summary; None without it. Not every writer records totals."""
     value = summary_value(snapshot, name)
     return int(value) if value is not None and value.isdecimal() else None
 
 
 def state_of(metadata: TableMetadata) -> TableFigures:
-    """Return what a sync's report tells of a table, by the totals of its snapshots."""
+    """Return the figures of a table for the report of a sync, from the totals of its snapshots."""
     current = metadata.current_snapshot()
     return TableFigures(
         None if current is None else current.snapshot_id,
@@ -77,7 +77,7 @@ def state_of(metadata: TableMetadata) -> TableFigures:
 
 
 def generation_branches(metadata: TableMetadata) -> list[str]:
-    """Return the names of the branches of pending overwrites. What others named alike is theirs."""
+    """Return the names of the branches of pending overwrites. Tags of the same form belong to other writers."""
     return sorted(
         name
         for name, ref in metadata.refs.items()
@@ -86,21 +86,23 @@ def generation_branches(metadata: TableMetadata) -> list[str]:
 
 
 def unpublished_branches(metadata: TableMetadata) -> list[str]:
-    """Return the names of all branches with rows that will be in the table's content."""
+    """Return the names of all branches with rows that will become content of the table."""
     return [*generation_branches(metadata), *([PENDING_BRANCH] if PENDING_BRANCH in metadata.refs else [])]
 
 
 def history(name: str, metadata: TableMetadata) -> Iterator[Snapshot]:
-    """Yield the snapshots of a branch or tag, from its head to the first that the table has; none if there is none."""
-    by_id = {each.snapshot_id: each for each in metadata.snapshots}
-    each = metadata.snapshot_by_name(name)
-    while each is not None:
-        yield each
-        each = by_id.pop(each.parent_snapshot_id, None) if each.parent_snapshot_id is not None else None
+    """Yield the snapshots of a branch or tag, from its head to the oldest that the table still has."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    snapshot = metadata.snapshot_by_name(name)
+    while snapshot is not None:
+        yield snapshot
+        parent = snapshot.parent_snapshot_id
+        # Popped, so that damaged metadata with a cycle of parents cannot make this endless.
+        snapshot = by_id.pop(parent, None) if parent is not None else None
 
 
 def rows_on(branch: str, metadata: TableMetadata) -> str | None:
-    """Return a clause that says how many rows a branch has that are not in the content; None if it has none."""
+    """Return a clause with the number of rows on a branch that are not in the content; None without such rows."""
     head = metadata.snapshot_by_name(branch)
     rows = summary_value(head, TOTAL_ROWS)
     if head is None or rows == "0":
@@ -108,19 +110,19 @@ def rows_on(branch: str, metadata: TableMetadata) -> str | None:
     return f"{rows or 'some'} rows that were acknowledged, and are not in its content yet, are on the branch {branch}"
 
 
-def how_to_copy(metadata: TableMetadata) -> str:
-    """Return what belongs to a copy of the table besides its content, as a sentence after a space, or nothing."""
+def copy_hint(metadata: TableMetadata) -> str:
+    """Return how to copy rows that are not in the content yet, as a sentence after a full stop, or nothing."""
     pending = rows_on(PENDING_BRANCH, metadata)
     overwrites = [clause for branch in generation_branches(metadata) if (clause := rows_on(branch, metadata))]
-    told = ""
+    hint = ""
     if pending is not None:
-        told += (
+        hint += (
             f". Copy what is pending too: {pending} (in Spark INSERT INTO ... SELECT * FROM ... VERSION AS OF "
             f"'{PENDING_BRANCH}')"
         )
     if overwrites:
-        told += f". Refresh the stream afterwards: {' and '.join(overwrites)}"
-    return told
+        hint += f". Refresh the stream afterwards: {' and '.join(overwrites)}"
+    return hint
 
 
 def remove_branches(branches: Iterable[str], transaction: Transaction) -> None:
@@ -132,58 +134,58 @@ def remove_branches(branches: Iterable[str], transaction: Transaction) -> None:
                 snapshots.remove_branch(branch)
 
 
-def forget_branches(branches: Collection[str], transaction: Transaction) -> None:
-    """Remove branches whose files another one has now, with the snapshots that no other branch or tag has.
+def remove_merged_branches(branches: Collection[str], transaction: Transaction) -> None:
+    """Remove branches whose files are on another branch now, and the snapshots that no other branch or tag has.
 
-    Iceberg's library before 1.10, which other engines expire snapshots with, takes the files that such a snapshot has
-    added for nobody's: once it expires they are deleted, wherever else they are (apache/iceberg#13568).
+    The snapshots must not be left to expiry: Iceberg's library before 1.10, which other engines use, deletes the files
+    that an expired snapshot has added, even if another branch has them (apache/iceberg#13568).
     """
-    before = {each.snapshot_id for branch in branches for each in history(branch, transaction.table_metadata)}
+    before = {snapshot.snapshot_id for branch in branches for snapshot in history(branch, transaction.table_metadata)}
     remove_branches(branches, transaction)
     metadata = transaction.table_metadata
-    gone = before - {each.snapshot_id for name in metadata.refs for each in history(name, metadata)}
+    gone = before - {snapshot.snapshot_id for name in metadata.refs for snapshot in history(name, metadata)}
     if gone:
         apply(transaction, (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(gone)}),))
 
 
-def keep_for_ever(branch: str, transaction: Transaction) -> None:
-    """Let no engine expire a branch, whatever the table's property `history.expire.max-ref-age-ms` is.
+def disable_ref_expiry(branch: str, transaction: Transaction) -> None:
+    """Exempt a branch from expiry, whatever the table property `history.expire.max-ref-age-ms` is.
 
-    What a branch says of itself comes first (Iceberg spec: Snapshot Retention Policy).
+    The retention of a branch takes precedence over that of the table (Iceberg spec: Snapshot Retention Policy).
     """
     with ManageSnapshots(transaction) as snapshots:
         head = transaction.table_metadata.refs[branch].snapshot_id
-        snapshots.create_branch(head, branch, max_ref_age_ms=FOR_EVER_MS)
+        snapshots.create_branch(head, branch, max_ref_age_ms=NO_EXPIRY_MS)
 
 
-# --- by which key the rows of a snapshot are unique -------------------------------------------------------------------
+# --- the key by which the rows of a snapshot are unique ---------------------------------------------------------------
 
 
-_PROPERTY = "airbyte.unique-by"
-"""The property of a snapshot: the field ids of the key, as a JSON list."""
+_UNIQUE_BY = "airbyte.unique-by"
+"""The snapshot property with the field ids of the key, as a JSON list."""
 
-_KEEPING = frozenset([Operation.DELETE, Operation.REPLACE])
-"""The operations that add no rows to those of the snapshot before (Iceberg spec: Snapshots)."""
+_WITHOUT_NEW_ROWS = frozenset([Operation.DELETE, Operation.REPLACE])
+"""The operations that add no rows (Iceberg spec: Snapshots)."""
 
 
-def says_unique(key: Sequence[int]) -> dict[str, str]:
+def unique_property(key: Sequence[int]) -> dict[str, str]:
     """Return the property of a snapshot whose rows are unique by the key."""
-    return {_PROPERTY: json.dumps([*key])}
+    return {_UNIQUE_BY: json.dumps([*key])}
 
 
-def still_unique(branch: str, metadata: TableMetadata) -> dict[str, str]:
-    """Return what the head of a branch says, or a snapshot before it does if only rows were removed since."""
+def inherited_uniqueness(branch: str, metadata: TableMetadata) -> dict[str, str]:
+    """Return the property of the last snapshot of a branch with it, if no rows were added since; else nothing."""
     for snapshot in history(branch, metadata):
-        if (found := summary_value(snapshot, _PROPERTY)) is not None:
-            return {_PROPERTY: found}
-        if snapshot.summary is None or snapshot.summary.operation not in _KEEPING:
+        if (key_ids := summary_value(snapshot, _UNIQUE_BY)) is not None:
+            return {_UNIQUE_BY: key_ids}
+        if snapshot.summary is None or snapshot.summary.operation not in _WITHOUT_NEW_ROWS:
             break
     return {}
 
 
 def last_unique(branch: str, key: Sequence[int], metadata: TableMetadata) -> Snapshot | None:
-    """Return the last snapshot in a branch's history that says of what its rows are unique by, if that is the key."""
+    """Return the last snapshot of a branch with a key of unique rows, if it has this key."""
     for snapshot in history(branch, metadata):
-        if (found := summary_value(snapshot, _PROPERTY)) is not None:
-            return snapshot if {_PROPERTY: found} == says_unique(key) else None
+        if (key_ids := summary_value(snapshot, _UNIQUE_BY)) is not None:
+            return snapshot if {_UNIQUE_BY: key_ids} == unique_property(key) else None
     return None

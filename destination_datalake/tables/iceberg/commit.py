@@ -1,7 +1,7 @@
-"""Commits to one Iceberg table: load, build, govern what is new, retry.
+"""Commits to one Iceberg table: load, build, govern new columns, commit, retry.
 
-Concurrency is optimistic: a commit is made only on the metadata that it was planned on. Columns that are new have their
-LF-Tags and grants before rows in them become visible.
+Concurrency is optimistic: a commit is accepted only on the metadata that it was planned on. New columns get their
+LF-Tags and grants before rows with them become visible.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ _Result = TypeVar("_Result")
 _ATTEMPTS = 5
 
 COMMENT = "comment"
-"""The table property that engines show as the table's comment."""
+"""The table property that engines show as the comment of the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ungoverned:
-    """No row may be committed yet: the table, or columns that are new to this sync, are not governed."""
+    """Answer of `build`: no row may be committed yet, as the table, or columns new to this sync, are not governed."""
 
     new: frozenset[str]
 
 
 def set_property(name: str, value: str | None, transaction: Transaction) -> None:
-    """Set a table property, or remove it for None, unless it is so already."""
+    """Set a table property, or remove it for None. Do nothing if the table has this value already."""
     present = transaction.table_metadata.properties.get(name)
     if value is None and present is not None:
         transaction.remove_properties(name)
@@ -83,7 +83,7 @@ class TableOperations:
         return self._catalog.access_of(self._name)
 
     def load(self) -> Table:
-        """Return the table's present state.
+        """Load the table from the catalog.
 
         Raises NoSuchTableError, PyIceberg's errors for other table types, and TableConflict for metadata of a kind that
         PyIceberg does not know.
@@ -102,7 +102,7 @@ class TableOperations:
         order: SortOrder,
         properties: Mapping[str, str],
     ) -> Table:
-        """Create the table, or load it if another writer has created it meanwhile. None: where the catalog says."""
+        """Create the table, or load it if another writer has created it. The catalog assigns a missing location."""
         try:
             return self._catalog.pyiceberg().create_table(self._name, schema, location, spec, order, dict(properties))
         except TableAlreadyExistsError:
@@ -113,11 +113,10 @@ class TableOperations:
     ) -> tuple[Table, _Result]:
         """Commit a transaction; return the table after it, and the result of `build`.
 
-        `build` fills the transaction; an empty one is not committed. If it returns Ungoverned, that is committed and
-        governed alone, and `build` called again. Retries on optimistic-concurrency conflicts with exponential backoff
-        and jitter: the table is loaded again and `build` called again, as what it decided may no longer hold. `table`
-        saves loading a table that was just loaded. Raises TableBusy when the retries are exhausted, and
-        CommitStateUnknown.
+        `build` fills the transaction; an empty transaction is not committed. If `build` returns Ungoverned, its changes
+        are committed and governed first, and `build` is called again. After a conflict, the table is loaded and `build`
+        is called again, with exponential backoff and jitter, as its decisions may be outdated. `table` is the table if
+        it was just loaded. Raises TableBusy when the retries are exhausted, and CommitStateUnknown.
         """
         while True:
             table, result = self._commit(build, table)
@@ -127,9 +126,9 @@ class TableOperations:
             self._govern(table.metadata, result.new)
 
     def ungoverned(self, metadata: TableMetadata) -> Ungoverned | None:
-        """Return what `build` answers if the schema is to be committed alone; None if it need not be."""
-        # A column that was dropped and added again, by anyone, has another field id.
-        new = frozenset(each.name for each in metadata.schema().fields if each.field_id not in self._governed_fields)
+        """Return Ungoverned if the schema must be committed and governed before any row; None if it is governed."""
+        # By field id: a column that was dropped and added again has a new one, and lost its tags and grants.
+        new = frozenset(field.name for field in metadata.schema().fields if field.field_id not in self._governed_fields)
         governed = self._catalog.governance.is_governed(*self._name, column_types(metadata), new, metadata.table_uuid)
         return None if governed else Ungoverned(new)
 
@@ -137,7 +136,7 @@ class TableOperations:
     def planning_on(self, table: Table) -> Iterator[None]:
         """Raise CommitFailedException in place of FileNotFoundError if the table has changed since it was loaded.
 
-        A snapshot may have expired that it had then: as good as a conflict.
+        Another writer may have expired a snapshot meanwhile, and deleted its manifests: handled as a conflict.
         """
         location = table.metadata_location
         try:
@@ -148,10 +147,10 @@ class TableOperations:
             raise CommitFailedException("Another writer has removed what this commit was planned on") from error
 
     def with_latest(self, act: Callable[[Table], _Result]) -> _Result:
-        """Return what `act` returns for the table's present state, which it reads while others remove snapshots.
+        """Return the result of `act` for the latest state of the table, though other writers may expire its snapshots.
 
-        If a file that the table refers to does not exist, and the table has changed meanwhile, `act` is called again
-        for the new state. Raises FileNotFoundError if it has not changed.
+        If a file does not exist that the table refers to, and the table has changed meanwhile, `act` is called again
+        with the new state. Raises FileNotFoundError if the table has not changed.
         """
         for _ in range(_ATTEMPTS - 1):
             table = self.load()
@@ -166,7 +165,7 @@ class TableOperations:
 
     @contextmanager
     def logging_leftovers(self) -> Iterator[None]:
-        """Log a failure to delete what nobody needs, and suppress it."""
+        """Log a failure to delete unused files, and suppress it."""
         try:
             yield
         except Exception:
@@ -176,7 +175,7 @@ class TableOperations:
         def attempt() -> tuple[Table, _Result]:
             nonlocal table
             base, table = table or self.load(), None
-            # PyIceberg's own retries would commit the same files to a schema that another writer has changed.
+            # PyIceberg's own retries would commit the same files even if another writer has changed the schema.
             no_retries = {**base.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
             base.metadata = base.metadata.model_copy(update={"properties": no_retries})
             transaction = SharingTransaction(base)
@@ -213,13 +212,13 @@ _METADATA_FILE = re.compile(r"/v?([0-9]+)[-.][^/]*$")
 
 
 def position_of(table: Table) -> TablePosition:
-    """Return a table's position: the number of its metadata file, 0 if the catalog names them otherwise."""
+    """Return a table's position: the number of its metadata file, 0 if the catalog uses other names."""
     numbered = _METADATA_FILE.search(table.metadata_location)
     return TablePosition(str(table.metadata.table_uuid), int(numbered[1]) if numbered is not None else 0)
 
 
 class SharingTransaction(OpenTransaction):
-    """A transaction that applies its updates once, and shares with the table's metadata what they do not change."""
+    """A transaction that applies its updates once, and shares the unchanged parts of the table's metadata."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
@@ -237,7 +236,7 @@ class SharingTransaction(OpenTransaction):
 def updated(
     base: TableMetadata, updates: tuple[TableUpdate, ...], metadata_location: str | None = None
 ) -> TableMetadata:
-    """Return the metadata with the updates, as PyIceberg's `update_table_metadata` does, sharing what is unchanged.
+    """Return the metadata with the updates, as PyIceberg's `update_table_metadata`, but share its unchanged parts.
 
     With `metadata_location`, that of `base`, it becomes the last entry of the metadata log.
     """
@@ -248,9 +247,9 @@ def updated(
 
 
 def _with_retention(base: TableMetadata, updates: tuple[TableUpdate, ...]) -> Iterator[TableUpdate]:
-    """Yield the updates; a branch that moves keeps how long it and its snapshots are kept.
+    """Yield the updates; a branch that moves keeps its retention, as in Iceberg's own library.
 
-    As in Iceberg's own library. PyIceberg sets the branch anew, without what its owner has set for it.
+    PyIceberg would set the branch without the retention that its owner has set.
     """
     refs: dict[str, SnapshotRef | SetSnapshotRefUpdate] = {**base.refs}
     for update in updates:
@@ -270,12 +269,12 @@ def _with_retention(base: TableMetadata, updates: tuple[TableUpdate, ...]) -> It
 def _without_gaps(base: TableMetadata, metadata: TableMetadata) -> TableMetadata:
     """Return metadata whose snapshot log begins after the last of the base's snapshots that was removed.
 
-    Otherwise a query of the table as of a time in between would find an older snapshot, which a tag has kept, in place
-    of the one that was current (Iceberg spec: snapshot-log). PyIceberg takes out the removed snapshots alone.
+    Otherwise a time-travel query would return an older snapshot, which a tag has kept, in place of the one that was
+    current then (Iceberg spec: snapshot-log). PyIceberg removes only the entries of the removed snapshots.
     """
     if len(metadata.snapshots) >= len(base.snapshots):
         return metadata
-    there = {each.snapshot_id for each in metadata.snapshots}
+    there = {snapshot.snapshot_id for snapshot in metadata.snapshots}
     gone = [number for number, entry in enumerate(base.snapshot_log) if entry.snapshot_id not in there]
     if not gone:
         return metadata

@@ -1,4 +1,4 @@
-"""Existing Iceberg tables that this connector cannot write to so that every engine reads them correctly."""
+"""Existing Iceberg tables to which this connector cannot write in a way that every engine reads correctly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from destination_datalake.protocol.catalog import Stream, StreamId
 from destination_datalake.schema.columns import CHANGE
 from destination_datalake.schema.evolution import AddColumn, SchemaChange, Widen, evolve
 from destination_datalake.schema.types import Field
-from destination_datalake.tables.iceberg.branches import how_to_copy
+from destination_datalake.tables.iceberg.branches import copy_hint
 from destination_datalake.tables.iceberg.layout import source_paths
 from destination_datalake.tables.iceberg.schema import column_types
 from destination_datalake.tables.migration import how_to_continue
@@ -31,43 +31,43 @@ _METADATA_FIELDS = frozenset(
     {_META, f"{_META}.sync_id", f"{_META}.changes", f"{_META}.changes.element"}
     | {f"{_META}.changes.element.{field.name}" for field in CHANGE.fields}
 )
-"""The fields of the metadata columns that are inside others, or have others inside."""
+"""The nested fields of the metadata columns, and the fields that contain them."""
 
 UNREADABLE = (
-    "its metadata has what this connector cannot read: it writes format versions 1 and 2, without what came with later "
-    "ones, such as partitions by several columns at once. Copy it to a table with the property format-version 2"
+    "this connector cannot read its metadata: it writes format versions 1 and 2, without features of later versions, "
+    "such as partition fields of several columns. Copy it to a table with the property format-version 2"
 )
-"""Why a table with metadata of another version cannot be written to, as `incompatibility` says it."""
+"""The reason for a table with metadata of another version, in the form of `incompatibility`."""
 
 
 def no_iceberg_table(glue_table: Mapping[str, Any], stream: Stream) -> str:
-    """Return why a stream cannot be written to a table of another kind, and what to do."""
-    others = "table_prefix, or another lakeformation_database_name, to begin another table"
+    """Return why a stream cannot be written to a table of another kind, with the remedy."""
+    new_table = "table_prefix, or another lakeformation_database_name, to begin another table"
     if stream.dedup:
         return (
-            f"it exists and is not an Iceberg table, and only in those rows can be deduplicated. Set {others}, or "
+            f"it exists and is not an Iceberg table, and only in those rows can be deduplicated. Set {new_table}, or "
             "choose a sync mode without deduplication (append, overwrite) and set table_type to HIVE to continue it."
         )
     remedy = how_to_continue(glue_table) or "table_type to HIVE to continue it"
-    return f"it exists and is not an Iceberg table. Set {remedy}, or {others}."
+    return f"it exists and is not an Iceberg table. Set {remedy}, or {new_table}."
 
 
 def newer_format(metadata: TableMetadata) -> str | None:
-    """Return why nothing of the table can be changed, not even its snapshots, as `incompatibility` does."""
+    """Return why the table cannot be changed at all, as `incompatibility`; None if its format is supported."""
     if metadata.format_version <= _NEWEST_FORMAT:
         return None
     return (
         f"its format-version is {metadata.format_version}, and this connector writes versions 1 and 2. "
-        f"Copy it to a table with the property format-version 2{how_to_copy(metadata)}"
+        f"Copy it to a table with the property format-version 2{copy_hint(metadata)}"
     )
 
 
 def incompatibility(metadata: TableMetadata) -> str | None:
-    """Return why the table cannot be written to, as a clause about it followed by the remedy; None if it can."""
+    """Return why the table cannot be written to, as a clause about it with the remedy; None if it can."""
     if (problem := newer_format(metadata)) is not None:
         return problem
     for field in metadata.spec().fields:
-        if (problem := _unknown(field, metadata.schema())) is not None:
+        if (problem := _unwritable(field, metadata.schema())) is not None:
             return f"{problem}. Remove that partition field (ALTER TABLE ... DROP PARTITION FIELD {field.name})"
     for sorted_by in metadata.sort_order().fields:
         if metadata.schema().find_column_name(sorted_by.source_id) is None:
@@ -83,34 +83,34 @@ def incompatibility(metadata: TableMetadata) -> str | None:
 
 
 def foreign_metadata_column(metadata: TableMetadata, written: Sequence[Field]) -> str | None:
-    """Return a column with the name of a metadata column that cannot be written as one, or None."""
+    """Return a column with the name of a metadata column but an unsuitable type; None without one."""
     types = column_types(metadata)
     for column in written:
         if column.name in types:
             evolution = evolve({column.name: types[column.name]}, [column])
-            if evolution.columns != (column,) or any(isinstance(each, Widen) for each in evolution.changes):
+            if evolution.columns != (column,) or any(isinstance(change, Widen) for change in evolution.changes):
                 return column.name
     return None
 
 
 def required_field_within(schema: Schema, written: Collection[str]) -> str | None:
-    """Return the path of a required field whose nulls a data file does not count separately, or None.
+    """Return the path of a required nested field, or of a required column that has fields; None without one.
 
-    Those are fields inside structs and lists of the written columns, and such structs and lists themselves. Those of
-    the metadata columns are always written, but for those that the platform may not send.
+    Data files do not count their nulls separately, so missing values would not be noticed. Fields of the metadata
+    columns are always written, except for values that the platform may not send.
     """
-    nested = (field for field in schema.fields if field.name in written and not field.field_type.is_primitive)
-    paths = (path for field in nested for path, found in _flattened(field, "") if found.required)
+    columns = (field for field in schema.fields if field.name in written and not field.field_type.is_primitive)
+    paths = (path for field in columns for path, nested in _flattened(field, "") if nested.required)
     return next((path for path in paths if path not in _METADATA_FIELDS), None)
 
 
 def require_all_written(
     stream: Stream, table: TableName, metadata: TableMetadata, written: Collection[str], changes: Sequence[SchemaChange]
 ) -> None:
-    """Raise TableConflict if rows of the written columns cannot be added to a table, whatever their values are.
+    """Raise TableConflict if rows with the written columns cannot be added to a table, whatever their values.
 
-    That is so if it requires a value that they may lack, or if one of the changes adds a column with the name of a
-    partition field: those must differ (Iceberg's PartitionSpec), in former specs too.
+    The table may require a value that rows can lack. Or a change adds a column with the name of a partition field, also
+    of a former spec: these names must differ (Iceberg's PartitionSpec).
     """
     schema = metadata.schema()
 
@@ -118,9 +118,9 @@ def require_all_written(
         if column is not None:
             raise _required_conflict(stream.id, table, column, why, schema)
 
-    besides = (field.name for field in schema.fields if field.required and field.name not in written)
-    require(next(besides, None), "the stream has no such field")
-    required = {path for field in schema.fields for path, found in _flattened(field, "") if found.required}
+    unwritten = (field.name for field in schema.fields if field.required and field.name not in written)
+    require(next(unwritten, None), "the stream has no such field")
+    required = {path for field in schema.fields for path, nested in _flattened(field, "") if nested.required}
     unsent = {f"{_META}.sync_id": stream.sync_id, "_airbyte_generation_id": stream.generation}
     absent = (path for path, value in unsent.items() if value is None and path in required)
     require(next(absent, None), "the platform sends none")
@@ -137,10 +137,10 @@ def require_all_written(
 
 
 def require_values_fit(stream: StreamId, table: TableName, file: DataFile, metadata: TableMetadata) -> None:
-    """Raise TableConflict if a file has nulls in a required column, or a value that its partition field cannot hold.
+    """Raise TableConflict if a file has nulls in a required column, or a partition value that exceeds its type.
 
-    Truncation rounds down, so that -9.9 becomes -10.0, for which decimal(2, 1) has too few digits. No engine writes
-    such a partition (Iceberg: DecimalUtil.toReusedFixLengthBytes).
+    Truncation rounds down, so -9.9 becomes -10.0, for which decimal(2, 1) has too few digits. No engine writes such a
+    partition (Iceberg: DecimalUtil.toReusedFixLengthBytes).
     """
     schema = metadata.schema()
     required = {field.name for field in schema.fields if field.required and field.field_type.is_primitive}
@@ -160,7 +160,7 @@ def require_values_fit(stream: StreamId, table: TableName, file: DataFile, metad
 
 
 def _required_conflict(stream: StreamId, table: TableName, column: str, why: str, schema: Schema) -> TableConflict:
-    """Return the conflict that a column is required; `why` is a clause that says what is missing."""
+    """Return the conflict that a column is required; `why` is a clause about the missing value."""
     statement = f"ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL"
     if schema.find_field(column).field_id in schema.identifier_field_ids:
         # Iceberg spec, Identifier Field IDs: they are required.
@@ -169,8 +169,8 @@ def _required_conflict(stream: StreamId, table: TableName, column: str, why: str
     return table_conflict(stream, table, problem)
 
 
-def _unknown(field: PartitionField, schema: Schema) -> str | None:
-    """Return why no file can be written for a partition field, as a clause about the table; None if files can."""
+def _unwritable(field: PartitionField, schema: Schema) -> str | None:
+    """Return why no file can be written for a partition field, as a clause about the table; None if one can."""
     if isinstance(field.transform, VoidTransform):
         return None
     try:
@@ -191,8 +191,8 @@ def _names_equal_but_for_case(type_: IcebergType, above: str) -> tuple[str, str]
     for field in fields:
         if (other := spellings.setdefault(field.name.lower(), field.name)) != field.name:
             return f"{above}{other}", f"{above}{field.name}"
-    found = (_names_equal_but_for_case(field.field_type, f"{above}{field.name}.") for field in fields)
-    return next((paths for paths in found if paths is not None), None)
+    nested = (_names_equal_but_for_case(field.field_type, f"{above}{field.name}.") for field in fields)
+    return next((paths for paths in nested if paths is not None), None)
 
 
 def _flattened(field: NestedField, above: str) -> Iterator[tuple[str, NestedField]]:

@@ -1,4 +1,4 @@
-"""The fence: of two commits planned on one state of a table one is accepted, whatever the catalog compares."""
+"""The fence: of two commits planned on the same state of a table, a catalog accepts only one, whatever it compares."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pyiceberg.table.update import (
 )
 
 from destination_datalake.tables.fencing import TOKEN_PROPERTY
-from destination_datalake.tables.iceberg.branches import FOR_EVER_MS
+from destination_datalake.tables.iceberg.branches import NO_EXPIRY_MS
 from destination_datalake.tables.iceberg.pyiceberg_internals import OpenTransaction, apply
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 
@@ -32,49 +32,49 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 FENCE_PROPERTY = "airbyte.fence"
-"""The table property with the number of the last tag, which may be gone. No number is used twice."""
+"""The table property with the number of the last fence tag, which may be removed. No number is used twice."""
 
 _PREFIX = "airbyte-fence-"
 _NAME = re.compile(rf"{_PREFIX}([0-9]+)")
-_UNTIL_EXPIRY_MS = 1
+_EXPIRES_AT_ONCE_MS = 1
 
 
 def fence(table: Table, transaction: OpenTransaction, *, whole: bool) -> None:
-    """Complete a transaction, so that of two that were planned on the same state of a table only one is accepted.
+    """Complete a transaction, so that the catalog rejects any other that was planned on the same state of the table.
 
-    A commit requires the table's id, the ids of schema, partitions and sort order, branches and tags (Iceberg REST
-    specification: TableRequirement). It cannot require properties, nor the absence of branches that it does not know,
-    but for one of a certain name. So a commit that moves no branch replaces the tag `airbyte-fence-6` by
-    `airbyte-fence-7`, and every commit requires the absence of the next one. Where the catalog compares the `whole`
-    metadata, the tag is needed only by a sync that takes the fencing token: it fences syncs that commit through other
-    kinds of catalogs. A table without snapshots can have no tag, and gets an empty one.
+    A commit can require the table's id, the ids of schema, partitions and sort order, and branches and tags (Iceberg
+    REST specification: TableRequirement). It cannot require properties. It can require the absence of a branch or tag
+    only by name. Therefore a commit that moves no branch replaces the tag `airbyte-fence-6` by `airbyte-fence-7`, and
+    every commit requires that the tag with the next number is absent. With `whole`, the catalog compares the whole
+    metadata. Then only a sync that takes the fencing token needs the tag: it fences syncs that commit through other
+    kinds of catalogs. A tag needs a snapshot, so a table without snapshots gets an empty one.
 
-    No engine expires the tag as long as the token is held. Every engine that expires snapshots removes a tag that
-    nobody needs any more (Iceberg spec: max-ref-age-ms), and so does the next commit that moves a branch.
+    While the token is held, no engine expires the tag. Afterwards, every engine that expires snapshots removes it
+    (Iceberg spec: max-ref-age-ms), and so does the next commit that moves a branch.
     """
     if not transaction.updates:
         return
-    _tell(table, transaction, whole=whole)
+    _replace_or_remove_tag(table, transaction, whole=whole)
     transaction.require(requirements(table.metadata, transaction.updates))
 
 
-def _tell(table: Table, transaction: OpenTransaction, *, whole: bool) -> None:
+def _replace_or_remove_tag(table: Table, transaction: OpenTransaction, *, whole: bool) -> None:
     before, after = table.metadata, transaction.table_metadata
     token = after.properties.get(TOKEN_PROPERTY)
     taken = token is not None and token != before.properties.get(TOKEN_PROPERTY)
-    if taken or not (whole or _is_told(before, after)):
+    if taken or not (whole or _will_conflict(before, after)):
         if not taken and after == before:
             return
         if MAIN_BRANCH not in after.refs:
             change_branch(Change([]), MAIN_BRANCH, table, transaction)
             after = transaction.table_metadata
-        _replace_tag(_last(before) + 1, after, transaction, held=token is not None)
+        _replace_tag(_last_number(before) + 1, after, transaction, held=token is not None)
     elif token is None:
         apply(transaction, tuple(_removal(after)))
 
 
-def _is_told(before: TableMetadata, after: TableMetadata) -> bool:
-    """Whether a branch has moved that every commit names, so that no commit planned before is accepted any more."""
+def _will_conflict(before: TableMetadata, after: TableMetadata) -> bool:
+    """Whether a branch moves that every commit requires, so commits that were planned before are rejected anyway."""
     moved = (after.refs[name].snapshot_id != ref.snapshot_id for name, ref in before.refs.items() if name in after.refs)
     return any(moved) or (MAIN_BRANCH in after.refs and MAIN_BRANCH not in before.refs)
 
@@ -83,9 +83,9 @@ def _replace_tag(number: int, metadata: TableMetadata, transaction: OpenTransact
     tag = {
         "ref-name": f"{_PREFIX}{number}",
         "type": SnapshotRefType.TAG,
-        # Not one of an overwrite's branch: these are forgotten when its rows are adopted, unless a tag has them.
+        # Not a snapshot of an overwrite's branch: a tag would keep it after the rows are adopted.
         "snapshot-id": metadata.refs[MAIN_BRANCH].snapshot_id,
-        "max-ref-age-ms": FOR_EVER_MS if held else _UNTIL_EXPIRY_MS,
+        "max-ref-age-ms": NO_EXPIRY_MS if held else _EXPIRES_AT_ONCE_MS,
     }
     properties = SetPropertiesUpdate(updates={FENCE_PROPERTY: str(number)})
     apply(transaction, (*_removal(metadata), SetSnapshotRefUpdate.model_validate(tag), properties))
@@ -97,28 +97,28 @@ def _removal(metadata: TableMetadata) -> Iterator[TableUpdate]:
             yield RemoveSnapshotRefUpdate.model_validate({"ref-name": name})
 
 
-def _last(metadata: TableMetadata) -> int:
-    """Return the highest number that was used. A branch of that name, which is of others, counts too."""
-    said = metadata.properties.get(FENCE_PROPERTY, "")
-    found = [int(match[1]) for name in metadata.refs if (match := _NAME.fullmatch(name))]
-    return max([int(said) if said.isdecimal() else 0, *found])
+def _last_number(metadata: TableMetadata) -> int:
+    """Return the highest number in use. A branch with such a name, which another writer has made, counts too."""
+    recorded = metadata.properties.get(FENCE_PROPERTY, "")
+    numbers = [int(match[1]) for name in metadata.refs if (match := _NAME.fullmatch(name))]
+    return max([int(recorded) if recorded.isdecimal() else 0, *numbers])
 
 
 def is_fence(name: str, ref: SnapshotRef) -> bool:
-    """Whether a reference is one of these tags."""
+    """Whether a reference is a fence tag."""
     return ref.snapshot_ref_type == SnapshotRefType.TAG and _NAME.fullmatch(name) is not None
 
 
-def is_spent(name: str, ref: SnapshotRef) -> bool:
-    """Whether a reference is a tag of ours that nobody needs: it may be removed, and keeps no snapshot."""
-    return is_fence(name, ref) and ref.max_ref_age_ms == _UNTIL_EXPIRY_MS
+def is_unneeded_fence(name: str, ref: SnapshotRef) -> bool:
+    """Whether a reference is a fence tag without a held token: it may be removed, and keeps no snapshot."""
+    return is_fence(name, ref) and ref.max_ref_age_ms == _EXPIRES_AT_ONCE_MS
 
 
 def requirements(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> tuple[TableRequirement, ...]:
-    """Return all that can be required of a table for updates that were planned on this metadata."""
+    """Return all requirements that a commit can have for updates that were planned on this metadata."""
     refs: dict[str, int | None] = {MAIN_BRANCH: None}
-    if metadata.refs:  # Of a table without any, PyIceberg answers for main alone; and no commit leaves it without main.
-        refs[f"{_PREFIX}{_last(metadata) + 1}"] = None
+    if metadata.refs:  # In a table without refs, PyIceberg can require the absence of main only, which is enough.
+        refs[f"{_PREFIX}{_last_number(metadata) + 1}"] = None
         refs |= {update.ref_name: None for update in updates if isinstance(update, SetSnapshotRefUpdate)}
         refs |= {name: ref.snapshot_id for name, ref in metadata.refs.items()}
     ids = [] if metadata.last_partition_id is None else [metadata.last_partition_id]  # Format version 1 may lack it.

@@ -1,8 +1,8 @@
 """PyIceberg's FileIO over the process's shared S3 client.
 
-Metadata files and manifests are small, immutable, and have unique names (Iceberg spec: file system operations): each is
-one GET or one PUT, and what this process will need again it keeps. Credentials, connections and retries are those of
-the shared client.
+Metadata files and manifests are small, immutable, and have unique names (Iceberg spec: file system operations). So each
+is one GET or one PUT, and manifests are cached in the process. Credentials, connections and retries are those of the
+shared client.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 _ZIPPED = ".gz.metadata.json"
-"""How the names of files end that PyIceberg unpacks."""
+"""The suffix of files that PyIceberg unpacks."""
 
 _AVRO = ".avro"
 
 _MAX_KEPT_BYTES = 1 << 20
-"""Maximum size of a manifest that is kept after it was read: a commit merges larger ones with no others."""
+"""Maximum size of a manifest that is cached after it was read: commits do not merge larger ones."""
 
 _NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 
@@ -44,10 +44,10 @@ _NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 class S3FileIO(FileIO):
     """Reads and writes metadata in S3. Raises FileNotFoundError for missing objects, and botocore's exceptions.
 
-    Raises ConfigError for locations elsewhere, which are not read, and for files that are too long, unpacked.
+    Raises ConfigError for locations outside S3, which are not read, and for files that are too large when unpacked.
 
-    Manifests and manifest lists that this process has written or read lately are not read again. With `writes`, objects
-    are written as it says.
+    Manifests and manifest lists that this process has recently written or read are cached. With `writes`, objects are
+    written in the background.
     """
 
     def __init__(self, s3: S3Client, writes: BackgroundWrites | None = None) -> None:
@@ -78,10 +78,10 @@ MAX_BACKGROUND_WRITES = 4
 
 
 class BackgroundWrites:
-    """Writes to S3 that a commit starts, and waits for together before it tells the catalog.
+    """Runs the writes of a commit to S3 concurrently. The commit waits for all of them before it calls the catalog.
 
-    The files of a commit have unique names, and no reader knows them before the catalog does. So their order does not
-    matter, and none of them need wait for another. Calls run at once unless `begun` is active. Not thread-safe.
+    The files of a commit have unique names, and no reader knows them before the catalog does. So they may be written in
+    any order. Calls run at once unless `begun` is active. Not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -103,10 +103,10 @@ class BackgroundWrites:
             self._contents = {}
 
     def run(self, call: Callable[[], None]) -> bool:
-        """Run a call, and return whether it runs in the background. What it raises is raised here, or by `wait`."""
+        """Run a call, and return whether it runs in the background. Its exception is raised here, or by `wait`."""
         if self._is_active and len(self._running) < MAX_BACKGROUND_WRITES:
             future: Future[None] = Future()
-            # Daemon threads: a process that is told to end does not wait for S3.
+            # Daemon threads: a process that is terminated does not wait for S3.
             thread = threading.Thread(target=_complete, args=(future, call), name="metadata", daemon=True)
             with suppress(RuntimeError):  # The system has no more threads.
                 thread.start()
@@ -121,11 +121,11 @@ class BackgroundWrites:
             self._contents[location] = content
 
     def content(self, location: str) -> bytes | None:
-        """Return what is being written to a location; None if nothing is."""
+        """Return the content that is being written to a location; None without a write."""
         return self._contents.get(location)
 
     def wait(self) -> None:
-        """Wait until all calls have ended. Raises what the first one raised."""
+        """Wait until all calls have ended. Raises the first exception of a call."""
         running, self._running, self._contents = self._running, [], {}
         futures.wait(running)
         for future in running:
@@ -133,7 +133,7 @@ class BackgroundWrites:
 
 
 def background_writes(table: Table) -> BackgroundWrites:
-    """Return the background writes of a table; those of a table that another catalog has loaded run at once."""
+    """Return the background writes of a table. Writes of a table of another catalog run at once."""
     return table.io.writes if isinstance(table.io, S3FileIO) else BackgroundWrites()
 
 
@@ -172,9 +172,11 @@ class _S3InputFile(InputFile):
         return True
 
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002
-        kept = MANIFESTS.get(self.location)
-        if (known := self._writes.content(self.location) if kept is None else kept) is not None:
-            return cast("InputStream", io.BytesIO(known))
+        cached = MANIFESTS.get(self.location)
+        if cached is None:
+            cached = self._writes.content(self.location)
+        if cached is not None:
+            return cast("InputStream", io.BytesIO(cached))
         try:
             content = get(self._s3, self.location, limit=MAX_FILE_BYTES)
         except ClientError as error:
@@ -182,7 +184,9 @@ class _S3InputFile(InputFile):
                 raise FileNotFoundError(f"{self._address} does not exist") from error
             raise
         if self.location.endswith(_ZIPPED):
-            unzipped(content, self.location, MAX_FILE_BYTES)  # PyIceberg unpacks it again, without a limit.
+            unzipped(
+                content, self.location, MAX_FILE_BYTES
+            )  # PyIceberg unpacks it again, without a limit: this call checks the size.
         if self.location.endswith(_AVRO) and len(content) <= _MAX_KEPT_BYTES:
             MANIFESTS.put(self.location, bytes(content), len(content))
         return cast("InputStream", io.BytesIO(content))
@@ -220,7 +224,7 @@ class _S3OutputFile(OutputFile):
 
 
 class _S3OutputStream(io.BytesIO):
-    """Is put to S3 as one object when it is closed, unless its `with` block raises."""
+    """Buffers an object, and writes it to S3 when it is closed, unless its `with` block raises."""
 
     def __init__(self, target: _S3OutputFile) -> None:
         super().__init__()
@@ -241,18 +245,18 @@ class _S3OutputStream(io.BytesIO):
             super().close()
 
     def __del__(self) -> None:
-        """Do not put an abandoned stream: BytesIO would close it on garbage collection."""
+        """Do not write an abandoned stream: BytesIO calls `close` on garbage collection."""
         super().close()
 
 
-# --- what this process keeps of metadata ------------------------------------------------------------------------------
+# --- the cache of manifests ------------------------------------------------------------------------------
 
 
 _Value = TypeVar("_Value")
 
 
 class LruCache(Generic[_Value]):
-    """Values by the address of their object. Beyond `budget` bytes the least recently used are forgotten."""
+    """Caches values by the address of their object. Beyond `budget` bytes the least recently used are removed."""
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
@@ -261,7 +265,7 @@ class LruCache(Generic[_Value]):
         self._lock = threading.Lock()
 
     def get(self, address: str) -> _Value | None:
-        """Return the value, or None if it is not kept."""
+        """Return the value; None if it is not cached."""
         with self._lock:
             if address not in self._values:
                 return None
@@ -269,7 +273,7 @@ class LruCache(Generic[_Value]):
             return self._values[address][0]
 
     def put(self, address: str, value: _Value, size: int) -> None:
-        """Keep the value of `size` bytes, unless it is larger than the budget."""
+        """Cache the value of `size` bytes, unless it is larger than the budget."""
         with self._lock:
             self._forget(address)
             if size > self._budget:
@@ -280,7 +284,7 @@ class LruCache(Generic[_Value]):
                 self._forget(next(iter(self._values)))
 
     def forget(self, address: str) -> None:
-        """Forget the value: it will not be needed again."""
+        """Remove the value."""
         with self._lock:
             self._forget(address)
 
@@ -292,4 +296,4 @@ class LruCache(Generic[_Value]):
 MANIFESTS_BYTES = 8 << 20
 
 MANIFESTS: LruCache[bytes] = LruCache(MANIFESTS_BYTES)
-"""Manifests and manifest lists that this process has written or read, as they are stored."""
+"""The bytes of manifests and manifest lists that this process has written or read."""

@@ -1,4 +1,4 @@
-"""Iceberg tables before any sync: which could no stream be written to, and does the catalog let us make one?"""
+"""Checks of Iceberg tables before a sync: tables that cannot be written to, and whether the catalog permits changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from destination_datalake.tables.iceberg.compatibility import (
     incompatibility,
     required_field_within,
 )
-from destination_datalake.tables.iceberg.dedup.definition import stranded
+from destination_datalake.tables.iceberg.dedup.definition import why_unmergeable
 from destination_datalake.tables.iceberg.file_io import S3FileIO
 from destination_datalake.tables.iceberg.s3_data_lake import is_of_s3_data_lake
 from destination_datalake.tables.s3_data_lake import EPOCH_METADATA_COLUMNS
@@ -38,7 +38,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A table that no stream can be written to, and why (`problem`); or one of which there is something to know."""
+    """A table with a `problem`, why no stream can be written to it, or with notes for the user."""
 
     table: TableName
     problem: str | None
@@ -46,9 +46,9 @@ class Inspection:
 
 
 def inspect_tables(tables: Sequence[ListedTable], access: AwsAccess) -> Iterator[Inspection]:
-    """Yield what the tables' metadata tells, as clauses about them. Nothing of those that are all well.
+    """Yield problems and notes, as clauses about the tables. Tables without either are skipped.
 
-    Tables whose metadata cannot be fetched are left out, and logged.
+    Tables whose metadata cannot be read are logged and skipped.
     """
     io = S3FileIO(access.client("s3"))
     for database, glue_table in tables:
@@ -60,7 +60,7 @@ def inspect_tables(tables: Sequence[ListedTable], access: AwsAccess) -> Iterator
         except ValidationError:
             yield Inspection(name, UNREADABLE)
             continue
-        except Exception as error:  # Only a note depends on it.
+        except Exception as error:  # A table that cannot be read is reported by the sync that needs it.
             _logger.info("The metadata of table %s was not read: %s.", name, type(error).__name__)
             continue
         if (problem := _problem(metadata)) is not None or notes:
@@ -68,7 +68,7 @@ def inspect_tables(tables: Sequence[ListedTable], access: AwsAccess) -> Iterator
 
 
 def _problem(metadata: TableMetadata) -> str | None:
-    if (problem := incompatibility(metadata) or stranded(metadata)) is not None:
+    if (problem := incompatibility(metadata) or why_unmergeable(metadata)) is not None:
         return problem
     columns = EPOCH_METADATA_COLUMNS if is_of_s3_data_lake(metadata) else METADATA_COLUMNS
     if (column := foreign_metadata_column(metadata, columns)) is not None:
@@ -88,22 +88,22 @@ def _notes(name: TableName, metadata: TableMetadata, io: S3FileIO) -> Iterator[s
 
 
 class TrialTable:
-    """A table that is created, changed and dropped to see whether a catalog lets us. Raises ConnectorError."""
+    """A table that is created, changed and dropped to check the permissions in a catalog. Raises ConnectorError."""
 
     def __init__(self, name: TableName, catalog: TableCatalog) -> None:
         self._name = name
         self._catalog = catalog
 
     def create(self, location: str | None) -> None:
-        """Create it at this S3 URI, or where the catalog says."""
+        """Create the table at this S3 URI, or where the catalog assigns it."""
         self._catalog.pyiceberg().create_table(self._name, Schema(NestedField(1, "id", LongType())), location)
 
     def change(self) -> None:
-        """Commit to it, as syncs do."""
+        """Commit a change to the table."""
         operations = TableOperations(self._name, self._catalog)
         operations.commit(lambda _table, transaction: set_property("airbyte.check", "1", transaction))
 
     def drop(self) -> None:
-        """Drop it with its files, if it is there."""
+        """Drop the table with its files, if it exists."""
         with suppress(NoSuchTableError):
             self._catalog.pyiceberg().purge_table(self._name)

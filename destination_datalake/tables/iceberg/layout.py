@@ -1,9 +1,9 @@
-"""The options' partitions and sort order: in a new table, and in an existing one when the options have changed.
+"""The partition spec and sort order of a table: from the options, and as writers follow them.
 
-What the options meant when they were last applied is recorded in the table's properties. Only a difference from that is
-applied: a partition spec or sort order that another engine has set since is kept.
+Table properties record the partitions and the sort order of the options when they were last applied. Only changed
+options are applied, so a partition spec or sort order that another engine has set since is kept.
 
-What writers do follows from the table's partition spec and sort order, no matter who has set them.
+Writers follow the table's partition spec and sort order, whoever has set them.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ _UNITS = ("year", "month", "day", "hour")
 
 @dataclass(frozen=True, slots=True)
 class WantedLayout:
-    """The partition fields and the sort order that the options mean for a stream. None leaves them to the table."""
+    """The partition fields and the sort order of the options for a stream. None keeps those of the table."""
 
     stream: StreamId
     partition_by: tuple[PartitionField, ...] | None
     sort_by: tuple[SortField, ...] | None
 
     def properties(self) -> dict[str, str]:
-        """Return the table properties that record them."""
+        """Return the table properties that record the layout."""
         values: dict[str, list[object]] = {}
         if self.partition_by is not None:
             values[PARTITIONS_PROPERTY] = [
@@ -94,7 +94,7 @@ class WantedLayout:
         return IcebergSortOrder(*fields) if fields else UNSORTED_SORT_ORDER
 
     def apply(self, transaction: Transaction) -> None:
-        """Evolve the table's spec and sort order if the options have changed, and record that."""
+        """Change the table's spec and sort order if the options have changed, and record them."""
         metadata = transaction.table_metadata
         changed = {name: text for name, text in self.properties().items() if metadata.properties.get(name) != text}
         if PARTITIONS_PROPERTY in changed:
@@ -109,7 +109,7 @@ class WantedLayout:
             transaction.set_properties(changed)
 
     def warn_of_difference(self, metadata: TableMetadata, table: TableName) -> None:
-        """Log a warning if the table is arranged otherwise: it is another's, which keeps its spec and sort order."""
+        """Log a warning if a table of another owner has another layout, which it keeps."""
         differs = []
         if self.partition_by is not None:
             present = {(field.source_id, str(field.transform)) for field in metadata.spec().fields}
@@ -150,15 +150,15 @@ class WantedLayout:
         return (*former, *kept.values())
 
     def _sources(self, schema: Schema) -> list[tuple[int, PartitionField]]:
-        """Return the wanted fields with the ids of their source columns; of several units of time only the finest."""
+        """Return the wanted fields with the ids of their source columns; of several units of time the finest."""
         ids = {path: id_ for id_, path in source_paths(schema).items()}
-        found = [(ids[field.source], field) for field in self.partition_by or ()]
+        sources = [(ids[field.source], field) for field in self.partition_by or ()]
         finest: dict[int, int] = {}
-        for id_, field in found:
+        for id_, field in sources:
             if isinstance(field.transform, Since1970):
                 finest[id_] = max(finest.get(id_, 0), _UNITS.index(field.transform.unit))
         distinct: dict[tuple[int, str], tuple[int, PartitionField]] = {}
-        for id_, field in found:
+        for id_, field in sources:
             if not isinstance(field.transform, Since1970) or field.transform.unit == _UNITS[finest[id_]]:
                 distinct.setdefault((id_, str(field.transform)), (id_, field))
         return list(distinct.values())
@@ -171,9 +171,9 @@ def _fields(
     next_id: int,
     names: frozenset[tuple[str, int]],
 ) -> tuple[IcebergField, ...]:
-    """Return fields with the ids of `ids`, or new ones, and with names that no other field of any spec has.
+    """Return partition fields with the ids in `ids`, or new ids, and with names that are unique in all specs.
 
-    `names` are names and ids of the fields of all specs so far.
+    `names` are the names and ids of the fields of all existing specs.
     """
     new_ids = itertools.count(next_id)
     columns = {name.lower(): id_ for name, id_ in index_by_name(schema).items()}
@@ -184,7 +184,9 @@ def _fields(
         id_ = ids.get((source_id, transform))
         id_ = next(new_ids) if id_ is None else id_
         name, own = field.name, source_id if str(transform) == "identity" else None
-        while columns.get(name.lower(), own) != own or any(name.lower() == each and id_ != of for each, of in taken):
+        while columns.get(name.lower(), own) != own or any(
+            name.lower() == other_name and id_ != of for other_name, of in taken
+        ):
             name = f"{name}_{id_}"
         taken.add((name.lower(), id_))
         fields.append(IcebergField(source_id, id_, transform, name))
@@ -192,7 +194,7 @@ def _fields(
 
 
 class _SetSpec(UpdateSpec):
-    """Makes a spec with these fields the default, an existing one if there is one.
+    """Sets the default spec to one with these fields, an existing one if possible.
 
     PyIceberg's own operations cannot replace a field by one of the same name.
     """
@@ -208,9 +210,9 @@ class _SetSpec(UpdateSpec):
 
 
 class _SetSortOrder(UpdateSortOrder):
-    """Makes a sort order with these fields the default, an existing one if there is one.
+    """Sets the default sort order to one with these fields, an existing one if possible.
 
-    PyIceberg's own operations cannot take the order of a table that was created with one.
+    PyIceberg's own operations cannot remove the sort order of a table that was created with one.
     """
 
     def __init__(self, transaction: Transaction, fields: Sequence[IcebergSortField]) -> None:
@@ -223,24 +225,24 @@ class _SetSortOrder(UpdateSortOrder):
         return (*updates[:-1], default), requirements
 
 
-# --- what writers do by the partition spec ----------------------------------------------------------------------------
+# --- how writers follow the partition spec ----------------------------------------------------------------------------
 
 
 _INT_MAX = 2**31 - 1
 
 Path = tuple[str, ...]
-"""The names from a column down to a field inside it."""
+"""The names from a column to a nested field."""
 
 
 def source_paths(schema: Schema) -> dict[int, Path]:
-    """Return the paths of the columns, and of fields inside structs, by field id: of what can be partitioned by."""
-    return {field.field_id: path for path, field in _inside_structs(schema.fields, ())}
+    """Return the paths of columns and of fields inside structs by field id. Only these can be partitioned by."""
+    return {field.field_id: path for path, field in _nested_paths(schema.fields, ())}
 
 
 def partitioning(metadata: TableMetadata, columns: Sequence[Field], max_open: int) -> Partitioning | None:
-    """Return how rows of these columns are assigned to partitions of the table's default spec.
+    """Return the assignment of rows with these columns to partitions of the table's default spec.
 
-    Fields whose source column is not written are null in every row, as void ones are. None if all fields are.
+    Fields whose source column is not written are null in every row, like void fields. None if all fields are null.
     """
     schema, spec = metadata.schema(), metadata.spec()
     paths = source_paths(schema)
@@ -251,7 +253,7 @@ def partitioning(metadata: TableMetadata, columns: Sequence[Field], max_open: in
     )
     if all(field.transform == Void() for field in fields):
         return None
-    sources = (schema.find_type(each.source_id) if each.source_id in paths else None for each in spec.fields)
+    sources = (schema.find_type(field.source_id) if field.source_id in paths else None for field in spec.fields)
     types = tuple(None if type_ is None else from_iceberg(type_) for type_ in sources)
     return Partitioning(fields, IcebergPath(fields, types), max_open, spec.spec_id)
 
@@ -260,17 +262,17 @@ def is_written(path: Path, columns: Sequence[Field]) -> bool:
     """Whether the field at a path is among the stream's columns, or one of the metadata columns."""
     fields: Sequence[Field] = (*METADATA_COLUMNS, *columns)
     for depth, name in enumerate(path, start=1):
-        found = next((field for field in fields if field.name == name), None)
-        if found is None:
+        column = next((field for field in fields if field.name == name), None)
+        if column is None:
             return False
         if depth == len(path):
             return True
-        fields = found.type.fields if isinstance(found.type, Struct) else ()
+        fields = column.type.fields if isinstance(column.type, Struct) else ()
     return False
 
 
 def outdated(file: DataFile, metadata: TableMetadata) -> str | None:
-    """Return why a file's partition is none of the table's default spec, as a clause about the table; None if it is."""
+    """Return why a file's partition is not of the table's default spec, as a clause about the table; None if it is."""
     if file.partition:
         fits = file.spec_id == metadata.default_spec_id
     else:
@@ -279,10 +281,10 @@ def outdated(file: DataFile, metadata: TableMetadata) -> str | None:
 
 
 def partition_record(file: DataFile, metadata: TableMetadata) -> Record:
-    """Return a file's partition as manifests of the table's default spec have it.
+    """Return a file's partition for a manifest of the table's default spec.
 
-    The file may have 32-bit integers where the column is long by now: a truncated one that has wrapped around, as
-    Java's int does, is no multiple of the width, and gets the value that the long has.
+    A file may have 32-bit integers of a column that was promoted to long. A truncated value that has wrapped around, as
+    Java's int does, is not a multiple of the width. It is corrected to the value of the long.
     """
     values = list(file.partition or [None] * len(metadata.spec().fields))
     for position, field in enumerate(metadata.spec().fields):
@@ -293,22 +295,22 @@ def partition_record(file: DataFile, metadata: TableMetadata) -> Record:
     return Record(*values)
 
 
-def _inside_structs(fields: Sequence[NestedField], above: Path) -> Iterator[tuple[Path, NestedField]]:
+def _nested_paths(fields: Sequence[NestedField], above: Path) -> Iterator[tuple[Path, NestedField]]:
     for field in fields:
         path = (*above, field.name)
         yield path, field
         if isinstance(field.field_type, StructType):
-            yield from _inside_structs(field.field_type.fields, path)
+            yield from _nested_paths(field.field_type.fields, path)
 
 
-# --- what writers do by the sort order --------------------------------------------------------------------------------
+# --- how writers follow the sort order --------------------------------------------------------------------------------
 
 
 def sort_order(metadata: TableMetadata, columns: Sequence[Field]) -> SortOrder | None:
-    """Return the table's default sort order for rows of these columns; None if there is nothing to sort by.
+    """Return the table's default sort order for rows with these columns; None without fields to sort by.
 
-    Columns that are not written are null in every row, so rows are in their order anyhow. None also for an order that
-    this connector does not know: tables need not be sorted (Iceberg spec: Sorting).
+    Columns that are not written are null in every row, so they need no sorting. None also for an order with unsupported
+    fields: writers need not sort (Iceberg spec: Sorting).
     """
     order, paths = metadata.sort_order(), source_paths(metadata.schema())
     fields = []
@@ -327,7 +329,7 @@ def sort_order(metadata: TableMetadata, columns: Sequence[Field]) -> SortOrder |
 
 
 def sort_order_id(file: DataFile, planned: SortOrder | None, metadata: TableMetadata) -> int | None:
-    """Return the id of the sort order that a file is in, if the table has it."""
+    """Return the id of a file's sort order, if the table has it."""
     if not file.is_sorted or planned is None or not planned.order_id:
         return None
     return planned.order_id if metadata.sort_order_by_id(planned.order_id) is not None else None

@@ -1,9 +1,8 @@
-"""Every name of PyIceberg that is not part of its public interface, and that the connector is built on.
+"""All uses of private names of PyIceberg, except methods of its Glue catalog (`tables/glue/compare_and_set.py`).
 
 PyIceberg has no public way to add files of several partition specs, or delete files, in one snapshot, nor to read and
-write manifests with all they hold. What of it is used is named here alone; `test_pyiceberg_internals.py` fails when a
-release changes it, and says what to do. Methods of its Glue catalog that are replaced are in
-`tables/glue/compare_and_set.py`.
+write all fields of manifests. If a release changes one of these names, `test_pyiceberg_internals.py` fails and tells
+what to do.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ _ENTRY_SCHEMAS = {
 class SnapshotProducer(_SnapshotProducer[Any]):
     """One snapshot on a branch, which is added to a transaction at the end of a `with` block.
 
-    Subclasses say what its manifests are. PyIceberg's checks of conflicts are not used: they belong to its retries.
+    Subclasses define its manifests. PyIceberg's checks of conflicts are not used: they belong to its retries.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class SnapshotProducer(_SnapshotProducer[Any]):
 
     @abstractmethod
     def manifests(self) -> list[ManifestFile]:
-        """Return the manifests of the snapshot, in the order in which its list has them."""
+        """Return the manifests of the snapshot, in the order of its manifest list."""
 
     @abstractmethod
     def summary(self, previous: Mapping[str, str] | None) -> Summary:
@@ -119,7 +118,7 @@ class SnapshotProducer(_SnapshotProducer[Any]):
 
     @property
     def metadata(self) -> TableMetadata:
-        """The table's metadata with all that the transaction has changed so far."""
+        """The table's metadata with all changes of the transaction so far."""
         return self._transaction.table_metadata
 
     @property
@@ -129,7 +128,7 @@ class SnapshotProducer(_SnapshotProducer[Any]):
 
     @property
     def written_manifests(self) -> list[str]:
-        """The paths of all manifests that have been begun. Those in it are deleted if the commit fails."""
+        """The paths of all manifests of the snapshot. They are deleted if the commit fails."""
         return self._written_manifests
 
     def written(self, content: ManifestContent, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
@@ -150,7 +149,7 @@ class SnapshotProducer(_SnapshotProducer[Any]):
         return manifest
 
     def previous(self) -> Snapshot | None:
-        """Return the head of the branch as it is."""
+        """Return the present head of the branch."""
         return self.metadata.snapshot_by_name(self._target_branch)
 
     def _manifests(self) -> list[ManifestFile]:
@@ -193,13 +192,13 @@ def summary_of(
     previous: Mapping[str, str] | None,
 ) -> Summary:
     """Return a snapshot's summary: what it adds and removes, and the totals after it. `counts` are added to it."""
-    # PyIceberg would make a path of each file's partition, by the default spec.
+    # The metrics are updated directly: `collector.add_file` would require one spec for all partitions.
     collector = SnapshotSummaryCollector()
     for file in added:
         collector.metrics.add_file(file)
     for file in removed:
         collector.metrics.remove_file(file)
-    # PyIceberg cannot sum up snapshots of other operations.
+    # PyIceberg rejects summaries of the operation `replace`.
     summed = update_snapshot_summaries(Summary(Operation.OVERWRITE, **collector.build(), **counts), previous)
     return Summary(operation, **summed.additional_properties)
 
@@ -231,9 +230,9 @@ class _DeletesWriter(ManifestWriterV2):
 
 
 def manifest_entries(manifest: ManifestFile, io: FileIO) -> Iterator[ManifestEntry]:
-    """Yield all entries of a manifest but those of deleted files, with what they inherit from it.
+    """Yield the live entries of a manifest, with the values that they inherit from it.
 
-    Like `ManifestFile.fetch_manifest_entry`, but doubles are read exactly, and files that deletes refer to are read.
+    Unlike `ManifestFile.fetch_manifest_entry`, doubles are read exactly, and `referenced_data_file` is read.
     """
     with _ManifestReader(manifest, io) as entries:
         for entry in entries:
@@ -242,7 +241,7 @@ def manifest_entries(manifest: ManifestFile, io: FileIO) -> Iterator[ManifestEnt
 
 
 def deleted_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
-    """Return the entries of a manifest that say of files that a snapshot has removed them."""
+    """Return the entries of a manifest for files that a snapshot has removed."""
     with _ManifestReader(manifest, io) as entries:
         return [
             _inherit_from_manifest(entry, manifest) for entry in entries if entry.status == ManifestEntryStatus.DELETED
@@ -255,14 +254,14 @@ def delete_file(**arguments: Any) -> DataFile:
 
 
 def referenced_data_file(file: DataFile) -> str | None:
-    """Return the path of the one data file whose rows a delete file deletes, if its entry says so."""
+    """Return the path of the only data file to which a delete file applies; None if its entry has no such path."""
     return file[len(_DELETE_FILE_TYPE.fields) - 1] if len(file) == len(_DELETE_FILE_TYPE.fields) else None
 
 
 class _WholeFile(AvroFile[_Entry]):
-    """An Avro file that is read to its last byte, and each block to its own: PyIceberg ends at an incomplete block.
+    """An Avro file that is read to its last byte. PyIceberg stops without an error at an incomplete block.
 
-    Raises ValueError or EOFError otherwise, and OversizedFile if the blocks unpack to too many bytes.
+    Raises ValueError or EOFError for an incomplete file, and OversizedFile if the blocks unpack to too many bytes.
     """
 
     _bytes = 0
@@ -272,7 +271,7 @@ class _WholeFile(AvroFile[_Entry]):
     def __enter__(self) -> Self:
         with self.input_file.open() as source:
             content = source.read()
-        # The compiled decoder reads beyond the end of what it is given: only whole blocks are given to it.
+        # The compiled decoder reads beyond the end of its buffer, so it is used for whole blocks only.
         self.decoder, self._bytes = StreamingBinaryDecoder(content), len(content)
         self.header = self._read_header()
         if (schema := self.header.meta.get("avro.schema")) is None:
@@ -322,7 +321,7 @@ class _WholeFile(AvroFile[_Entry]):
 
 
 def _chunks(reader: IO[bytes], limit: int) -> Iterator[bytes]:
-    """Yield what a reader reads, a little more than `limit` bytes at most."""
+    """Yield the content of a reader in chunks, up to a little more than `limit` bytes."""
     while limit >= 0 and (chunk := reader.read(_CHUNK)):
         limit -= len(chunk)
         yield chunk
@@ -330,7 +329,7 @@ def _chunks(reader: IO[bytes], limit: int) -> Iterator[bytes]:
 
 _CHUNK = 64 * 1024
 
-# PyIceberg reads manifest lists with its own class.
+# PyIceberg reads manifest lists with this class, and has no parameter for it.
 vars(pyiceberg.manifest)["AvroFile"] = _WholeFile
 
 
@@ -345,7 +344,7 @@ class _ManifestReader(_WholeFile[ManifestEntry]):
 
 @lru_cache(64)
 def _entry_reader(schema: str, content: ManifestContent) -> Reader:
-    """Return the reader of entries with this Avro schema. To make one takes longer than to read a small manifest."""
+    """Return the reader of entries with this Avro schema. Creating one takes longer than reading a small manifest."""
     enums: dict[int, Callable[..., Enum]] = {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent}
     resolver: Any = _Resolver({-1: ManifestEntry, 2: DataFile}, enums)
     present = AvroSchemaConversion().avro_to_iceberg(json.loads(schema))
@@ -370,16 +369,16 @@ class _ExactDoubleReader(DoubleReader):
 
 
 class OpenTransaction(Transaction):
-    """A transaction that says what it has gathered so far."""
+    """A transaction with access to its updates and requirements."""
 
     @property
     def requirements(self) -> tuple[TableRequirement, ...]:
-        """What the commit requires of the table."""
+        """The requirements of the commit."""
         return self._requirements
 
     @property
     def base(self) -> TableMetadata:
-        """The metadata that the updates apply to."""
+        """The metadata to which the updates apply."""
         return self._table.metadata
 
     @property
@@ -388,7 +387,7 @@ class OpenTransaction(Transaction):
         return self._updates
 
     def require(self, requirements: tuple[TableRequirement, ...]) -> None:
-        """Set what the commit requires, in place of what PyIceberg has gathered: of branches it keeps one alone."""
+        """Replace the requirements: those of PyIceberg have only one of several branches."""
         self._requirements = requirements
 
 
@@ -400,7 +399,7 @@ def apply(transaction: Transaction, updates: tuple[TableUpdate, ...]) -> None:
 def with_updates(
     base: TableMetadata, updates: tuple[TableUpdate, ...], metadata_location: str | None = None
 ) -> TableMetadata:
-    """Return the metadata with the updates, as PyIceberg's `update_table_metadata` does, sharing what is unchanged.
+    """Return the metadata with the updates, as PyIceberg's `update_table_metadata`, but share its unchanged parts.
 
     With `metadata_location`, that of `base`, it becomes the last entry of the metadata log.
     """

@@ -1,7 +1,7 @@
-"""Iceberg tables whose content a replay makes again.
+"""The rebuild of an Iceberg table's content by a replay.
 
-The made table is a clone with the same field ids and partition specs, so that its files are at home in the other one.
-Nobody is kept from writing meanwhile: the commit that takes the files over requires the table as it was seen.
+The made table is a clone with the same field ids and partition specs, so its files fit the original table. Other syncs
+may write to the original table meanwhile: the final commit succeeds only if the content has not changed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from destination_datalake.tables.fencing import OVERWRITES_PROPERTY, TOKEN_PROPE
 from destination_datalake.tables.iceberg.branches import (
     NEW,
     PENDING_BRANCH,
+    inherited_uniqueness,
     remove_branches,
     rows_on,
-    still_unique,
     unpublished_branches,
 )
 from destination_datalake.tables.iceberg.commit import TableOperations, set_property
@@ -36,7 +36,7 @@ from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFil
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.write_modes import (
     lowest_generation,
-    says_lowest_generation,
+    lowest_generation_property,
     set_lowest_generation,
 )
 from destination_datalake.tables.table import (
@@ -60,11 +60,11 @@ _OF_ROWS = frozenset(
         PUBLISHED_BY_PROPERTY,
     )
 )
-"""The properties that say something of a table's rows or writers."""
+"""The properties about a table's rows or writers, which a clone does not get."""
 
 
 class IcebergRebuild:
-    """One table."""
+    """The rebuild of one table."""
 
     def __init__(self, name: TableName, catalog: TableCatalog, scratch: str) -> None:
         """`scratch` is a folder for the metadata of the made table, an S3 URI without a slash at its end."""
@@ -80,12 +80,13 @@ class IcebergRebuild:
             return None
 
     def clone(self, made: TableName, marks: dict[str, str]) -> None:
-        """Register a table with the metadata of this one, but for its snapshots."""
+        """Register a table with the metadata of this one, without its snapshots."""
         table = TableOperations(self._name, self._catalog).load()
         own = {name: value for name, value in table.metadata.properties.items() if name not in _OF_ROWS}
         folder = f"{table.metadata.location.rstrip('/')}/metadata"
         if not self._catalog.access_of(self._name).has_session_credentials:
-            # Orphans are not looked for in a folder that has metadata of another table. What is lent is for it alone.
+            # A folder with metadata of two tables is skipped by the removal of orphans, so the clone has its own.
+            # Vended credentials are valid for the folder of the table only.
             folder = self._scratch
             own[TableProperties.WRITE_METADATA_PATH] = folder
         metadata = table.metadata.model_copy(update={**_without_snapshots(), "properties": {**own, **marks}})
@@ -95,10 +96,10 @@ class IcebergRebuild:
         self._catalog.pyiceberg().register_table(made, location)
 
     def begin(self) -> None:
-        """Do nothing: the commit notices other writers."""
+        """Do nothing: the final commit detects other writers."""
 
     def take_over(self, made: TableName, seen: TableState) -> bool:
-        """Replace the content of main by that of the made table, pending rows included, and drop that table."""
+        """Replace the content of main, and pending rows, by the content of the made table, and drop that table."""
         other = TableOperations(made, self._catalog).load()
         operations = TableOperations(self._name, self._catalog)
 
@@ -108,7 +109,9 @@ class IcebergRebuild:
             _require_same_columns(self._name, other.schema(), table.schema())
             set_lowest_generation(lowest_generation(other.metadata), transaction)
             added = [file.entry for file in BranchFiles(metrics=None).of(other, MAIN_BRANCH)]
-            properties = says_lowest_generation(transaction.table_metadata) | still_unique(MAIN_BRANCH, other.metadata)
+            properties = lowest_generation_property(transaction.table_metadata) | inherited_uniqueness(
+                MAIN_BRANCH, other.metadata
+            )
             change = Change(added, _live_files(table))
             if change.added or change.removed:
                 change_branch(change, MAIN_BRANCH, table, transaction, {**properties, **NEW})
@@ -123,26 +126,28 @@ class IcebergRebuild:
         return taken
 
     def drop(self, made: TableName) -> None:
-        """Drop the table, and delete its metadata. Its files are orphans of this one if no table has them."""
+        """Drop the table, and delete its metadata. Its files become orphans unless this table has taken them over."""
         with suppress(NoSuchTableError):
             self._catalog.pyiceberg().drop_table(made)
         delete_folder(self._catalog.access_of(self._name).client("s3"), self._scratch)
 
 
-def _once(files: Iterable[IcebergFile]) -> Iterable[IcebergFile]:
+def _distinct(files: Iterable[IcebergFile]) -> Iterable[IcebergFile]:
     return {file.file_path: file for file in files}.values()
 
 
 def _state(table: Table) -> TableState:
     metadata, files = table.metadata, BranchFiles()
     content = [file.source(metadata) for file in files.of(table, MAIN_BRANCH)]
-    others = [file.source(metadata) for branch in unpublished_branches(metadata) for file in files.of(table, branch)]
+    unpublished = [
+        file.source(metadata) for branch in unpublished_branches(metadata) for file in files.of(table, branch)
+    ]
     return TableState(
         published_by=metadata.properties.get(PUBLISHED_BY_PROPERTY),
         has_pending=rows_on(PENDING_BRANCH, metadata) is not None,
         commits_whole=True,
         sources=tuple(content),
-        unpublished=tuple(others),
+        unpublished=tuple(unpublished),
         version=_version(metadata),
         columns=tuple(table.schema().column_names),
     )
@@ -154,13 +159,13 @@ def _version(metadata: TableMetadata) -> str:
 
 
 def _live_files(table: Table) -> list[IcebergFile]:
-    """Return the content's data files and their delete files, each once."""
+    """Return the content's data files and delete files, without duplicates."""
     live = BranchFiles(metrics=None).of(table, MAIN_BRANCH)
-    return [*_once(each for file in live for each in (file.entry, *file.deletes))]
+    return [*_distinct(entry for file in live for entry in (file.entry, *file.deletes))]
 
 
 def _require_same_columns(name: TableName, made: Schema, present: Schema) -> None:
-    """Raise TableBusy unless the table has every column of the made one, under the same field id."""
+    """Raise TableBusy unless the table has every column of the made one, with the same field id."""
     ids = {id_: field.name for id_, field in index_by_id(present).items()}
     if any(ids.get(id_) != field.name for id_, field in index_by_id(made).items()):
         raise TableBusy(f"The columns of table {name} have been changed while it was replayed. Run the replay again.")

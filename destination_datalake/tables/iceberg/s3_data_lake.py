@@ -1,8 +1,8 @@
 """Iceberg tables of Airbyte's S3 Data Lake destination: how to recognise and continue them.
 
-That connector writes every sync to a branch, and makes the branch's head that of main when the sync has succeeded. What
-a failed sync has left on the branch is acknowledged: the platform does not send it again. In syncs with deduplication,
-it deletes former rows by equality deletes, unless it was told otherwise.
+That connector writes every sync to a branch, and moves main to the branch's head when the sync succeeds. Rows on the
+branch of a failed sync are acknowledged, so the platform does not send them again. Syncs with deduplication delete
+former rows by equality deletes by default.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from destination_datalake.tables.table import TableName, table_conflict
 _logger = logging.getLogger(__name__)
 
 STAGING_PREFIX = "airbyte_staging"
-"""The name of its branch, or what the name begins with."""
+"""The prefix of the names of its branches."""
 
 
 def is_of_s3_data_lake(metadata: TableMetadata) -> bool:
-    """Whether S3 Data Lake created the table, also if syncs of this connector have written to it since."""
+    """Whether S3 Data Lake created the table, even if syncs of this connector have written to it since."""
     return TableOwner.of(metadata.properties) is None and has_its_metadata_columns(column_types(metadata))
 
 
 def staged_ahead(metadata: TableMetadata) -> str | None:
-    """Return the branch of S3 Data Lake's with rows that come after all of main's; None if there is none.
+    """Return the staging branch whose history contains main's head, with further rows; None without one.
 
-    Branches with another history than main's, as after a compaction of main, are not known to have such rows.
+    For branches with another history, for example after a compaction of main, this cannot be determined.
     """
     return next((name for name in _staging_branches(metadata) if _is_ahead(name, metadata)), None)
 
 
 def publish_staged(table: TableName, transaction: Transaction) -> None:
-    """Make the head of such a branch main's, as S3 Data Lake's next sync would; the branch stays."""
+    """Move main to the head of a staging branch that is ahead, as S3 Data Lake's next sync would. The branch stays."""
     branch = staged_ahead(transaction.table_metadata)
     if branch is None:
         return
@@ -60,19 +60,19 @@ def publish_staged(table: TableName, transaction: Transaction) -> None:
 
 
 def equality_deletes(metadata: TableMetadata, io: FileIO) -> str | None:
-    """Return the branch, main or one that is ahead of it, with data files to which equality deletes apply, or None.
+    """Return the branch, main or one ahead of it, with data files to which equality deletes apply; None without one.
 
-    Manifests are read only if the snapshot counts such deletes, or does not say.
+    Manifests are read unless the summary of the snapshot counts no equality deletes.
     """
     branch = staged_ahead(metadata) or MAIN_BRANCH
     snapshot = metadata.snapshot_by_name(branch)
     if summary_value(snapshot, "total-equality-deletes") == "0" or not has_row_level_deletes(snapshot, io):
         return None
-    return branch if any(each.has_equality_deletes for each in BranchFiles().at(snapshot, io)) else None
+    return branch if any(file.has_equality_deletes for file in BranchFiles().at(snapshot, io)) else None
 
 
 def require_no_equality_deletes(stream: StreamId, name: TableName, table: Table) -> None:
-    """Raise TableConflict if rows of the content, or of what is to become content, are deleted by equality deletes."""
+    """Raise TableConflict if equality deletes apply to the content, or to rows that will be published."""
     if (branch := equality_deletes(table.metadata, table.io)) is not None:
         problem = (
             f"rows of its branch {branch} are deleted by equality deletes, which this connector does not apply when it "
@@ -82,7 +82,7 @@ def require_no_equality_deletes(stream: StreamId, name: TableName, table: Table)
 
 
 def how_to_remove(table: TableName, branch: str) -> str:
-    """Return the statements by which Spark applies the equality deletes of a branch, as an imperative sentence."""
+    """Return the statements with which Spark applies the equality deletes of a branch, as an imperative sentence."""
     name = f"table => '{table}'"
     publish = f"CALL system.fast_forward({name}, branch => 'main', to => '{branch}') and then "
     return (
@@ -92,14 +92,14 @@ def how_to_remove(table: TableName, branch: str) -> str:
 
 
 def notes(name: TableName, metadata: TableMetadata, io: FileIO) -> Iterator[str]:
-    """Yield what a sync would do otherwise with a table of S3 Data Lake than with its own, as clauses about it."""
+    """Yield what is special about syncs to a table of S3 Data Lake, as clauses about it."""
     if (branch := staged_ahead(metadata)) is not None:
         yield f"a sync that appends publishes the rows of its branch {branch}, which a failed sync has left"
-    for other in _staged_elsewhere(metadata):
+    for diverged in _diverged_branches(metadata):
         yield (
-            f"its branch {other} has another history than main, as after a compaction of main. If the last sync of S3 "
-            "Data Lake failed, it has rows that no sync publishes: refresh the stream. If not, drop it (ALTER TABLE "
-            f"{name} DROP BRANCH {other})"
+            f"its branch {diverged} has another history than main, as after a compaction of main. If the last sync of "
+            "S3 Data Lake failed, it has rows that no sync publishes: refresh the stream. If not, drop it (ALTER TABLE "
+            f"{name} DROP BRANCH {diverged})"
         )
     if (branch := equality_deletes(metadata, io)) is not None:
         yield (
@@ -108,10 +108,10 @@ def notes(name: TableName, metadata: TableMetadata, io: FileIO) -> Iterator[str]
         )
 
 
-def _staged_elsewhere(metadata: TableMetadata) -> Iterator[str]:
+def _diverged_branches(metadata: TableMetadata) -> Iterator[str]:
     if MAIN_BRANCH not in metadata.refs:
         return
-    published = {each.snapshot_id for each in history(MAIN_BRANCH, metadata)}
+    published = {snapshot.snapshot_id for snapshot in history(MAIN_BRANCH, metadata)}
     for name in _staging_branches(metadata):
         if metadata.refs[name].snapshot_id not in published and not _is_ahead(name, metadata):
             yield name
@@ -122,6 +122,6 @@ def _staging_branches(metadata: TableMetadata) -> list[str]:
 
 
 def _is_ahead(name: str, metadata: TableMetadata) -> bool:
-    """Whether a branch goes on where main ends."""
+    """Whether the history of a branch contains main's head, followed by further snapshots."""
     main, snapshots = metadata.refs.get(MAIN_BRANCH), [*history(name, metadata)]
-    return main is None or any(each.snapshot_id == main.snapshot_id for each in snapshots[1:])
+    return main is None or any(snapshot.snapshot_id == main.snapshot_id for snapshot in snapshots[1:])

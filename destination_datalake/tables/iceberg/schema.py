@@ -1,4 +1,4 @@
-"""An Iceberg table's schema: its column types, changes of it in a transaction, and its form in Arrow."""
+"""The schema of an Iceberg table: column types, changes in a transaction, and conversion to Arrow."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from destination_datalake.schema.types import ColumnType, Field
 
 
 def column_types(metadata: TableMetadata) -> dict[str, ColumnType | None]:
-    """Return the types of the table's columns by name; None for a type that this connector never writes."""
+    """Return the types of the table's columns by name; None for types that this connector does not write."""
     return {field.name: from_iceberg(field.field_type) for field in metadata.schema().fields}
 
 
 def column_sources(metadata: TableMetadata) -> dict[str, str | None]:
-    """Return the origins of the table's columns by name, in lower case; None for names that no column may get.
+    """Return the fields of the table's columns by lower-case name; None for names that are reserved.
 
-    Those are the names of partition fields, in former specs too (Iceberg: PartitionSpec).
+    Names of partition fields are reserved, also those of former specs (Iceberg: PartitionSpec).
     """
     fields = (field for spec in metadata.partition_specs for field in spec.fields)
     columns = {field.name.lower(): field.doc or field.name for field in metadata.schema().fields}
@@ -54,7 +54,7 @@ def column_sources(metadata: TableMetadata) -> dict[str, str | None]:
 
 
 def known_columns(metadata: TableMetadata) -> tuple[Field, ...]:
-    """Return the table's columns of types that this connector writes, with the keys that they were made for."""
+    """Return the table's columns of types that this connector writes, with the keys of their fields."""
     return tuple(
         as_column(field.name, field.doc or field.name, type_)
         for field in metadata.schema().fields
@@ -63,10 +63,10 @@ def known_columns(metadata: TableMetadata) -> tuple[Field, ...]:
 
 
 def shared_members(struct: StructType, parents: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of members that may hold values of two fields, inside the columns of a table.
+    """Yield the paths of members, inside the columns of a table, that may have values of two fields.
 
-    In earlier versions a field could get a second member, so that two have its key as their doc. The first one was then
-    written again whenever only one of the fields was declared whose names are spelled like it, whichever it was.
+    Earlier versions could add a second member for a field, with the same key as its doc. If a schema declared only one
+    of two fields with similar names, its values were then written to the first member, whichever field it was.
     """
     members = [(*parents, field.name) for field in struct.fields]
     docs = [field.doc for field in struct.fields]
@@ -81,7 +81,7 @@ def shared_members(struct: StructType, parents: tuple[str, ...] = ()) -> Iterato
 
 
 def missing_changes(columns: Sequence[Field], transaction: Transaction) -> tuple[SchemaChange, ...]:
-    """Return the changes that the schema needs for files of these columns, as the transaction has it now."""
+    """Return the changes that the transaction's schema needs for files with these columns."""
     return evolve(column_types(transaction.table_metadata), columns).changes
 
 
@@ -100,7 +100,7 @@ def apply_changes(changes: Sequence[SchemaChange], transaction: Transaction) -> 
                     update.update_column(path, field_type=iceberg_type(type_, lambda: next(placeholder_ids)))
 
 
-# --- the schema in Arrow's terms, as files are written ----------------------------------------------------------------
+# --- conversion to Arrow ----------------------------------------------------------------
 
 
 _PRIMITIVE: Mapping[type[IcebergType], Callable[[Any], pa.DataType]] = {
@@ -121,9 +121,9 @@ _PRIMITIVE: Mapping[type[IcebergType], Callable[[Any], pa.DataType]] = {
 
 
 def arrow_schema(schema: Schema) -> pa.Schema | None:
-    """Return the schema with field ids at every level, nullable at every level; None if it has a type unknown here.
+    """Return the schema with field ids, nullable at every level; None if it has an unsupported type.
 
-    Unlike PyIceberg's, the types have 32-bit offsets, as Arrow reads files.
+    Unlike PyIceberg's, the types have 32-bit offsets, like those of files that Arrow reads.
     """
     try:
         return pa.schema([arrow_field(field) for field in schema.fields])
@@ -132,7 +132,7 @@ def arrow_schema(schema: Schema) -> pa.Schema | None:
 
 
 def arrow_field(field: NestedField, *, nullable: bool = True, name: str | None = None) -> pa.Field[Any]:
-    """Return a column, or a field within one, with field ids at every level. Raises KeyError for unknown types."""
+    """Return a column, or a nested field, with field ids at every level. Raises KeyError for unsupported types."""
     return pa.field(name or field.name, _type(field.field_type), nullable, {FIELD_ID: str(field.field_id)})
 
 
@@ -140,7 +140,7 @@ def _type(type_: IcebergType) -> pa.DataType:
     match type_:
         case StructType(fields=fields):
             if not fields:
-                raise KeyError(type_)  # Parquet has no such columns.
+                raise KeyError(type_)  # Parquet has no empty structs.
             return pa.struct([arrow_field(field) for field in fields])
         case ListType():
             return pa.list_(arrow_field(type_.element_field, name="element"))

@@ -1,8 +1,8 @@
 """Iceberg tables, committed by PyIceberg.
 
-Executors write Parquet files with the table's field ids; a commit adds them in one snapshot. An overwrite is
-collected on a branch, and publishing makes the branch's head the table's current snapshot, so that readers see the old
-rows or the new ones (Iceberg spec: snapshot references).
+Executors write Parquet files with the table's field ids; a commit adds them in one snapshot. An overwrite is collected
+on a branch. Publishing makes the branch's head the table's current snapshot, so readers see the old rows or the new
+rows (Iceberg spec: snapshot references).
 """
 
 from __future__ import annotations
@@ -33,7 +33,13 @@ from destination_datalake.schema.json_schema import Untyped
 from destination_datalake.schema.types import Field, Float64
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.fencing import Fenced, FencingToken, Recreated
-from destination_datalake.tables.iceberg.branches import NEW, rows_on, state_of, still_unique, unpublished_branches
+from destination_datalake.tables.iceberg.branches import (
+    NEW,
+    inherited_uniqueness,
+    rows_on,
+    state_of,
+    unpublished_branches,
+)
 from destination_datalake.tables.iceberg.commit import COMMENT, TableOperations, Ungoverned, set_property
 from destination_datalake.tables.iceberg.compatibility import (
     incompatibility,
@@ -42,7 +48,7 @@ from destination_datalake.tables.iceberg.compatibility import (
     require_values_fit,
 )
 from destination_datalake.tables.iceberg.dedup.definition import Definition, deduplication
-from destination_datalake.tables.iceberg.dedup.merge import AFTER_FAILURE, Merges, is_merge_due
+from destination_datalake.tables.iceberg.dedup.merge import RETRY_DELAY, Merges, is_merge_due
 from destination_datalake.tables.iceberg.file_io import background_writes
 from destination_datalake.tables.iceberg.layout import WantedLayout, partitioning, sort_order, sort_order_id
 from destination_datalake.tables.iceberg.rework import folder_of_new_file
@@ -107,12 +113,11 @@ _PROPERTIES: Mapping[str, str] = {
 }
 
 _FRESH_SECONDS = 30.0
-"""How long the first commit of a sync is planned on the table that `prepare` loaded. If another writer has committed
-meanwhile, it is planned again."""
+"""How long the first commit of a sync uses the table that `prepare` loaded, without loading it again."""
 
 
 class IcebergTable:
-    """A stream's Iceberg table. `plan` lacks what `prepare` finds out: column types, field ids and folder."""
+    """A stream's Iceberg table. `prepare` adds column types, field ids and the folder to `plan`."""
 
     def __init__(
         self, name: TableName, layout: TableLayout, plan: FilePlan, owner: TableOwner, context: TableContext
@@ -139,7 +144,7 @@ class IcebergTable:
         self._wanted: tuple[tuple[Field, ...], WantedLayout] | None = None
 
     def prepare(self) -> None:
-        """Create the table or reconcile its schema; settle the pending overwrites that earlier syncs left."""
+        """Create the table or reconcile its schema; take over or remove pending overwrites of earlier syncs."""
         try:
             table, created = self._operations.load(), False
         except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
@@ -154,17 +159,17 @@ class IcebergTable:
         table, columns = self._begin(table)
         if not self._is_ours(table):
             self._wanted_layout(columns, known_columns(table.metadata)).warn_of_difference(table.metadata, self.name)
-        # Files in a former sort order are as good: unlike the partition spec, it is not followed during a sync.
+        # Unlike the partition spec, the sort order is fixed for the sync: files in a former order are as good.
         self._plan = replace(self._plan, sort_order=sort_order(table.metadata, self._plan.columns))
         self._plan = replace(self._plan, folder=f"{table.location().rstrip('/')}/data")
 
     def is_empty(self) -> bool:
-        """Whether no branch of it has rows, by the summaries of their snapshots."""
+        """Whether no branch has rows, by the summaries of their snapshots."""
         branches = (MAIN_BRANCH, *unpublished_branches(self._metadata))
         return all(rows_on(branch, self._metadata) is None for branch in branches)
 
     def is_archived(self) -> bool:
-        """Whether it has the property that syncs with an archive set."""
+        """Whether the table has the property that syncs with an archive set."""
         return ARCHIVED_PROPERTY in self._metadata.properties
 
     def position(self) -> TablePosition:
@@ -172,7 +177,7 @@ class IcebergTable:
         return self._operations.position
 
     def plan(self) -> FilePlan:
-        """Return the plan with the column types and field ids of the last commit, and with what it may write."""
+        """Return the plan with the column types and field ids of the last commit, and with vended credentials."""
         access = self._operations.access
         return replace(self._plan, lent=access if access.has_session_credentials else None)
 
@@ -186,7 +191,7 @@ class IcebergTable:
         self._has_merged = False
         promotion = Promotion(self.name, self._plan.folder, self._operations.access, rewrite)
         pending = pending_uploads(files)
-        # The files of a unit share their columns: a table of many partitions has a thousand files, and few such.
+        # The files of a unit share one tuple of columns, so few distinct tuples exist even for a thousand files.
         written = dict.fromkeys({id(file.columns): file.columns for file in files}.values())
 
         def build(table: PyIcebergTable, transaction: Transaction) -> str | Ungoverned | None:
@@ -196,7 +201,8 @@ class IcebergTable:
             self._require_compatible(table.metadata)
             for columns in written:
                 apply_changes(
-                    [each for each in missing_changes(columns, transaction) if isinstance(each, AddColumn)], transaction
+                    [change for change in missing_changes(columns, transaction) if isinstance(change, AddColumn)],
+                    transaction,
                 )
             if (ungoverned := self._operations.ungoverned(transaction.table_metadata)) is not None:
                 return ungoverned
@@ -219,7 +225,7 @@ class IcebergTable:
             return None
 
         try:
-            table, reason = self._operations.commit(build, self._take_prepared())
+            table, reason = self._operations.commit(build, self._pop_prepared())
         except Recreated:
             self._operations.delete_uncommitted([*files, *promotion.written()])
             if self._has_committed or FencingToken.held(self._operations.load().properties) is not None:
@@ -239,7 +245,7 @@ class IcebergTable:
         return Committed()
 
     def merge_is_due(self) -> bool:
-        """Whether more is pending than should wait for the end of the stream."""
+        """Whether so many rows are pending that they are merged before the end of the stream."""
         scope, now = self._mode.to_merge, datetime.now(UTC)
         if self._has_merged or scope is None or scope.pending is None:
             return False
@@ -247,8 +253,11 @@ class IcebergTable:
         return may_be and is_merge_due(self._metadata, now)
 
     def merge(self) -> None:
-        """Merge pending rows, but for an overwrite's, into the content, unless others are faster every time."""
-        self._no_merge_before = datetime.now(UTC) + AFTER_FAILURE  # Unless this one succeeds.
+        """Merge pending rows into the content, unless other writers are faster at every attempt.
+
+        Rows of an overwrite are merged when it is published.
+        """
+        self._no_merge_before = datetime.now(UTC) + RETRY_DELAY  # Reset if the merge succeeds.
         self._merge_leftovers()
         scope = self._mode.to_merge
         if scope is None or scope.pending is None or self._merges.try_run(scope, self._plan, self._mode):
@@ -256,9 +265,9 @@ class IcebergTable:
         self._has_merged = True
 
     def publish(self, _rewrite: Rewrite) -> None:
-        """Make an overwrite's branch the table's content, empty if no batch was committed. Only once.
+        """Make an overwrite's branch the table's content, empty if no batch was committed. May be called once.
 
-        What is to be deduplicated is merged first.
+        Pending rows are merged first.
         """
         try:
             if not self._has_merged:
@@ -297,30 +306,30 @@ class IcebergTable:
         return self._operations.create(schema, location, spec, order, properties)
 
     def _begin(self, table: PyIcebergTable | None = None) -> tuple[PyIcebergTable, tuple[Field, ...]]:
-        """Reconcile the schema and make the write mode ready; return the table, and the columns to write."""
+        """Reconcile the schema and begin the write mode; return the table and the columns to write."""
         table, (self._mode, columns) = self._operations.commit(self._reconcile, table)
         self._use_schema(table.metadata, columns)
         self._prepared = table, time.monotonic()
         return table, columns
 
-    def _take_prepared(self) -> PyIcebergTable | None:
-        """Return the table as `prepare` left it, once, unless that was long ago: then others may have changed it."""
+    def _pop_prepared(self) -> PyIcebergTable | None:
+        """Return the table of `prepare` at the first call, unless it is old: other writers may have changed it."""
         prepared, self._prepared = self._prepared, None
         return prepared[0] if prepared is not None and time.monotonic() < prepared[1] + _FRESH_SECONDS else None
 
     def _merge_leftovers(self) -> None:
-        """Merge what earlier syncs have left for this one to merge before it writes anything."""
+        """Merge the pending rows of earlier syncs before this sync writes any row."""
         for _ in range(4):
             if (scope := self._mode.leftover_merge) is None:
                 return
             self._merges.run(scope, self._plan, self._mode)
             self._begin()
-        raise TableBusy(f"Cannot write to table {self.name}: another sync adds rows to the stream all the time.")
+        raise TableBusy(f"Cannot write to table {self.name}: another sync keeps adding pending rows.")
 
     def _reconcile(
         self, table: PyIcebergTable, transaction: Transaction
     ) -> tuple[WriteMode, tuple[Field, ...]] | Ungoverned:
-        """Reconcile the schema and make the write mode's branch ready; return the mode and the columns to write."""
+        """Reconcile the schema and begin the write mode; return the mode and the columns to write."""
         self._require_compatible(table.metadata)
         sources = column_sources(table.metadata)
         existing, limits = column_types(table.metadata), ColumnLimits.of(self._layout.config, self._stream.id)
@@ -349,11 +358,13 @@ class IcebergTable:
         )
         written = [column.name for column in (*METADATA_COLUMNS, *reconciled.columns)]
         require_all_written(self._stream, self.name, table.metadata, written, reconciled.changes)
-        # Promotion to double waits for the first batch: only then are there executors that rewrite files.
-        deferred = [each for each in reconciled.changes if isinstance(each, Widen) and each.type == Float64()]
-        apply_changes([each for each in reconciled.changes if each not in deferred], transaction)
+        # Promotion to double is deferred to the first batch: executors, which rewrite files, may still be starting.
+        deferred = [change for change in reconciled.changes if isinstance(change, Widen) and change.type == Float64()]
+        apply_changes([change for change in reconciled.changes if change not in deferred], transaction)
         if reconciled.conflicts:
-            self._journal.redirected(self.name, {each.column: each.redirected_to for each in reconciled.conflicts})
+            self._journal.redirected(
+                self.name, {conflict.column: conflict.redirected_to for conflict in reconciled.conflicts}
+            )
             self._add_comment(reconciled, transaction)
         if self._is_ours(table):
             self._wanted_layout(reconciled.columns, known_columns(table.metadata)).apply(transaction)
@@ -387,10 +398,10 @@ class IcebergTable:
             raise table_conflict(self._stream.id, self.name, reason)
 
     def _add_comment(self, reconciled: Reconciliation, transaction: Transaction) -> None:
-        """Add the type conflicts to the table's comment, after existing text in the catalog, in Iceberg, or in both."""
-        listed = self._catalog.find(self.name)
+        """Append the type conflicts to the table's comment in the catalog and in Iceberg's properties."""
+        glue_table = self._catalog.find(self.name)
         texts = [
-            listed.get("Description") if listed is not None else None,
+            glue_table.get("Description") if glue_table is not None else None,
             transaction.table_metadata.properties.get(COMMENT),
         ]
         existing = "\n".join(dict.fromkeys(text for text in texts if text))
@@ -398,7 +409,7 @@ class IcebergTable:
             transaction.set_properties({COMMENT: comment})
 
     def _wanted_layout(self, columns: tuple[Field, ...], known: tuple[Field, ...] = ()) -> WantedLayout:
-        """Return the partitions and the sort order that the options mean for columns with these names.
+        """Return the partitions and the sort order of the options, for columns with these names.
 
         `known` are the columns of an existing table.
         """
@@ -429,12 +440,12 @@ class IcebergTable:
 
 
 class Promotion:
-    """The rewritten files of one commit that promotes float columns to double: all live files that hold them as float.
+    """Rewrites all live files with float columns that a commit promotes to double.
 
-    The Iceberg spec permits such files to stay, but Trino fails on them when a predicate meets their float statistics
-    (trinodb/trino#30544). Branches share the table's schema, so files of pending rows are rewritten too. Retries of the
-    commit reuse the new files: no file is rewritten twice. They are written to `folder` (an S3 URI without a slash at
-    its end), in it to the folder of the old one.
+    The Iceberg spec permits files with float columns to stay, but Trino fails on their statistics when a query filters
+    by the column (trinodb/trino#30544). Branches share the table's schema, so files of pending rows are rewritten too.
+    Retries of the commit reuse the new files. These are written to the folder of the old file if that is in `folder`
+    (an S3 URI without a slash at its end), otherwise to `folder`.
     """
 
     def __init__(self, table: TableName, folder: str, access: AwsAccess, rewrite: Rewrite) -> None:
@@ -449,10 +460,10 @@ class Promotion:
         self._started = time.monotonic()
 
     def rewrite_files(self, table: PyIcebergTable, transaction: Transaction, to_double: frozenset[int]) -> None:
-        """Rewrite the files of each branch and replace them by the new ones in one overwrite snapshot.
+        """Rewrite the files of each branch, and replace them in one overwrite snapshot.
 
-        `to_double` are the ids of the promoted fields; none if another writer has promoted them. Rows that position
-        deletes remove are not in the new files. Raises TableConflict if those of equality deletes would come back.
+        `to_double` are the ids of the promoted fields; empty if another writer has promoted them. Position deletes are
+        applied. Raises TableConflict if a file has equality deletes, as deleted rows would come back.
         """
         self._added, self._without_field_ids = [], 0
         if not to_double:
@@ -468,7 +479,7 @@ class Promotion:
             for file in of_branch:
                 new = self._rewritten[file.state, to_double]
                 if new.uri == file.path:
-                    # It has value counts for its columns, so with counts of these it lacks field ids.
+                    # The job found no such column by field id. With value counts of the column, the file lacks ids.
                     self._without_field_ids += not to_double.isdisjoint(file.entry.value_counts or ())
                     continue
                 replaced.append(file)
@@ -477,10 +488,12 @@ class Promotion:
                     added.append(rewritten_entry(file.entry, new, to_double))
             if replaced:
                 removed = [*(file.entry for file in replaced), *unneeded_deletes(replaced, live[branch])]
-                change_branch(Change(added, removed), branch, table, transaction, still_unique(branch, table.metadata))
+                change_branch(
+                    Change(added, removed), branch, table, transaction, inherited_uniqueness(branch, table.metadata)
+                )
 
     def log(self) -> None:
-        """Log the promotion, once it is committed."""
+        """Log the promotion after the commit."""
         if self._added:
             _logger.info(
                 "Table %s: column %s became double. The %d files that held it as float were rewritten "
@@ -501,16 +514,16 @@ class Promotion:
             )
 
     def orphans(self) -> list[Rewritten]:
-        """Return the rewritten files that are not in the table, provided that the last attempt was committed."""
+        """Return the rewritten files that the table does not have after the last attempt was committed."""
         added = {file.uri for file in self._added}
         return [file for file in self.written() if file.uri not in added]
 
     def written(self) -> list[Rewritten]:
-        """Return all rewritten files of all attempts, partly written ones included."""
+        """Return the rewritten files of all attempts, including partly written ones."""
         return [file for file in self._rewritten.values() if file.uri != file.source]
 
     def _rewritable(self, live: Sequence[LiveFile], branch: str) -> list[LiveFile]:
-        """Return the Parquet files of a branch. Raises TableConflict if equality deletes apply to some."""
+        """Return the Parquet files of a branch. Raises TableConflict if equality deletes apply to any."""
         files = [file for file in live if file.entry.file_format == FileFormat.PARQUET]
         if any(file.has_equality_deletes for file in files):
             raise TableConflict(
@@ -529,7 +542,7 @@ class Promotion:
         try:
             done = {file.uri: file for file in self._rewrite([*tasks.values()])}
         except RewriteFailed:
-            # Which of the targets were written is unknown.
+            # Any of the targets may have been written.
             for key, task in tasks.items():
                 self._rewritten[key, to_double] = Rewritten(task.target, 0, 0, source=task.source)
             raise

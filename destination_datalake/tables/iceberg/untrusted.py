@@ -1,8 +1,8 @@
-"""What PyIceberg and the connector read of a catalog server's configuration, and of a table's properties.
+"""Allow-lists for the configuration of catalog servers and for table properties, neither of which is trusted.
 
-Servers and tables give data. PyIceberg imports and calls classes that a property names (`auth.impl`, `py-io-impl`,
-`write.py-location-provider.impl`), and sends secrets to addresses that a server names (`oauth2-server-uri`): each key
-that is not in one of these lists is dropped before PyIceberg reads it. A table's metadata keeps all its properties.
+PyIceberg imports and calls classes that a property names (`auth.impl`, `py-io-impl`,
+`write.py-location-provider.impl`), and sends secrets to addresses that a server names (`oauth2-server-uri`). Keys that
+are not in these lists are removed before PyIceberg reads them. The metadata of a table keeps all its properties.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SERVER_KEYS = frozenset(
         *("s3.remote-signing-enabled", "s3.endpoint", "s3.region", "client.region"),
     )
 )
-"""What a catalog server may configure (Iceberg REST specification)."""
+"""The keys that a catalog server may configure (Iceberg REST specification)."""
 
 TABLE_PROPERTIES = frozenset(
     (
@@ -32,25 +32,25 @@ TABLE_PROPERTIES = frozenset(
         *("write.object-storage.enabled", "write.object-storage.partitioned-paths"),
     )
 )
-"""The properties that name something: where files go. Any other property that PyIceberg reads is a number or a word."""
+"""The properties for the paths of new files. PyIceberg's location provider reads no other ones."""
 
 
 def allowed(given: Mapping[str, Any] | None, keys: Collection[str]) -> dict[str, str]:
-    """Return the entries with these keys that have a text, a number or a truth value, as texts."""
+    """Return the entries with these keys as strings. Values other than strings, integers and booleans are skipped."""
     entries = (given or {}).items()
     return {key: str(value) for key, value in entries if key in keys and isinstance(value, str | int) and value != ""}
 
 
 def location_provider(location: str, properties: Mapping[str, str]) -> LocationProvider:
-    """Return PyIceberg's own provider of paths for a table with these properties."""
+    """Return PyIceberg's own location provider for a table with these properties."""
     return load_location_provider(location, allowed(properties, TABLE_PROPERTIES))
 
 
 class DataOnlyTable(Table):
-    """A table whose properties name no code."""
+    """A table whose properties cannot name code."""
 
     def location_provider(self) -> LocationProvider:
-        """Return the provider of paths for new files."""
+        """Return the location provider for new files."""
         return location_provider(self.metadata.location, self.metadata.properties)
 
 

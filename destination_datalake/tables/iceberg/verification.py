@@ -1,4 +1,4 @@
-"""What an Iceberg table says of its files: by its snapshots, manifest lists and manifests."""
+"""The expected statistics of an Iceberg table's files, from its snapshots, manifest lists and manifests."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ _BOUNDED = (
     TimestamptzType,
     StringType,
 )
-"""Types of columns whose values are compared with bounds."""
+"""Types whose values are compared with bounds."""
 
 
 class VerifiedIceberg(VerifiedTable):
-    """One table. `lists_folder`: objects that it does not refer to may be looked for, as the folder is its own."""
+    """One table. With `lists_folder`, its folder is searched for unreferenced objects."""
 
     def __init__(
         self,
@@ -81,51 +81,51 @@ class VerifiedIceberg(VerifiedTable):
         fields = [field for field in self._table.schema().fields if isinstance(field.field_type, _BOUNDED)]
         self._bounded = fields if self._schema is not None else []
         self._counted: dict[str, Total] = {}
-        """The live data files of each manifest that was read."""
+        """The number of live data files and rows by manifest."""
         self._broken = False
 
     def has_changed(self) -> bool:
-        """Whether there is another metadata file."""
+        """Whether the table has a new metadata file."""
         return self._operations.load().metadata_location != self._table.metadata_location
 
     def expected_files(self) -> Iterator[ExpectedFileStats]:
         """Yield the expected statistics of the files of the content and of branches of unfinished syncs."""
         metadata = self._table.metadata
         for branch in (MAIN_BRANCH, PENDING_BRANCH, *generation_branches(metadata)):
-            yield from self._of_snapshot(metadata.snapshot_by_name(branch))
+            yield from self._expected_in(metadata.snapshot_by_name(branch))
         if self._lists_folder:
-            self._look_for_others()
+            self._check_folder()
 
     def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
-        """Compare the manifests of the current snapshot, and of those in reports, with the counts that those say."""
+        """Compare manifests of snapshots with the counts in their summary and in the reports of syncs."""
         del read  # Each file has its own statistics.
         if shared := ", ".join(".".join(path) for path in shared_members(self._table.schema().as_struct())):
             self.notes.append(
-                f"Fields inside objects may hold values of two fields, as an earlier version stored a field under two "
+                f"Fields inside objects may have values of two fields, as an earlier version stored a field under two "
                 f"names: {shared}. Refresh the stream to separate them."
             )
         current = self._table.metadata.current_snapshot()
         if current is not None:
             rows, files = summary_number(current, TOTAL_ROWS), summary_number(current, "total-data-files")
             self._compare(current, rows, files, "its summary")
-        self._look_for_rollbacks({each.snapshot: each.run for each in reported})
-        if not any(each.snapshot is not None for each in reported):
+        self._check_rollbacks({report.snapshot: report.run for report in reported})
+        if not any(report.snapshot is not None for report in reported):
             self.notes.append("There is no report of a sync to compare it with.")
         expired = 0
-        for each in reported:
-            if each.snapshot is None:
+        for report in reported:
+            if report.snapshot is None:
                 continue
-            if (snapshot := self._table.metadata.snapshot_by_id(each.snapshot)) is None:
+            if (snapshot := self._table.metadata.snapshot_by_id(report.snapshot)) is None:
                 expired += 1
             else:
-                self._compare(snapshot, each.table_rows, each.table_files, f"the report of run {each.run}")
+                self._compare(snapshot, report.table_rows, report.table_files, f"the report of run {report.run}")
         if expired:
             self.notes.append(f"The snapshots in the reports of {expired} runs have expired.")
 
-    def _look_for_rollbacks(self, runs: Mapping[int | None, str]) -> None:
-        """Report snapshots that were current until an older one was again: their rows are gone.
+    def _check_rollbacks(self, runs: Mapping[int | None, str]) -> None:
+        """Report rollbacks: an older snapshot became current again, so rows of later ones are lost.
 
-        The older one is an ancestor, or was current before. The snapshot of an overwrite has no ancestor in the table.
+        The older snapshot is an ancestor, or was current before: the snapshot of an overwrite has no ancestor.
         """
         metadata = self._table.metadata
         earlier: set[int] = set()
@@ -134,32 +134,30 @@ class VerifiedIceberg(VerifiedTable):
             snapshot = metadata.snapshot_by_id(replaced)
             if snapshot is None or current == replaced:
                 continue
-            if current in earlier or any(
-                ancestor.snapshot_id == current for ancestor in ancestors_of(snapshot, metadata)
-            ):
+            if current in earlier or any(older.snapshot_id == current for older in ancestors_of(snapshot, metadata)):
                 run = f" of run {runs[replaced]}" if replaced in runs else ""
                 what = f"was rolled back by another writer: from it{run} to the older snapshot {current}"
                 self.problems.append(Finding(f"snapshot {replaced}", what))
 
     def _compare(self, snapshot: Snapshot, rows: int | None, files: int | None, by: str) -> None:
-        for _ in self._of_snapshot(snapshot):
-            pass  # Its manifests are counted.
+        for _ in self._expected_in(snapshot):
+            pass  # This counts the files in its manifests.
         if self._broken:
             return
         counted = [
-            self._counted[each.manifest_path]
-            for each in self._manifests(snapshot)
-            if each.content == ManifestContent.DATA
+            self._counted[manifest.manifest_path]
+            for manifest in self._manifests(snapshot)
+            if manifest.content == ManifestContent.DATA
         ]
-        for what, found, said in (
-            ("rows", sum(each.rows for each in counted), rows),
-            ("data files", sum(each.files for each in counted), files),
+        for noun, actual, expected in (
+            ("rows", sum(total.rows for total in counted), rows),
+            ("data files", sum(total.files for total in counted), files),
         ):
-            if said is not None and found != said:
+            if expected is not None and actual != expected:
                 where = f"snapshot {snapshot.snapshot_id}"
-                self.problems.append(Finding(where, f"has {found} {what}, and {said} by {by}"))
+                self.problems.append(Finding(where, f"has {actual} {noun}, and {expected} by {by}"))
 
-    def _of_snapshot(self, snapshot: Snapshot | None) -> Iterator[ExpectedFileStats]:
+    def _expected_in(self, snapshot: Snapshot | None) -> Iterator[ExpectedFileStats]:
         for manifest in self._manifests(snapshot):
             if manifest.manifest_path in self._counted:
                 continue
@@ -167,7 +165,7 @@ class VerifiedIceberg(VerifiedTable):
             try:
                 entries = live_entries(manifest, self._table.io)
             except Exception as error:
-                self._break(manifest.manifest_path, error)
+                self._add_unreadable(manifest.manifest_path, error)
                 continue
             for entry in entries:
                 file = entry.data_file
@@ -180,10 +178,10 @@ class VerifiedIceberg(VerifiedTable):
             return live_manifests(snapshot, self._table.io)
         except Exception as error:
             assert snapshot is not None
-            self._break(snapshot.manifest_list, error)
+            self._add_unreadable(snapshot.manifest_list, error)
             return []
 
-    def _break(self, path: str, error: Exception) -> None:
+    def _add_unreadable(self, path: str, error: Exception) -> None:
         self._broken = True
         self.problems.append(Finding(path, unreadable(error, path, _CLAUSES)))
 
@@ -200,8 +198,8 @@ class VerifiedIceberg(VerifiedTable):
         columns = tuple(column for field in self._bounded if (column := _expected_column(field, file)) is not None)
         return ExpectedFileStats(source, kind, self._schema, columns)
 
-    def _look_for_others(self) -> None:
-        """Tell of objects in the table's folder that it does not refer to: those of killed writers are no fault."""
+    def _check_folder(self) -> None:
+        """Report unreferenced objects in the table's folder. Files of killed writers are a note, not a problem."""
         s3 = self._operations.access.client("s3")
         references = References(self._table.io, s3)
         try:
@@ -209,32 +207,32 @@ class VerifiedIceberg(VerifiedTable):
             references.add_metadata(self._table.metadata, self._table.metadata_location)
             references.add_files()
         except MaintenanceSkipped as reason:
-            self.notes.append(f"Foreign files were not looked for: {reason}.")
+            self.notes.append(f"Foreign files were not searched: {reason}.")
             return
         except Exception as error:
             if not self._broken:
                 where = self._table.metadata_location
-                gone = isinstance(error, FileNotFoundError)
-                what = f"refers to what is not there: {error}" if gone else unreadable(error, where, _CLAUSES)
+                is_missing = isinstance(error, FileNotFoundError)
+                what = f"refers to a missing object: {error}" if is_missing else unreadable(error, where, _CLAUSES)
                 self.problems.append(Finding(where, what))
             return
         orphans = 0
         for page in s3.get_paginator("list_objects_v2").paginate(Bucket=folder.bucket, Prefix=f"{folder.key}/"):
-            keys = [each["Key"] for each in page.get("Contents", []) if not each["Key"].endswith("/")]
+            keys = [object_["Key"] for object_ in page.get("Contents", []) if not object_["Key"].endswith("/")]
             for file in references.unreferenced(File(f"s3://{folder.bucket}/{key}", 0) for key in keys):
                 key = file.path.removeprefix(f"s3://{folder.bucket}/")
                 if is_of_a_table(key, folder):
                     orphans += 1
                 elif not any(part[:1] in ("_", ".") for part in key[len(folder.key) + 1 :].split("/")):
-                    self.problems.append(Finding(file.path, "is no file of the table"))
+                    self.problems.append(Finding(file.path, "is not a file of the table"))
         if orphans:
             self.notes.append(
-                f"{orphans} files are of no snapshot, as killed or running syncs leave them; `maintain` removes them."
+                f"{orphans} files are in no snapshot: killed or running syncs leave them, and `maintain` removes them."
             )
 
 
 def _expected_column(field: NestedField, file: IcebergFile) -> ExpectedColumnStats | None:
-    """Return what a manifest says of a column; None if it says nothing."""
+    """Return the statistics of a column in a manifest; None without any."""
     lower, upper = (_bound(field, bounds) for bounds in (file.lower_bounds, file.upper_bounds))
     nulls = (file.null_value_counts or {}).get(field.field_id)
     if lower is None and upper is None and nulls is None:
@@ -252,6 +250,6 @@ def _bound(field: NestedField, bounds: Mapping[int, bytes] | None) -> Any:
         return bytes(encoded)
     if len(encoded) == 4 and isinstance(type_, LongType | DoubleType):
         type_ = IntegerType() if isinstance(type_, LongType) else FloatType()
-    with suppress(Exception):  # Of another type, or of a writer that PyIceberg does not follow: nothing is said.
+    with suppress(Exception):  # Of another type, or in an encoding that PyIceberg does not support: not compared.
         return from_bytes(type_, encoded)
     return None

@@ -1,8 +1,8 @@
-"""How a sync writes to its table: what it takes over from earlier syncs, the branch it commits to, and publishing.
+"""Write modes: the branch to which a sync commits, what it takes over from earlier syncs, and how it publishes.
 
-An overwrite is written to a branch of its own, and its writer holds the table's fencing token, until it is published.
-Branch and token are created, taken over and removed together, in one metadata commit. Rows that are to be deduplicated
-are committed to a branch too, and merged into the content from there.
+An overwrite is written to a branch of its own, and its writer holds the table's fencing token until it is published.
+Branch and token are created, taken over and removed together, in one metadata commit. Rows to deduplicate are committed
+to a branch too, and merged into the content from there.
 
 The platform does not send acknowledged records again, so the rows of a pending overwrite are kept: a later sync of the
 same generation continues its branch, and a sync that appends adopts its rows. An overwrite of another generation
@@ -28,11 +28,11 @@ from destination_datalake.tables.iceberg.branches import (
     ADOPTED,
     GENERATION_PREFIX,
     PENDING_BRANCH,
-    forget_branches,
+    disable_ref_expiry,
     generation_branches,
     history,
-    keep_for_ever,
     remove_branches,
+    remove_merged_branches,
     summary_number,
 )
 from destination_datalake.tables.iceberg.commit import TableOperations, set_property
@@ -42,7 +42,7 @@ from destination_datalake.tables.iceberg.dedup.definition import (
     Definition,
     MergeScope,
     pending_scope,
-    way_out,
+    remedy_for_key,
 )
 from destination_datalake.tables.iceberg.snapshots.branch_files import (
     BranchFiles,
@@ -61,36 +61,36 @@ from destination_datalake.tables.table import (
 
 
 def properties_of_new_table(stream: Stream) -> dict[str, str]:
-    """Return the generation that a new table is created with; none if it is published only later, or unknown."""
+    """Return the property of the generation of a new table; empty if it is published later, or unknown."""
     if stream.generation is None or stream.overwrites_table:
         return {}
     return {LOWEST_GENERATION_PROPERTY: str(stream.generation)}
 
 
 def lowest_generation(metadata: TableMetadata) -> int | None:
-    """Return the lowest generation of the table's rows; None if it is not known.
+    """Return the lowest generation of the table's rows; None if unknown.
 
-    What others have added has none. Nor has what they have replaced the table by, and it is not looked for: a sync that
-    goes on with the generation of before must not overwrite it by the few rows that it sends.
+    Snapshots of other writers have no generation, and are skipped, even if they replace the content: a sync that
+    continues the former generation must not overwrite that content by the few rows that it sends.
     """
     lowest = _lowest(metadata.properties)
     for snapshot in history(MAIN_BRANCH, metadata):
-        said = summary_number(snapshot, LOWEST_GENERATION_PROPERTY)
-        if lowest is not None and said is not None:
-            return min(lowest, said)
+        recorded = summary_number(snapshot, LOWEST_GENERATION_PROPERTY)
+        if lowest is not None and recorded is not None:
+            return min(lowest, recorded)
     return lowest
 
 
-def says_lowest_generation(metadata: TableMetadata) -> dict[str, str]:
-    """Return the property of a snapshot of main whose rows are none of lower generations than those of the table."""
+def lowest_generation_property(metadata: TableMetadata) -> dict[str, str]:
+    """Return the snapshot property with the lowest generation of the table's rows; empty if unknown."""
     lowest = _lowest(metadata.properties)
     return {} if lowest is None else {LOWEST_GENERATION_PROPERTY: str(lowest)}
 
 
-def lowest_generation_with(stream: Stream, adopted: Iterable[str], table: Table) -> int | None:
-    """Return the lowest generation with the rows of a stream and of adopted branches; None if it is unknown.
+def lowest_generation_after_adoption(stream: Stream, adopted: Iterable[str], table: Table) -> int | None:
+    """Return the lowest generation of the table, the stream and adopted branches; None if unknown.
 
-    It is for rows of other writers.
+    It is unknown if the table has rows of other writers.
     """
     existing = lowest_generation(table.metadata)
     added = [stream.generation, *(generation_of(branch) for branch in adopted)]
@@ -105,7 +105,7 @@ def set_lowest_generation(generation: int | None, transaction: Transaction) -> N
 
 
 def set_overwrites(overwrites: Overwrites, transaction: Transaction) -> None:
-    """Set the property of the generations of overwrites, unless it is so already."""
+    """Set the property of the generations of overwrites, unless it has this value already."""
     if overwrites != Overwrites.of(transaction.table_metadata.properties):
         transaction.set_properties({OVERWRITES_PROPERTY: str(overwrites)})
 
@@ -116,12 +116,12 @@ def _lowest(properties: Mapping[str, str]) -> int | None:
 
 
 def generation_of(branch: str) -> int | None:
-    """Return the generation of a pending overwrite by the name of its branch; None if it has none."""
+    """Return the generation of a pending overwrite from the name of its branch; None without one."""
     generation = branch.removeprefix(GENERATION_PREFIX)
     return int(generation) if generation.isdecimal() else None
 
 
-# --- what the modes have in common ------------------------------------------------------------------------------------
+# --- the base of all modes ------------------------------------------------------------------------------------
 
 
 _GENERATION = "airbyte.generation-id"
@@ -129,7 +129,7 @@ _SYNC = "airbyte.sync-id"
 
 
 class WriteMode(ABC):
-    """How one sync writes. Writes to one branch."""
+    """The write mode of one sync. It writes to one branch."""
 
     def __init__(self, table: TableName, stream: Stream, branch: str, token: FencingToken | None) -> None:
         self._table = table
@@ -139,48 +139,48 @@ class WriteMode(ABC):
 
     @abstractmethod
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Make the branch ready, and settle what earlier syncs left, unless there is a `leftover_merge`."""
+        """Prepare the branch, and take over or remove what earlier syncs left, unless there is a `leftover_merge`."""
 
     def require(self, metadata: TableMetadata) -> None:
-        """Raise Fenced if this sync had a token, and another has it: without one, no sync can take the branch over."""
+        """Raise Fenced if another sync has taken this sync's token over. A sync without a token cannot be fenced."""
         if self._token is not None:
             self._token.require(metadata.properties, self._table)
 
     def publish(self, operations: TableOperations) -> Table | None:  # noqa: ARG002
-        """Make the branch's rows the table's content; return the table then, None if they were that already."""
+        """Make the branch's rows the table's content; return the table, or None if they are content already."""
         return None
 
     def published(self) -> WriteMode:
-        """Return how to write on after the branch's rows have become the table's content."""
+        """Return the write mode after the branch was published."""
         return self
 
     def end_merge(self, table: Table, transaction: Transaction) -> None:  # noqa: B027
-        """Add to the commit of a merge what belongs to it: nothing."""
+        """Add changes of the mode to the commit of a merge: none."""
 
     @property
     def leftover_merge(self) -> MergeScope | None:
-        """What has to be merged after `begin`, before anything is written; then `begin` again."""
+        """The merge to run after `begin`, before any row is written; then `begin` is called again."""
         return None
 
     @property
     def to_merge(self) -> MergeScope | None:
-        """What has to be merged before `publish`."""
+        """The merge to run before `publish`."""
         return None
 
     def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
         """Return the properties of a snapshot on a branch.
 
-        Sync and generation are for people who read the table's history only: other engines may expire snapshots at any
-        time. What is decided by `origin` is decided only while the snapshots are there.
+        Sync and generation are only for people who read the table's history, as other engines may expire snapshots at
+        any time.
         """
         values = {_SYNC: self._stream.sync_id, _GENERATION: self._stream.generation}
         own = {key: str(value) for key, value in values.items() if value is not None}
-        return {**own, **(says_lowest_generation(metadata) if branch == MAIN_BRANCH else {})}
+        return {**own, **(lowest_generation_property(metadata) if branch == MAIN_BRANCH else {})}
 
     def append_files(
         self, files: Iterable[IcebergFile], table: Table, transaction: Transaction, origin: Mapping[str, str]
     ) -> None:
-        """Add the files to the branch, in one snapshot, which says what their `origin` is."""
+        """Add the files to the branch in one snapshot. `origin` is a property of it, see `branches.NEW`."""
         self._add_snapshot(files, self._branch, table, transaction, origin)
 
     def _add_snapshot(
@@ -194,17 +194,17 @@ class WriteMode(ABC):
         properties = self.snapshot_properties(branch, transaction.table_metadata)
         change_branch(Change([*files]), branch, table, transaction, {**properties, **origin})
 
-    def _take_over(self, table: Table, transaction: Transaction) -> None:
+    def _adopt_pending(self, table: Table, transaction: Transaction) -> None:
         """Adopt the rows of pending overwrites; remove their branches and the fencing token of their writer."""
         branches = generation_branches(table.metadata)
-        lowest = lowest_generation_with(self._stream, branches, table)
+        lowest = lowest_generation_after_adoption(self._stream, branches, table)
         if lowest is not None:
             set_lowest_generation(lowest, transaction)
         self._adopt(branches, table, transaction)
         self._take_token(transaction)
 
     def _take_token(self, transaction: Transaction) -> None:
-        """Take the fencing token or, as a sync that needs none, take it from a writer that does."""
+        """Take the fencing token over. A sync that needs no token removes it, which fences its holder."""
         set_property(TOKEN_PROPERTY, str(self._token) if self._token is not None else None, transaction)
 
     def _adopt(self, branches: Sequence[str], table: Table, transaction: Transaction) -> None:
@@ -213,13 +213,13 @@ class WriteMode(ABC):
                 problem = (
                     f"its branch {branch}, which an unpublished overwrite has left, has rows deleted by delete files, "
                     "which cannot be adopted. Compact the branch (rewrite_data_files with delete-file-threshold 1), or "
-                    "let the overwrite be finished by a sync of its generation, or give its rows up (ALTER TABLE ... "
+                    "finish the overwrite by a sync of its generation, or discard its rows (ALTER TABLE ... "
                     f"DROP BRANCH {branch})."
                 )
                 raise TableConflict(cannot_write(self._stream.id, self._table, problem))
-            if files := [each.entry for each in BranchFiles(metrics=None).of(table, branch)]:
+            if files := [file.entry for file in BranchFiles(metrics=None).of(table, branch)]:
                 self.append_files(files, table, transaction, ADOPTED)
-        forget_branches(branches, transaction)
+        remove_merged_branches(branches, transaction)
 
 
 # --- append -----------------------------------------------------------------------------------------------------------
@@ -228,8 +228,7 @@ class WriteMode(ABC):
 class Append(WriteMode):
     """Writes to main: readers see each commit at once. Any number of syncs may append at the same time.
 
-    Rows that wait for their deduplication are older than those of this sync, and merged first. With a token, no other
-    may append.
+    Pending rows of earlier syncs are merged first. With a token, no other sync may append.
     """
 
     def __init__(self, table: TableName, stream: Stream, token: FencingToken | None = None) -> None:
@@ -240,19 +239,19 @@ class Append(WriteMode):
         """Adopt the rows of pending overwrites; remove their branches and the fencing token of their writer."""
         self._leftover_merge = pending_scope(table.metadata)
         if self._leftover_merge is None:
-            self._take_over(table, transaction)
+            self._adopt_pending(table, transaction)
         else:
             self._take_token(transaction)
 
     @property
     def leftover_merge(self) -> MergeScope | None:
-        """What has to be merged before rows are added that are not to be deduplicated."""
+        """The merge of pending rows, before rows without deduplication are added."""
         return self._leftover_merge
 
     def append_files(
         self, files: Iterable[IcebergFile], table: Table, transaction: Transaction, origin: Mapping[str, str]
     ) -> None:
-        """Add the files to main, whose rows are not unique by a key any more."""
+        """Add the files to main. Its rows are not unique by a key any more."""
         super().append_files(files, table, transaction, origin)
         set_property(UNIQUE_BY, None, transaction)
 
@@ -261,10 +260,7 @@ class Append(WriteMode):
 
 
 class AppendDedup(WriteMode):
-    """Writes to the branch of rows that are not deduplicated yet.
-
-    Any number of syncs may do so at the same time, unless they have a token.
-    """
+    """Writes to the branch of pending rows. Any number of syncs may write at the same time, without a token."""
 
     def __init__(
         self, table: TableName, stream: Stream, definition: Definition, token: FencingToken | None = None
@@ -275,16 +271,16 @@ class AppendDedup(WriteMode):
     def begin(self, table: Table, transaction: Transaction) -> None:
         """Adopt the rows of pending overwrites; remove their branches and the fencing token of their writer.
 
-        Raises TableConflict as `require`, and if rows are pending that do not have the key: in all of them it is null.
+        Raises TableConflict as `require`, and if pending rows lack a column of the key, which is null in all of them.
         """
         self._require_key(table.metadata)
         pending = pending_scope(table.metadata)
         if pending is not None and not self._definition.has_columns(_schema_of_pending(table.metadata)):
             raise self._conflict(pending.definition, "its pending rows came with", table.metadata)
         if pending is not None:
-            # Nothing was merged by another key (`require`), and another cursor decides about them as about new rows.
+            # The key is the same (`require`). A new cursor applies to pending rows as to new ones.
             self._definition.write_to(PENDING_BY, transaction)
-        self._take_over(table, transaction)
+        self._adopt_pending(table, transaction)
 
     def require(self, metadata: TableMetadata) -> None:
         """Raise TableConflict if the content is unique by another key, or Fenced."""
@@ -298,17 +294,17 @@ class AppendDedup(WriteMode):
 
     def _conflict(self, by: Definition, fact: str, metadata: TableMetadata) -> TableConflict:
         schema = metadata.schema()
-        # A field whose type has changed may have a new column, under whose id the key is another one.
+        # A field whose type has changed may have a new column, so the key has another field id.
         where = "" if self._definition.has_columns(schema) else ", in a new column"
         problem = (
             f"{fact} the primary key ({by.key_names(schema)}), but the primary key of the stream is now "
-            f"({', '.join(self._stream.primary_key)}){where}. {way_out(by, metadata)}"
+            f"({', '.join(self._stream.primary_key)}){where}. {remedy_for_key(by, metadata)}"
         )
         return table_conflict(self._stream.id, self._table, problem)
 
     @property
     def to_merge(self) -> MergeScope | None:
-        """All rows that are pending."""
+        """All pending rows."""
         return MergeScope(self._definition, MAIN_BRANCH, PENDING_BRANCH)
 
     def append_files(
@@ -319,25 +315,25 @@ class AppendDedup(WriteMode):
             # PyIceberg cannot create a branch in a table without snapshots.
             self._add_snapshot((), MAIN_BRANCH, table, transaction)
         super().append_files(files, table, transaction, origin)
-        keep_for_ever(PENDING_BRANCH, transaction)
+        disable_ref_expiry(PENDING_BRANCH, transaction)
         self._definition.write_to(PENDING_BY, transaction)
 
 
 def _schema_of_pending(metadata: TableMetadata) -> Schema:
-    """Return the schema that the pending rows were committed with last."""
+    """Return the schema of the last commit of pending rows."""
     head = metadata.snapshot_by_name(PENDING_BRANCH)
-    found = metadata.schema_by_id(head.schema_id) if head is not None and head.schema_id is not None else None
-    return found or metadata.schema()
+    schema = metadata.schema_by_id(head.schema_id) if head is not None and head.schema_id is not None else None
+    return schema or metadata.schema()
 
 
 # --- overwrite --------------------------------------------------------------------------------------------------------
 
 
 class Overwrite(WriteMode):
-    """Writes to a branch of its own, which publishing makes the table's content. Holds the table's fencing token.
+    """Writes to a branch of its own, which becomes the table's content at the end. Holds the table's fencing token.
 
-    With a `definition` the branch is deduplicated before it is published. If it is `exclusive`, no other may write to
-    the table afterwards either.
+    With a `definition`, the branch is deduplicated before it is published. With `exclusive`, the token is held
+    afterwards too.
     """
 
     def __init__(
@@ -356,7 +352,7 @@ class Overwrite(WriteMode):
         self._exclusive = exclusive
 
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Take the fencing token; continue the branch of the same generation, or create it; remove all others."""
+        """Take the fencing token; continue the branch of the same generation, or create it; remove other branches."""
         self._take_token(transaction)
         obsolete = generation_branches(table.metadata)
         if self.is_pending(table.metadata):
@@ -370,10 +366,10 @@ class Overwrite(WriteMode):
             self._add_snapshot((), MAIN_BRANCH, table, transaction)
         if self._branch not in transaction.table_metadata.refs:
             self._add_snapshot((), self._branch, table, transaction)
-            keep_for_ever(self._branch, transaction)
+            disable_ref_expiry(self._branch, transaction)
 
     def is_pending(self, metadata: TableMetadata) -> bool:
-        """Whether the table has the branch of an earlier sync that this one continues."""
+        """Whether the table has the branch of an earlier sync to continue."""
         return self._stream.overwrite_generation is not None and self._branch in generation_branches(metadata)
 
     def require(self, metadata: TableMetadata) -> None:
@@ -383,7 +379,7 @@ class Overwrite(WriteMode):
             raise Fenced(self._table)
 
     def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
-        """Return the properties of a snapshot on a branch; on its own all rows are of one generation."""
+        """Return the properties of a snapshot on a branch. All rows on this mode's branch are of one generation."""
         properties, generation = super().snapshot_properties(branch, metadata), self._stream.generation
         if branch == self._branch and generation is not None:
             return {**properties, LOWEST_GENERATION_PROPERTY: str(generation)}
@@ -391,7 +387,7 @@ class Overwrite(WriteMode):
 
     @property
     def to_merge(self) -> MergeScope | None:
-        """The branch itself: nothing of the present content stays."""
+        """A merge of the branch's rows among themselves: no row of the present content stays."""
         return None if self._definition is None else MergeScope(self._definition, self._branch, None)
 
     def publish(self, operations: TableOperations) -> Table:
@@ -400,23 +396,23 @@ class Overwrite(WriteMode):
         return table
 
     def published(self) -> WriteMode:
-        """Return how to append to the content."""
+        """Return the mode that appends to the content."""
         token = self._token if self._exclusive else None
         if self._definition is not None:
             return AppendDedup(self._table, self._stream, self._definition, token)
         return Append(self._table, self._stream, token)
 
     def end_merge(self, table: Table, transaction: Transaction) -> None:
-        """Publish in the same commit.
+        """Publish in the commit of the merge.
 
-        A branch that was merged has forgotten which keys were deleted: rows of these keys that the content has would
-        stay if it was adopted.
+        A merged branch no longer has the rows that delete keys. Adopted by an append, rows with these keys in the
+        content would stay. Therefore no merged branch may exist unpublished.
         """
         self.require(table.metadata)
         with ManageSnapshots(transaction) as snapshots:
             head = transaction.table_metadata.refs[self._branch].snapshot_id
             snapshots.set_current_snapshot(head).remove_branch(self._branch)
-        # What waits for its deduplication belongs to the former content.
+        # Pending rows belong to the former content.
         remove_branches([PENDING_BRANCH], transaction)
         set_property(PENDING_BY, None, transaction)
         if self._definition is None:
@@ -431,7 +427,7 @@ class Overwrite(WriteMode):
             set_property(TOKEN_PROPERTY, None, transaction)
 
 
-# --- which mode a sync has --------------------------------------------------------------------------------------------
+# --- the mode of a sync --------------------------------------------------------------------------------------------
 
 
 def write_mode(
@@ -443,11 +439,10 @@ def write_mode(
     *,
     exclusive: bool,
 ) -> WriteMode:
-    """Return how the stream writes to a table. `sync` identifies this sync uniquely.
+    """Return the write mode of a stream. `sync` identifies this sync uniquely.
 
-    `definition` is by what its rows are deduplicated; None if they are not. With `exclusive`, no other may write at the
-    same time. Raises TableConflict if its generation may
-    not write to the table.
+    `definition` is None without deduplication. With `exclusive`, no other sync may write at the same time. Raises
+    TableConflict if the generation of the stream may not write to the table.
     """
     properties = metadata.properties
     token = FencingToken.after(properties, sync)

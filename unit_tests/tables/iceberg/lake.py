@@ -53,7 +53,7 @@ from destination_datalake.schema.types import (
 )
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.glue.compare_and_set import METADATA
-from destination_datalake.tables.iceberg.branches import forget_branches
+from destination_datalake.tables.iceberg.branches import remove_merged_branches
 from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.entries import position_deletes_entry
@@ -305,7 +305,7 @@ class Lake:
         with table.transaction() as transaction:
             change_branch(change, branch, table, transaction, {"airbyte.sync-id": "7"})
             if without_branch is not None:
-                forget_branches([without_branch], transaction)
+                remove_merged_branches([without_branch], transaction)
 
     def add_deletes(self, body: bytes, branch: str, of: IcebergFile | None = None, **more: Any) -> None:
         """Add a delete file of one row that applies to all files of `of`'s partition; without it, of all."""

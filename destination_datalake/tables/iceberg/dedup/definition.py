@@ -1,6 +1,6 @@
-"""By which columns a table's rows are deduplicated, kept in its properties by field id, so that it survives renaming.
+"""The columns by which a table's rows are deduplicated, and the branches that a merge reads and writes.
 
-What a merge is about: which rows it merges into which branch, and by what.
+A definition is kept in table properties by field id, so that it survives the renaming of columns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from pyiceberg.table.snapshots import Snapshot
 from destination_datalake.files.dedup.tasks import Versions
 from destination_datalake.files.plan import Deduplication
 from destination_datalake.schema.types import Field, List, Struct
-from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, last_unique, rows_on, says_unique, still_unique
+from destination_datalake.tables.iceberg.branches import (
+    PENDING_BRANCH,
+    inherited_uniqueness,
+    last_unique,
+    rows_on,
+    unique_property,
+)
 from destination_datalake.tables.iceberg.commit import set_property
 from destination_datalake.tables.table import TableName, table_conflict
 
@@ -27,15 +33,15 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import Stream
 
 UNIQUE_BY = "airbyte.dedup"
-"""The table property of the definition by which the content was merged last; this connector's appends remove it. Which
-of the content's rows are unique is what its snapshots say (`branches.py`)."""
+"""The table property of the definition by which the content was merged last. Appends of this connector remove it. A
+property of snapshots tells which rows of the content are unique (`branches.unique_property`)."""
 
 PENDING_BY = "airbyte.dedup-pending"
-"""The table property of the definition by which a sync that does not deduplicate merges the rows on the pending branch,
-which others have left there. A sync that deduplicates merges them by its own."""
+"""The table property of the definition of the rows on the pending branch. A sync without deduplication merges them by
+it. A sync with deduplication uses its own definition."""
 
 DELETED_AT = "_ab_cdc_deleted_at"
-"""The field of a record by which sources of change data capture say that its row was deleted (Airbyte CDC docs)."""
+"""The field in which change-data-capture sources put the time at which a row was deleted (Airbyte CDC docs)."""
 
 _EXTRACTED_AT = "_airbyte_extracted_at"
 _RAW_ID = "_airbyte_raw_id"
@@ -61,14 +67,14 @@ class Definition:
 
     @classmethod
     def of(cls, name: str, metadata: TableMetadata) -> Definition | None:
-        """Return what a property has; None if the table has none that this connector has written."""
+        """Return the definition in a table property; None if the property is missing or of another form."""
         try:
             return msgspec.json.decode(metadata.properties.get(name, ""), type=cls)
         except msgspec.DecodeError:
             return None
 
     def write_to(self, name: str, transaction: Transaction) -> None:
-        """Set a property, unless it is so already."""
+        """Set a table property, unless it has this value already."""
         set_property(name, msgspec.json.encode(self).decode(), transaction)
 
     def has_columns(self, schema: Schema) -> bool:
@@ -76,13 +82,13 @@ class Definition:
         return all(schema.find_column_name(id_) is not None for id_ in self.key)
 
     def key_names(self, schema: Schema) -> str:
-        """Return the names of the key's columns, as texts for users have them."""
+        """Return the names of the key's columns for messages to users."""
         return ", ".join(schema.find_column_name(id_) or "a column that was dropped" for id_ in self.key)
 
     def versions(self, schema: Schema) -> Versions | None:
-        """Return what the jobs need to know; None if a column of the key, or one of the connector's own, was dropped.
+        """Return the columns for the jobs; None if a column of the key, or of the connector's own, was dropped.
 
-        Without the column of the cursor, the time of extraction decides; without the other, nothing is deleted.
+        Without the cursor's column, the time of extraction decides. Without the deletion column, no row is deleted.
         """
         ids = {field.field_id: field.name for field in schema.fields}
         names = {field.name: field.field_id for field in schema.fields}
@@ -97,52 +103,52 @@ class Definition:
         )
 
 
-def way_out(definition: Definition, metadata: TableMetadata) -> str:
-    """Return what to do where rows cannot be merged by the key of a definition any more, without a full stop.
+def remedy_for_key(definition: Definition, metadata: TableMetadata) -> str:
+    """Return the remedy if rows cannot be merged by the key of a definition any more, without a full stop.
 
-    It loses nothing: a column that was renamed is renamed back. Where one was dropped, rows are read as of a snapshot,
-    with the columns of then (Iceberg spec: schema-id of snapshots).
+    No row is lost: a renamed column is renamed back. If a column was dropped, rows are read as of a snapshot, with its
+    columns (Iceberg spec: schema-id of snapshots).
     """
     pending = rows_on(PENDING_BRANCH, metadata)
-    told = f"{pending}. " if pending is not None else ""
+    remedy = f"{pending}. " if pending is not None else ""
     schema = metadata.schema()
     names = [(schema.find_column_name(id_), _first_name(id_, metadata)) for id_ in definition.key]
     renamed = [f"ALTER TABLE ... RENAME COLUMN {now} TO {then}" for now, then in names if now != then]
     if renamed and definition.has_columns(schema):
-        return f"{told}Rename the column back ({', '.join(renamed)})"
-    told += "Refresh the stream, so that all its records are sent again, or set the primary key back"
+        return f"{remedy}Rename the column back ({', '.join(renamed)})"
+    remedy += "Refresh the stream, so that all its records are sent again, or set the primary key back"
     if pending is None or definition.has_columns(schema):
-        return told
+        return remedy
     head = metadata.refs[PENDING_BRANCH].snapshot_id
     return (
-        f"{told}. A refresh gives up what is pending: SELECT * FROM ... VERSION AS OF {head} reads it with the column "
-        "that was dropped, if the source does not have it any more"
+        f"{remedy}. A refresh discards the pending rows: SELECT * FROM ... VERSION AS OF {head} reads them with the "
+        "column that was dropped, if the source does not have it any more"
     )
 
 
-def stranded(metadata: TableMetadata) -> str | None:
-    """Return why pending rows cannot be merged, as a clause about the table, and what to do; None if they can.
+def why_unmergeable(metadata: TableMetadata) -> str | None:
+    """Return why pending rows cannot be merged, as a clause about the table, with the remedy; None if they can.
 
-    A column of their key was dropped.
+    The reason is that a column of their key was dropped.
     """
     scope, schema = pending_scope(metadata), metadata.schema()
     if scope is None or scope.definition.has_columns(schema):
         return None
     key = scope.definition.key_names(schema)
-    return f"its pending rows came with the primary key ({key}). {way_out(scope.definition, metadata)}"
+    return f"its pending rows came with the primary key ({key}). {remedy_for_key(scope.definition, metadata)}"
 
 
 def _first_name(id_: int, metadata: TableMetadata) -> str | None:
-    """Return the name that a column was created with, as far as the table still knows."""
+    """Return the name of a column in the oldest schema that the table still has."""
     schemas = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
     return next((name for schema in schemas if (name := schema.find_column_name(id_)) is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
 class MergeScope:
-    """The rows of the branch `pending` are merged into those of `target`, and it is removed.
+    """A merge of the rows on the branch `pending` into those on `target`; `pending` is removed.
 
-    Without such a branch, the rows of `target` are merged among themselves.
+    Without `pending`, the rows on `target` are merged among themselves.
     """
 
     definition: Definition
@@ -151,20 +157,22 @@ class MergeScope:
 
     def is_unique(self, metadata: TableMetadata) -> bool:
         """Whether no two rows of `target` have the same key."""
-        return self._goes_on(metadata) and still_unique(self.target, metadata) == says_unique(self.definition.key)
+        return self._has_same_key(metadata) and inherited_uniqueness(self.target, metadata) == unique_property(
+            self.definition.key
+        )
 
     def last_unique(self, metadata: TableMetadata) -> Snapshot | None:
         """Return the last snapshot of `target` of whose rows no two have the same key; None if there is none."""
-        return last_unique(self.target, self.definition.key, metadata) if self._goes_on(metadata) else None
+        return last_unique(self.target, self.definition.key, metadata) if self._has_same_key(metadata) else None
 
-    def _goes_on(self, metadata: TableMetadata) -> bool:
-        """Whether the content was merged by the same key, and this connector has not appended to it since."""
+    def _has_same_key(self, metadata: TableMetadata) -> bool:
+        """Whether the content was merged by the same key, without appends of this connector since."""
         by = Definition.of(UNIQUE_BY, metadata)
         return self.target == MAIN_BRANCH and by is not None and by.key == self.definition.key
 
 
 def pending_scope(metadata: TableMetadata) -> MergeScope | None:
-    """Return the merge that a table's pending rows wait for; None if there are none."""
+    """Return the scope to merge a table's pending rows; None without pending rows."""
     by = Definition.of(PENDING_BY, metadata)
     if by is None or PENDING_BRANCH not in metadata.refs:
         return None
@@ -174,7 +182,7 @@ def pending_scope(metadata: TableMetadata) -> MergeScope | None:
 def deduplication(
     stream: Stream, table: TableName, columns: Sequence[Field], *, deletes_hard: bool
 ) -> Deduplication | None:
-    """Return by which columns of its table a stream is deduplicated; None if it is not.
+    """Return the columns of its table by which a stream is deduplicated; None without deduplication.
 
     Raises TableConflict if a field of the primary key or the cursor has no column of its own.
     """
@@ -183,15 +191,15 @@ def deduplication(
     named = {column.path: column for column in columns}
 
     def column_of(field: str, role: str) -> str:
-        found = named.get((field,))
-        if found is None or isinstance(found.type, Struct | List):
-            what = "has no column of its own" if found is None else "is an object or an array"
+        column = named.get((field,))
+        if column is None or isinstance(column.type, Struct | List):
+            reason = "has no column of its own" if column is None else "is an object or an array"
             problem = (
-                f"its {role} is the field {field}, which {what}, and rows can only be compared by single values. "
+                f"its {role} is the field {field}, which {reason}, and rows can only be compared by single values. "
                 f"Choose another {role} in the connection's settings, or a sync mode without deduplication"
             )
             raise table_conflict(stream.id, table, problem)
-        return found.name
+        return column.name
 
     cursor = stream.cursor_field[0] if stream.cursor_field else None
     return Deduplication(

@@ -1,7 +1,7 @@
-"""A merge: rows that are pending become part of the table's content, one for each key, in one commit.
+"""Merges of pending rows into the content of a table: one row for each key, in one commit.
 
-Readers see the content of before, or that of after. A merge that dies leaves what is pending as it was, for the next
-sync, and files that no table has, for the removal of orphans.
+Readers see the content before the merge, or the content after it. A merge that dies leaves the pending rows for the
+next sync, and orphaned files.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from destination_datalake.errors import ConnectorError
 from destination_datalake.tables.context import Journal, MergeFigures
 from destination_datalake.tables.iceberg.branches import (
     PENDING_BRANCH,
-    forget_branches,
     has_new_files,
     history,
-    says_unique,
+    remove_merged_branches,
     state_of,
     summary_number,
+    unique_property,
 )
 from destination_datalake.tables.iceberg.commit import TableOperations, set_property
 from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY
@@ -35,7 +35,12 @@ from destination_datalake.tables.iceberg.dedup.plan import MergeJobs, MergePlan,
 from destination_datalake.tables.iceberg.maintenance.deletion import Deletion, is_garbage_collected
 from destination_datalake.tables.iceberg.maintenance.references import File, References
 from destination_datalake.tables.iceberg.rework import Rework
-from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles, LiveFile, is_for_one, live_entries
+from destination_datalake.tables.iceberg.snapshots.branch_files import (
+    BranchFiles,
+    LiveFile,
+    applies_only_to,
+    live_entries,
+)
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.iceberg.snapshots.entries import Entries, position_deletes_entry
 from destination_datalake.tables.table import TableBusy, TableConflict, TableName
@@ -48,10 +53,10 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-MOST_BYTES = 2 * 1024**3
-LONGEST = timedelta(minutes=30)
-AFTER_FAILURE = timedelta(minutes=10)
-"""Back-off after a failed merge; otherwise each batch would try again."""
+MAX_PENDING_BYTES = 2 * 1024**3
+MAX_PENDING_AGE = timedelta(minutes=30)
+RETRY_DELAY = timedelta(minutes=10)
+"""Delay after a failed merge. Without it, every batch would try again."""
 
 _ATTEMPTS = 8
 _HIGH_AMPLIFICATION = 20
@@ -59,32 +64,32 @@ _BYTES = "total-files-size"
 
 
 def is_merge_due(metadata: TableMetadata, now: datetime) -> bool:
-    """Whether more than 2 GiB of files are pending, or any for more than half an hour."""
+    """Whether more than 2 GiB of files are pending, or a file is pending for more than half an hour."""
     snapshots = [*history(PENDING_BRANCH, metadata)]
     if not snapshots:
         return False
     head, oldest = snapshots[0], snapshots[-1]
-    if (summary_number(head, _BYTES) or 0) > MOST_BYTES:
+    if (summary_number(head, _BYTES) or 0) > MAX_PENDING_BYTES:
         return True
-    return now - datetime.fromtimestamp(oldest.timestamp_ms / 1000, now.tzinfo) > LONGEST
+    return now - datetime.fromtimestamp(oldest.timestamp_ms / 1000, now.tzinfo) > MAX_PENDING_AGE
 
 
 class Writer(Protocol):
-    """What a merge asks of the sync that merges."""
+    """The sync that merges."""
 
     def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
         """Return the properties of a snapshot on a branch."""
 
     def require(self, metadata: TableMetadata) -> None:
-        """Raise if the sync must not write to the table any more."""
+        """Raise if the sync may not write to the table any more."""
 
     def end_merge(self, table: Table, transaction: Transaction) -> None:
-        """Add what belongs to the commit."""
+        """Add changes of the sync to the commit of a merge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merges:
-    """The merges of one sync of a stream: what all of them are run with."""
+    """Runs the merges of one sync of a stream."""
 
     table: TableName
     operations: TableOperations
@@ -93,9 +98,9 @@ class Merges:
     journal: Journal = field(default_factory=Journal)
 
     def run(self, scope: MergeScope, plan: FilePlan, writer: Writer) -> bool:
-        """Merge what is pending; files are written as the plan of the next batch says. Return whether there was any.
+        """Merge pending rows. Return whether any were pending. New files have the folder and codec of `plan`.
 
-        Raises TableBusy if other writers were faster every time: what is pending stays so. Raises TableConflict,
+        Raises TableBusy if other writers were faster at every attempt; the rows stay pending. Raises TableConflict,
         ConnectorError, CommitStateUnknown and errors of AWS.
         """
         try:
@@ -109,7 +114,7 @@ class Merges:
             raise ConnectorError(replace(error.failure, message=message)) from error
 
     def try_run(self, scope: MergeScope, plan: FilePlan, writer: Writer) -> bool:
-        """Do the same, but leave it for later, and return False, if other writers are faster every time."""
+        """Run a merge as `run`, but log TableBusy and return False."""
         try:
             self.run(scope, plan, writer)
         except TableBusy as error:
@@ -120,9 +125,9 @@ class Merges:
 
 @dataclass(frozen=True, slots=True)
 class _Obsolete:
-    """The URIs of what the pending branch alone seems to have had, and the sequence number of its first commit.
+    """URIs of files that only the pending branch seems to have had, and the sequence number of its first commit.
 
-    None of it existed long before that commit.
+    No file is older than this commit.
     """
 
     files: tuple[str, ...] = ()
@@ -130,7 +135,7 @@ class _Obsolete:
 
 
 class MergeResult:
-    """What a merge, whose jobs are done, changes in a branch, and its figures. Sizes are in bytes."""
+    """The changes of a merge in a branch, and its figures. Sizes are in bytes. Raises StalePlan if a job is missing."""
 
     def __init__(self, plan: MergePlan, jobs: MergeJobs) -> None:
         self._plan = plan
@@ -138,29 +143,29 @@ class MergeResult:
         self.added: list[IcebergFile] = []
         self.removed: list[IcebergFile] = []
         self.listed_in: set[str] = set()
-        """The manifests that may list what is removed."""
+        """The manifests that may list the removed files."""
         self.used: set[str] = set()
-        """The URIs of new files that the table has then."""
+        """The URIs of new files that the table has after the commit."""
         self.obsolete = _Obsolete()
         self.rewritten = self.with_deletes = self.by_reference = self.bytes_written = 0
-        stored = jobs.from_stored(plan)
-        for files, changed in stored:
-            self._replace(files, changed)
-        self._add_pending(jobs.from_pending(plan))
-        self.pending_rows = sum(each.entry.record_count for each in plan.pending)
-        self.pending_bytes = sum(each.entry.file_size_in_bytes for each in plan.pending)
-        self.replaced = sum(changed.replaced for _, changed in stored)
-        self.deleted = sum(changed.deleted for _, changed in stored)
-        self.inserted = max(0, jobs.merged_keys(plan) - self.replaced)
+        results = jobs.results(plan)
+        for files, result in results.stored:
+            self._replace(files, result)
+        self._add_pending(results.pending)
+        self.pending_rows = sum(file.entry.record_count for file in plan.pending)
+        self.pending_bytes = sum(file.entry.file_size_in_bytes for file in plan.pending)
+        self.replaced = sum(result.replaced for _, result in results.stored)
+        self.deleted = sum(result.deleted for _, result in results.stored)
+        self.inserted = max(0, results.keys - self.replaced)
 
     @property
     def change(self) -> Change:
-        """What is committed."""
+        """The change to commit."""
         return Change(self.added, self.removed, frozenset(self.listed_in))
 
     @property
     def figures(self) -> MergeFigures:
-        """What the sync's report tells of it."""
+        """The figures for the report of the sync."""
         return MergeFigures(1, self.pending_rows, self.replaced, self.deleted, self.pending_bytes, self.bytes_written)
 
     def describe(self, key: str, deletes: Deletes) -> str:
@@ -177,38 +182,38 @@ class MergeResult:
             return text
         option = "dedup.deletes merge_on_read, " if deletes == "copy_on_write" else ""
         return (
-            f"{text} Each file with one replaced row is written again: {option}partitioning or sorting by the key "
+            f"{text} A file with one replaced row is rewritten as a whole: {option}partitioning or sorting by the key "
             "(partition_by, sort_by), or fewer syncs with more records would write less."
         )
 
     def _add_pending(self, results: Sequence[tuple[Sequence[int], Removed]]) -> None:
-        plan, gone = self._plan, set[int]()
+        plan, rewritten = self._plan, set[int]()
         deletes: dict[int, WrittenFile] = {}
         for numbers, result in results:
             if not plan.arrives(numbers[0]):
                 self._replace([plan.pending[number] for number in numbers], result)
                 continue
-            gone |= {numbers[place] for place in result.gone}
+            rewritten |= {numbers[place] for place in result.gone}
             deletes |= {numbers[place]: file for place, file in result.position_deletes.items()}
             if result.rewritten is not None:
                 self._add(plan.pending[numbers[result.gone[0]]], result.rewritten)
-        entries = self._arriving()
+        entries = self._arriving_entries()
         for number, file in enumerate(plan.pending):
-            if not plan.arrives(number) or number in gone:
+            if not plan.arrives(number) or number in rewritten:
                 continue
             self.added.append(entries[file.path])
             self.by_reference += 1
             if number in deletes:
                 self._add_deletes(file, deletes[number])
             else:
-                self.added += [each for each in file.deletes if each not in self.added]
+                self.added += [deletes for deletes in file.deletes if deletes not in self.added]
 
     def _replace(self, files: Sequence[LiveFile], result: Removed) -> None:
-        """Put the new form of files of one task into the place of those that are in the branch."""
+        """Replace files of the branch by the result of one task."""
         for place, file in enumerate(files):
             if place not in result.gone and place not in result.position_deletes:
                 continue
-            if deletes := [each for each in file.deletes if is_for_one(each, file.path)]:
+            if deletes := [deletes for deletes in file.deletes if applies_only_to(deletes, file.path)]:
                 self.removed += deletes
                 self.listed_in |= self._plan.manifests_of_deletes
             if place in result.position_deletes:
@@ -235,16 +240,19 @@ class MergeResult:
         self.used.add(new.uri)
         self.bytes_written += new.size
 
-    def _arriving(self) -> dict[str, IcebergFile]:
-        """Return the entries of arriving files by path, with all metrics."""
+    def _arriving_entries(self) -> dict[str, IcebergFile]:
+        """Return the entries of arriving files by path, with all metrics: the plan has those of the key only."""
         plan = self._plan
         wanted = {file.manifest for number, file in enumerate(plan.pending) if plan.arrives(number)}
         if plan.pending_head is None or not wanted:
             return {}
-        manifests = [each for each in plan.pending_head.manifests(plan.table.io) if each.manifest_path in wanted]
+        manifests = [
+            manifest for manifest in plan.pending_head.manifests(plan.table.io) if manifest.manifest_path in wanted
+        ]
         return {
             entry.data_file.file_path: entry.data_file
             for manifest in manifests
+            if manifest.manifest_path in wanted
             for entry in live_entries(manifest, plan.table.io)
         }
 
@@ -256,8 +264,8 @@ class _Merge(Rework[MergePlan, MergeResult]):
         super().__init__(
             common.operations,
             _ATTEMPTS,
-            f"Cannot merge what is pending in table {common.table}: other writers have changed its files at every "
-            "attempt. Nothing was changed, and nothing that was acknowledged is lost: the next sync merges it.",
+            f"Cannot merge the pending rows of table {common.table}: other writers have changed its files at every "
+            "attempt. Nothing was changed, and no acknowledged rows are lost: the next sync merges them.",
         )
         self._table = common.table
         self._scope = scope
@@ -271,7 +279,7 @@ class _Merge(Rework[MergePlan, MergeResult]):
         self._jobs = MergeJobs(common.jobs, common.operations.access, plan.folder, plan.codec, common.deletes)
 
     def run(self) -> bool:
-        """Merge what is pending; return whether anything is. Raises as `Merges.run`."""
+        """Merge pending rows; return whether any were pending. Raises as `Merges.run`."""
         try:
             merged = self.rework()
         finally:
@@ -288,19 +296,19 @@ class _Merge(Rework[MergePlan, MergeResult]):
         return True
 
     def plan(self, table: Table) -> MergePlan | None:
-        """Return the plan; None if nothing is pending. Raises TableConflict, and what the writer raises."""
+        """Return the plan; None without pending rows. Raises TableConflict, and errors of `Writer.require`."""
         self._writer.require(table.metadata)
         try:
             return plan_merge(table, self._scope, self._files)
         except Unmergeable as error:
-            raise TableConflict(f"Cannot merge what is pending in table {self._table}: {error}.") from error
+            raise TableConflict(f"Cannot merge the pending rows of table {self._table}: {error}.") from error
 
     def sources(self, plan: MergePlan) -> frozenset[str]:
         """Return the URIs of the pending and the stored files, and of their deletes."""
         return plan.paths
 
     def run_jobs(self, plan: MergePlan) -> None:
-        """Find the winners, and remove what they replace."""
+        """Find the latest row of each key, and remove the rows that it replaces."""
         self._jobs.run(plan)
 
     def change(self, plan: MergePlan, table: Table, transaction: Transaction) -> MergeResult:
@@ -309,15 +317,15 @@ class _Merge(Rework[MergePlan, MergeResult]):
         change, target = result.change, self._scope.target
         if change.added or change.removed or not self._scope.is_unique(table.metadata):
             properties = self._writer.snapshot_properties(target, transaction.table_metadata)
-            unique = says_unique(self._scope.definition.key)
+            unique = unique_property(self._scope.definition.key)
             change_branch(change, target, table, transaction, {**properties, **unique})
         if self._scope.pending is not None:
-            forget_branches([self._scope.pending], transaction)
+            remove_merged_branches([self._scope.pending], transaction)
         if target == MAIN_BRANCH:
             self._scope.definition.write_to(UNIQUE_BY, transaction)
             set_property(PENDING_BY, None, transaction)
         self._writer.end_merge(table, transaction)
-        result.obsolete = self._obsolete_files(plan, result, transaction)
+        result.obsolete = self._find_obsolete(plan, result, transaction)
         return result
 
     def unused(self, outcome: MergeResult | None) -> list[WrittenFile]:
@@ -325,34 +333,36 @@ class _Merge(Rework[MergePlan, MergeResult]):
         used = outcome.used if outcome is not None else set()
         return [file for file in self._jobs.removals.written if file.uri not in used]
 
-    def _obsolete_files(self, plan: MergePlan, found: MergeResult, transaction: Transaction) -> _Obsolete:
-        """Return what may be needed no more after the commit: pending files whose rows were written again, or are dead,
-        and manifests and manifest lists of the branch.
+    def _find_obsolete(self, plan: MergePlan, result: MergeResult, transaction: Transaction) -> _Obsolete:
+        """Return files that are probably unreferenced after the commit: pending files without live rows, manifests and
+        manifest lists of the pending branch.
 
-        Nothing if somebody's tag still has some, if others may have had the files before the branch did, or if files of
-        the table may be those of another one too. Of manifests that were merged while rows were landed, only the latest
-        are found. What is not found here becomes orphans.
+        Returns nothing if a tag still has one of its snapshots, if an earlier snapshot may have the files, or if the
+        table may share files with another one. Of manifests that were merged while rows were landed, only the latest
+        are returned. The others become orphans.
         """
         head = plan.pending_head
-        remaining = {each.snapshot_id for each in transaction.table_metadata.snapshots}
-        gone = {each.snapshot_id: each for each in plan.metadata.snapshots if each.snapshot_id not in remaining}
-        if head is None or head.snapshot_id not in gone or not is_garbage_collected(plan.metadata):
+        remaining = {snapshot.snapshot_id for snapshot in transaction.table_metadata.snapshots}
+        snapshots = {snapshot.snapshot_id: snapshot for snapshot in plan.metadata.snapshots}
+        removed = {id_: snapshot for id_, snapshot in snapshots.items() if id_ not in remaining}
+        if head is None or head.snapshot_id not in removed or not is_garbage_collected(plan.metadata):
             return _Obsolete()
-        if not all(has_new_files(each) and each.parent_snapshot_id in {None, *gone} for each in gone.values()):
+        parents = {None, *removed}
+        if not all(has_new_files(snapshot) and snapshot.parent_snapshot_id in parents for snapshot in removed.values()):
             return _Obsolete()
-        kept = {file.file_path for file in found.added}
+        kept = {file.file_path for file in result.added}
         pending = (file for number, file in enumerate(plan.pending) if plan.arrives(number))
         files = [path for file in pending for path in file.state if path not in kept]
         manifests = head.manifests(plan.table.io)
-        files += [each.manifest_path for each in manifests if each.added_snapshot_id in gone]
-        files += [each.manifest_list for each in gone.values()]
-        return _Obsolete(tuple(files), min(each.sequence_number or 0 for each in gone.values()))
+        files += [manifest.manifest_path for manifest in manifests if manifest.added_snapshot_id in removed]
+        files += [snapshot.manifest_list for snapshot in removed.values()]
+        return _Obsolete(tuple(files), min(snapshot.sequence_number or 0 for snapshot in removed.values()))
 
     def _delete_obsolete(self, obsolete: _Obsolete, table: Table) -> None:
-        """Delete what nothing refers to. Only what was committed since it was made is read: nothing else can.
+        """Delete the unreferenced files. A failure is logged only.
 
-        Without sequence numbers, as in tables of format version 1, that is unknown: then it is left to the removal of
-        orphans. A failure is logged, and no more.
+        Manifests that are older than the files cannot refer to them, so only later ones are read. Tables of format
+        version 1 have no sequence numbers, by which to tell: there, the files are left to the removal of orphans.
         """
         folder = S3Address.parse(self._folder.rpartition("/")[0])
         if obsolete.since == 0 or folder.is_of_s3_tables:

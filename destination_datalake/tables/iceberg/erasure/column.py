@@ -1,4 +1,4 @@
-"""The column that ids are looked up in, and where by metadata files and manifests an id may be."""
+"""The column in which ids are searched, and what metadata reveals about ids: in which files they may be."""
 
 from __future__ import annotations
 
@@ -35,33 +35,33 @@ class NoSuchColumn(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class IdColumn:
-    """A column, or a field within structs, by its names from the outside; `field` is the innermost."""
+    """A column, or a field inside structs. `path` are its names from the outermost; `field` is the innermost."""
 
     path: tuple[str, ...]
     field: NestedField
     arrow: pa.Field[Any]
-    """The top-level column with field ids, of each struct that one field alone."""
+    """The top-level column with field ids, reduced to the field: each struct has one child."""
 
     @classmethod
     def named(cls, column: str, table: TableName, schema: Schema) -> Self:
         """Return the column of this name, or dotted path. Raises ConfigError if the table has none, or it is nested."""
-        found = _found(column, schema.fields, ())
-        if found is None:
+        path = _path_to(column, schema.fields, ())
+        if path is None:
             names = ", ".join(field.name for field in schema.fields)
             raise NoSuchColumn(
                 f"--column {column}: table {table} has no such column. Its columns are {names}; a field within one is "
                 "named by its path, as user.id. Nothing was changed."
             )
-        if not isinstance(found[-1].field_type, PrimitiveType):
+        if not isinstance(path[-1].field_type, PrimitiveType):
             raise ConfigError(
-                f"--column {column}: in table {table} it is no single value but {found[-1].field_type}. Name a field "
-                "within it by its path, as user.id. Nothing was changed."
+                f"--column {column}: in table {table} it is of type {path[-1].field_type}, not a single value. Name a "
+                "field within it by its path, as user.id. Nothing was changed."
             )
         try:
-            return cls(tuple(each.name for each in found), found[-1], _only(found))
+            return cls(tuple(field.name for field in path), path[-1], _projected(path))
         except KeyError:
             raise ConfigError(
-                f"--column {column}: in table {table} it is of type {found[-1].field_type}, which this connector does "
+                f"--column {column}: in table {table} it has type {path[-1].field_type}, which this connector does "
                 "not write. Nothing was changed."
             ) from None
 
@@ -74,20 +74,22 @@ class IdColumn:
         return type_
 
 
-def _found(path: str, fields: Iterable[NestedField], above: tuple[NestedField, ...]) -> tuple[NestedField, ...] | None:
-    """Return the fields on a path, whose names may have dots."""
+def _path_to(
+    path: str, fields: Iterable[NestedField], above: tuple[NestedField, ...]
+) -> tuple[NestedField, ...] | None:
+    """Return the fields on a dotted path. Names of fields may have dots too."""
     for field in fields:
         if field.name == path:
             return (*above, field)
         if isinstance(field.field_type, StructType) and path.startswith(f"{field.name}."):
             rest = path[len(field.name) + 1 :]
-            if (found := _found(rest, field.field_type.fields, (*above, field))) is not None:
+            if (found := _path_to(rest, field.field_type.fields, (*above, field))) is not None:
                 return found
     return None
 
 
-def _only(path: Sequence[NestedField]) -> pa.Field[Any]:
-    """Return the first field, with no others inside than those on the path."""
+def _projected(path: Sequence[NestedField]) -> pa.Field[Any]:
+    """Return the first field, whose structs have only the fields on the path."""
     field = path[-1]
     for outer in reversed(path[:-1]):
         field = outer.model_copy(update={"field_type": StructType(field)})
@@ -95,36 +97,36 @@ def _only(path: Sequence[NestedField]) -> pa.Field[Any]:
 
 
 def partition_fields(column: IdColumn, metadata: TableMetadata) -> set[str]:
-    """Return the names, in lower case, of the fields of all partition specs whose values tell those of a column."""
+    """Return the lower-case names of the partition fields, of all specs, whose values derive from a column."""
     fields = (field for spec in metadata.specs().values() for field in spec.fields)
     return {field.name.lower() for field in fields if field.source_id == column.field.field_id}
 
 
-class MayHave:
-    """Tells by metadata which files may have a row with an id, and which entries tell an id themselves."""
+class IdFilter:
+    """Filters files by metadata: which may have rows with an id, and which entries contain an id themselves."""
 
     def __init__(self, column: IdColumn, ids: Ids, few: Sequence[Any] | None, metadata: TableMetadata) -> None:
-        """`few` are the ids as values, None if they are many: only then partitions tell which files have none."""
+        """`few` are the ids as values, or None if there are too many to skip files by their partitions."""
         self._column = column
         self._ids = ids
         self._metadata = metadata
         self._keys = KeyColumns.of((column.field.field_id,), metadata.schema())
-        self._ranges = [IndexPart(1, (each,)) for each in ids.ranges]
+        self._ranges = [IndexPart(1, (bounds,)) for bounds in ids.ranges]
         self._values = None if few is None else [as_stored(value) for value in few]
         self._partitions: dict[int, list[tuple[int, frozenset[Any]]]] = {}
 
     def rows(self, file: IcebergFile) -> bool:
         """Whether a file may have rows with an id."""
-        if not any(self._keys.may_have(file, each) for each in self._ranges):
+        if not any(self._keys.may_have(file, bounds) for bounds in self._ranges):
             return False
         return all(file.partition[position] in values for position, values in self._partitions_of(file.spec_id))
 
-    def tells(self, files: Iterable[IcebergFile]) -> bool:
-        """Whether an entry has an id as a bound or as a partition's value, whatever rows its file has."""
-        values = [value for file in files for value in self._told(file)]
+    def reveals_id(self, files: Iterable[IcebergFile]) -> bool:
+        """Whether an entry has an id as a bound or as a partition value, whatever rows its file has."""
+        values = [value for file in files for value in self._revealed_values(file)]
         return bool(values) and bool(self._ids.contains(_array(values, self._ids.type)).any())
 
-    def _told(self, file: IcebergFile) -> Iterator[Any]:
+    def _revealed_values(self, file: IcebergFile) -> Iterator[Any]:
         id_, type_ = self._column.field.field_id, self._column.field.field_type
         assert isinstance(type_, PrimitiveType)
         for bounds in (file.lower_bounds, file.upper_bounds):
@@ -140,14 +142,14 @@ class MayHave:
                     yield value
 
     def _partitions_of(self, spec_id: int) -> list[tuple[int, frozenset[Any]]]:
-        """Return which values the ids have in fields of a partition spec, by the field's position."""
+        """Return the partition values of the ids for the fields of a spec, with the position of the field."""
         if spec_id not in self._partitions:
             self._partitions[spec_id] = [*self._values_of(spec_id)]
         return self._partitions[spec_id]
 
     def _values_of(self, spec_id: int) -> Iterator[tuple[int, frozenset[Any]]]:
         id_, type_ = self._column.field.field_id, self._column.field.field_type
-        # As values 0.0 and -0.0 are one id, and they are different partitions.
+        # 0.0 and -0.0 are the same id, but different partitions.
         if self._values is None or isinstance(type_, FloatType | DoubleType):
             return
         for position, field in enumerate(self._metadata.specs()[spec_id].fields):
@@ -156,25 +158,25 @@ class MayHave:
             try:
                 transform = field.transform.transform(type_)
                 yield position, frozenset(transform(value) for value in self._values)
-            except Exception:  # A transform that PyIceberg does not know, or not for this type: nothing is left out.
+            except Exception:  # A transform that PyIceberg does not support for this type: no file is skipped.
                 continue
 
 
-def tells_in(content: bytes, types: Sequence[IcebergType], ids: Ids, field_id: int | None = None) -> bool:
-    """Whether a manifest or manifest list that no table has tells an id: as a bound or as a partition's value.
+def manifest_reveals_id(content: bytes, types: Sequence[IcebergType], ids: Ids, field_id: int | None = None) -> bool:
+    """Whether an unreferenced manifest or manifest list has an id as a bound or as a partition value.
 
-    Bounds are values of one of the `types`, of the column with this id; without an id, of any column. What cannot be
-    read as a manifest tells none: it is of others.
+    Bounds are of one of the `types`. They are those of the column with `field_id`, or of all columns without it. An
+    object that is not a manifest has no id.
     """
     try:
         records: Any = [*fastavro.reader(io.BytesIO(content))]
-    except Exception:  # fastavro raises whatever it meets, such as IndexError, TypeError, StructError.
+    except Exception:  # For invalid files fastavro raises IndexError, TypeError, StructError and others.
         return False
     values, packed = list[Any](), list[bytes]()
     for record in records:
         file = record.get("data_file") or {}
         for bounds in (file.get("lower_bounds"), file.get("upper_bounds")):
-            packed += [each["value"] for each in bounds or () if field_id in (None, each["key"])]
+            packed += [bound["value"] for bound in bounds or () if field_id in (None, bound["key"])]
         values += (file.get("partition") or {}).values()
         for summary in record.get("partitions") or ():
             packed += [bound for name in ("lower_bound", "upper_bound") if (bound := summary.get(name)) is not None]
@@ -188,11 +190,11 @@ def _is_id(value: Any, ids: Ids) -> bool:
     try:
         return bool(ids.contains(_array([value], ids.type)).any())
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return False  # A value of another type, as partitions by other columns have.
+        return False  # A value of another type: a partition by another column.
 
 
 def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array[Any]:
-    """Return values as manifests have them as an array in which ids can be found."""
+    """Return values of manifests as an array that can be compared with ids."""
     stored = [as_stored(value) for value in values]
     if pa.types.is_temporal(type_) or pa.types.is_integer(type_):
         return pa.array(stored, pa.int64())

@@ -1,8 +1,8 @@
-"""The erasure of rows from one table: found, removed from all branches, and their history ended, in one commit.
+"""The erasure of rows from one table: search them, remove them from all branches, and expire their history.
 
-The commit takes the files with the rows out of every branch, puts others without the rows in their place, and removes
-the snapshots that refer to one. Each branch ends with a snapshot that says nothing of what was removed, so that no
-manifest of the table has a bound or a partition that tells an id. Then what nothing refers to any more is deleted.
+One commit replaces the files with the rows on every branch by files without them, and removes the snapshots that refer
+to such a file. Each branch ends with a snapshot without entries of removed files, so that no manifest of the table has
+an id as a bound or as a partition value. Then unreferenced files are deleted.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from destination_datalake.files.scan import (
     find_by_column_value,
     merge_column_matches,
 )
-from destination_datalake.tables.iceberg.branches import history, still_unique
+from destination_datalake.tables.iceberg.branches import history, inherited_uniqueness
 from destination_datalake.tables.iceberg.commit import TableOperations
-from destination_datalake.tables.iceberg.erasure.column import IdColumn, MayHave
+from destination_datalake.tables.iceberg.erasure.column import IdColumn, IdFilter
 from destination_datalake.tables.iceberg.erasure.plan import Dirty, Planner, TablePlan, Unerasable, is_kept
-from destination_datalake.tables.iceberg.fence import is_fence, is_spent
+from destination_datalake.tables.iceberg.fence import is_fence, is_unneeded_fence
 from destination_datalake.tables.iceberg.maintenance.deletion import Deletion, MaintenanceSkipped
 from destination_datalake.tables.iceberg.maintenance.expiry import (
     Expired,
@@ -60,12 +60,12 @@ _ATTEMPTS = 20
 """Syncs commit every few seconds; each attempt searches what is new alone."""
 
 ERASURE = "airbyte.erasure"
-"""The property of snapshots that an erasure has made: the name of its request."""
+"""The property of snapshots of an erasure: the name of its request."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileErased:
-    """A file that had rows, how many, and what is in its place: None if it has no other rows, or no branch had it.
+    """A file with erased rows. `new` is the file in its place; None if it has no other rows, or was on no branch.
 
     `raw_ids` are as `FileMatches` has them.
     """
@@ -78,7 +78,9 @@ class FileErased:
 
 @dataclass(frozen=True, slots=True)
 class ErasureRequest:
-    """What is erased from one table. `few` are the ids as values, None if they are many; `keep` are days of history."""
+    """The ids to erase from one table. `few` are the ids as values, None if there are too many. Snapshots younger than
+    `keep` are kept.
+    """
 
     id: str
     ids: Ids
@@ -90,7 +92,7 @@ class ErasureRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What a commit has done, and how many snapshots it has expired."""
+    """The result of a commit, with the number of expired snapshots."""
 
     expiry: ExpiryPlan
     snapshots: int
@@ -98,7 +100,7 @@ class _Result:
 
 
 class TableErasure(Rework[TablePlan, _Result]):
-    """The erasure from one table. `column` is as `table` had it; `executors` run the jobs."""
+    """The erasure from one table. `column` is the column when the erasure begins."""
 
     def __init__(
         self, name: TableName, catalog: TableCatalog, executors: Executors, column: IdColumn, request: ErasureRequest
@@ -118,10 +120,10 @@ class TableErasure(Rework[TablePlan, _Result]):
         self._located: dict[str, Any] = {}
         self._missing: set[str] = set()
         self._removals = Removals(executors)
-        self._doom: Callable[[Sequence[str]], None]
+        self._mark_for_deletion: Callable[[Sequence[str]], None]
 
     def find(self) -> tuple[TablePlan, Dirty] | None:
-        """Return the table as it is, and the files of its snapshots that have the rows; None if there is no table.
+        """Return the plan, and the files of all snapshots that have the rows; None if there is no table.
 
         Raises TableConflict, TableBusy, ConnectorError, and errors of AWS.
         """
@@ -135,10 +137,10 @@ class TableErasure(Rework[TablePlan, _Result]):
         return None
 
     def require(self) -> None:
-        """Raise TableConflict if a tag of others, or a file that cannot be written again, has the rows."""
-        if (found := self.find()) is None:
+        """Raise TableConflict if a tag, or a file that cannot be rewritten, has the rows."""
+        if (search := self.find()) is None:
             return
-        plan, dirty = found
+        plan, dirty = search
         self._require_no_tags(plan, dirty)
         for head in plan.heads.values():
             for path in head.keys() & dirty.keys():
@@ -146,72 +148,72 @@ class TableErasure(Rework[TablePlan, _Result]):
                     raise TableConflict(f"Cannot erase rows from table {self.name}: its file {path} {reason}.")
 
     def kept_snapshots(self, plan: TablePlan) -> set[int]:
-        """Return the snapshots that are asked to be kept."""
+        """Return the snapshots that the request keeps."""
         since = self._kept_since
-        return {each.snapshot_id for each in plan.metadata.snapshots if is_kept(each, since)}
+        return {snapshot.snapshot_id for snapshot in plan.metadata.snapshots if is_kept(snapshot, since)}
 
     def kept(self, plan: TablePlan, dirty: Dirty) -> set[str]:
-        """Return the files that no other snapshot has than those."""
+        """Return the files that only kept snapshots have."""
         kept, heads = self.kept_snapshots(plan), {path for head in plan.heads.values() for path in head}
-        others = (files for id_, files in plan.of_snapshot.items() if id_ not in kept)
-        return dirty.keys() - heads.union(*others)
+        in_others = (files for id_, files in plan.of_snapshot.items() if id_ not in kept)
+        return dirty.keys() - heads.union(*in_others)
 
-    def run(self, doom: Callable[[Sequence[str]], None]) -> list[FileErased]:
+    def run(self, mark_for_deletion: Callable[[Sequence[str]], None]) -> list[FileErased]:
         """Erase the rows from all snapshots; return the files that had any. Raises as `find` does.
 
-        `doom` is called before the commit after which nothing refers to these objects: it remembers them for a run that
-        goes on where this one was killed.
+        `mark_for_deletion` is called with the objects that are unreferenced after the commit, before the commit. It
+        records them for a run that continues after a kill.
         """
-        self._doom = doom
+        self._mark_for_deletion = mark_for_deletion
         try:
             committed = self.rework()
         except NoSuchTableError:
             return []
         return [] if committed is None else self._finish(committed[1])
 
-    # --- what is there
+    # --- the search
 
     def plan(self, table: Table) -> TablePlan:
-        """Return which files may have the rows. Raises TableConflict."""
-        may_have = MayHave(self.column, self.request.ids, self.request.few, table.metadata)
+        """Return the plan. Raises TableConflict."""
+        id_filter = IdFilter(self.column, self.request.ids, self.request.few, table.metadata)
         try:
-            plan = self._planner.plan(table, may_have)
+            plan = self._planner.plan(table, id_filter)
         except Unerasable as error:
             raise TableConflict(f"Cannot erase rows from table {self.name}: {error}.") from error
         self.files = plan.files
         return plan
 
     def sources(self, plan: TablePlan) -> frozenset[str]:
-        """Return the URIs of the files that may have the rows, and of their deletes."""
-        return frozenset(path for each in plan.candidates.values() for path in each.state)
+        """Return the URIs of the candidates and of their delete files."""
+        return frozenset(path for file in plan.candidates.values() for path in file.state)
 
     def _locate(self, plan: TablePlan) -> None:
         """Search the candidates that were not searched yet. Raises StalePlan if one was deleted meanwhile."""
-        unknown = [each for path, each in plan.candidates.items() if path not in self._located]
+        unknown = [file for path, file in plan.candidates.items() if path not in self._located]
         if unknown:
-            found = self.located([each.source(plan.metadata) for each in unknown])
-            if found.unreadable:
+            matches = self.located([file.source(plan.metadata) for file in unknown])
+            if matches.unreadable:
                 raise TableConflict(
-                    f"Cannot erase rows from table {self.name}: its file {found.unreadable[0]} cannot be read as the "
-                    "table's metadata describes it, so whether it has such rows cannot be told."
+                    f"Cannot erase rows from table {self.name}: its file {matches.unreadable[0]} cannot be read as the "
+                    "table's metadata describes it. Cannot determine whether it has such rows."
                 )
-            self._located |= {each.path: found.files.get(each.path) for each in unknown}
-            self._missing |= {*found.missing}
-            self.files_searched += found.searched
-        if gone := self._missing & plan.candidates.keys():
-            for path in gone:
+            self._located |= {file.path: matches.files.get(file.path) for file in unknown}
+            self._missing |= {*matches.missing}
+            self.files_searched += matches.searched
+        if missing := self._missing & plan.candidates.keys():
+            for path in missing:
                 del self._located[path]
-            self._missing -= gone
+            self._missing -= missing
             if self.operations.load().metadata_location != plan.table.metadata_location:
                 raise StalePlan
             raise TableConflict(
-                f"Cannot erase rows from table {self.name}: it refers to {min(gone)}, which does not exist. If the "
-                "bucket keeps versions, remove the object's delete marker; else let a snapshot without it be the "
-                "current one and expire the others."
+                f"Cannot erase rows from table {self.name}: it refers to {min(missing)}, which does not exist. If the "
+                "bucket has versioning, remove the object's delete marker. Otherwise roll the table back to a snapshot "
+                "without it, and expire the other snapshots."
             )
 
     def located(self, sources: Sequence[SourceFile]) -> ColumnMatches:
-        """Return which rows of files of the table, or of its folder, have an id. Raises ConnectorError."""
+        """Return the rows with an id in files of the table or of its folder. Raises ConnectorError."""
         column, tasks = self.column, 4 * self._executors.parallelism()
         job = column_value_tasks(sources, column.arrow, column.path, self.operations.access, tasks)
         return merge_column_matches(
@@ -226,7 +228,7 @@ class TableErasure(Rework[TablePlan, _Result]):
             raise TableConflict(
                 f"Cannot erase rows from table {self.name}: {', '.join(tags)} "
                 f"{'is a tag' if len(tags) == 1 else 'are tags'} of a snapshot that has them, and a tag cannot be "
-                "changed. Drop what is not needed (in Spark ALTER TABLE ... DROP TAG), or run the command with "
+                "changed. Drop tags that are not needed (in Spark ALTER TABLE ... DROP TAG), or run the command with "
                 "--drop-tags."
             )
 
@@ -234,10 +236,10 @@ class TableErasure(Rework[TablePlan, _Result]):
     def _kept_since(self) -> datetime | None:
         return None if self.request.keep is None else datetime.now(UTC) - self.request.keep
 
-    # --- files without the rows
+    # --- the rewrite
 
     def run_jobs(self, plan: TablePlan) -> None:
-        """Search the files that may have the rows, and write those again that branches have."""
+        """Search the candidates, and rewrite the files on branches that have rows."""
         self._locate(plan)
         dirty, metadata = self._dirty(plan), plan.metadata
         folder = f"{plan.table.location().rstrip('/')}/data"
@@ -261,42 +263,45 @@ class TableErasure(Rework[TablePlan, _Result]):
     # --- the commit
 
     def change(self, plan: TablePlan, table: Table, transaction: Transaction) -> _Result | None:
-        """Replace the files in all branches, and remove the snapshots that have the rows or tell an id."""
+        """Replace the files on all branches, and remove the snapshots that have the rows or contain an id."""
         if not plan.candidates.keys() <= self._located.keys():
             raise StalePlan
         dirty = self._dirty(plan)
         self._require_no_tags(plan, dirty)
-        tainted = plan.tainted(dirty)
-        if not tainted:
+        snapshots_with_rows = plan.snapshots_with_rows(dirty)
+        if not snapshots_with_rows:
             return None
         new: dict[str, str | None] = {}
         changes = {branch: self._change(plan, branch, dirty, new) for branch in plan.branches(dirty)}
         for branch, change in changes.items():
-            self._end_branch(branch, change, plan.told_by, table, transaction)
+            self._end_branch(branch, change, plan.revealing_manifests, table, transaction)
         kept_since = self._kept_since
-        gone = {id_: each for id_, each in tainted.items() if not is_kept(each, kept_since)}
-        self._move_fences(gone.keys(), transaction)
+        former = {id_: snapshot for id_, snapshot in snapshots_with_rows.items() if not is_kept(snapshot, kept_since)}
+        self._move_fences(former.keys(), transaction)
         full = transaction.table_metadata
-        kept = {each.snapshot_id for each in table.metadata.snapshots} | {
-            each.snapshot_id for each in full.refs.values()
+        kept = {snapshot.snapshot_id for snapshot in table.metadata.snapshots} | {
+            ref.snapshot_id for ref in full.refs.values()
         }
-        between = [each for each in full.snapshots if each.snapshot_id not in kept]
-        expired = Expired((*gone, *(each.snapshot_id for each in between)), tuple(plan.tags(dirty, kept_since)))
+        # The first of the two snapshots of each branch, which this transaction has added.
+        intermediate = [snapshot for snapshot in full.snapshots if snapshot.snapshot_id not in kept]
+        expired = Expired(
+            (*former, *(snapshot.snapshot_id for snapshot in intermediate)), tuple(plan.tags(dirty, kept_since))
+        )
         remove_expired(expired, full, transaction)
         expiry = ExpiryPlan(expired, full, transaction.table_metadata, table.metadata_location)
         erased = [FileErased(path, rows.count, new.get(path), rows.raw_ids) for path, rows in sorted(dirty.items())]
-        self._doom([*dirty, *_metadata_of([*gone.values(), *between], table)])
-        return _Result(expiry, len(gone), erased)
+        self._mark_for_deletion([*dirty, *_metadata_of([*former.values(), *intermediate], table)])
+        return _Result(expiry, len(former), erased)
 
     def unused(self, outcome: _Result | None) -> list[WrittenFile]:
-        """Return the new files that are in no table."""
-        used = {each.new for each in outcome.erased} if outcome is not None else set()
+        """Return the new files that the table does not have."""
+        used = {file.new for file in outcome.erased} if outcome is not None else set()
         return [file for file in self._removals.written if file.uri not in used]
 
     def _change(self, plan: TablePlan, branch: str, dirty: Dirty, new: dict[str, str | None]) -> Change:
-        """Return what a branch loses and gets; add what is in the place of each file to `new`.
+        """Return the change of a branch; add the new file, by the path of the old one, to `new`.
 
-        Raises StalePlan if a file was not written again yet.
+        Raises StalePlan if a file was not rewritten yet.
         """
         entries, head = Entries(plan.metadata), plan.heads[branch]
         losing = [head[path] for path in sorted(head.keys() & dirty.keys())]
@@ -310,27 +315,31 @@ class TableErasure(Rework[TablePlan, _Result]):
                     raise StalePlan
                 added.append(entry)
                 new[file.path] = result.rewritten.uri
-        removed = [*(each.entry for each in losing), *unneeded_deletes(losing, plan.live[branch])]
-        return Change(added, removed, frozenset(each.manifest for each in losing))
+        removed = [*(file.entry for file in losing), *unneeded_deletes(losing, plan.live[branch])]
+        return Change(added, removed, frozenset(file.manifest for file in losing))
 
     def _end_branch(
-        self, branch: str, change: Change, told_by: frozenset[str], table: Table, transaction: Transaction
+        self, branch: str, change: Change, revealing_manifests: frozenset[str], table: Table, transaction: Transaction
     ) -> None:
-        """Add two snapshots: one that removes, and one that does not say what was removed, which is to stay."""
-        says = {**_says_generation(branch, table.metadata), **still_unique(branch, table.metadata)}
-        properties = {**says, ERASURE: self.request.id}
+        """Add two snapshots to a branch.
+
+        The first removes files, and its manifests have entries of these. The second, which stays, has manifests without
+        such entries.
+        """
+        own = {**_generation_property(branch, table.metadata), **inherited_uniqueness(branch, table.metadata)}
+        properties = {**own, ERASURE: self.request.id}
         if change.removed:
             change_branch(change, branch, table, transaction, properties)
-        renewed = Change(same_rows=True, renewed=told_by)
+        renewed = Change(same_rows=True, renewed=revealing_manifests)
         change_branch(renewed, branch, table, transaction, properties)
 
-    def _move_fences(self, gone: Iterable[int], transaction: Transaction) -> None:
-        """Let the tags that tell states of the table apart keep none of the snapshots that are to go."""
+    def _move_fences(self, snapshots: Iterable[int], transaction: Transaction) -> None:
+        """Move fence tags away from the snapshots to remove: a tag keeps its snapshot."""
         metadata = transaction.table_metadata
         for name, ref in metadata.refs.items():
-            if not is_fence(name, ref) or ref.snapshot_id not in set(gone):
+            if not is_fence(name, ref) or ref.snapshot_id not in set(snapshots):
                 continue
-            if is_spent(name, ref):
+            if is_unneeded_fence(name, ref):
                 apply(transaction, (RemoveSnapshotRefUpdate.model_validate({"ref-name": name}),))
                 continue
             head = metadata.refs[MAIN_BRANCH].snapshot_id
@@ -342,30 +351,30 @@ class TableErasure(Rework[TablePlan, _Result]):
             }
             apply(transaction, (SetSnapshotRefUpdate.model_validate(moved),))
 
-    # --- afterwards
+    # --- after the commit
 
     def _finish(self, result: _Result) -> list[FileErased]:
-        """Delete what nothing refers to any more. Raises Incomplete, Disagreement, and errors of AWS."""
+        """Delete unreferenced files. Raises Incomplete, Disagreement, and errors of AWS."""
         self.snapshots_expired += result.snapshots
         s3 = self.operations.access.client("s3")
         folder = S3Address.parse(result.expiry.before.location.rstrip("/"))
-        with suppress(MaintenanceSkipped):  # Another table has taken its place.
+        with suppress(MaintenanceSkipped):  # The table was replaced by another one.
             delete_expired(result.expiry, self.operations, Deletion(s3, folder), Deletion(s3, folder))
         return result.erased
 
 
 def _key(file: LiveFile, metadata: TableMetadata) -> Hashable:
-    """Return what a removal depends on: the file, its deletes, and the table's schema."""
+    """Return the key of a removal's result: the file, its delete files, and the table's schema."""
     return file.state, metadata.current_schema_id
 
 
-def _says_generation(branch: str, metadata: TableMetadata) -> dict[str, str]:
-    """Return what the latest snapshot of a branch that does so says of the lowest generation of its rows."""
+def _generation_property(branch: str, metadata: TableMetadata) -> dict[str, str]:
+    """Return the property of the lowest generation from the latest snapshot of a branch that has it."""
     for snapshot in history(branch, metadata):
         if snapshot.summary is not None:
-            said = snapshot.summary.additional_properties.get(LOWEST_GENERATION_PROPERTY)
-            if said is not None:
-                return {LOWEST_GENERATION_PROPERTY: said}
+            lowest = snapshot.summary.additional_properties.get(LOWEST_GENERATION_PROPERTY)
+            if lowest is not None:
+                return {LOWEST_GENERATION_PROPERTY: lowest}
     return {}
 
 
@@ -380,6 +389,6 @@ def _metadata_of(snapshots: Iterable[Any], table: Table) -> Iterator[str]:
             if manifest.manifest_path not in seen:
                 seen.add(manifest.manifest_path)
                 yield manifest.manifest_path
-    for each in (*table.metadata.statistics, *table.metadata.partition_statistics):
-        if each.snapshot_id in ids:
-            yield each.statistics_path
+    for statistics in (*table.metadata.statistics, *table.metadata.partition_statistics):
+        if statistics.snapshot_id in ids:
+            yield statistics.statistics_path

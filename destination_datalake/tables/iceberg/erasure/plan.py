@@ -1,4 +1,4 @@
-"""What has to be done to erase rows from a table as it is: which files and snapshots have them, or tell of them."""
+"""The plan of an erasure for one state of a table: the files and snapshots that may have rows with an id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyiceberg.table.refs import SnapshotRefType
 
 from destination_datalake.files.scan import FileMatches
 from destination_datalake.tables.iceberg.compatibility import incompatibility
-from destination_datalake.tables.iceberg.erasure.column import IdColumn, MayHave
+from destination_datalake.tables.iceberg.erasure.column import IdColumn, IdFilter
 from destination_datalake.tables.iceberg.fence import is_fence
 from destination_datalake.tables.iceberg.maintenance.deletion import is_garbage_collected
 from destination_datalake.tables.iceberg.pyiceberg_internals import deleted_entries
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 Dirty = Mapping[str, FileMatches]
-"""The files that have rows with an id, by URI."""
+"""The rows with an id, by the URI of their file."""
 
 
 class Unerasable(Exception):
-    """Rows cannot be erased from the table. The text is a clause about it, and the remedy, without a full stop."""
+    """Rows cannot be erased from the table. The message is a clause about it, with the remedy, without a full stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """A table's files that may have the rows, and its snapshots. Which files do have them, jobs find.
+    """The files of a table that may have the rows, and its snapshots. Jobs search the files.
 
-    `candidates` are files of any snapshot; `of_snapshot` names those of each. `heads` has the candidates of each branch
-    as it is. Snapshots in `telling` tell an id by entries of files that were removed before; these manifests are
-    `told_by`.
+    `candidates` are files of any snapshot; `of_snapshot` has their paths by snapshot. `heads` has the candidates on
+    each branch. Snapshots in `revealing` contain an id in entries of files that were removed earlier; these entries are
+    in `revealing_manifests`.
     """
 
     table: Table
@@ -50,68 +50,68 @@ class TablePlan:
     heads: Mapping[str, Mapping[str, LiveFile]]
     live: Mapping[str, tuple[LiveFile, ...]]
     """All files of each branch that has candidates."""
-    telling: frozenset[int]
-    told_by: frozenset[str]
+    revealing: frozenset[int]
+    revealing_manifests: frozenset[str]
     files: int
-    """How many files all snapshots have."""
+    """The number of files in all snapshots."""
 
     @property
     def metadata(self) -> TableMetadata:
         """The table's metadata."""
         return self.table.metadata
 
-    def tainted(self, dirty: Dirty) -> dict[int, Snapshot]:
-        """Return the snapshots that refer to a file with the rows, or tell an id."""
+    def snapshots_with_rows(self, dirty: Dirty) -> dict[int, Snapshot]:
+        """Return the snapshots that refer to a file with the rows, or contain an id."""
         return {
-            each.snapshot_id: each
-            for each in self.metadata.snapshots
-            if each.snapshot_id in self.telling or not self.of_snapshot[each.snapshot_id].isdisjoint(dirty)
+            snapshot.snapshot_id: snapshot
+            for snapshot in self.metadata.snapshots
+            if snapshot.snapshot_id in self.revealing or not self.of_snapshot[snapshot.snapshot_id].isdisjoint(dirty)
         }
 
     def branches(self, dirty: Dirty) -> list[str]:
-        """Return the branches whose head has the rows, or tells an id."""
-        tainted = self.tainted(dirty)
+        """Return the branches whose head has the rows, or contains an id."""
+        snapshots_with_rows = self.snapshots_with_rows(dirty)
         return sorted(
             name
             for name, ref in self.metadata.refs.items()
-            if ref.snapshot_ref_type == SnapshotRefType.BRANCH and ref.snapshot_id in tainted
+            if ref.snapshot_ref_type == SnapshotRefType.BRANCH and ref.snapshot_id in snapshots_with_rows
         )
 
     def tags(self, dirty: Dirty, kept_since: datetime | None = None) -> list[str]:
-        """Return the tags of others on snapshots that have the rows or tell an id, but for kept ones."""
-        tainted = self.tainted(dirty)
+        """Return the tags, without fence tags, on snapshots that have the rows or contain an id and are not kept."""
+        snapshots_with_rows = self.snapshots_with_rows(dirty)
         return sorted(
             name
             for name, ref in self.metadata.refs.items()
             if ref.snapshot_ref_type == SnapshotRefType.TAG
             and not is_fence(name, ref)
-            and ref.snapshot_id in tainted
-            and not is_kept(tainted[ref.snapshot_id], kept_since)
+            and ref.snapshot_id in snapshots_with_rows
+            and not is_kept(snapshots_with_rows[ref.snapshot_id], kept_since)
         )
 
 
 def is_kept(snapshot: Snapshot, since: datetime | None) -> bool:
-    """Whether a snapshot is so young that it stays."""
+    """Whether a snapshot is recent enough to be kept."""
     return since is not None and snapshot.timestamp_ms >= since.timestamp() * 1000
 
 
 class Planner:
-    """Plans one table, again and again: what was read of manifests is kept, as they are immutable."""
+    """Plans an erasure, repeatedly. Entries of manifests are cached, as manifests are immutable."""
 
     def __init__(self, column: IdColumn) -> None:
         self._column = column
         self._reader = BranchFiles([column.field.field_id])
         self._may_have: dict[str, bool] = {}
-        self._tells: dict[str, bool] = {}
+        self._reveals: dict[str, bool] = {}
         self._deletes: dict[str, tuple[LiveFile, ...]] = {}
 
-    def plan(self, table: Table, may_have: MayHave) -> TablePlan:
-        """Return the plan. Raises Unerasable, TableConflict, and what reading metadata raises."""
+    def plan(self, table: Table, id_filter: IdFilter) -> TablePlan:
+        """Return the plan. Raises Unerasable, TableConflict, and errors of reading metadata."""
         metadata = table.metadata
         schema = _require(metadata)
         candidates: dict[str, LiveFile] = {}
         of_snapshot: dict[int, frozenset[str]] = {}
-        telling, told_by, paths = set[int](), set[str](), set[str]()
+        revealing, revealing_manifests, paths = set[int](), set[str](), set[str]()
         heads = {
             name: ref.snapshot_id
             for name, ref in metadata.refs.items()
@@ -124,19 +124,21 @@ class Planner:
             equality = [*self._equality_deletes(manifests, table.io)]
             if equality and snapshot.snapshot_id in heads.values():
                 raise Unerasable(
-                    "another engine has deleted rows from it by equality deletes, which may have the ids themselves. "
+                    "another engine has deleted rows from it by equality deletes, which may contain the ids. "
                     "Compact the table (in Athena OPTIMIZE, in Spark rewrite_data_files with delete-file-threshold 1)"
                 )
-            found = {each.path: each for each in (*live, *equality) if self._may_have_rows(each, may_have)}
-            _require_parquet(found.values())
-            candidates |= found
-            of_snapshot[snapshot.snapshot_id] = frozenset(found)
-            paths |= {each.path for each in live}
+            with_rows = {file.path: file for file in (*live, *equality) if self._may_have_rows(file, id_filter)}
+            _require_parquet(with_rows.values())
+            candidates |= with_rows
+            of_snapshot[snapshot.snapshot_id] = frozenset(with_rows)
+            paths |= {file.path for file in live}
             if snapshot.snapshot_id in heads.values():
                 live_of[snapshot.snapshot_id] = live
-            if told := [each.manifest_path for each in manifests if self._tells_ids(each, may_have, table.io)]:
-                telling.add(snapshot.snapshot_id)
-                told_by |= {*told}
+            if revealing_now := [
+                manifest.manifest_path for manifest in manifests if self._reveals_id(manifest, id_filter, table.io)
+            ]:
+                revealing.add(snapshot.snapshot_id)
+                revealing_manifests |= {*revealing_now}
         live_of_heads = {name: tuple(live_of[id_]) for name, id_ in heads.items()}
         return TablePlan(
             table,
@@ -144,18 +146,18 @@ class Planner:
             candidates,
             of_snapshot,
             {
-                name: {each.path: each for each in live if each.path in candidates}
+                name: {file.path: file for file in live if file.path in candidates}
                 for name, live in live_of_heads.items()
             },
             live_of_heads,
-            frozenset(telling),
-            frozenset(told_by),
+            frozenset(revealing),
+            frozenset(revealing_manifests),
             len(paths),
         )
 
-    def _may_have_rows(self, file: LiveFile, may_have: MayHave) -> bool:
+    def _may_have_rows(self, file: LiveFile, id_filter: IdFilter) -> bool:
         if file.path not in self._may_have:
-            self._may_have[file.path] = may_have.rows(file.entry)
+            self._may_have[file.path] = id_filter.rows(file.entry)
         return self._may_have[file.path]
 
     def _equality_deletes(self, manifests: Iterable[ManifestFile], io: FileIO) -> Iterator[LiveFile]:
@@ -170,14 +172,14 @@ class Planner:
                 )
             yield from self._deletes[manifest.manifest_path]
 
-    def _tells_ids(self, manifest: ManifestFile, may_have: MayHave, io: FileIO) -> bool:
-        """Whether entries of removed files in a manifest have an id as a bound or a partition's value."""
+    def _reveals_id(self, manifest: ManifestFile, id_filter: IdFilter, io: FileIO) -> bool:
+        """Whether entries of removed files in a manifest have an id as a bound or as a partition value."""
         if manifest.deleted_files_count == 0:
             return False
         path = manifest.manifest_path
-        if path not in self._tells:
-            self._tells[path] = may_have.tells(entry.data_file for entry in deleted_entries(manifest, io))
-        return self._tells[path]
+        if path not in self._reveals:
+            self._reveals[path] = id_filter.reveals_id(entry.data_file for entry in deleted_entries(manifest, io))
+        return self._reveals[path]
 
 
 def _require(metadata: TableMetadata) -> pa.Schema:
@@ -198,8 +200,8 @@ def _require(metadata: TableMetadata) -> pa.Schema:
 
 
 def _require_parquet(files: Iterable[LiveFile]) -> None:
-    if any(each.entry.file_format != FileFormat.PARQUET for each in files):
+    if any(file.entry.file_format != FileFormat.PARQUET for file in files):
         raise Unerasable(
-            "some of its files are no Parquet files, which this connector does not read. Set its property "
+            "some of its files are not Parquet files, which this connector does not read. Set its property "
             "write.format.default to parquet and rewrite them (in Spark rewrite_data_files with rewrite-all)"
         )

@@ -1,8 +1,8 @@
-"""Files in a table's folder that nothing refers to and that have the rows: of dead syncs, and of an erasure's own past.
+"""Unreferenced files in a table's folder that have rows with an id: of dead syncs, and of interrupted erasures.
 
-A sync that runs has files, too, that no table refers to yet. So one is deleted only if the journal of an erasure names
-it, or if it is older than any writer takes from its upload to its commit. What nothing refers to is decided by two
-readers that share no code.
+A running sync has unreferenced files too, which it is about to commit. Therefore a file is deleted only if the journal
+of an erasure names it, or if it is older than any writer needs from its upload to its commit. Two readers that share no
+code determine what is unreferenced.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from destination_datalake.aws.objects import S3Address, get_or_none
 from destination_datalake.files.plan import UNKNOWN, SourceFile
-from destination_datalake.tables.iceberg.erasure.column import tells_in
+from destination_datalake.tables.iceberg.erasure.column import manifest_reveals_id
 from destination_datalake.tables.iceberg.maintenance.deletion import Deletion
 from destination_datalake.tables.iceberg.maintenance.orphans import add_latest, is_of_a_table, table_folder
 from destination_datalake.tables.iceberg.maintenance.references import File, References, read_concurrently
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     from destination_datalake.tables.iceberg.erasure.erase import TableErasure
 
-_AT_ONCE = 50_000
-"""Objects that are looked at together, which bounds memory."""
+_BATCH_SIZE = 50_000
+"""Objects that are searched together, which bounds memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stray:
-    """An object that nothing refers to: how many rows with an id it has, -1 for metadata and what is doomed."""
+class UnreferencedFile:
+    """An unreferenced object. `rows` have an id; -1 for metadata, and for objects that are marked for deletion."""
 
     uri: str
     rows: int
@@ -41,42 +41,43 @@ class Stray:
 
 
 @dataclass(frozen=True, slots=True)
-class Strays:
-    """The strays of one table. `are_doomed` tells which objects the journals of erasures name."""
+class UnreferencedFiles:
+    """The unreferenced files of one table. `are_marked` returns which objects a journal of erasures names."""
 
     erasure: TableErasure
     age: timedelta
-    are_doomed: Callable[[Sequence[str]], list[bool]]
+    are_marked: Callable[[Sequence[str]], list[bool]]
 
-    def find(self, now: datetime) -> Iterator[Stray]:
-        """Yield the strays that have the rows or are doomed. Raises what reading metadata and S3 raise."""
+    def find(self, now: datetime) -> Iterator[UnreferencedFile]:
+        """Yield the files that have the rows or are marked for deletion. Raises errors of reading metadata and S3."""
         try:
             s3, folder, references = self._referenced()
         except NoSuchTableError:
             return
         for objects in self._unreferenced(folder, references, s3):
-            doomed = self.are_doomed([each.uri for each in objects])
-            named = [each for each, is_ours in zip(objects, doomed, strict=True) if is_ours]
-            others = [each for each, is_ours in zip(objects, doomed, strict=True) if not is_ours]
-            rows = self._rows([each for each in others if each.uri.endswith(".parquet")])
-            rows |= dict.fromkeys(self._telling([each.uri for each in others if each.uri.endswith(".avro")], s3), -1)
-            yield from (Stray(each.uri, -1, True, each.modified) for each in named)
-            yield from (
-                Stray(each.uri, rows[each.uri], each.modified < now - self.age, each.modified)
-                for each in others
-                if each.uri in rows
-            )
+            marked = dict(zip(objects, self.are_marked([object_.uri for object_ in objects]), strict=True))
+            unmarked = [object_ for object_, is_marked in marked.items() if not is_marked]
+            rows = self._rows([object_ for object_ in unmarked if object_.uri.endswith(".parquet")])
+            manifests = [object_.uri for object_ in unmarked if object_.uri.endswith(".avro")]
+            rows |= dict.fromkeys(self._revealing_manifests(manifests, s3), -1)
+            for object_, is_marked in marked.items():
+                if is_marked:
+                    yield UnreferencedFile(object_.uri, -1, True, object_.modified)
+            for object_ in unmarked:
+                if object_.uri in rows:
+                    is_old = object_.modified < now - self.age
+                    yield UnreferencedFile(object_.uri, rows[object_.uri], is_old, object_.modified)
 
-    def delete(self, strays: Sequence[Stray]) -> list[Stray]:
-        """Delete the strays that may be deleted, unless the table refers to them by now; return those."""
+    def delete(self, files: Sequence[UnreferencedFile]) -> list[UnreferencedFile]:
+        """Delete the files that may be deleted, unless the table refers to them by now; return the deleted ones."""
         s3, folder, references = self._referenced()
-        wanted = {each.uri: each for each in strays if each.deletable}
+        wanted = {file.uri: file for file in files if file.deletable}
         dead = references.unreferenced(File(uri, 0) for uri in wanted)
         Deletion(s3, folder).delete(dead)
         return [wanted[file.path] for file in dead]
 
     def _referenced(self) -> tuple[S3Client, S3Address, References]:
-        """Return the table's folder, and what it refers to."""
+        """Return the folder of the table, and its references."""
         operations = self.erasure.operations
         table, s3 = operations.load(), operations.access.client("s3")
         folder, references = table_folder(table), References(table.io, s3)
@@ -84,38 +85,42 @@ class Strays:
         return s3, folder, references
 
     def _unreferenced(self, folder: S3Address, references: References, s3: S3Client) -> Iterator[list[_Object]]:
-        found: list[_Object] = []
+        batch: list[_Object] = []
         for page in s3.get_paginator("list_objects_v2").paginate(Bucket=folder.bucket, Prefix=f"{folder.key}/"):
             objects = [
-                _Object(str(S3Address(folder.bucket, each["Key"])), each["Size"], each["LastModified"])
-                for each in page.get("Contents", [])
-                if is_of_a_table(each["Key"], folder)
+                _Object(str(S3Address(folder.bucket, object_["Key"])), object_["Size"], object_["LastModified"])
+                for object_ in page.get("Contents", [])
+                if is_of_a_table(object_["Key"], folder)
             ]
-            are_dead = references.without([each.uri for each in objects])
-            found += [each for each, is_dead in zip(objects, are_dead, strict=True) if is_dead]
-            if len(found) >= _AT_ONCE:
-                yield found
-                found = []
-        if found:
-            yield found
+            are_dead = references.are_unreferenced([object_.uri for object_ in objects])
+            batch += [object_ for object_, is_dead in zip(objects, are_dead, strict=True) if is_dead]
+            if len(batch) >= _BATCH_SIZE:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
 
-    def _telling(self, manifests: Sequence[str], s3: S3Client) -> list[str]:
-        """Return the manifests and manifest lists that tell an id."""
+    def _revealing_manifests(self, manifests: Sequence[str], s3: S3Client) -> list[str]:
+        """Return the manifests and manifest lists that contain an id."""
 
-        def content(uri: str) -> bytes:
+        def read(uri: str) -> bytes:
             return get_or_none(s3, uri) or b""
 
-        contents = read_concurrently(content, manifests)
+        contents = read_concurrently(read, manifests)
         field, ids = self.erasure.column.field, self.erasure.request.ids
         types, id_ = [field.field_type], field.field_id
-        return [uri for uri, each in zip(manifests, contents, strict=True) if each and tells_in(each, types, ids, id_)]
+        return [
+            uri
+            for uri, content in zip(manifests, contents, strict=True)
+            if content and manifest_reveals_id(content, types, ids, id_)
+        ]
 
     def _rows(self, files: Sequence[_Object]) -> dict[str, int]:
-        """Return how many rows with an id each file has that has any. One that cannot be read is no data file."""
+        """Return the number of rows with an id by file, without files that have none or cannot be read."""
         if not files:
             return {}
-        found = self.erasure.located([SourceFile(each.uri, each.size, UNKNOWN) for each in files])
-        return {uri: rows.count for uri, rows in found.files.items()}
+        matches = self.erasure.located([SourceFile(file.uri, file.size, UNKNOWN) for file in files])
+        return {uri: rows.count for uri, rows in matches.files.items()}
 
 
 @dataclass(frozen=True, slots=True)

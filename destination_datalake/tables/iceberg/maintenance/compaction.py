@@ -1,11 +1,11 @@
 """Compaction of an Iceberg table: small files of main are rewritten as fewer large ones. Readers see the same rows.
 
-Rows that position deletes remove are left out, and delete files that no other file needs go with the old files. Files
-of which much is deleted are rewritten whatever their size.
+Position deletes are applied, and delete files that no other file needs are removed with the old files. Files with many
+deleted rows are rewritten whatever their size.
 
-Some bins are compacted at a time, and committed in one snapshot. A commit takes only bins whose files are all live then
-with the same delete files as before; what was compacted in vain is deleted, and planned anew. A killed compaction
-leaves files that no table has, for the removal of orphans.
+Compaction runs in rounds: each rewrites some bins and commits them in one snapshot. Only bins are committed whose files
+are all still live, with the same delete files. The new files of other bins are deleted, and planned again in the next
+round. A killed compaction leaves orphaned files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from destination_datalake.errors import ConnectorError
 from destination_datalake.files.jobs import Failed
 from destination_datalake.files.plan import Compacted, CompactResult, CompactTask
 from destination_datalake.schema.types import Field
-from destination_datalake.tables.iceberg.branches import still_unique
+from destination_datalake.tables.iceberg.branches import inherited_uniqueness
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.compatibility import incompatibility
 from destination_datalake.tables.iceberg.layout import is_written, sort_order, source_paths
@@ -36,7 +36,7 @@ from destination_datalake.tables.iceberg.snapshots.branch_files import (
     BranchFiles,
     LiveFile,
     PartitionKey,
-    is_for_one,
+    applies_only_to,
     unneeded_deletes,
 )
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
@@ -59,37 +59,37 @@ CompactFiles = Callable[[Sequence[CompactTask]], Sequence[CompactResult]]
 
 _BYTES_PER_COMMIT = 8 * 1024**3
 _BINS_PER_COMMIT = 64
-"""What a kill loses, and how often it is asked whether there is time for more: 64 bins of 128 MB are 8 GB."""
+"""Limits of one round. A kill loses its work, and the time limit is checked between rounds."""
 
-_MOST_DELETED = 0.2
-"""A file of which a larger share of rows is deleted is written again."""
+_MAX_DELETED_RATIO = 0.2
+"""A file with a larger share of deleted rows is rewritten."""
 
 _FILES_PER_COMMIT = 10_000
-"""A commit has the manifest entries of all files in memory that it removes: 110 MB for 10,000 files of 20 columns."""
+"""A commit holds the manifest entries of all removed files in memory: 110 MB for 10,000 files of 20 columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What a compaction would do to the table as it is. Each bin becomes one file, or none if that cannot be had."""
+    """The bins to compact in one state of a table. Each bin becomes one file, or none if it cannot be compacted."""
 
     bins: tuple[tuple[LiveFile, ...], ...]
     notes: tuple[str, ...]
-    """Which files are left as they are, and why: clauses about the table."""
+    """Clauses about the table: which files are not compacted, and why."""
 
     @property
     def files(self) -> int:
-        """How many files would be rewritten."""
+        """The number of files to rewrite."""
         return sum(map(len, self.bins))
 
     @property
     def bytes(self) -> int:
-        """Their size."""
-        return sum(each.entry.file_size_in_bytes for bin_ in self.bins for each in bin_)
+        """The size of these files."""
+        return sum(file.entry.file_size_in_bytes for bin_ in self.bins for file in bin_)
 
 
 @dataclass(slots=True)
 class CompactionReport:
-    """What was committed, and what was not. Sizes are in bytes."""
+    """The committed changes and the failures. Sizes are in bytes."""
 
     files_before: int = 0
     files_after: int = 0
@@ -98,68 +98,67 @@ class CompactionReport:
     rows: int = 0
     commits: int = 0
     notes: tuple[str, ...] = ()
-    """As in the plan, with what the executors have found."""
+    """The notes of the plan, and those of executors."""
     failures: list[Failure] = field(default_factory=list)
-    """Of bins that are left as they were."""
+    """Failures of bins that were not compacted."""
 
 
 def plan_compaction(
-    table: Table, target_bytes: int, leave: frozenset[str] = frozenset(), reader: BranchFiles | None = None
+    table: Table, target_bytes: int, skip: frozenset[str] = frozenset(), reader: BranchFiles | None = None
 ) -> CompactionPlan:
-    """Return what to compact on main, for files of about `target_bytes`. Paths in `leave` are left as they are."""
+    """Return what to compact on main, for files of about `target_bytes`. Files with a path in `skip` are skipped."""
     if (reason := incompatibility(table.metadata)) is not None:
         return CompactionPlan((), (reason,))
     if arrow_schema(table.schema()) is None:
         return CompactionPlan((), ("it has columns of types that this connector does not write",))
     candidates, notes = _candidates((reader or BranchFiles()).of(table, MAIN_BRANCH))
     partitions: dict[PartitionKey, list[LiveFile]] = defaultdict(list)
-    for each in candidates:
-        if each.path not in leave:
-            partitions[each.partition].append(each)
+    for file in candidates:
+        if file.path not in skip:
+            partitions[file.partition].append(file)
     packed = [tuple(bin_) for files in partitions.values() for bin_ in bins(files, _size, target_bytes)]
-    in_bins = {each.path for bin_ in packed for each in bin_}
-    worn = (each for files in partitions.values() for each in files if delete_ratio_exceeded(each))
-    packed += [(each,) for each in worn if each.path not in in_bins]
+    in_bins = {file.path for bin_ in packed for file in bin_}
+    mostly_deleted = (file for files in partitions.values() for file in files if delete_ratio_exceeded(file))
+    packed += [(file,) for file in mostly_deleted if file.path not in in_bins]
     return CompactionPlan(tuple(packed), notes)
 
 
 def _candidates(live: Sequence[LiveFile]) -> tuple[list[LiveFile], tuple[str, ...]]:
-    """Return the files that may be compacted in the order of their sequence numbers, and notes on the others."""
-    times = Counter(each.path for each in live)
-    found: list[LiveFile] = []
+    """Return the files that can be compacted, in the order of their sequence numbers, and notes on the others."""
+    times = Counter(file.path for file in live)
+    candidates: list[LiveFile] = []
     with_equality_deletes = of_other_formats = repeated = 0
-    for each in live:
-        if each.entry.file_format != FileFormat.PARQUET:
+    for file in live:
+        if file.entry.file_format != FileFormat.PARQUET:
             of_other_formats += 1
-        elif each.has_equality_deletes:
+        elif file.has_equality_deletes:
             with_equality_deletes += 1
-        elif times[each.path] > 1:  # A removal, which is by path, would remove the rows of all of them.
+        elif times[file.path] > 1:  # Files are removed by path: all entries of the file would go.
             repeated += 1
         else:
-            found.append(each)
-    found.sort(key=lambda each: each.sequence or 0)
+            candidates.append(file)
+    candidates.sort(key=lambda file: file.sequence or 0)
     notes = {
         f"equality deletes may apply to {with_equality_deletes} of its files": with_equality_deletes,
-        f"{of_other_formats} of its files are no Parquet files": of_other_formats,
+        f"{of_other_formats} of its files are not Parquet files": of_other_formats,
         f"{repeated} of its entries are of files that it lists more than once": repeated,
     }
-    return found, tuple(note for note, files in notes.items() if files)
+    return candidates, tuple(note for note, files in notes.items() if files)
 
 
 def delete_ratio_exceeded(file: LiveFile) -> bool:
-    """Whether a file has so many deleted rows that it should be written again, however large it is.
+    """Whether a file has so many deleted rows that it is rewritten, however large it is.
 
-    Only delete files that are for it alone are counted: of others the share of this file is unknown.
+    Counts only delete files that apply to this file alone. The share of this file in other delete files is unknown.
     """
-    deleted = sum(each.record_count for each in file.deletes if is_for_one(each, file.path))
-    return deleted > _MOST_DELETED * file.entry.record_count
+    deleted = sum(deletes.record_count for deletes in file.deletes if applies_only_to(deletes, file.path))
+    return deleted > _MAX_DELETED_RATIO * file.entry.record_count
 
 
 class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
     """Compacts one table; `compact_on_executors` runs the jobs. `run` may be called once.
 
-    Each round is a change of its own: some bins are rewritten, and those that are still valid then are committed. The
-    outcome of a round are the replaced files by the name of their bin.
+    The outcome of a round are the replaced files by the name of their bin.
     """
 
     def __init__(
@@ -172,17 +171,17 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
         self._target_bytes = target_bytes
         self._reader = BranchFiles()
         self._report = CompactionReport()
-        self._leave: set[str] = set()
-        """Files that came of this compaction, and those that could not be compacted."""
+        self._skip: set[str] = set()
+        """Paths of files that this compaction has written, or could not compact."""
         self._reasons: dict[str, int] = defaultdict(int)
         self._bins: _Bins | None = None
         self._written: list[Compacted] = []
-        """What this round has written."""
+        """The new files of this round."""
 
     def run(self, should_continue: Callable[[], bool] = lambda: True) -> CompactionReport:
-        """Compact the table, as long as `should_continue` before each further commit.
+        """Compact the table in rounds, as long as `should_continue` returns true.
 
-        Raises TableBusy, CommitStateUnknown, errors of AWS, and what the executors raise; earlier commits stay.
+        Raises TableBusy, CommitStateUnknown, errors of AWS, and errors of the executors; earlier commits stay.
         """
         conflicts = 0
         while should_continue() and conflicts < 3:
@@ -191,42 +190,42 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
                 break
             self._add_to_report(committed[1])
             conflicts += bool(self._written and not committed[1])
-        found = (f"{count} of its files: {reason}" for reason, count in sorted(self._reasons.items()))
-        self._report.notes = (*self._report.notes, *found)
+        notes = (f"{count} of its files: {reason}" for reason, count in sorted(self._reasons.items()))
+        self._report.notes = (*self._report.notes, *notes)
         return self._report
 
     def plan(self, table: Table) -> _Bins | None:
-        """Return the bins of this round. Whatever is committed meanwhile, they stay the same."""
+        """Return the bins of this round. They stay the same when the table is planned again."""
         if self._bins is None:
-            plan = plan_compaction(table, self._target_bytes, frozenset(self._leave), self._reader)
-            self._reader.forget_others()
+            plan = plan_compaction(table, self._target_bytes, frozenset(self._skip), self._reader)
+            self._reader.forget_unused()
             self._report.notes = plan.notes
-            self._bins = _Bins(table, {uuid4().hex: bin_ for bin_ in _first(plan.bins)}) if plan.bins else None
+            self._bins = _Bins(table, {uuid4().hex: bin_ for bin_ in _next_round(plan.bins)}) if plan.bins else None
         return self._bins
 
     def sources(self, plan: _Bins) -> frozenset[str]:
         """Return the URIs of the files in the bins."""
-        return frozenset(each.path for files in plan.files.values() for each in files)
+        return frozenset(file.path for files in plan.files.values() for file in files)
 
     def run_jobs(self, plan: _Bins) -> None:
         """Compact the bins. Raises ConnectorError if all fail."""
         tasks = [*plan.tasks(self.operations.access)]
-        for task, result in zip(tasks, self._executed(tasks), strict=True):
+        for task, result in zip(tasks, self._run_tasks(tasks), strict=True):
             if isinstance(result, Failed):
                 self._report.failures.append(result.failure)
             else:
                 for skipped in result.skipped:
-                    self._leave.add(skipped.uri)
+                    self._skip.add(skipped.uri)
                     self._reasons[skipped.reason] += 1
             if isinstance(result, Compacted):
                 self._written.append(result)
             else:
-                self._leave |= {source.uri for source in task.sources}
+                self._skip |= {source.uri for source in task.sources}
 
     def change(self, plan: _Bins, table: Table, transaction: Transaction) -> dict[str, list[LiveFile]]:
         """Replace the old files of each new one that is still valid and fits the schema, if there is any."""
         files = self._reader.of(table, MAIN_BRANCH)
-        live = {each.path: each for each in _candidates(files)[0]}
+        live = {file.path: file for file in _candidates(files)[0]}
         entries, order = Entries(table.metadata), _sort_order(plan.table.metadata)
         known = order is not None and table.metadata.sort_order_by_id(order.order_id) is not None
         valid: dict[str, list[LiveFile]] = {}
@@ -241,19 +240,19 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
                 sequences[file.uri] = plan.sequence(old)
                 added += [new] if file.rows else []
         if valid:
-            old = [each for files_of_bin in valid.values() for each in files_of_bin]
-            removed = [*(each.entry for each in old), *unneeded_deletes(old, files)]
-            change = Change(added, removed, frozenset(each.manifest for each in old), sequences, same_rows=True)
-            # Repeat what the head says of its rows: all snapshots before this one may expire.
-            change_branch(change, MAIN_BRANCH, table, transaction, still_unique(MAIN_BRANCH, table.metadata))
+            old = [file for files_of_bin in valid.values() for file in files_of_bin]
+            removed = [*(file.entry for file in old), *unneeded_deletes(old, files)]
+            change = Change(added, removed, frozenset(file.manifest for file in old), sequences, same_rows=True)
+            # The property is repeated, as all earlier snapshots may expire.
+            change_branch(change, MAIN_BRANCH, table, transaction, inherited_uniqueness(MAIN_BRANCH, table.metadata))
         return valid
 
     def unused(self, outcome: Mapping[str, list[LiveFile]] | None) -> list[Compacted]:
-        """Return the new files that are not valid any more, and those without rows."""
+        """Return the new files that were not committed, and those without rows."""
         return [file for file in self._written if not file.rows or file.name not in (outcome or ())]
 
-    def _executed(self, tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:
-        """Run one job; if it fails, one for each bin, so that a bin that kills its worker does not stop the others.
+    def _run_tasks(self, tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:
+        """Run one job; if it fails, one job for each bin, so that a bin that kills its worker does not stop the others.
 
         Raises ConnectorError if all fail.
         """
@@ -280,7 +279,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
         report.commits += bool(committed)
         for file in self._written:
             if (old := committed.get(file.name)) is not None:
-                self._leave.add(file.uri)
+                self._skip.add(file.uri)
                 report.files_before += len(old)
                 report.bytes_before += sum(map(_size, old))
                 report.files_after += bool(file.rows)
@@ -288,7 +287,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
                 report.rows += file.rows
 
 
-def _first(packed: Sequence[tuple[LiveFile, ...]]) -> Iterator[tuple[LiveFile, ...]]:
+def _next_round(packed: Sequence[tuple[LiveFile, ...]]) -> Iterator[tuple[LiveFile, ...]]:
     """Yield the bins of the next commit, at least one."""
     files = size = 0
     for number, bin_ in enumerate(packed[:_BINS_PER_COMMIT]):
@@ -303,7 +302,7 @@ def _size(file: LiveFile) -> int:
     return file.entry.file_size_in_bytes
 
 
-# --- one round: the bins that are rewritten and committed together ----------------------------------------------------
+# --- the bins of one round ----------------------------------------------------
 
 
 _CODECS = {"zstd": "ZSTD", "gzip": "GZIP", "snappy": "SNAPPY", "lz4": "LZ4", "brotli": "BROTLI"}
@@ -320,7 +319,7 @@ class _Bins:
     def tasks(self, access: AwsAccess) -> Iterator[CompactTask]:
         """Yield the task of each bin.
 
-        The new file lies where the first of the old ones does, if that is in the table's folder.
+        The new file is written to the folder of the first old file if that is in the table's folder.
         """
         schema, order = arrow_schema(self.table.schema()), _sort_order(self.table.metadata)
         assert schema is not None
@@ -329,7 +328,7 @@ class _Bins:
         for name, files in self.files.items():
             yield CompactTask(
                 name,
-                tuple(each.source(self.table.metadata) for each in files),
+                tuple(file.source(self.table.metadata) for file in files),
                 schema,
                 folder_of_new_file(files[0].path, data),
                 _CODECS.get(codec, "UNCOMPRESSED"),
@@ -337,23 +336,23 @@ class _Bins:
                 access,
             )
 
-    def still_live(self, file: Compacted, live: Mapping[str, LiveFile]) -> list[LiveFile]:
-        """Return the old files of a new one; none unless all are live, with the same deletes, and it has their rows."""
-        planned = [each for each in self.files[file.name] if each.path in file.sources]
-        old = [now for each in planned if (now := live.get(each.path)) is not None and now.state == each.state]
-        rows = sum(each.entry.record_count for each in old)
-        return old if len(old) == len(file.sources) and file.rows + file.deleted == rows else []
+    def still_live(self, new: Compacted, live: Mapping[str, LiveFile]) -> list[LiveFile]:
+        """Return the old files of a new one; empty unless all are live, with the same deletes, and it has all rows."""
+        planned = [file for file in self.files[new.name] if file.path in new.sources]
+        old = [now for file in planned if (now := live.get(file.path)) is not None and now.state == file.state]
+        rows = sum(file.entry.record_count for file in old)
+        return old if len(old) == len(new.sources) and new.rows + new.deleted == rows else []
 
     def sequence(self, old: Sequence[LiveFile]) -> int | None:
         """Return the data sequence number of the new file, None in tables of format version 1.
 
-        Delete files with higher ones apply to it (Iceberg spec: Scan Planning). The position deletes of the old files
-        are applied already, so it is that of the snapshot that was planned on.
+        Delete files with higher numbers apply to it (Iceberg spec: Scan Planning). The position deletes of the old
+        files are applied already, so the number is that of the snapshot that was planned on.
         """
         planned_on = self.table.current_snapshot()
-        if planned_on is not None and any(each.deletes for each in old):
+        if planned_on is not None and any(file.deletes for file in old):
             return planned_on.sequence_number
-        return max((each.sequence for each in old if each.sequence is not None), default=None)
+        return max((file.sequence for file in old if file.sequence is not None), default=None)
 
 
 def _sort_order(metadata: TableMetadata) -> SortOrder | None:
@@ -366,16 +365,16 @@ def _sort_order(metadata: TableMetadata) -> SortOrder | None:
     return sort_order(metadata, columns)
 
 
-# --- bin-packing: which small files of a partition become one ---------------------------------------------------------
+# --- bin packing: which small files of a partition become one ---------------------------------------------------------
 
 
 MIN_FILES = 5
 
 MAX_FILES = 1000
-"""A bin of more files would keep one task busy for long while others wait."""
+"""A bin with more files would keep one task busy for long while other tasks wait."""
 
-_LOOK_BACK = 16
-"""Bins that are open at a time. More would cost time, and put files together that were written long apart."""
+_MAX_OPEN_BINS = 16
+"""Maximum number of open bins. More would cost time, and combine files that were written long apart."""
 
 _File = TypeVar("_File")
 
@@ -386,9 +385,9 @@ def is_small(size: int, target: int) -> bool:
 
 
 def bins(files: Iterable[_File], size_of: Callable[[_File], int], target: int) -> list[list[_File]]:
-    """Return which of the files, all of one partition, should become one, in their order.
+    """Pack the files of one partition into bins, in their order. Each bin should become one file.
 
-    Each file is put into the first open bin with room for it, so neighbours stay together.
+    A file is put into the first open bin with room for it, so neighbours stay together.
     """
     open_bins: list[_Bin[_File]] = []
     full: list[_Bin[_File]] = []
@@ -397,9 +396,9 @@ def bins(files: Iterable[_File], size_of: Callable[[_File], int], target: int) -
         size = size_of(file)
         if not is_small(size, target):
             continue
-        bin_ = next((each for each in open_bins if each.bytes + size <= target), None)
+        bin_ = next((bin_ for bin_ in open_bins if bin_.bytes + size <= target), None)
         if bin_ is None:
-            if len(open_bins) == _LOOK_BACK:
+            if len(open_bins) == _MAX_OPEN_BINS:
                 partial.append(open_bins.pop(0))
             open_bins.append(bin_ := _Bin([], 0))
         bin_.files.append(file)
@@ -410,8 +409,8 @@ def bins(files: Iterable[_File], size_of: Callable[[_File], int], target: int) -
         elif len(bin_.files) == MAX_FILES:
             open_bins.remove(bin_)
             partial.append(bin_)
-    rest = [_without_the_largest(each.files, size_of) for each in (*partial, *open_bins)]
-    return [each.files for each in full] + [each for each in rest if len(each) >= MIN_FILES]
+    rest = [_without_the_largest(bin_.files, size_of) for bin_ in (*partial, *open_bins)]
+    return [bin_.files for bin_ in full] + [bin_ for bin_ in rest if len(bin_) >= MIN_FILES]
 
 
 @dataclass(eq=False, slots=True)
@@ -421,7 +420,7 @@ class _Bin(Generic[_File]):
 
 
 def _without_the_largest(files: Iterable[_File], size_of: Callable[[_File], int]) -> list[_File]:
-    """Return the files, in their order, without those that are larger than all smaller ones together."""
+    """Return the files, in their order, without files that are larger than all smaller ones together."""
     kept = list(files)
     by_size = sorted(kept, key=size_of)
     total = sum(map(size_of, kept))

@@ -1,6 +1,6 @@
-"""Deletion of a table's objects, and the tables that must be left alone.
+"""Deletion of a table's objects, and conditions under which no object may be deleted.
 
-The last guard: nothing outside the table's own folder is ever deleted.
+The last guard: no object outside the table's folder is ever deleted.
 """
 
 from __future__ import annotations
@@ -26,30 +26,31 @@ if TYPE_CHECKING:
 _GARBAGE_COLLECTION = "gc.enabled"
 _TOLERATED = timedelta(hours=1)
 
-_AT_ONCE = 1000
-"""S3 API: DeleteObjects."""
+_BATCH_SIZE = 1000
+"""The maximum of S3's DeleteObjects."""
 
 
 class MaintenanceSkipped(Exception):
-    """A table, or a part of the work on it, is left alone. The text completes "Table … is left alone: "."""
+    """A table, or a part of its maintenance, is skipped. The message is the reason, a clause about the table."""
 
 
 def is_garbage_collected(metadata: TableMetadata) -> bool:
-    """Whether no other table may use the table's files (Iceberg: table properties, `gc.enabled`)."""
+    """Whether files of the table may be deleted, as no other table uses them (Iceberg table property `gc.enabled`)."""
     return metadata.properties.get(_GARBAGE_COLLECTION, "true").lower() != "false"
 
 
 def require_garbage_collection(metadata: TableMetadata) -> None:
-    """Raise MaintenanceSkipped if the table says that others may use its files."""
+    """Raise MaintenanceSkipped if other tables may use the table's files."""
     if not is_garbage_collected(metadata):
         problem = f"its property {_GARBAGE_COLLECTION} is false, so its files may be shared with other tables"
         raise MaintenanceSkipped(problem)
 
 
 def require_clock(s3: S3Client, folder: S3Address) -> None:
-    """Raise MaintenanceSkipped if this machine's clock is wrong: what is old is told by it.
+    """Raise MaintenanceSkipped if this machine's clock is wrong: the age of files is determined by it.
 
-    AWS refuses requests with a wrong time, but botocore then corrects the time that it signs with.
+    A wrong clock would not be noticed otherwise: AWS rejects requests with a wrong time, but botocore then corrects the
+    time in the signature.
     """
     answer = s3.list_objects_v2(Bucket=folder.bucket, Prefix=f"{folder.key}/", MaxKeys=1)
     date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
@@ -58,15 +59,15 @@ def require_clock(s3: S3Client, folder: S3Address) -> None:
 
 
 class DeadlineExceeded(Exception):
-    """There is no time left. What was not done is left to the next run."""
+    """The time limit was reached. The next run continues."""
 
 
 @dataclass(slots=True)
 class Deletion:
     """Deletes objects in the folder of a table, and counts them.
 
-    `folder` is its location in S3. A dry run counts and lists what would be deleted. `should_continue` says
-    whether there is time left; DeadlineExceeded is raised if not.
+    `folder` is its location in S3. A dry run counts and lists the objects only. Raises DeadlineExceeded when
+    `should_continue` returns false.
     """
 
     s3: S3Client
@@ -76,14 +77,14 @@ class Deletion:
     files: int = 0
     bytes: int = 0
     outside: int = 0
-    """Objects that belong elsewhere, as files that were added to the table where they were. They stay."""
+    """Objects outside the folder, for example imported files. They are not deleted."""
     paths: list[str] = field(default_factory=list)
     """The objects that a dry run would delete."""
 
     def delete(self, files: Iterable[File]) -> None:
-        """Delete objects; those that do not exist any more are counted too. Raises ClientError, DeadlineExceeded."""
-        rest = iter(files)
-        while batch := list(islice(rest, _AT_ONCE)):
+        """Delete objects; missing ones are counted too. Raises ClientError, DeadlineExceeded."""
+        remaining = iter(files)
+        while batch := list(islice(remaining, _BATCH_SIZE)):
             if not self.should_continue():
                 raise DeadlineExceeded
             inside = [file for file in batch if self._is_inside(file.path)]

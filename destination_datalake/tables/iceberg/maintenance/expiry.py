@@ -1,7 +1,7 @@
-"""Expiry of snapshots: a commit removes them from the table's metadata, then files that only they had are deleted.
+"""Expiry of snapshots: a commit removes them from the table's metadata, then their unreferenced files are deleted.
 
-PyIceberg's `expire_snapshots` does the former alone. A process that dies in between leaves orphans, which are removed
-later. Of all syncs that write to a table, one a day does this.
+PyIceberg's `expire_snapshots` does only the first step. A process that dies between the steps leaves orphans, which are
+removed later. One sync a day, of all that write to a table, runs this.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.update import RemovePartitionStatisticsUpdate, RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate
 
 from destination_datalake.aws.objects import S3Address
-from destination_datalake.tables.iceberg.branches import UNPUBLISHED, history
-from destination_datalake.tables.iceberg.fence import is_spent
+from destination_datalake.tables.iceberg.branches import UNPUBLISHED_PREFIXES, history
+from destination_datalake.tables.iceberg.fence import is_unneeded_fence
 from destination_datalake.tables.iceberg.maintenance.deletion import (
     Deletion,
     MaintenanceSkipped,
@@ -46,7 +46,7 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What has expired, and the files that were deleted: data files and delete files, and those of metadata."""
+    """The expired snapshots and refs, and the deleted files: `data` are data files and delete files."""
 
     expired: Expired
     data: Deletion
@@ -55,7 +55,7 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryPlan:
-    """What an attempt of the commit decided, and the metadata before and after it."""
+    """What one attempt of the commit expires, and the metadata before and after it."""
 
     expired: Expired
     before: TableMetadata
@@ -73,10 +73,10 @@ class Expirer:
         self._min_snapshots = min_snapshots
 
     def expire(self, now: datetime, should_continue: Callable[[], bool], *, dry_run: bool) -> Expiry:
-        """Expire snapshots, branches and tags, and delete what nothing refers to afterwards.
+        """Expire snapshots, branches and tags, and delete unreferenced files.
 
-        Raises MaintenanceSkipped, DeadlineExceeded, what a commit raises, Incomplete, Disagreement (nothing is deleted
-        then), and what S3 raises.
+        Raises MaintenanceSkipped, DeadlineExceeded, errors of a commit and of S3, and, with nothing deleted, Incomplete
+        and Disagreement.
         """
         table = self._operations.load()
         folder = S3Address.parse(table.location().rstrip("/"))
@@ -95,30 +95,30 @@ class Expirer:
     def _plan(self, table: Table, transaction: Transaction, now: datetime) -> ExpiryPlan:
         require_garbage_collection(table.metadata)
         retention = Retention.of(table.metadata.properties, self._max_age, self._min_snapshots)
-        found = expired(table.metadata, retention, now)
-        if found:
-            remove_expired(found, table.metadata, transaction)
-        return ExpiryPlan(found, table.metadata, transaction.table_metadata, table.metadata_location)
+        outdated = expired(table.metadata, retention, now)
+        if outdated:
+            remove_expired(outdated, table.metadata, transaction)
+        return ExpiryPlan(outdated, table.metadata, transaction.table_metadata, table.metadata_location)
 
 
-def remove_expired(found: Expired, metadata: TableMetadata, transaction: Transaction) -> None:
+def remove_expired(outdated: Expired, metadata: TableMetadata, transaction: Transaction) -> None:
     """Remove snapshots, branches and tags from a table's metadata."""
-    refs = [RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in found.refs]
-    gone = frozenset(found.snapshots)
+    refs = [RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in outdated.refs]
+    snapshot_ids = frozenset(outdated.snapshots)
     # PyIceberg removes a snapshot's table statistics with it, and leaves its partition statistics.
     statistics = [
-        RemovePartitionStatisticsUpdate.model_validate({"snapshot-id": each.snapshot_id})
-        for each in metadata.partition_statistics
-        if each.snapshot_id in gone
+        RemovePartitionStatisticsUpdate.model_validate({"snapshot-id": statistics.snapshot_id})
+        for statistics in metadata.partition_statistics
+        if statistics.snapshot_id in snapshot_ids
     ]
-    snapshots = [RemoveSnapshotsUpdate.model_validate({"snapshot-ids": [*found.snapshots]})] if gone else []
+    snapshots = [RemoveSnapshotsUpdate.model_validate({"snapshot-ids": [*outdated.snapshots]})] if snapshot_ids else []
     apply(transaction, (*refs, *statistics, *snapshots))
 
 
 def delete_expired(plan: ExpiryPlan, operations: TableOperations, data: Deletion, metadata: Deletion) -> None:
-    """Delete what the expired snapshots referred to and the table does not any more, whatever was committed since.
+    """Delete the files of expired snapshots to which the latest state of the table does not refer.
 
-    Raises MaintenanceSkipped if another table has taken its place, and as `expire`.
+    Raises MaintenanceSkipped if the table was replaced by another one, and as `expire`.
     """
 
     def delete(latest: Table) -> None:
@@ -131,18 +131,18 @@ def delete_expired(plan: ExpiryPlan, operations: TableOperations, data: Deletion
 
 
 def _delete_unreferenced(plan: ExpiryPlan, references: References, data: Deletion, metadata: Deletion) -> None:
-    """Delete what the expired snapshots referred to and `plan.after` does not: data first, manifest lists last.
+    """Delete the files of expired snapshots to which `plan.after` does not refer: data first, manifest lists last.
 
-    In this order an interruption leaves manifests that still say which files there were.
+    In this order, an interruption leaves the manifests by which the other files are found again.
     """
-    gone, io = frozenset(plan.expired.snapshots), references.io
-    expired = gone - {each.snapshot_id for each in plan.after.snapshots}
-    references.add_metadata(plan.after, plan.metadata_location, expired)
+    snapshot_ids, io = frozenset(plan.expired.snapshots), references.io
+    still_in_file = snapshot_ids - {snapshot.snapshot_id for snapshot in plan.after.snapshots}
+    references.add_metadata(plan.after, plan.metadata_location, still_in_file)
     lists = references.unreferenced(
-        File(each.manifest_list, 0) for each in plan.before.snapshots if each.snapshot_id in gone
+        File(snapshot.manifest_list, 0) for snapshot in plan.before.snapshots if snapshot.snapshot_id in snapshot_ids
     )
-    found = _present(lambda manifest_list: manifests_of(manifest_list.path, io), lists)
-    by_path = {manifest.manifest_path: manifest for manifests in found for manifest in manifests}
+    manifests_of_lists = _present(lambda manifest_list: manifests_of(manifest_list.path, io), lists)
+    by_path = {manifest.manifest_path: manifest for manifests in manifests_of_lists for manifest in manifests}
     manifests = [by_path[file.path] for file in references.unreferenced(File(path, 0) for path in by_path)]
     if manifests:
         references.add_files()
@@ -152,16 +152,16 @@ def _delete_unreferenced(plan: ExpiryPlan, references: References, data: Deletio
             seen.update(file.path for file in files)
     metadata.delete(File(manifest.manifest_path, manifest.manifest_length) for manifest in manifests)
     statistics = [
-        File(each.statistics_path, each.file_size_in_bytes)
-        for each in (*plan.before.statistics, *plan.before.partition_statistics)
-        if each.snapshot_id in gone
+        File(statistics.statistics_path, statistics.file_size_in_bytes)
+        for statistics in (*plan.before.statistics, *plan.before.partition_statistics)
+        if statistics.snapshot_id in snapshot_ids
     ]
     metadata.delete(references.unreferenced(statistics))
     metadata.delete(lists)
 
 
 def _present(read: Callable[[_T], Sequence[_R]], items: Sequence[_T]) -> Iterator[Sequence[_R]]:
-    """Yield what `read` returns for each item, nothing for those that someone else has deleted meanwhile."""
+    """Yield the result of `read` for each item, empty for items that another process has deleted meanwhile."""
 
     def read_if_present(item: _T) -> Sequence[_R]:
         try:
@@ -172,7 +172,7 @@ def _present(read: Callable[[_T], Sequence[_R]], items: Sequence[_T]) -> Iterato
     return read_concurrently(read_if_present, items)
 
 
-# --- which snapshots, branches and tags have expired ------------------------------------------------------------------
+# --- expired snapshots, branches and tags ------------------------------------------------------------------
 
 
 _MAX_AGE = "history.expire.max-snapshot-age-ms"
@@ -182,7 +182,7 @@ _MAX_REF_AGE = "history.expire.max-ref-age-ms"
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long snapshots are kept where a branch or tag says nothing else; refs for ever without `max_ref_age_ms`."""
+    """The retention of snapshots and refs without their own. Without `max_ref_age_ms`, refs never expire."""
 
     max_age_ms: int
     min_snapshots: int
@@ -190,7 +190,7 @@ class Retention:
 
     @classmethod
     def of(cls, properties: Mapping[str, str], max_age: timedelta, min_snapshots: int) -> Self:
-        """Return a table's retention: its properties', else `max_age` and `min_snapshots`.
+        """Return the retention from table properties, by default `max_age` and `min_snapshots`.
 
         Raises MaintenanceSkipped.
         """
@@ -214,15 +214,15 @@ class Expired:
 
 
 def expired(metadata: TableMetadata, retention: Retention, now: datetime) -> Expired:
-    """Return what has expired at `now`.
+    """Return the snapshots and refs that have expired at `now`.
 
-    Snapshots that belong to no branch, as those staged for an audit or left by a rollback, expire by age.
+    Snapshots of no branch, for example staged for an audit or left by a rollback, expire by age.
     """
     at = int(now.timestamp() * 1000)
     kept_refs = {
         name: ref for name, ref in metadata.refs.items() if not _ref_has_expired(name, ref, metadata, retention, at)
     }
-    on_main = {each.snapshot_id for each in history(MAIN_BRANCH, metadata)}
+    on_main = {snapshot.snapshot_id for snapshot in history(MAIN_BRANCH, metadata)}
     kept: set[int] = set()
     of_branches: set[int] = set()
     for name, ref in kept_refs.items():
@@ -230,27 +230,33 @@ def expired(metadata: TableMetadata, retention: Retention, now: datetime) -> Exp
         if ref.snapshot_ref_type == SnapshotRefType.TAG:
             continue
         snapshots = list(history(name, metadata))
-        of_branches.update(each.snapshot_id for each in snapshots)
-        if name.startswith(UNPUBLISHED):
-            kept.update(each.snapshot_id for each in snapshots if each.snapshot_id not in on_main)
+        of_branches.update(snapshot.snapshot_id for snapshot in snapshots)
+        if name.startswith(UNPUBLISHED_PREFIXES):
+            kept.update(snapshot.snapshot_id for snapshot in snapshots if snapshot.snapshot_id not in on_main)
         else:
             kept.update(_kept_of_branch(snapshots, ref, retention, at))
     cutoff = at - retention.max_age_ms
     kept.update(
-        each.snapshot_id
-        for each in metadata.snapshots
-        if each.snapshot_id not in of_branches and each.timestamp_ms >= cutoff
+        snapshot.snapshot_id
+        for snapshot in metadata.snapshots
+        if snapshot.snapshot_id not in of_branches and snapshot.timestamp_ms >= cutoff
     )
-    gone = {name: ref for name, ref in metadata.refs.items() if name not in kept_refs}
+    expired_refs = {name: ref for name, ref in metadata.refs.items() if name not in kept_refs}
     return Expired(
-        tuple(each.snapshot_id for each in metadata.snapshots if each.snapshot_id not in kept),
-        # A tag that nobody needs is not worth a commit of its own: it goes with its snapshot.
-        tuple(sorted(name for name, ref in gone.items() if not is_spent(name, ref) or ref.snapshot_id not in kept)),
+        tuple(snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id not in kept),
+        # An unneeded fence tag alone is not worth a commit: it is removed with its snapshot.
+        tuple(
+            sorted(
+                name
+                for name, ref in expired_refs.items()
+                if not is_unneeded_fence(name, ref) or ref.snapshot_id not in kept
+            )
+        ),
     )
 
 
 def _ref_has_expired(name: str, ref: SnapshotRef, metadata: TableMetadata, retention: Retention, at: int) -> bool:
-    if name == MAIN_BRANCH or name.startswith(UNPUBLISHED):
+    if name == MAIN_BRANCH or name.startswith(UNPUBLISHED_PREFIXES):
         return False
     snapshot, max_age = metadata.snapshot_by_id(ref.snapshot_id), ref.max_ref_age_ms or retention.max_ref_age_ms
     return snapshot is not None and max_age is not None and at - snapshot.timestamp_ms > max_age
@@ -266,25 +272,25 @@ def _kept_of_branch(snapshots: list[Snapshot], ref: SnapshotRef, retention: Rete
 
 
 def _positive(properties: Mapping[str, str], name: str) -> int | None:
-    """Return a property's value, if the table has it. Raises MaintenanceSkipped if it is no positive number."""
+    """Return the value of a property; None without it. Raises MaintenanceSkipped unless it is a positive number."""
     if (text := properties.get(name)) is None:
         return None
     if not text.isdecimal() or int(text) == 0:
-        raise MaintenanceSkipped(f"its property {name} is {text!r}, which is no positive whole number")
+        raise MaintenanceSkipped(f"its property {name} is {text!r}, which is not a positive whole number")
     return int(text)
 
 
-# --- which sync runs maintenance today --------------------------------------------------------------------------------
+# --- one maintenance run a day --------------------------------------------------------------------------------
 
 
 MAINTAINED_AT = "airbyte.maintained-at"
-"""The table property with the time, in ISO 8601."""
+"""The table property with the time of the last run, in ISO 8601."""
 
-_EVERY = timedelta(days=1)
+_INTERVAL = timedelta(days=1)
 
 
 def claim_daily_run(operations: TableOperations, now: datetime) -> bool:
-    """Write `now` into the table and return true, unless another has done so within a day. Raises as a commit."""
+    """Write `now` into the table and return true, unless another sync did so within a day. Raises as a commit."""
 
     def build(table: Table, transaction: Transaction) -> bool:
         if is_due := _is_due(table.properties, now):
@@ -299,5 +305,5 @@ def _is_due(properties: Mapping[str, str], now: datetime) -> bool:
         last = datetime.fromisoformat(properties.get(MAINTAINED_AT, "")).astimezone(UTC)
     except ValueError:
         return True
-    # A time in the future is that of a clock that was wrong.
-    return not now - _EVERY < last <= now
+    # A time in the future was written by a clock that was wrong.
+    return not now - _INTERVAL < last <= now

@@ -1,9 +1,9 @@
-"""Removal of orphans: files in a table's folder that nothing refers to, as killed writers leave them.
+"""Removal of orphans: unreferenced files in a table's folder, which killed writers leave.
 
-A file is removed if all of this holds: it is of a kind that Iceberg tables consist of, in a folder of the table's own;
-it is older than any writer takes from its upload to its commit; and no snapshot, branch, tag, statistics file or entry
-of the metadata log refers to it, neither before the folder was listed nor after. Metadata files that the log has
-dropped are orphans too. If the folder also holds another table, nothing is removed.
+A file is removed if all of these conditions hold: it is a kind of file of Iceberg tables, in a folder that belongs to
+the table alone; it is older than any writer needs from its upload to its commit; and no snapshot, statistics file or
+entry of the metadata log refers to it, neither before the folder was listed nor afterwards. Metadata files that the log
+no longer has are orphans too. If the folder has another table too, no file is removed.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ _KINDS = re.compile(
 _METADATA = (".metadata.json", ".metadata.json.gz")
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
 _BEGINNING = "bytes=0-65535"
-"""Metadata files may be large. Writers begin with the table's id."""
-_LONGEST = 65536
+"""The first 64 KiB, as metadata files may be large. Writers begin with the table's id."""
+_MAX_UUID_BYTES = 65536
 _GZIP = b"\x1f\x8b"
 _OF_GZIP = 16 + zlib.MAX_WBITS
 
-_AT_ONCE = 100_000
+_BATCH_SIZE = 100_000
 """Orphans that are collected before they are removed, which bounds memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """The orphans that were removed: metadata files that the log has dropped, and all others."""
+    """The removed orphans. `old_metadata` are metadata files that the log no longer has."""
 
     files: Deletion
     old_metadata: Deletion
@@ -66,7 +66,7 @@ class OrphanRemover:
         self._age = age
 
     def remove(self, now: datetime, should_continue: Callable[[], bool], *, dry_run: bool) -> Orphans:
-        """Remove the orphans. Raises MaintenanceSkipped, DeadlineExceeded, and what reading metadata and S3 raise."""
+        """Remove the orphans. Raises MaintenanceSkipped, DeadlineExceeded, and errors of reading metadata and S3."""
         table = self._operations.load()
         require_garbage_collection(table.metadata)
         folder = table_folder(table)
@@ -75,45 +75,45 @@ class OrphanRemover:
         add_latest(references, table, self._operations)
         self._require_own_folder(table, references, folder, should_continue)
         removed = Orphans(*(Deletion(self._s3, folder, dry_run, should_continue) for _ in range(2)))
-        found: list[File] = []
-        for page in self._pages(folder, should_continue):
+        batch: list[File] = []
+        for page in self._list_pages(folder, should_continue):
             old = [
-                File(str(S3Address(folder.bucket, each["Key"])), each["Size"])
-                for each in page
-                if each["LastModified"] < now - self._age and is_of_a_table(each["Key"], folder)
+                File(str(S3Address(folder.bucket, object_["Key"])), object_["Size"])
+                for object_ in page
+                if object_["LastModified"] < now - self._age and is_of_a_table(object_["Key"], folder)
             ]
-            found += references.unreferenced(old)
-            if len(found) >= _AT_ONCE:
-                self._remove(found, table, references, removed)
-                found = []
-        self._remove(found, table, references, removed)
+            batch += references.unreferenced(old)
+            if len(batch) >= _BATCH_SIZE:
+                self._remove(batch, table, references, removed)
+                batch = []
+        self._remove(batch, table, references, removed)
         return removed
 
-    def _remove(self, found: list[File], table: Table, references: References, removed: Orphans) -> None:
-        """Remove the files, unless the table has come to refer to them since it was loaded."""
-        if not found:
+    def _remove(self, files: list[File], table: Table, references: References, removed: Orphans) -> None:
+        """Remove the files, unless a later state of the table refers to them."""
+        if not files:
             return
         add_latest(references, table, self._operations)
-        dead = references.unreferenced(found)
+        dead = references.unreferenced(files)
         removed.old_metadata.delete(file for file in dead if file.path.endswith(_METADATA))
         removed.files.delete(file for file in dead if not file.path.endswith(_METADATA))
 
     def _require_own_folder(
         self, table: Table, references: References, folder: S3Address, should_continue: Callable[[], bool]
     ) -> None:
-        """Raise MaintenanceSkipped if the folder has metadata of another table, maybe in use by another catalog."""
-        for page in self._pages(folder, should_continue):
-            keys = [each["Key"] for each in page if each["Key"].endswith(_METADATA)]
+        """Raise MaintenanceSkipped if the folder has metadata of another table, which another catalog may use."""
+        for page in self._list_pages(folder, should_continue):
+            keys = [object_["Key"] for object_ in page if object_["Key"].endswith(_METADATA)]
             files = [File(str(S3Address(folder.bucket, key)), 0) for key in keys]
             for file in references.unreferenced(files):
                 if (uuid := self._uuid(S3Address.parse(file.path))) not in (None, str(table.metadata.table_uuid)):
                     raise MaintenanceSkipped(
-                        f"its folder {folder} also holds another table: {file.path} is metadata of table {uuid}. If "
-                        "nobody needs that table any more, delete its metadata files"
+                        f"its folder {folder} also has another table: {file.path} is metadata of table {uuid}. If that "
+                        "table is not needed any more, delete its metadata files"
                     )
 
     def _uuid(self, address: S3Address) -> str | None:
-        """Return the id of the table that a metadata file belongs to; None if somebody has just deleted the file."""
+        """Return the id of the table of a metadata file; None if another process has just deleted the file."""
         try:
             answer = self._s3.get_object(Bucket=address.bucket, Key=address.key, Range=_BEGINNING)
         except self._s3.exceptions.ClientError as error:
@@ -121,12 +121,12 @@ class OrphanRemover:
                 return None
             raise
         content = answer["Body"].read()
-        found = _UUID.search(
-            zlib.decompressobj(_OF_GZIP).decompress(content, _LONGEST) if content[:2] == _GZIP else content
+        match = _UUID.search(
+            zlib.decompressobj(_OF_GZIP).decompress(content, _MAX_UUID_BYTES) if content[:2] == _GZIP else content
         )
-        return found[1].decode() if found else "unknown"
+        return match[1].decode() if match else "unknown"
 
-    def _pages(self, folder: S3Address, should_continue: Callable[[], bool]) -> Iterator[list[ObjectTypeDef]]:
+    def _list_pages(self, folder: S3Address, should_continue: Callable[[], bool]) -> Iterator[list[ObjectTypeDef]]:
         pages = self._s3.get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=folder.bucket, Prefix=f"{folder.key}/"):
             if not should_continue():
@@ -135,7 +135,7 @@ class OrphanRemover:
 
 
 def add_latest(references: References, table: Table, operations: TableOperations) -> None:
-    """Add what the table refers to now. Raises MaintenanceSkipped if it is not the same table any more."""
+    """Add the references of the table's latest state. Raises MaintenanceSkipped if another table took its place."""
 
     def add(latest: Table) -> None:
         if latest.metadata.table_uuid != table.metadata.table_uuid or latest.location() != table.location():
@@ -147,7 +147,7 @@ def add_latest(references: References, table: Table, operations: TableOperations
 
 
 def table_folder(table: Table) -> S3Address:
-    """Return a table's folder. Raises MaintenanceSkipped if it has none of its own."""
+    """Return the folder of a table. Raises MaintenanceSkipped if it is not in S3, or has no folder of its own."""
     try:
         folder = S3Address.parse(table.location().rstrip("/"))
     except ValueError:
@@ -158,6 +158,6 @@ def table_folder(table: Table) -> S3Address:
 
 
 def is_of_a_table(key: str, folder: S3Address) -> bool:
-    """Whether an object may be a file of the table. Names that begin with `_` or `.` have other uses."""
+    """Whether an object can be a file of the table. Names that begin with `_` or `.` have other uses."""
     path = key[len(folder.key) + 1 :]
     return _KINDS.fullmatch(path) is not None and not any(part[:1] in ("_", ".") for part in path.split("/"))

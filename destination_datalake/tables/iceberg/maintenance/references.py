@@ -1,12 +1,12 @@
-"""The objects that a table refers to, from its metadata down to the data files.
+"""The objects to which a table refers, from its metadata to its data files.
 
-Everything is read twice, by readers that share no code: the first must have found all that the second one finds. The
-first one is that of commits, which reads a manifest completely or raises Incomplete: objects that nothing refers to are
-deleted.
+All metadata is read twice, by two readers that share no code, as unreferenced objects are deleted: the first reader
+must find every object that the second one finds. The first reader is that of commits. It reads a manifest completely or
+raises Incomplete.
 
-For each object a hash of eight bytes is kept, so a table of ten million files takes 80 MB. Where two hashes are equal,
-an object seems to be referred to that is not, and stays. The hash is of the key alone, as writers have it who see one
-slash in several: an object may be written in several ways, and buckets have other names at their access points.
+A hash of eight bytes is kept for each object, so a table of ten million files takes 80 MB. If two hashes collide, an
+unreferenced object seems referenced, and is not deleted. The hash is that of the key, normalised: engines write the
+address of an object in several ways, and a bucket has other names at its access points.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 
 _BUCKET = re.compile(r"^[a-z][a-z0-9+.-]*://[^/]*", re.IGNORECASE)
 _READERS = 8
-"""Requests to S3 at a time."""
+"""Concurrent requests to S3."""
 
 _MERGED_AT = 1 << 16
-"""Hashes that wait before they are sorted into the others."""
+"""Number of new hashes that are merged at once into the sorted ones."""
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
 class References:
-    """What one or more states of a table refer to. Only grows.
+    """The references of one or more states of a table. Only grows.
 
-    With `since`, a sequence number, those snapshots and manifests are left out that were committed before: they cannot
-    refer to an object that did not exist then. Every method may raise Disagreement, and what reading metadata raises.
+    With `since`, a sequence number, snapshots and manifests of earlier commits are skipped: they cannot refer to
+    objects that were written later. Methods may raise Disagreement, and errors of reading metadata.
     """
 
     def __init__(self, io: FileIO, s3: S3Client, since: int = 0) -> None:
@@ -61,28 +61,30 @@ class References:
         self._manifest_lists: set[int] = set()
         self._manifests: set[int] = set()
         self._unread: list[ManifestFile] = []
-        """Manifests whose files were not added yet, of the lists in `_of_unread`."""
+        """Manifests whose files were not added yet. `_of_unread` has their lists."""
         self._of_unread: set[int] = set()
         self._confirmed: set[int] = set()
-        """Manifest lists and manifests that the second reader has read, with all that they refer to."""
+        """Manifest lists and manifests that the second reader has read, with all their references."""
         self._unconfirmed: tuple[Sequence[str], Sequence[str]] = ((), ())
-        """The manifest lists and the manifests that it has still to read."""
+        """Manifest lists and manifests that the second reader has not read yet."""
 
     def add_metadata(
         self, metadata: TableMetadata, metadata_location: str, expired: Collection[int] = frozenset()
     ) -> None:
-        """Add everything but data files: metadata files, statistics, manifest lists and manifests of all snapshots.
+        """Add metadata files, statistics, manifest lists and manifests of all snapshots, without data files.
 
-        Snapshots that were added before are not read again. `expired` are those that the metadata file still has, and
-        `metadata` has not, as in a dry run.
+        Snapshots that were added before are not read again. `expired` are snapshots that the metadata file still has
+        and `metadata` does not have, as in a dry run.
         """
         self._add(metadata_location)
         self._add(*(entry.metadata_file for entry in metadata.metadata_log))
-        self._add(*(each.statistics_path for each in (*metadata.statistics, *metadata.partition_statistics)))
-        snapshots = [each for each in metadata.snapshots if (each.sequence_number or 0) >= self._since]
-        lists = {_hash(each.manifest_list): each.manifest_list for each in snapshots}
+        self._add(
+            *(statistics.statistics_path for statistics in (*metadata.statistics, *metadata.partition_statistics))
+        )
+        snapshots = [snapshot for snapshot in metadata.snapshots if (snapshot.sequence_number or 0) >= self._since]
+        lists = {_hash(snapshot.manifest_list): snapshot.manifest_list for snapshot in snapshots}
         unread = [path for key, path in lists.items() if key not in self._manifest_lists]
-        with self._forgetting_unread():
+        with self._unread_forgotten_on_error():
             for manifests in read_concurrently(lambda path: manifests_of(path, self.io), unread):
                 for manifest in manifests:
                     path, sequence = manifest.manifest_path, manifest.sequence_number or 0
@@ -96,45 +98,45 @@ class References:
         self._confirm_metadata(metadata_location, expired)
 
     def add_files(self) -> None:
-        """Add the data files and delete files in the manifests that were not read yet."""
-        with self._forgetting_unread():
+        """Add the data files and delete files of manifests that were not read yet."""
+        with self._unread_forgotten_on_error():
             for files in read_concurrently(lambda manifest: live_files(manifest, self.io), self._unread):
                 self._add(*(file.path for file in files))
         self._unread, self._of_unread = [], set()
         lists, manifests = self._unconfirmed
-        for path, found in zip(manifests, read_concurrently(self._second.live_files, manifests), strict=True):
-            self._require(path, found)
+        for path, paths in zip(manifests, read_concurrently(self._second.live_files, manifests), strict=True):
+            self._require(path, paths)
             self._confirmed.add(_hash(path))
         self._confirmed |= set(map(_hash, lists))
         self._unconfirmed = ((), ())
 
     def _confirm_metadata(self, metadata_location: str, expired: Collection[int]) -> None:
-        """Raise Disagreement if the second reader finds another object in the metadata, other than data files."""
-        found = self._second.metadata(metadata_location)
-        self._require(metadata_location, found.objects)
+        """Raise Disagreement if the second reader finds a further object in the metadata. Data files are left out."""
+        metadata = self._second.metadata(metadata_location)
+        self._require(metadata_location, metadata.objects)
         lists = [
-            each.manifest_list
-            for each in found.snapshots or ()
-            if each.snapshot_id not in expired
-            and each.sequence_number >= self._since
-            and _hash(each.manifest_list) not in self._confirmed
+            snapshot.manifest_list
+            for snapshot in metadata.snapshots or ()
+            if snapshot.snapshot_id not in expired
+            and snapshot.sequence_number >= self._since
+            and _hash(snapshot.manifest_list) not in self._confirmed
         ]
         self._require(metadata_location, lists)
         unread: dict[str, None] = {}
         for path, listed in zip(lists, read_concurrently(self._second.manifests, lists), strict=True):
             manifests = [manifest for manifest, sequence in listed if sequence >= self._since]
             self._require(path, manifests)
-            unread |= {each: None for each in manifests if _hash(each) not in self._confirmed}
+            unread |= {manifest: None for manifest in manifests if _hash(manifest) not in self._confirmed}
         self._unconfirmed = (lists, [*unread])
 
     def _require(self, source: str, paths: Sequence[str]) -> None:
-        for path, is_missing in zip(paths, self.without(paths), strict=True):
+        for path, is_missing in zip(paths, self.are_unreferenced(paths), strict=True):
             if is_missing:
                 raise Disagreement(f"{source} refers to {path}, which only one of two readers finds there")
 
     @contextmanager
-    def _forgetting_unread(self) -> Iterator[None]:
-        """After a failure, forget what was not read: a later state of the table may not have it."""
+    def _unread_forgotten_on_error(self) -> Iterator[None]:
+        """After a failure, forget unread manifests: a later state of the table may not have them."""
         try:
             yield
         except BaseException:
@@ -143,8 +145,8 @@ class References:
             self._unread, self._of_unread = [], set()
             raise
 
-    def without(self, paths: Sequence[str]) -> list[bool]:
-        """Return for each path whether nothing refers to it."""
+    def are_unreferenced(self, paths: Sequence[str]) -> list[bool]:
+        """Return for each path whether it is unreferenced."""
         self._merge()
         hashes = np.fromiter(map(_hash_of_key, paths), np.uint64, len(paths))
         places = np.searchsorted(self._sorted, hashes)
@@ -155,9 +157,10 @@ class References:
         return unknown
 
     def unreferenced(self, files: Iterable[File]) -> list[File]:
-        """Return the files that nothing refers to, each once."""
-        found = list(dict.fromkeys(files))
-        return [file for file, dead in zip(found, self.without([file.path for file in found]), strict=True) if dead]
+        """Return the unreferenced files, without duplicates."""
+        distinct = list(dict.fromkeys(files))
+        are_dead = self.are_unreferenced([file.path for file in distinct])
+        return [file for file, is_dead in zip(distinct, are_dead, strict=True) if is_dead]
 
     def _add(self, *paths: str) -> None:
         self._new.extend(map(_hash_of_key, paths))
@@ -171,7 +174,7 @@ class References:
 
 
 def read_concurrently(read: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
-    """Yield what `read` returns for each item, in order; a few items are read ahead."""
+    """Yield the results of `read` for the items, in order; a few items are read ahead."""
     with ThreadPoolExecutor(_READERS, "metadata") as pool:
         running: deque[Future[_R]] = deque()
         try:
@@ -191,9 +194,9 @@ def _hash(path: str) -> int:
 
 
 def _hash_of_key(path: str) -> int:
-    """Return the hash of an object's key, for all ways in which engines may write its address.
+    """Return the hash of an object's key, the same for all spellings of its address.
 
-    Schemes are s3, s3a or s3n. Hadoop's `Path` resolves repeated slashes and dots, and metadata has what it was given.
+    Schemes are s3, s3a or s3n. Hadoop's `Path` resolves repeated slashes and dots, but metadata has the path as given.
     """
     key = _BUCKET.sub("", path)
     if "//" in key or "/." in key:
@@ -201,18 +204,18 @@ def _hash_of_key(path: str) -> int:
     return _hash(key)
 
 
-# --- the first reader, which is that of commits -----------------------------------------------------------------------
+# --- the first reader: that of commits -----------------------------------------------------------------------
 
 
 class File(NamedTuple):
-    """An object that metadata refers to, with its size in bytes."""
+    """An object with its size in bytes."""
 
     path: str
     size: int
 
 
 def live_files(manifest: ManifestFile, io: FileIO) -> list[File]:
-    """Return the live files in a manifest, data files and delete files, as many as the manifest list says.
+    """Return the live data files and delete files in a manifest, as many as the manifest list counts.
 
     Raises as `manifests_of`.
     """

@@ -1,7 +1,7 @@
-"""What a table refers to, as a second reader finds it, which shares no code with the first one, PyIceberg's.
+"""The second reader of a table's references, which shares no code with the first reader, PyIceberg's.
 
-A mistake of one reader would delete live files. This one requests every object from S3, whatever the process has kept
-of it, reads metadata files as JSON, and manifest lists and manifests with fastavro, by field ids.
+A defect of one reader alone cannot delete live files. This reader requests every object from S3 without a cache, reads
+metadata files as JSON, and reads manifest lists and manifests with fastavro, by field ids.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _BLOCK = fastavro.parse_schema(
     }
 )
 _MAX_BYTES = 256 * 1024 * 1024
-"""Bytes that a metadata file, and a block of an Avro file, may have, unpacked."""
+"""Maximum size in bytes of a metadata file, and of a block of an Avro file, both unpacked."""
 
 _CODECS: Mapping[str, Callable[[bytes], IO[bytes]]] = {
     "null": io.BytesIO,
@@ -70,7 +70,7 @@ _LIVE, _DELETED = (0, 1), 2
 
 
 class Disagreement(Exception):
-    """The second reader finds what the first one has not found, or cannot read what the first one has read."""
+    """The second reader finds an object that the first one did not find, or cannot read what the first one read."""
 
 
 class Snapshot(msgspec.Struct, rename="kebab"):
@@ -94,7 +94,7 @@ class _Logged(msgspec.Struct, rename="kebab"):
 
 
 class Metadata(msgspec.Struct, rename="kebab"):
-    """What a metadata file refers to (Iceberg spec: Table Metadata Fields)."""
+    """The references of a metadata file (Iceberg spec: Table Metadata Fields)."""
 
     snapshots: list[Snapshot] | None = None
     refs: dict[str, _Ref] | None = None
@@ -107,15 +107,15 @@ class Metadata(msgspec.Struct, rename="kebab"):
         """The paths of former metadata files and of statistics."""
         statistics = [*(self.statistics or ()), *(self.partition_statistics or ())]
         return [
-            *(each.metadata_file for each in self.metadata_log or ()),
-            *(each.statistics_path for each in statistics),
+            *(entry.metadata_file for entry in self.metadata_log or ()),
+            *(statistic.statistics_path for statistic in statistics),
         ]
 
 
 class SecondReader:
     """Reads metadata files, manifest lists and manifests. Thread-safe.
 
-    Every method raises Disagreement for what cannot be read to its last byte, FileNotFoundError, and botocore's
+    Methods raise Disagreement for objects that cannot be read to their last byte, FileNotFoundError, and botocore's
     exceptions.
     """
 
@@ -123,38 +123,38 @@ class SecondReader:
         self._s3 = s3
 
     def metadata(self, path: str) -> Metadata:
-        """Return what a metadata file refers to. Its branches and tags are of snapshots that it has."""
+        """Return the references of a metadata file. Raises Disagreement if a ref is to a missing snapshot."""
         content = self._content(path)
         try:
             if content[:2] == _GZIP:
                 content = _bounded(gzip.GzipFile(fileobj=io.BytesIO(content)))
-            found = msgspec.json.decode(content, type=Metadata)
+            metadata = msgspec.json.decode(content, type=Metadata)
         except (msgspec.MsgspecError, OSError, EOFError, ValueError, zlib.error) as error:
             raise Disagreement(f"{path} cannot be read by the second reader: {error}") from error
-        present = {each.snapshot_id for each in found.snapshots or ()}
-        for name, ref in (found.refs or {}).items():
-            if ref.snapshot_id not in present:
+        snapshot_ids = {snapshot.snapshot_id for snapshot in metadata.snapshots or ()}
+        for name, ref in (metadata.refs or {}).items():
+            if ref.snapshot_id not in snapshot_ids:
                 raise Disagreement(f"{path} has no snapshot {ref.snapshot_id}, to which {name} refers")
-        return found
+        return metadata
 
     def manifests(self, manifest_list: str) -> list[tuple[str, int]]:
-        """Return the manifests in a manifest list, and the sequence numbers of the commits that have added them.
+        """Return the manifests in a manifest list with the sequence numbers of their commits.
 
-        Those are 0 in tables of format version 1.
+        The numbers are 0 in tables of format version 1.
         """
         path, sequence = f"f{_PATH_OF_MANIFEST}", f"f{_SEQUENCE_OF_MANIFEST}"
         wanted = {_PATH_OF_MANIFEST: None, _SEQUENCE_OF_MANIFEST: None}
-        return [(each[path], each.get(sequence) or 0) for each in self._records(manifest_list, wanted)]
+        return [(record[path], record.get(sequence) or 0) for record in self._records(manifest_list, wanted)]
 
     def live_files(self, manifest: str) -> list[str]:
         """Return the paths of the live files in a manifest, data files and delete files."""
         status, file, path = f"f{_STATUS}", f"f{_FILE}", f"f{_PATH_OF_FILE}"
         live = []
-        for each in self._records(manifest, {_STATUS: None, _FILE: {_PATH_OF_FILE: None}}):
-            if each[status] in _LIVE:
-                live.append(each[file][path])
-            elif each[status] != _DELETED:
-                raise Disagreement(f"{manifest} has an entry of the unknown status {each[status]}")
+        for record in self._records(manifest, {_STATUS: None, _FILE: {_PATH_OF_FILE: None}}):
+            if record[status] in _LIVE:
+                live.append(record[file][path])
+            elif record[status] != _DELETED:
+                raise Disagreement(f"{manifest} has an entry of the unknown status {record[status]}")
         return live
 
     def _records(self, path: str, wanted: _Wanted) -> Iterator[Any]:
@@ -163,7 +163,7 @@ class SecondReader:
             yield from _records(content, wanted)
         except Disagreement:
             raise
-        except Exception as error:  # fastavro raises whatever it meets, such as IndexError, TypeError, StructError.
+        except Exception as error:  # For invalid files fastavro raises IndexError, TypeError, StructError and others.
             raise Disagreement(f"{path} cannot be read by the second reader: {error!r}") from error
 
     def _content(self, path: str) -> bytes:
@@ -184,17 +184,17 @@ class SecondReader:
 
 
 _Wanted = Mapping[int, Any]
-"""Fields by id; those of a record within, or None."""
+"""Fields by id. The value are the fields of a nested record, or None."""
 
 
 def _records(content: bytes, wanted: _Wanted) -> Iterator[Any]:
-    """Yield the records of an Avro file with the wanted fields, whose names are `f` and the field id."""
+    """Yield the records of an Avro file with the wanted fields. Their names are `f` and the field id."""
     file = io.BytesIO(content)
     header: Any = fastavro.schemaless_reader(file, _HEADER, None)
     if header["magic"] != b"Obj\x01":
         raise ValueError("it is no Avro file")
-    schema = _by_ids(json.loads(header["metadata"]["avro.schema"]))
-    writer, reader = fastavro.parse_schema(schema), fastavro.parse_schema(_only(schema, wanted))
+    schema = _named_by_id(json.loads(header["metadata"]["avro.schema"]))
+    writer, reader = fastavro.parse_schema(schema), fastavro.parse_schema(_projected(schema, wanted))
     decompress = _CODECS[header["metadata"].get("avro.codec", b"null").decode()]
     while file.tell() < len(content):
         block: Any = fastavro.schemaless_reader(file, _BLOCK, None)
@@ -216,7 +216,7 @@ def _inflated(content: bytes) -> IO[bytes]:
 
 
 def _bounded(content: IO[bytes] | gzip.GzipFile) -> bytes:
-    """Return what is read of it. Raises ValueError for too much, and what reading raises."""
+    """Return the whole content. Raises ValueError if it is too large, and errors of reading."""
     whole = bytearray()
     while chunk := content.read(64 * 1024):
         whole += chunk
@@ -225,11 +225,11 @@ def _bounded(content: IO[bytes] | gzip.GzipFile) -> bytes:
     return bytes(whole)
 
 
-def _by_ids(schema: Any) -> Any:
-    """Return an equivalent schema whose fields are called by their ids, without logical types.
+def _named_by_id(schema: Any) -> Any:
+    """Return an equivalent schema with field ids as names, without logical types.
 
-    Writers repeat the definition of a type, such as of a decimal, where Avro wants its name, and call fields as it
-    does not permit.
+    Some writers repeat the definition of a type, for example of a decimal, where Avro requires its name, and use names
+    of fields that Avro does not permit. fastavro rejects both.
     """
     known: dict[str, Any] = {}
     numbers = count()
@@ -239,12 +239,12 @@ def _by_ids(schema: Any) -> Any:
             case str():
                 return translated(known[type_]) if type_ in known else type_
             case list():
-                return [translated(each) for each in type_]
+                return [translated(member) for member in type_]
             case {"type": "record", "fields": fields}:
                 known[type_.get("name", "")] = type_
                 named = [
-                    {"name": f"f{each.get('field-id', f'_{number}')}", "type": translated(each["type"])}
-                    for number, each in enumerate(fields)
+                    {"name": f"f{field.get('field-id', f'_{number}')}", "type": translated(field["type"])}
+                    for number, field in enumerate(fields)
                 ]
                 return {"type": "record", "name": f"t{next(numbers)}", "fields": named}
             case {"type": "fixed", "size": size}:
@@ -261,12 +261,15 @@ def _by_ids(schema: Any) -> Any:
     return translated(schema)
 
 
-def _only(record: Any, wanted: _Wanted) -> Any:
-    """Return a record's schema with the wanted fields that it has."""
+def _projected(record: Any, wanted: _Wanted) -> Any:
+    """Return a record's schema, reduced to the wanted fields."""
     ids = {f"f{id_}": within for id_, within in wanted.items()}
     fields = [
-        {**each, "type": each["type"] if (within := ids[each["name"]]) is None else _only(each["type"], within)}
-        for each in record["fields"]
-        if each["name"] in ids
+        {
+            **field,
+            "type": field["type"] if (within := ids[field["name"]]) is None else _projected(field["type"], within),
+        }
+        for field in record["fields"]
+        if field["name"] in ids
     ]
     return {**record, "fields": fields}

@@ -1,6 +1,6 @@
-"""The live files of a branch, each with the delete files that may apply to it, as manifests list them.
+"""The live files of a branch, each with the delete files that may apply to it, from manifests.
 
-Manifests are immutable: what was read of one is kept while work is planned again and again.
+Manifests are immutable: their entries are cached while work is planned repeatedly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from destination_datalake.tables.table import TableConflict
 _Value = TypeVar("_Value")
 
 PartitionKey = tuple[int, str]
-"""A partition spec's id, and the values as `repr` writes them: as values 0.0 and -0.0 are equal, and NaN is not."""
+"""A partition spec's id, and the `repr` of the values. As values, 0.0 equals -0.0, and NaN does not equal itself."""
 
 _REMEDY = (
     "If other engines can read the table, let them write its manifests again (Spark: the procedure rewrite_manifests)."
@@ -41,8 +41,8 @@ _REMEDY = (
 class LiveFile:
     """A live data file, and the delete files that may apply to it.
 
-    `entry` has the metrics that its reader keeps. `sequence` is its data sequence number, None in tables of format
-    version 1; `manifest` lists it.
+    `entry` has only the metrics that its reader keeps. `sequence` is the data sequence number, None in tables of format
+    version 1. `manifest` is the path of the manifest with the entry.
     """
 
     entry: IcebergFile
@@ -57,21 +57,21 @@ class LiveFile:
 
     @property
     def state(self) -> tuple[str, ...]:
-        """What a result for this file depends on: its path, and those of its deletes."""
-        return (self.path, *sorted(each.file_path for each in self.deletes))
+        """The key of results for this file: its path, and those of its delete files."""
+        return (self.path, *sorted(deletes.file_path for deletes in self.deletes))
 
     @property
     def partition(self) -> PartitionKey:
-        """The partition it is in."""
+        """The partition of the file."""
         return partition_key(self.entry)
 
     @property
     def has_equality_deletes(self) -> bool:
         """Whether equality deletes may apply to it."""
-        return any(each.content == DataFileContent.EQUALITY_DELETES for each in self.deletes)
+        return any(deletes.content == DataFileContent.EQUALITY_DELETES for deletes in self.deletes)
 
     def source(self, metadata: TableMetadata) -> SourceFile:
-        """Return the file as jobs read it."""
+        """Return the file for jobs."""
         file, identities = self.entry, identity_sources(self.entry, metadata)
         return SourceFile(
             file.file_path, file.file_size_in_bytes, file.record_count, identities, as_sources(self.deletes)
@@ -79,55 +79,57 @@ class LiveFile:
 
 
 class BranchFiles:
-    """Reads the live files of branches, several manifests at a time, and each once."""
+    """Reads the live files of branches: several manifests at a time, each manifest once."""
 
     def __init__(self, metrics: Collection[int] | None = ()) -> None:
-        """`metrics` are the field ids whose metrics are kept, most of an entry's memory; None keeps all."""
+        """`metrics` are the field ids whose metrics are kept; None keeps all. Metrics are most of an entry's memory."""
         self._metrics = frozenset(metrics) if metrics is not None else None
         self._data: dict[str, Sequence[LiveFile]] = {}
         self._deletes: dict[str, Sequence[ManifestEntry]] = {}
-        self._last: frozenset[str] = frozenset()
+        self._last_read: frozenset[str] = frozenset()
 
     def of(self, table: Table, branch: str) -> list[LiveFile]:
-        """Return the live data files of a branch, none if there is no such branch. Raises TableConflict."""
+        """Return the live data files of a branch; empty without the branch. Raises TableConflict."""
         return self.at(table.metadata.snapshot_by_name(branch), table.io)
 
     def at(self, snapshot: Snapshot | None, io: FileIO) -> list[LiveFile]:
-        """Return the live data files of a snapshot, none without one. Raises TableConflict."""
+        """Return the live data files of a snapshot; empty without one. Raises TableConflict."""
         manifests = live_manifests(snapshot, io)
-        self._last = frozenset(each.manifest_path for each in manifests)
+        self._last_read = frozenset(manifest.manifest_path for manifest in manifests)
         data = self._read(ManifestContent.DATA, manifests, self._data, self._data_files, io)
         deletes = self._read(ManifestContent.DELETES, manifests, self._deletes, live_entries, io)
         if not deletes:
             return data
-        found = DeleteIndex(deletes)
-        return [replace(each, deletes=found.applying(each.entry, each.sequence)) for each in data]
+        index = DeleteIndex(deletes)
+        return [replace(file, deletes=index.applying(file.entry, file.sequence)) for file in data]
 
-    def forget_others(self) -> None:
-        """Forget the manifests that the snapshot does not have that was read last."""
-        for known in (self._data, self._deletes):
-            for path in known.keys() - self._last:
-                del known[path]
+    def forget_unused(self) -> None:
+        """Forget manifests that are not in the snapshot that was read last."""
+        for cache in (self._data, self._deletes):
+            for path in cache.keys() - self._last_read:
+                del cache[path]
 
     def manifests_of_deletes(self, table: Table, branch: str) -> frozenset[str]:
         """Return the manifests of a branch's delete files."""
         snapshot = table.metadata.snapshot_by_name(branch) if self._deletes else None
         manifests = live_manifests(snapshot, table.io)
-        return frozenset(each.manifest_path for each in manifests if each.content == ManifestContent.DELETES)
+        return frozenset(
+            manifest.manifest_path for manifest in manifests if manifest.content == ManifestContent.DELETES
+        )
 
     def _read(
         self,
         content: ManifestContent,
         manifests: Sequence[ManifestFile],
-        known: dict[str, Sequence[_Value]],
+        cache: dict[str, Sequence[_Value]],
         read: Callable[[ManifestFile, FileIO], Sequence[_Value]],
         io: FileIO,
     ) -> list[_Value]:
-        wanted = [each for each in manifests if each.content == content]
-        missing = [each for each in wanted if each.manifest_path not in known]
-        results = ExecutorFactory.get_or_create().map(lambda each: read(each, io), missing)
-        known |= dict(zip((each.manifest_path for each in missing), results, strict=True))
-        return [file for each in wanted for file in known[each.manifest_path]]
+        wanted = [manifest for manifest in manifests if manifest.content == content]
+        missing = [manifest for manifest in wanted if manifest.manifest_path not in cache]
+        results = ExecutorFactory.get_or_create().map(lambda manifest: read(manifest, io), missing)
+        cache |= dict(zip((manifest.manifest_path for manifest in missing), results, strict=True))
+        return [file for manifest in wanted for file in cache[manifest.manifest_path]]
 
     def _data_files(self, manifest: ManifestFile, io: FileIO) -> tuple[LiveFile, ...]:
         return tuple(
@@ -140,29 +142,29 @@ class BranchFiles:
 
 
 class Incomplete(Exception):
-    """A manifest list or a manifest cannot be read to its end, or has fewer live files than its list says."""
+    """A manifest list or a manifest cannot be read to its end, or has fewer live files than its list counts."""
 
 
 def manifests_of(manifest_list: str, io: FileIO) -> list[ManifestFile]:
     """Return the manifests in a manifest list. Raises Incomplete, FileNotFoundError, and botocore's exceptions."""
-    with _to_the_end(manifest_list):
+    with _raising_incomplete(manifest_list):
         return [*read_manifest_list(io.new_input(manifest_list))]
 
 
 def complete_entries(manifest: ManifestFile, io: FileIO) -> Iterator[ManifestEntry]:
-    """Yield the entries of a manifest without those of deleted files. Raises as `manifests_of`."""
-    found = 0
-    with _to_the_end(manifest.manifest_path):
+    """Yield the live entries of a manifest. Raises as `manifests_of`."""
+    live = 0
+    with _raising_incomplete(manifest.manifest_path):
         for entry in manifest_entries(manifest, io):
-            found += 1
+            live += 1
             yield entry
     counts = (manifest.added_files_count, manifest.existing_files_count)  # None in old tables.
-    if found < (listed := sum(count or 0 for count in counts)):
-        raise Incomplete(f"{manifest.manifest_path} cannot be read: {found} of {listed} live files are found in it")
+    if live < (listed := sum(count or 0 for count in counts)):
+        raise Incomplete(f"{manifest.manifest_path} cannot be read: it has {live} of {listed} live files")
 
 
 @contextmanager
-def _to_the_end(path: str) -> Iterator[None]:
+def _raising_incomplete(path: str) -> Iterator[None]:
     try:
         yield
     except (EOFError, ResolveError, SystemError, ValueError, zlib.error) as error:
@@ -170,16 +172,16 @@ def _to_the_end(path: str) -> Iterator[None]:
 
 
 def live_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
-    """Return what `complete_entries` yields. Raises TableConflict where it raises Incomplete.
+    """Return the live entries of a manifest. Raises TableConflict if it is incomplete.
 
-    A manifest that is written in place of an incomplete one would lack the other files.
+    A manifest that replaces an incomplete one would lose files.
     """
-    with _as_conflict():
+    with _raising_conflict():
         return [*complete_entries(manifest, io)]
 
 
 @contextmanager
-def _as_conflict() -> Iterator[None]:
+def _raising_conflict() -> Iterator[None]:
     try:
         yield
     except Incomplete as error:
@@ -187,7 +189,7 @@ def _as_conflict() -> Iterator[None]:
 
 
 def lean_entry(file: IcebergFile, columns: Collection[int] = ()) -> IcebergFile:
-    """Return a data file's entry without its metrics, which are most of its memory, but for those of some field ids."""
+    """Return an entry with the metrics of these field ids only. Metrics are most of an entry's memory."""
 
     def of_columns(values: Mapping[int, _Value] | None) -> dict[int, _Value]:
         return {id_: value for id_, value in (values or {}).items() if id_ in columns}
@@ -212,21 +214,21 @@ def lean_entry(file: IcebergFile, columns: Collection[int] = ()) -> IcebergFile:
 
 
 def live_manifests(snapshot: Snapshot | None, io: FileIO) -> list[ManifestFile]:
-    """Return the manifests of a snapshot that have live files, data files or delete files. Reads its list only.
+    """Return the manifests of a snapshot with live data files or delete files. Reads the manifest list only.
 
     Raises TableConflict.
     """
-    with _as_conflict():
+    with _raising_conflict():
         manifests = manifests_of(snapshot.manifest_list, io) if snapshot is not None else []
     return [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
 
 
 def has_row_level_deletes(snapshot: Snapshot | None, io: FileIO) -> bool:
-    """Whether a snapshot has delete files, which apply to data files by path or sequence number (Iceberg spec)."""
+    """Whether a snapshot has delete files."""
     return any(manifest.content == ManifestContent.DELETES for manifest in live_manifests(snapshot, io))
 
 
-# --- delete files, and the data files that they may apply to (Iceberg spec: Scan Planning) ----------------------------
+# --- delete files, and the data files to which they may apply (Iceberg spec: Scan Planning) ---------------------------
 
 
 def partition_key(file: IcebergFile) -> PartitionKey:
@@ -235,7 +237,7 @@ def partition_key(file: IcebergFile) -> PartitionKey:
 
 
 def path_bounds(deletes: IcebergFile) -> tuple[bytes | None, bytes | None]:
-    """Return the lowest and the highest path whose rows a file of position deletes has; None if that is unknown."""
+    """Return the lowest and the highest data file path in a file of position deletes; None if unknown."""
     if deletes.content != DataFileContent.POSITION_DELETES:
         return None, None
     if (path := referenced_data_file(deletes)) is not None:
@@ -244,34 +246,34 @@ def path_bounds(deletes: IcebergFile) -> tuple[bytes | None, bytes | None]:
     return lower, upper
 
 
-def is_for_one(deletes: IcebergFile, path: str) -> bool:
-    """Whether a delete file has rows of no other data file than that of the path."""
+def applies_only_to(deletes: IcebergFile, path: str) -> bool:
+    """Whether a delete file applies to the data file of this path only."""
     return path_bounds(deletes) == (path.encode(), path.encode())
 
 
 def as_sources(deletes: Iterable[IcebergFile]) -> tuple[SourceFile, ...]:
-    """Return delete files as jobs read them."""
-    return tuple(SourceFile(each.file_path, each.file_size_in_bytes, each.record_count) for each in deletes)
+    """Return delete files for jobs."""
+    return tuple(SourceFile(file.file_path, file.file_size_in_bytes, file.record_count) for file in deletes)
 
 
 def unneeded_deletes(removed: Iterable[LiveFile], files: Iterable[LiveFile]) -> list[IcebergFile]:
-    """Return the delete files that apply to nothing any more when some of the live files are removed."""
+    """Return the delete files that apply to no file any more when some of the live files are removed."""
     by_path: dict[str, IcebergFile] = {}
-    uses = Counter(each.file_path for file in files for each in file.deletes)
+    uses = Counter(deletes.file_path for file in files for deletes in file.deletes)
     for file in removed:
-        for each in file.deletes:
-            by_path[each.file_path] = each
-            uses[each.file_path] -= 1
-    return [each for path, each in by_path.items() if not uses[path]]
+        for deletes in file.deletes:
+            by_path[deletes.file_path] = deletes
+            uses[deletes.file_path] -= 1
+    return [deletes for path, deletes in by_path.items() if not uses[path]]
 
 
 @dataclass(slots=True)
-class _Group:
-    """The delete files of a partition: by the path that they are for, if they have rows of one file only."""
+class _PartitionDeletes:
+    """The delete files of a partition, indexed by the paths of the data files to which they apply."""
 
-    for_any: list[ManifestEntry] = field(default_factory=list)
+    for_any_file: list[ManifestEntry] = field(default_factory=list)
     highest: int = -1
-    """The highest data sequence number of those that may be for any file."""
+    """The highest data sequence number in `for_any_file`."""
     by_path: dict[bytes, list[ManifestEntry]] = field(default_factory=dict)
     ranges: list[tuple[bytes, bytes, ManifestEntry]] = field(default_factory=list)
 
@@ -279,7 +281,7 @@ class _Group:
         lower, upper = path_bounds(deletes.data_file)
         if lower is None or upper is None:
             self.highest = max(self.highest, deletes.sequence_number or 0)
-            self.for_any.append(deletes)
+            self.for_any_file.append(deletes)
         elif lower == upper:
             self.by_path.setdefault(lower, []).append(deletes)
         else:
@@ -287,44 +289,44 @@ class _Group:
 
     def applying(self, path: str, sequence: int) -> Iterator[ManifestEntry]:
         if self.highest >= sequence:
-            for each in self.for_any:
-                # Equality deletes are for rows of earlier commits, and not for those of their own.
-                is_of_positions = each.data_file.content == DataFileContent.POSITION_DELETES
-                if (each.sequence_number or 0) + is_of_positions > sequence:
-                    yield each
-        yield from self._named(path, sequence)
+            for entry in self.for_any_file:
+                # Equality deletes apply to rows of earlier commits, position deletes also to those of their own.
+                is_of_positions = entry.data_file.content == DataFileContent.POSITION_DELETES
+                if (entry.sequence_number or 0) + is_of_positions > sequence:
+                    yield entry
+        yield from self._applying_by_path(path, sequence)
 
-    def _named(self, path: str, sequence: int) -> Iterator[ManifestEntry]:
-        """Yield those that have the path between their bounds."""
+    def _applying_by_path(self, path: str, sequence: int) -> Iterator[ManifestEntry]:
+        """Yield the delete files with the path between their bounds."""
         encoded, is_ascii = path.encode(), path.isascii()
-        yield from (each for each in self.by_path.get(encoded, ()) if (each.sequence_number or 0) >= sequence)
-        for lower, upper, each in self.ranges:
-            # Of other characters, writers may have compared code units of UTF-16.
-            if (each.sequence_number or 0) >= sequence and (not is_ascii or lower <= encoded <= upper):
-                yield each
+        yield from (deletes for deletes in self.by_path.get(encoded, ()) if (deletes.sequence_number or 0) >= sequence)
+        for lower, upper, entry in self.ranges:
+            # The order of non-ASCII bounds is unknown: writers in Java compare UTF-16 code units.
+            if (entry.sequence_number or 0) >= sequence and (not is_ascii or lower <= encoded <= upper):
+                yield entry
 
 
 class DeleteIndex:
-    """The delete files of a snapshot."""
+    """The delete files of a snapshot, indexed by partition and path."""
 
     def __init__(self, entries: Iterable[ManifestEntry]) -> None:
-        self._everywhere = _Group()
-        self._by_partition: dict[PartitionKey, _Group] = {}
+        self._everywhere = _PartitionDeletes()
+        self._by_partition: dict[PartitionKey, _PartitionDeletes] = {}
         for entry in entries:
             self._group_of(entry.data_file).add(entry)
 
     def applying(self, file: IcebergFile, sequence: int | None) -> tuple[IcebergFile, ...]:
-        """Return those that may delete rows of a data file."""
-        found = (each for group in self._groups(file) for each in group.applying(file.file_path, sequence or 0))
-        return tuple(each.data_file for each in found)
+        """Return the delete files that may apply to a data file."""
+        entries = (deletes for group in self._groups(file) for deletes in group.applying(file.file_path, sequence or 0))
+        return tuple(deletes.data_file for deletes in entries)
 
-    def _group_of(self, deletes: IcebergFile) -> _Group:
-        # Equality deletes of a spec without fields, or with void ones only, apply to all partitions.
+    def _group_of(self, deletes: IcebergFile) -> _PartitionDeletes:
+        # Equality deletes of a spec without fields, or with void fields only, apply to all partitions.
         if all(deletes.partition[position] is None for position in range(len(deletes.partition))):
             return self._everywhere
-        return self._by_partition.setdefault(partition_key(deletes), _Group())
+        return self._by_partition.setdefault(partition_key(deletes), _PartitionDeletes())
 
-    def _groups(self, file: IcebergFile) -> Iterator[_Group]:
+    def _groups(self, file: IcebergFile) -> Iterator[_PartitionDeletes]:
         yield self._everywhere
         if self._by_partition and (group := self._by_partition.get(partition_key(file))) is not None:
             yield group

@@ -1,8 +1,7 @@
-"""One snapshot of a branch: the files that it adds and those that it removes, whatever the operation is called.
+"""One snapshot of a branch: the files that it adds and removes, for every operation.
 
-An append adds files, an overwrite removes others besides, a merge does both, a compaction replaces files by others with
-the same rows. PyIceberg has a class for each. None writes delete files, or files of several partition specs: a manifest
-holds files of one spec, and either data files or delete files (Iceberg spec: Manifests).
+PyIceberg has a class for each operation. None of them writes delete files, or files of several partition specs: a
+manifest has files of one spec, and either data files or delete files (Iceberg spec: Manifests).
 """
 
 from __future__ import annotations
@@ -34,25 +33,24 @@ from destination_datalake.tables.iceberg.snapshots.branch_files import lean_entr
 
 _logger = logging.getLogger(__name__)
 
-_READ_AT_ONCE = 8
-"""Manifests that are read at the same time: their entries take memory."""
+_CONCURRENT_READS = 8
+"""Manifests that are read concurrently, which bounds memory."""
 
 _CHANGED_PARTITIONS = "changed-partition-count"
 
 _UNMERGED: LruCache[bool] = LruCache(10_000)
-"""Manifests that could not be merged with others, each of size one: it is not tried again."""
+"""Manifests that could not be merged, each of size one. They are not tried again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Files that a snapshot adds to a branch, and live files of the branch that it removes, each of any partition spec.
+    """Files that a snapshot adds to a branch, and live files that it removes, of any partition spec.
 
-    Both may be data files and delete files; delete files can be added to tables of format version 2 alone. Added files
-    get the snapshot's sequence number (so added position deletes apply to all data files that are there afterwards,
-    added ones too), unless `sequences` has another data sequence number for their path. `manifests` are those that list
-    the removed data files, None if that is unknown: then all are read. `renewed` are manifests that are written again
-    whatever is removed: without their entries of files that were removed before. With `same_rows`, incremental readers
-    skip the snapshot.
+    Both are data files and delete files. Delete files can be added to tables of format version 2 only. Added files get
+    the snapshot's sequence number, so added position deletes apply to all data files of the snapshot, added ones
+    included. `sequences` has other data sequence numbers by path. `manifests` are the manifests with the removed data
+    files; None if unknown: then all are read. `renewed` are manifests that are rewritten without their entries of files
+    that earlier snapshots removed. With `same_rows`, incremental readers skip the snapshot.
     """
 
     added: Sequence[IcebergFile] = ()
@@ -64,7 +62,7 @@ class Change:
 
     @property
     def operation(self) -> Operation:
-        """What the snapshot is to readers of changes, by the same rules as in Iceberg's own library (RowDelta)."""
+        """The operation of the snapshot, by the rules of Iceberg's own library (RowDelta), for incremental readers."""
         if self.same_rows:
             return Operation.REPLACE
         added = {file.content for file in self.added}
@@ -85,7 +83,7 @@ def change_branch(
 
 
 class _Producer(SnapshotProducer):
-    """Writes a manifest for each partition spec and content, and those that list removed files again without them."""
+    """Writes a manifest for each partition spec and content, and rewrites manifests with removed files."""
 
     def __init__(
         self, change: Change, branch: str, table: Table, transaction: Transaction, properties: Mapping[str, str]
@@ -101,7 +99,7 @@ class _Producer(SnapshotProducer):
             MANIFESTS.forget(previous.manifest_list)  # The next commit reads its own.
         removed, rewritten, untouched = self._without_removed(live)
         added = [*self._by_spec(self._added())]
-        # Merging is left to other commits than those of compactions, which have more to read already.
+        # Commits of compactions merge no manifests: they have many to read already.
         kept = untouched if self._change.same_rows else self._merged(untouched)
         return [*added, *removed, *rewritten, *kept]
 
@@ -131,54 +129,54 @@ class _Producer(SnapshotProducer):
     def _without_removed(
         self, previous: Sequence[ManifestFile]
     ) -> tuple[list[ManifestFile], list[ManifestFile], list[ManifestFile]]:
-        """Return manifests of what is removed, those that were written again without it, and all others."""
+        """Return new manifests with the removed entries, rewritten manifests without them, and untouched manifests."""
         removed = {*self._change.removed}
         contents = {_content(file) for file in removed}
         renewed = self._change.renewed
         wanted = {
-            each: None
-            for each in previous
-            if each.manifest_path in renewed or (each.content in contents and self._may_list_removed(each))
+            manifest: None
+            for manifest in previous
+            if manifest.manifest_path in renewed or (manifest.content in contents and self._may_list_removed(manifest))
         }
-        untouched = [each for each in previous if each not in wanted]
+        untouched = [manifest for manifest in previous if manifest not in wanted]
         rewritten: list[ManifestFile] = []
-        gone: list[ManifestEntry] = []
+        removed_entries: list[ManifestEntry] = []
         for manifest, entries in self._read([*wanted]):
-            found = [entry for entry in entries if entry.data_file in removed]
-            if not found and manifest.manifest_path not in renewed:
+            in_manifest = [entry for entry in entries if entry.data_file in removed]
+            if not in_manifest and manifest.manifest_path not in renewed:
                 untouched.append(manifest)
                 continue
-            gone += [_removed(entry, self.snapshot_id) for entry in found]
+            removed_entries += [_removed(entry, self.snapshot_id) for entry in in_manifest]
             rewritten += self._by_spec(_existing(entry) for entry in entries if entry.data_file not in removed)
-        if missing := removed - {entry.data_file for entry in gone}:
+        if missing := removed - {entry.data_file for entry in removed_entries}:
             paths = ", ".join(sorted(file.file_path for file in missing))
             raise ValidationException(f"Missing required files to delete: {paths}")
-        return [*self._by_spec(gone)], rewritten, untouched
+        return [*self._by_spec(removed_entries)], rewritten, untouched
 
     def _may_list_removed(self, manifest: ManifestFile) -> bool:
         listed = self._change.manifests
         return manifest.content != ManifestContent.DATA or listed is None or manifest.manifest_path in listed
 
     def _read(self, manifests: Sequence[ManifestFile]) -> Iterator[tuple[ManifestFile, list[ManifestEntry]]]:
-        for first in range(0, len(manifests), _READ_AT_ONCE):
-            some = manifests[first : first + _READ_AT_ONCE]
-            read = ExecutorFactory.get_or_create().map(lambda manifest: live_entries(manifest, self.io), some)
-            yield from zip(some, read, strict=True)
+        for first in range(0, len(manifests), _CONCURRENT_READS):
+            batch = manifests[first : first + _CONCURRENT_READS]
+            read = ExecutorFactory.get_or_create().map(lambda manifest: live_entries(manifest, self.io), batch)
+            yield from zip(batch, read, strict=True)
 
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         """Return the manifests, some of which may have become one. No commit depends on it."""
-        mergeable = [each for each in manifests if _UNMERGED.get(each.manifest_path) is None]
+        mergeable = [manifest for manifest in manifests if _UNMERGED.get(manifest.manifest_path) is None]
         chosen = manifests_to_merge(mergeable, self.metadata.properties)
         if not chosen:
             return manifests
         own = len(self.written_manifests)
-        self._writes.wait()  # What fails of these is no failure to merge.
+        self._writes.wait()  # A failure of these writes is not a failure to merge.
         try:
             read = ExecutorFactory.get_or_create().map(lambda manifest: live_entries(manifest, self.io), chosen)
             merged = [*self._by_spec(_existing(entry) for entries in read for entry in entries)]
             self._writes.wait()
         except Exception as error:
-            # Other writers may have made what cannot be read, or not by us.
+            # Manifests of other writers may be unreadable, at least for this connector.
             _logger.info("%d manifests are not merged: %s: %s", len(chosen), type(error).__name__, error)
             for manifest in chosen:
                 _UNMERGED.put(manifest.manifest_path, True, 1)
@@ -187,10 +185,10 @@ class _Producer(SnapshotProducer):
         for manifest in chosen:
             MANIFESTS.forget(manifest.manifest_path)
         replaced = {*chosen}
-        return [*merged, *(each for each in manifests if each not in replaced)]
+        return [*merged, *(manifest for manifest in manifests if manifest not in replaced)]
 
     def _delete_manifests(self, own: int) -> None:
-        """Delete all manifests that this commit has written but the first `own` ones."""
+        """Delete the manifests that this commit has written, except the first `own` ones."""
         unneeded = self.written_manifests[own:]
         del self.written_manifests[own:]
         for path in unneeded:
@@ -208,14 +206,14 @@ def _existing(entry: ManifestEntry) -> ManifestEntry:
 
 
 def _removed(entry: ManifestEntry, snapshot_id: int) -> ManifestEntry:
-    """Return the entry of a removed file. Its metrics are of no use any more: none of its values stays in metadata."""
+    """Return the entry of a removed file, without metrics: no value of the file stays in metadata."""
     return _with_status(entry, ManifestEntryStatus.DELETED, snapshot_id, lean_entry(entry.data_file))
 
 
 def _with_status(
     entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None, file: IcebergFile | None = None
 ) -> ManifestEntry:
-    """Return the entry with another status, which `snapshot_id` has given it."""
+    """Return the entry with another status, set by the snapshot with this id."""
     return ManifestEntry.from_args(
         status=status,
         snapshot_id=snapshot_id,
@@ -233,42 +231,42 @@ def _manifest_of(entry: ManifestEntry) -> tuple[ManifestContent, int]:
     return _content(entry.data_file), entry.data_file.spec_id
 
 
-# --- which manifests become one --------------------------------------------------------------------------------------
+# --- merging of small manifests --------------------------------------------------------------------------------------
 
 _MERGE_COUNT = 20
 _MERGED_BYTES = 1 << 20
-_MOST_AT_ONCE = 100
-"""Each manifest to merge is a request."""
+_MAX_MERGED_MANIFESTS = 100
+"""Each manifest to merge costs a request."""
 
 
 def manifests_to_merge(manifests: Sequence[ManifestFile], properties: Mapping[str, str]) -> list[ManifestFile]:
-    """Return the manifests to make one of, all of one partition spec; none if there are few small ones.
+    """Return the manifests to merge into one, all of one partition spec; empty if few are small.
 
-    Each commit adds a manifest. Once there are 20 small ones of a spec, the smallest become one of at most a megabyte,
-    so no commit rewrites more than that. Those of more than half a megabyte are not small. The table properties
-    `commit.manifest.*` come first; Iceberg's library waits for 100 manifests and makes them up to 8 MB large, which
-    makes no difference to readers. Property values that are no numbers are ignored, as if they were not set.
+    Each commit adds a manifest. When 20 manifests of a spec are small, the smallest become one of at most a megabyte,
+    so no commit rewrites more than that. A manifest of more than half a megabyte is not small. The table properties
+    `commit.manifest.*` take precedence; values that are not numbers are ignored. Iceberg's library waits for 100
+    manifests and merges up to 8 MB, which makes no difference to readers.
     """
     present = dict(properties)
     if not property_as_bool(present, TableProperties.MANIFEST_MERGE_ENABLED, True):
         return []
-    most_bytes = _number(present, TableProperties.MANIFEST_TARGET_SIZE_BYTES, _MERGED_BYTES)
-    least = max(2, _number(present, TableProperties.MANIFEST_MIN_MERGE_COUNT, _MERGE_COUNT))
+    max_bytes = _number(present, TableProperties.MANIFEST_TARGET_SIZE_BYTES, _MERGED_BYTES)
+    min_count = max(2, _number(present, TableProperties.MANIFEST_MIN_MERGE_COUNT, _MERGE_COUNT))
     by_spec: dict[int, list[ManifestFile]] = defaultdict(list)
     for manifest in manifests:
-        if _may_be_merged(manifest) and 2 * manifest.manifest_length <= most_bytes:
+        if _may_be_merged(manifest) and 2 * manifest.manifest_length <= max_bytes:
             by_spec[manifest.partition_spec_id].append(manifest)
     for small in by_spec.values():
-        if len(small) >= least:
-            return _fitting(small, most_bytes, max(least, _MOST_AT_ONCE))
+        if len(small) >= min_count:
+            return _smallest(small, max_bytes, max(min_count, _MAX_MERGED_MANIFESTS))
     return []
 
 
 def _may_be_merged(manifest: ManifestFile) -> bool:
-    """Whether a manifest lists live data files, and is for us to write again.
+    """Whether a manifest has live data files, and may be rewritten.
 
-    The number of files is unknown in manifests of old writers. Delete files stay in the manifests that their writer
-    made, and what is encrypted as it is.
+    Manifests of old writers, without counts of files, are not rewritten, nor are encrypted ones, nor those with delete
+    files.
     """
     counts = (manifest.added_files_count, manifest.existing_files_count)
     return (
@@ -279,12 +277,14 @@ def _may_be_merged(manifest: ManifestFile) -> bool:
     )
 
 
-def _fitting(manifests: Sequence[ManifestFile], most_bytes: int, most: int) -> list[ManifestFile]:
-    """Return the smallest manifests that fit into one, the oldest of the same size first."""
+def _smallest(manifests: Sequence[ManifestFile], max_bytes: int, max_count: int) -> list[ManifestFile]:
+    """Return the smallest manifests that fit into one; of equal size the oldest first."""
     chosen, size = list[ManifestFile](), 0
-    for manifest in sorted(manifests, key=lambda each: (each.manifest_length, each.sequence_number))[:most]:
+    for manifest in sorted(manifests, key=lambda manifest: (manifest.manifest_length, manifest.sequence_number))[
+        :max_count
+    ]:
         size += manifest.manifest_length
-        if size > most_bytes:
+        if size > max_bytes:
             break
         chosen.append(manifest)
     return chosen
@@ -301,7 +301,7 @@ def _number(properties: dict[str, str], name: str, default: int) -> int:
 
 
 class _TypedSpec(PartitionSpec):
-    """A partition spec whose partition type was found out before, as manifests are written by it."""
+    """A partition spec with a known partition type, by which manifests are written."""
 
     _type: StructType = PrivateAttr()
 
@@ -317,9 +317,9 @@ class _TypedSpec(PartitionSpec):
 
 
 def _partition_type(spec: PartitionSpec, metadata: TableMetadata) -> StructType:
-    """Return the type of partitions in manifests: all fields are optional, as Iceberg's own library has them.
+    """Return the type of partitions in manifests. All fields are optional, as in Iceberg's own library.
 
-    The source column of a former spec may have been dropped: then its type is taken from a former schema.
+    If the source column of a former spec was dropped, its type is that of a former schema.
     """
     return StructType(
         *(

@@ -1,4 +1,4 @@
-"""The entries of data files in manifests: made from what the writers return, and asked which values a file may have."""
+"""Manifest entries of data files: made from footers of new files, and searched for files that may have a key."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FLOAT_BYTES = 4
 
 
 class Entries:
-    """Manifest entries of new files, of the table's default spec. What they all need of the schema is prepared once."""
+    """Manifest entries of new files of the table's default spec. Prepares once what all entries need of the schema."""
 
     def __init__(self, metadata: TableMetadata) -> None:
         schema = metadata.schema()
@@ -51,7 +51,7 @@ class Entries:
         self._statistics = compute_statistics_plan(schema, metadata.properties)
 
     def add(self, file: DataFile, sort_order_id: int | None) -> str | None:
-        """Add a file's entry, made from its footer: S3 is not read. Return why it does not fit, see `_mismatch`."""
+        """Add a file's entry, made from its footer, without reading S3. Return why it does not fit, see `_mismatch`."""
         footer = pq.read_metadata(io.BytesIO(file.footer))
         reason = self._mismatch(footer) or outdated(file, self._metadata)
         if reason is None:
@@ -61,9 +61,9 @@ class Entries:
         return reason
 
     def of_compacted(self, file: WrittenFile, like: IcebergFile, sort_order_id: int | None) -> IcebergFile | None:
-        """Return the entry of a file with rows of others of one partition, that of `like`; None if it does not fit.
+        """Return the entry of a file with rows of old files of one partition, that of `like`.
 
-        It does not if the schema has changed since it was planned, see `_mismatch`.
+        None if the schema has changed since the file was planned, see `_mismatch`.
         """
         footer = pq.read_metadata(io.BytesIO(file.footer))
         if self._mismatch(footer) is not None:
@@ -71,10 +71,10 @@ class Entries:
         return self._entry(file, footer, sort_order_id, like.partition, like.spec_id)
 
     def _mismatch(self, footer: pq.FileMetaData) -> str | None:
-        """Return why a file cannot be added to the table as it is now, as a clause about the table; None if it can.
+        """Return why a file cannot be added to the table, as a clause about the table; None if it can.
 
-        Iceberg readers find columns by field id, so values of a column that was dropped or renamed would be lost. Files
-        with a float column that the schema has as double are not read correctly by every engine (trinodb/trino#30544).
+        Readers find columns by field id, so values of a dropped or renamed column would be lost. If the schema has a
+        float column of the file as double, some engines do not read the file correctly (trinodb/trino#30544).
         """
         for path, id_, type_ in _fields(footer.schema.to_arrow_schema(), ""):
             if id_ is None or self._ids.get(path) != id_:
@@ -91,7 +91,7 @@ class Entries:
         partition: Record,
         spec_id: int,
     ) -> IcebergFile:
-        """Return the manifest entry. Columns without statistics in the footer have no metrics: Iceberg permits that."""
+        """Return the manifest entry. Columns without statistics in the footer get no metrics, which Iceberg permits."""
         plan = dict(self._statistics)
         for id_ in {self._ids_of_parquet[path] for path in _without_statistics(footer)}:
             plan[id_] = replace(plan[id_], mode=MetricsMode(MetricModeTypes.NONE))
@@ -116,7 +116,7 @@ class Entries:
 
 
 def identity_sources(file: IcebergFile, metadata: TableMetadata) -> frozenset[int]:
-    """Return the columns whose values a file may lack, because they are those of its partition.
+    """Return the columns that a file may lack, as their values are those of its partition.
 
     Iceberg spec: Column Projection.
     """
@@ -128,9 +128,10 @@ def identity_sources(file: IcebergFile, metadata: TableMetadata) -> frozenset[in
 
 
 def position_deletes_entry(file: WrittenFile, of: IcebergFile) -> IcebergFile:
-    """Return the manifest entry of a file of position deletes for one data file, by whose path readers find it.
+    """Return the manifest entry of a file of position deletes for one data file.
 
-    The bounds of the path are equal, and not truncated as those of values are (Iceberg spec: Data File Fields, note 4).
+    Readers assign it to the data file by the bounds of the path, which are equal. They must not be truncated, unlike
+    bounds of values (Iceberg spec: Data File Fields, note 4).
     """
     path = {PATH_ID: of.file_path.encode()}
     entry = delete_file(
@@ -149,10 +150,10 @@ def position_deletes_entry(file: WrittenFile, of: IcebergFile) -> IcebergFile:
 
 
 def rewritten_entry(old: IcebergFile, new: Rewritten, to_double: Collection[int]) -> IcebergFile:
-    """Return the manifest entry of a rewritten file: the old one's partition and metrics, with bounds as doubles.
+    """Return the manifest entry of a rewritten file: the partition and metrics of the old one, with bounds as doubles.
 
-    `to_double` are field ids. Column sizes and split offsets of the old file do not apply and are omitted. If rows were
-    left out, so are counts of values, but those of none; bounds need not be tight (Iceberg spec: Data File Fields).
+    `to_double` are field ids. Column sizes and split offsets do not apply to the new file, and are omitted. If rows
+    were omitted, counts of values are too, except zeros. Bounds need not be tight (Iceberg spec: Data File Fields).
     """
     has_all = new.rows == old.record_count
     entry = IcebergFile.from_args(
@@ -197,9 +198,9 @@ def _without_statistics(metadata: pq.FileMetaData) -> Iterator[str]:
 
 
 def _drop_invalid_upper_bound(column: StatsAggregator) -> None:
-    """Leave out the upper bound of a column if PyIceberg cuts it to a text that is none.
+    """Remove the upper bound of a column if PyIceberg truncates it to an invalid text.
 
-    It is the first 16 characters of the highest text, the last of them raised by one: U+D7FF becomes half of a
+    PyIceberg takes the first 16 characters of the highest text and increments the last one: U+D7FF becomes half of a
     surrogate pair. Iceberg permits columns without bounds.
     """
     try:
@@ -230,14 +231,14 @@ def _fields(fields: Any, above: str) -> Iterator[tuple[str, int | None, pa.DataT
             yield from _fields(field.type, f"{path}.")
 
 
-# --- which files may have a key, by the bounds of their columns -------------------------------------------------------
+# --- files that may have a key, by the bounds of their columns -------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class KeyColumns:
-    """The columns of a key: their field ids, and the types that they have now.
+    """The columns of a key: their field ids and present types.
 
-    A file may have been written with a narrower type: how long a bound is says which (Iceberg spec: Schema Evolution).
+    The bounds of a file may be of a narrower type, which their length shows (Iceberg spec: Schema Evolution).
     """
 
     columns: tuple[tuple[int, PrimitiveType], ...]
@@ -249,14 +250,14 @@ class KeyColumns:
         return cls(tuple((id_, type_) for id_, type_ in types if isinstance(type_, PrimitiveType)))
 
     def may_have(self, file: IcebergFile, part: IndexPart) -> bool:
-        """Whether the file may have a row of a key in this part of the index."""
+        """Whether the file may have a row with a key in this part of the index."""
         return part.rows > 0 and all(
             _may_have(file, id_, type_, bounds) for (id_, type_), bounds in zip(self.columns, part.bounds, strict=True)
         )
 
 
 def _may_have(file: IcebergFile, id_: int, type_: PrimitiveType, bounds: KeyBounds) -> bool:
-    """Whether a column of the file may have null, NaN, or a value between the bounds, whichever these ask for."""
+    """Whether a column of the file may have a value within the bounds, or null or NaN if the bounds include them."""
     values = (file.value_counts or {}).get(id_)
     nulls, nans = (file.null_value_counts or {}).get(id_), (file.nan_value_counts or {}).get(id_)
     if (bounds.has_null and nulls != 0) or (bounds.has_nan and nans != 0):
@@ -270,11 +271,11 @@ def _may_have(file: IcebergFile, id_: int, type_: PrimitiveType, bounds: KeyBoun
             or (lower is not None and from_bytes(type_, lower) > as_stored(bounds.highest))
         )
     except (TypeError, ValueError, ArithmeticError, struct.error):
-        return True  # Of a type that bounds cannot be compared with, or bytes that are no value of the column's.
+        return True  # The bounds cannot be compared with values of this type, or cannot be decoded.
 
 
 def as_stored(value: Any) -> Any:
-    """Return a value as bounds in manifests have it."""
+    """Return a value in the representation of bounds in manifests."""
     match value:
         case datetime():
             return datetime_to_micros(value)

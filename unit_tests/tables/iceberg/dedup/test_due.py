@@ -28,7 +28,7 @@ def test_a_merge_is_due_half_an_hour_after_the_first_row_that_is_pending(orders:
 
 def test_a_merge_is_due_when_too_many_bytes_are_pending(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = orders.open()
-    monkeypatch.setattr(merge, "MOST_BYTES", 5000)
+    monkeypatch.setattr(merge, "MAX_PENDING_BYTES", 5000)
     orders.land(opened, named(1, "a"))
     assert not opened.merge_is_due()
 
@@ -45,7 +45,7 @@ def test_a_merge_is_due_when_too_many_bytes_are_pending(orders: Orders, monkeypa
 
 def test_a_merge_that_failed_is_not_due_with_each_batch(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a merge that fails in the middle of a stream
-    monkeypatch.setattr(merge, "MOST_BYTES", 0)
+    monkeypatch.setattr(merge, "MAX_PENDING_BYTES", 0)
     failures = [ConnectorError(Failure("No.", "", "transient_error"))]
 
     def fail_once(*_: object) -> None:
@@ -67,7 +67,7 @@ def test_a_merge_that_failed_is_not_due_with_each_batch(orders: Orders, monkeypa
 
 
 def test_an_overwrite_is_merged_once(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge, "MOST_BYTES", 0)
+    monkeypatch.setattr(merge, "MAX_PENDING_BYTES", 0)
     opened = orders.open(2, overwrite=True)
     orders.land(opened, named(1, "a"))
 

@@ -13,7 +13,7 @@ from destination_datalake.tables.iceberg.pyiceberg_internals import delete_file
 from destination_datalake.tables.iceberg.snapshots.branch_files import (
     BranchFiles,
     DeleteIndex,
-    is_for_one,
+    applies_only_to,
     live_entries,
 )
 from destination_datalake.tables.table import TableConflict
@@ -91,7 +91,7 @@ def test_a_delete_file_that_refers_to_one_data_file_applies_to_no_other() -> Non
     applying = [bool(DeleteIndex([deletes]).applying(each.data_file, each.sequence_number)) for each in (data, other)]
 
     assert applying == [True, False]
-    assert is_for_one(deletes.data_file, PATH)
+    assert applies_only_to(deletes.data_file, PATH)
 
 
 def test_a_manifest_is_read_once_however_often_live_files_are_asked_for(lake: Lake) -> None:

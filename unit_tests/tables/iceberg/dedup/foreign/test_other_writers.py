@@ -198,7 +198,7 @@ def test_what_others_change_all_the_time_is_left_to_the_next_sync(
     opened.publish(no_rewrite)
 
     assert orders.names() == {1: "old", 2: "old", 3: "old"}
-    assert "nothing that was acknowledged is lost: the next sync merges it" in caplog.text
+    assert "no acknowledged rows are lost: the next sync merges them" in caplog.text
     assert unused(orders) == set()
     meanwhile(executors)
     orders.sync()
