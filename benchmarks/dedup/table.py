@@ -30,7 +30,7 @@ from destination_datalake.schema.arrow import arrow_field
 from destination_datalake.schema.columns import METADATA_COLUMNS
 from destination_datalake.tables.iceberg.branches import unique_property
 from destination_datalake.tables.iceberg.commit import TableOperations
-from destination_datalake.tables.iceberg.dedup.definition import UNIQUE_BY, Definition
+from destination_datalake.tables.iceberg.dedup.plan import UNIQUE_BY, Definition
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.table import Committed, TableName
 

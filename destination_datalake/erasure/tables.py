@@ -29,17 +29,16 @@ from destination_datalake.tables.hive.content import FolderState, PendingOverwri
 from destination_datalake.tables.hive.partitions import RegisteredPartitions, location_of
 from destination_datalake.tables.hive.scheme import PartitionScheme, has_registered_partitions
 from destination_datalake.tables.iceberg.commit import TableOperations
-from destination_datalake.tables.iceberg.erasure.column import (
+from destination_datalake.tables.iceberg.erasure.erase import ErasureRequest, TableErasure, UnreferencedFiles
+from destination_datalake.tables.iceberg.erasure.plan import (
     IdColumn,
     NoSuchColumn,
     manifest_reveals_id,
     partition_fields,
 )
-from destination_datalake.tables.iceberg.erasure.erase import ErasureRequest, TableErasure
-from destination_datalake.tables.iceberg.erasure.strays import UnreferencedFiles
-from destination_datalake.tables.iceberg.maintenance.deletion import MaintenanceSkipped
+from destination_datalake.tables.iceberg.maintenance.references import MaintenanceSkipped
 from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
-from destination_datalake.tables.iceberg.snapshots.branch_files import Incomplete
+from destination_datalake.tables.iceberg.snapshots.files import Incomplete
 from destination_datalake.tables.naming import GENERATIONS_SUFFIX, TableLocation, TableNaming, TableOwner
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict, TableName
 

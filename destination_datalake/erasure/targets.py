@@ -26,7 +26,7 @@ from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZ
 from destination_datalake.records.record import RECORD_TIME_OUT_OF_RANGE, RECORD_UNREADABLE
 from destination_datalake.rejects.ledger import REJECTS_FOLDER
 from destination_datalake.tables.catalog import is_iceberg
-from destination_datalake.tables.iceberg.erasure.column import NoSuchColumn, manifest_reveals_id
+from destination_datalake.tables.iceberg.erasure.plan import NoSuchColumn, manifest_reveals_id
 from destination_datalake.tables.iceberg.maintenance.references import read_concurrently
 from destination_datalake.tables.naming import REBUILD_SUFFIX, REPLAY_SUFFIX
 from destination_datalake.tables.table import TableName

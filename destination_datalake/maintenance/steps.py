@@ -25,12 +25,11 @@ from destination_datalake.tables.catalog import is_iceberg
 from destination_datalake.tables.factory import rebuild_of
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.compatibility import newer_format
+from destination_datalake.tables.iceberg.maintenance.cleanup import Expirer, OrphanRemover, claim_daily_run
 from destination_datalake.tables.iceberg.maintenance.compaction import CompactFiles, TableCompaction, plan_compaction
-from destination_datalake.tables.iceberg.maintenance.deletion import DeadlineExceeded, Deletion, MaintenanceSkipped
-from destination_datalake.tables.iceberg.maintenance.expiry import Expirer, claim_daily_run
-from destination_datalake.tables.iceberg.maintenance.orphans import OrphanRemover
+from destination_datalake.tables.iceberg.maintenance.references import DeadlineExceeded, Deletion, MaintenanceSkipped
 from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
-from destination_datalake.tables.iceberg.snapshots.branch_files import Incomplete
+from destination_datalake.tables.iceberg.snapshots.files import Incomplete
 from destination_datalake.tables.naming import TableNaming
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict, TableName
 

@@ -8,7 +8,7 @@ The generations of overwrites decide between syncs one after the other: one that
 acknowledged rows are gone, is refused.
 
 Both are stored in the table itself, as Iceberg table properties or parameters of the Glue table, and are written only
-by commits that fail if another one came first: see `iceberg.fence` for catalogs that do not compare properties.
+by commits that fail if another one came first: see `iceberg.commit.fence` for catalogs that do not compare properties.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 They record neither owner nor stream; their metadata columns tell them from others. Their types are long and double from
 the start; objects, unions and arrays without items are JSON text, also inside arrays. (Airbyte's bulk CDK:
-AirbyteTypeToIcebergSchema.) `tables.iceberg.s3_data_lake` has what depends on Iceberg's metadata.
+AirbyteTypeToIcebergSchema.) `tables.iceberg.compatibility` has what depends on Iceberg's metadata.
 """
 
 from __future__ import annotations

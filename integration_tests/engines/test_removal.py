@@ -8,8 +8,7 @@ import pytest
 
 from destination_datalake.aws.access import AccessKeys, AwsAccess
 from destination_datalake.tables.iceberg.commit import TableOperations
-from destination_datalake.tables.iceberg.maintenance.expiry import Expirer
-from destination_datalake.tables.iceberg.maintenance.orphans import OrphanRemover
+from destination_datalake.tables.iceberg.maintenance.cleanup import Expirer, OrphanRemover
 from destination_datalake.tables.table import TableName
 from integration_tests.aws.server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, AwsServer
 from integration_tests.engines.engine import Engine

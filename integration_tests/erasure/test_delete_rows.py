@@ -147,7 +147,7 @@ _KILLS = [
         "destination_datalake.erasure.ledger:Ledger.doom",
         "destination_datalake.tables.iceberg.commit:TableOperations.commit",
         "destination_datalake.tables.iceberg.erasure.erase:TableErasure._finish",
-        "destination_datalake.tables.iceberg.maintenance.deletion:Deletion.delete",
+        "destination_datalake.tables.iceberg.maintenance.references:Deletion.delete",
         "destination_datalake.erasure.ledger:Ledger.finish",
     )
     for moment in ("before", "after")

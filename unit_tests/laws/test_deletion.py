@@ -56,8 +56,7 @@ from pyiceberg.types import (
 from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.file_io import MANIFESTS
-from destination_datalake.tables.iceberg.maintenance.expiry import Expirer
-from destination_datalake.tables.iceberg.maintenance.orphans import OrphanRemover
+from destination_datalake.tables.iceberg.maintenance.cleanup import Expirer, OrphanRemover
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import BUCKET, Cloud, cloud, ungoverned

@@ -12,7 +12,7 @@ from destination_datalake.maintenance.report import StepReport
 from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.file_io import MANIFESTS
-from destination_datalake.tables.iceberg.maintenance.expiry import MAINTAINED_AT
+from destination_datalake.tables.iceberg.maintenance.cleanup import MAINTAINED_AT
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
 from unit_tests.maintenance.lake import Shop, run, worn
 from unit_tests.tables.iceberg.maintenance.blocks import in_blocks_of

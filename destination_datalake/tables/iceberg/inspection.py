@@ -15,17 +15,17 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import LongType, NestedField
 
 from destination_datalake.schema.columns import METADATA_COLUMNS
-from destination_datalake.tables.iceberg import s3_data_lake
 from destination_datalake.tables.iceberg.commit import TableOperations, set_property
 from destination_datalake.tables.iceberg.compatibility import (
     UNREADABLE,
     foreign_metadata_column,
     incompatibility,
+    is_of_s3_data_lake,
     required_field_within,
+    s3_data_lake_notes,
 )
-from destination_datalake.tables.iceberg.dedup.definition import why_unmergeable
+from destination_datalake.tables.iceberg.dedup.plan import why_unmergeable
 from destination_datalake.tables.iceberg.file_io import S3FileIO
-from destination_datalake.tables.iceberg.s3_data_lake import is_of_s3_data_lake
 from destination_datalake.tables.s3_data_lake import EPOCH_METADATA_COLUMNS
 from destination_datalake.tables.table import TableName
 
@@ -84,7 +84,7 @@ def _notes(name: TableName, metadata: TableMetadata, io: S3FileIO) -> Iterator[s
             f"the column optional (ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL)"
         )
     if is_of_s3_data_lake(metadata):
-        yield from s3_data_lake.notes(name, metadata, io)
+        yield from s3_data_lake_notes(name, metadata, io)
 
 
 class TrialTable:

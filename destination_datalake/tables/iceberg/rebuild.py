@@ -29,11 +29,10 @@ from destination_datalake.tables.iceberg.branches import (
     rows_on,
     unpublished_branches,
 )
-from destination_datalake.tables.iceberg.commit import TableOperations, set_property
-from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY
-from destination_datalake.tables.iceberg.fence import FENCE_PROPERTY
-from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles
+from destination_datalake.tables.iceberg.commit import FENCE_PROPERTY, TableOperations, set_property
+from destination_datalake.tables.iceberg.dedup.plan import PENDING_BY, UNIQUE_BY
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
+from destination_datalake.tables.iceberg.snapshots.files import BranchFiles
 from destination_datalake.tables.iceberg.write_modes import (
     lowest_generation,
     lowest_generation_property,

@@ -43,20 +43,18 @@ from destination_datalake.tables.iceberg.branches import (
 from destination_datalake.tables.iceberg.commit import COMMENT, TableOperations, Ungoverned, set_property
 from destination_datalake.tables.iceberg.compatibility import (
     incompatibility,
+    is_of_s3_data_lake,
     no_iceberg_table,
+    publish_staged,
     require_all_written,
+    require_no_equality_deletes,
     require_values_fit,
 )
-from destination_datalake.tables.iceberg.dedup.definition import Definition, deduplication
 from destination_datalake.tables.iceberg.dedup.merge import RETRY_DELAY, Merges, is_merge_due
+from destination_datalake.tables.iceberg.dedup.plan import Definition, deduplication
 from destination_datalake.tables.iceberg.file_io import background_writes
 from destination_datalake.tables.iceberg.layout import WantedLayout, partitioning, sort_order, sort_order_id
 from destination_datalake.tables.iceberg.rework import folder_of_new_file
-from destination_datalake.tables.iceberg.s3_data_lake import (
-    is_of_s3_data_lake,
-    publish_staged,
-    require_no_equality_deletes,
-)
 from destination_datalake.tables.iceberg.schema import (
     apply_changes,
     column_sources,
@@ -64,14 +62,16 @@ from destination_datalake.tables.iceberg.schema import (
     known_columns,
     missing_changes,
 )
-from destination_datalake.tables.iceberg.snapshots.branch_files import (
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
+from destination_datalake.tables.iceberg.snapshots.files import (
     BranchFiles,
+    Entries,
     LiveFile,
     as_sources,
+    promoted_to_double,
+    rewritten_entry,
     unneeded_deletes,
 )
-from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
-from destination_datalake.tables.iceberg.snapshots.entries import Entries, promoted_to_double, rewritten_entry
 from destination_datalake.tables.iceberg.write_modes import (
     Append,
     Overwrite,

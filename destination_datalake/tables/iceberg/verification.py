@@ -29,12 +29,11 @@ from pyiceberg.types import (
 from destination_datalake.files.plan import ExpectedColumnStats, ExpectedFileStats, SourceFile
 from destination_datalake.tables.iceberg.branches import PENDING_BRANCH, TOTAL_ROWS, generation_branches, summary_number
 from destination_datalake.tables.iceberg.commit import TableOperations
-from destination_datalake.tables.iceberg.maintenance.deletion import MaintenanceSkipped
-from destination_datalake.tables.iceberg.maintenance.orphans import is_of_a_table, table_folder
-from destination_datalake.tables.iceberg.maintenance.references import File, References
+from destination_datalake.tables.iceberg.maintenance.cleanup import is_of_a_table, table_folder
+from destination_datalake.tables.iceberg.maintenance.references import File, MaintenanceSkipped, References
 from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
 from destination_datalake.tables.iceberg.schema import arrow_schema, shared_members
-from destination_datalake.tables.iceberg.snapshots.branch_files import Incomplete, live_entries, live_manifests
+from destination_datalake.tables.iceberg.snapshots.files import Incomplete, live_entries, live_manifests
 from destination_datalake.tables.table import TableConflict
 from destination_datalake.tables.verification import Finding, Reported, Total, VerifiedTable, unreadable
 

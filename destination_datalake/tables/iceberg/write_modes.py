@@ -36,7 +36,7 @@ from destination_datalake.tables.iceberg.branches import (
     summary_number,
 )
 from destination_datalake.tables.iceberg.commit import TableOperations, set_property
-from destination_datalake.tables.iceberg.dedup.definition import (
+from destination_datalake.tables.iceberg.dedup.plan import (
     PENDING_BY,
     UNIQUE_BY,
     Definition,
@@ -44,12 +44,12 @@ from destination_datalake.tables.iceberg.dedup.definition import (
     pending_scope,
     remedy_for_key,
 )
-from destination_datalake.tables.iceberg.snapshots.branch_files import (
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
+from destination_datalake.tables.iceberg.snapshots.files import (
     BranchFiles,
     has_row_level_deletes,
     live_manifests,
 )
-from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.table import (
     LOWEST_GENERATION_PROPERTY,
     PUBLISHED_BY_PROPERTY,

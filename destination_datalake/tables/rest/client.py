@@ -54,8 +54,7 @@ from destination_datalake.aws.access import AccessKeys, mask_secrets, register_s
 from destination_datalake.aws.objects import retry_on
 from destination_datalake.config.services import NO_LIMITS, CatalogLimits
 from destination_datalake.errors import ConfigError, ConnectorError, Failure, FailureType, printable
-from destination_datalake.tables.iceberg.commit import SharingTransaction, set_property
-from destination_datalake.tables.iceberg.fence import fence
+from destination_datalake.tables.iceberg.commit import SharingTransaction, fence, set_property
 from destination_datalake.tables.iceberg.file_io import S3FileIO, background_writes
 from destination_datalake.tables.iceberg.untrusted import SERVER_KEYS, DataOnlyTable, allowed, origin
 

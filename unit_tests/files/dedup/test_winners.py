@@ -32,7 +32,7 @@ from destination_datalake.files.dedup.tasks import (
 )
 from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
 from destination_datalake.files.jobs import Failed, results_or_raise
-from destination_datalake.tables.iceberg.snapshots.entries import KeyColumns
+from destination_datalake.tables.iceberg.snapshots.files import KeyColumns
 from unit_tests.cloud import BUCKET, Cloud, during
 from unit_tests.examples import examples
 from unit_tests.files.dedup.pending import SCHEMA, of_columns, order, put, task

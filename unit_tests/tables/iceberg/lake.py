@@ -54,9 +54,8 @@ from destination_datalake.schema.types import (
 from destination_datalake.tables.context import TableContext
 from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.branches import remove_merged_branches
-from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
-from destination_datalake.tables.iceberg.snapshots.entries import position_deletes_entry
+from destination_datalake.tables.iceberg.snapshots.files import live_entries, position_deletes_entry
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.naming import TableLocation, TableOwner

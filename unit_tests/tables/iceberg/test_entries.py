@@ -18,7 +18,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import BinaryType, NestedField, StringType
 
 from destination_datalake.files.plan import DataFile
-from destination_datalake.tables.iceberg.snapshots.entries import Entries
+from destination_datalake.tables.iceberg.snapshots.files import Entries
 
 _SCHEMA = Schema(NestedField(1, "text", StringType()), NestedField(2, "bytes", BinaryType()))
 _METADATA: TableMetadata = new_table_metadata(_SCHEMA, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, "s3://b/t")

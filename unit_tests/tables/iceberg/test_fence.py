@@ -11,8 +11,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.types import StringType
 
 from destination_datalake.tables.fencing import TOKEN_PROPERTY, Fenced
-from destination_datalake.tables.iceberg.commit import TableOperations, set_property
-from destination_datalake.tables.iceberg.fence import FENCE_PROPERTY, requirements
+from destination_datalake.tables.iceberg.commit import FENCE_PROPERTY, TableOperations, requirements, set_property
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from unit_tests.requirements import RequirementsCatalog
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite

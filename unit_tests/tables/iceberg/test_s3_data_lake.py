@@ -10,7 +10,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import IcebergType, ListType, LongType, NestedField, StringType, StructType
 
 from destination_datalake.schema.types import Field, Int64
-from destination_datalake.tables.iceberg.s3_data_lake import is_of_s3_data_lake, staged_ahead
+from destination_datalake.tables.iceberg.compatibility import is_of_s3_data_lake, staged_ahead
 from destination_datalake.tables.s3_data_lake import EPOCH_METADATA_COLUMNS
 from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.lake import COLUMNS, Lake, no_rewrite

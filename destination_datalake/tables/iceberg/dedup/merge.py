@@ -7,18 +7,35 @@ next sync, and orphaned files.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
+from uuid import uuid4
 
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from destination_datalake.aws.objects import S3Address
+from destination_datalake.aws.access import AwsAccess
+from destination_datalake.aws.objects import S3Address, delete
 from destination_datalake.errors import ConnectorError
+from destination_datalake.files.dedup.tasks import (
+    Deletes,
+    IndexPart,
+    Removal,
+    Removed,
+    RemoveTask,
+    RowSet,
+    Winners,
+    WinnersTask,
+    local_path,
+    united,
+)
+from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
+from destination_datalake.files.jobs import Failed, results_or_raise
 from destination_datalake.tables.context import Journal, MergeFigures
 from destination_datalake.tables.iceberg.branches import (
     PENDING_BRANCH,
@@ -30,26 +47,26 @@ from destination_datalake.tables.iceberg.branches import (
     unique_property,
 )
 from destination_datalake.tables.iceberg.commit import TableOperations, set_property
-from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY
-from destination_datalake.tables.iceberg.dedup.plan import MergeJobs, MergePlan, Unmergeable, plan_merge
-from destination_datalake.tables.iceberg.maintenance.deletion import Deletion, is_garbage_collected
-from destination_datalake.tables.iceberg.maintenance.references import File, References
-from destination_datalake.tables.iceberg.rework import Rework
-from destination_datalake.tables.iceberg.snapshots.branch_files import (
+from destination_datalake.tables.iceberg.dedup.plan import PENDING_BY, UNIQUE_BY, MergePlan, Unmergeable, plan_merge
+from destination_datalake.tables.iceberg.maintenance.references import Deletion, File, References, is_garbage_collected
+from destination_datalake.tables.iceberg.rework import Removals, Rework, StalePlan, folder_of_new_file
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
+from destination_datalake.tables.iceberg.snapshots.files import (
     BranchFiles,
+    Entries,
     LiveFile,
+    PartitionKey,
     applies_only_to,
     live_entries,
+    position_deletes_entry,
 )
-from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
-from destination_datalake.tables.iceberg.snapshots.entries import Entries, position_deletes_entry
 from destination_datalake.tables.table import TableBusy, TableConflict, TableName
 
 if TYPE_CHECKING:
     from destination_datalake.files.dedup.tasks import Deletes, Removed
     from destination_datalake.files.plan import FilePlan, WrittenFile
     from destination_datalake.tables.context import Jobs
-    from destination_datalake.tables.iceberg.dedup.definition import MergeScope
+    from destination_datalake.tables.iceberg.dedup.plan import MergeScope
 
 _logger = logging.getLogger(__name__)
 
@@ -374,3 +391,232 @@ class _Merge(Rework[MergePlan, MergeResult]):
             references.add_files()
             dead = references.unreferenced(File(path, 0) for path in obsolete.files)
             Deletion(s3, folder).delete(dead)
+
+
+# --- the jobs, with a cache of their results --------------------------------------------------------------------------
+
+
+_SMALL_BYTES = 2 * 1024 * 1024
+"""Files up to this size are read together by one task, and those that lose rows are rewritten as one file. For such
+files, requests cost more than encoding."""
+
+_MAX_GROUP_BYTES = 16 * 1024 * 1024
+_MAX_GROUP_FILES = 200
+"""Limits of the small files of one task, which holds them in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class _MergeWinners:
+    """The winners of all parts of the keys; `Winners` are those of one part. `name` is the name of their index."""
+
+    name: str
+    keys: int
+    index: tuple[IndexPart, ...]
+    losers: Mapping[int, RowSet]
+    tombstones: Mapping[int, RowSet]
+
+
+@dataclass(frozen=True, slots=True)
+class _FileWithDeadRows:
+    """A file from which a job removes rows: the `dead` ones, and those that a row in the index replaces.
+
+    `number` is the number of a pending file, -1 for a stored file.
+    """
+
+    live: LiveFile
+    dead: RowSet | None = None
+    index: tuple[IndexPart, ...] = ()
+    number: int = -1
+
+
+_FileGroup = tuple[_FileWithDeadRows, ...]
+"""The files of one task."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeJobResults:
+    """Results of removals: from stored files, and from pending files by their numbers. `keys` get a pending row."""
+
+    stored: list[tuple[list[LiveFile], Removed]]
+    pending: list[tuple[list[int], Removed]]
+    keys: int
+
+
+class MergeJobs:
+    """Runs the jobs of a plan that have no result yet."""
+
+    def __init__(self, jobs: Jobs, access: AwsAccess, folder: str, codec: str, deletes: Deletes) -> None:
+        """Write new files to `folder`, a URI without a slash at its end, or to the folder of the replaced file."""
+        self._executors = jobs.executors
+        self._scratch = jobs.scratch
+        self._access = access
+        self._folder = folder
+        self._codec = codec
+        self._deletes = deletes
+        self._winners: tuple[Hashable, _MergeWinners] | None = None
+        self.removals = Removals(jobs.executors)
+        self._indexes: list[IndexPart] = []
+
+    def run(self, plan: MergePlan) -> None:
+        """Run the jobs. Raises ConnectorError if one fails."""
+        if self._winners is None or self._winners[0] != _key_of_winners(plan):
+            self._find_winners(plan)
+        winners = self._winners_of(plan)
+        probes = self._probes(plan, winners)
+        self._remove(probes, plan)
+        superseded = united(self.removals.of(key).superseded for key in probes)
+        self._remove(_by_key(plan, (winners.losers, winners.tombstones, superseded)), plan)
+
+    def results(self, plan: MergePlan) -> MergeJobResults:
+        """Return the results of all jobs. Raises StalePlan if a job has no result yet."""
+        winners = self._winners_of(plan)
+        probes = self._probes(plan, winners)
+        stored = [([file.live for file in files], self.removals.of(key)) for key, files in probes.items()]
+        superseded = united(result.superseded for _, result in stored)
+        losers = _by_key(plan, (winners.losers, winners.tombstones, superseded))
+        pending = [([file.number for file in files], self.removals.of(key)) for key, files in losers.items()]
+        not_inserted = united((winners.tombstones, superseded))
+        keys = winners.keys - sum(len(row_set.rows()) for row_set in not_inserted.values())
+        return MergeJobResults(stored, pending, keys)
+
+    def delete_indexes(self) -> None:
+        """Delete the indexes when the merge has ended. Raises errors of S3 and of the disk."""
+        for part in self._indexes:
+            if (path := local_path(part.uri)) is not None:
+                path.unlink(missing_ok=True)
+            elif part.uri:
+                delete(self._access.client("s3"), part.uri)
+        self._indexes = []
+
+    def _probes(self, plan: MergePlan, winners: _MergeWinners) -> dict[Hashable, _FileGroup]:
+        """Return the stored files that may have rows with pending keys, by the key of their task's result."""
+        files = (_FileWithDeadRows(file, index=parts) for file, parts in plan.may_change(winners.index))
+        schema_id = plan.metadata.current_schema_id
+        return {(tuple(file.live.state for file in group), winners.name, schema_id): group for group in _grouped(files)}
+
+    def _find_winners(self, plan: MergePlan) -> None:
+        name, parts = uuid4().hex, plan.parts
+        folder = f"{self._scratch()}/{name}" if plan.stored else None
+        sources = [file.source(plan.metadata) for file in plan.pending]
+        # One part needs no shuffle, so one task reads all files.
+        count = 1 if parts == 1 else max(1, min(len(sources), self._executors.parallelism()))
+        removals = self._removals(plan) if parts == 1 else {}
+        names = {partition: task.name for partition, task in removals.items()}
+        at_once = tuple(removals.values())
+        bounds = pairwise(len(sources) * number // count for number in range(count + 1))
+        tasks = [
+            WinnersTask(
+                tuple(sources[begin:end]),
+                begin,
+                plan.columns,
+                plan.versions,
+                parts,
+                folder,
+                self._access,
+                plan.pending_in_target,
+                at_once,
+            )
+            for begin, end in bounds
+        ]
+        if parts == 1:
+            results = self._executors.run(winners, tasks)
+        else:
+            results = self._executors.exchange(produce_versions, tasks, consume_versions, parts)
+        for result in results:
+            if not isinstance(result, Failed) and result.index is not None:
+                self._indexes.append(result.index)
+        removed = {result.name: result for part in results if isinstance(part, Winners) for result in part.removed}
+        self.removals.written += [file for result in removed.values() for file in result.written]
+        winning = results_or_raise(results)
+        all_winners = _MergeWinners(
+            name,
+            sum(part.keys for part in winning),
+            tuple(part.index for part in winning if part.index is not None),
+            united(part.losers for part in winning),
+            united(part.tombstones for part in winning),
+        )
+        self._winners = _key_of_winners(plan), all_winners
+        self.removals.results |= {
+            key: removed[name]
+            for key, files in _by_key(plan, (all_winners.losers, all_winners.tombstones)).items()
+            if (name := names.get(files[0].live.partition, "")) in removed
+        }
+
+    def _removals(self, plan: MergePlan) -> Mapping[PartitionKey, RemoveTask]:
+        """Return removals by partition that the job that finds winners can do too, as it has the files in memory.
+
+        Only if the files are few, small, and all pending. Rows that lose to stored rows are removed later.
+        """
+        entries = [file.entry for file in plan.pending]
+        is_small = (
+            not plan.pending_in_target
+            and len(entries) <= _MAX_GROUP_FILES
+            and sum(entry.file_size_in_bytes for entry in entries) <= _MAX_GROUP_BYTES
+            and all(entry.file_size_in_bytes <= _SMALL_BYTES and not entry.sort_order_id for entry in entries)
+        )
+        if not is_small:
+            return {}
+        # The access of the enclosing task is used: it may be that of the executors' own role or session.
+        all_files = (_FileWithDeadRows(file, number=number) for number, file in enumerate(plan.pending))
+        return {
+            files[0].live.partition: replace(self._task(files, plan), access=AwsAccess(self._access.region))
+            for files in _grouped(all_files)
+        }
+
+    def _remove(self, losers: Mapping[Hashable, _FileGroup], plan: MergePlan) -> None:
+        known = self.removals.results
+        self.removals.run({key: self._task(files, plan) for key, files in losers.items() if key not in known})
+
+    def _winners_of(self, plan: MergePlan) -> _MergeWinners:
+        if self._winners is None or self._winners[0] != _key_of_winners(plan):
+            raise StalePlan
+        return self._winners[1]
+
+    def _task(self, files: _FileGroup, plan: MergePlan) -> RemoveTask:
+        # Format version 1 has no delete files (Iceberg spec: Version 2).
+        deletes = self._deletes if plan.metadata.format_version > 1 else "copy_on_write"
+        if len(files) > 1 and plan.arrives(files[0].number):
+            deletes = "copy_on_write"  # One small file is cheaper for readers than several with position deletes.
+        return RemoveTask(
+            uuid4().hex,
+            tuple(Removal(file.live.source(plan.metadata), file.dead) for file in files),
+            plan.versions,
+            plan.schema,
+            folder_of_new_file(files[0].live.path, self._folder),
+            self._codec,
+            deletes,
+            self._access,
+            tuple({part.uri or part.content: part for file in files for part in file.index}.values()),
+        )
+
+
+def _grouped(files: Iterable[_FileWithDeadRows]) -> Iterator[_FileGroup]:
+    """Yield the files of each task: a large or sorted file alone, small files of a partition together."""
+    waiting: dict[PartitionKey, list[_FileWithDeadRows]] = {}
+    for file in files:
+        entry = file.live.entry
+        if entry.file_size_in_bytes > _SMALL_BYTES or entry.sort_order_id:
+            yield (file,)
+            continue
+        of_partition = waiting.setdefault(file.live.partition, [])
+        size = sum(other.live.entry.file_size_in_bytes for other in of_partition)
+        if len(of_partition) == _MAX_GROUP_FILES or size + entry.file_size_in_bytes > _MAX_GROUP_BYTES:
+            yield tuple(of_partition)
+            of_partition.clear()
+        of_partition.append(file)
+    yield from map(tuple, waiting.values())
+
+
+def _key_of_winners(plan: MergePlan) -> Hashable:
+    files = tuple(file.state for file in plan.pending)
+    return files, plan.pending_in_target, plan.versions, plan.metadata.current_schema_id, bool(plan.stored)
+
+
+def _by_key(plan: MergePlan, dead_rows: Iterable[Mapping[int, RowSet]]) -> dict[Hashable, _FileGroup]:
+    """Return the pending files with dead rows, by the key of their task's result."""
+    files = [_FileWithDeadRows(plan.pending[number], rows, (), number) for number, rows in united(dead_rows).items()]
+    return {
+        (tuple((file.live.state, file.dead) for file in group), plan.metadata.current_schema_id): group
+        for arrives in (False, True)
+        for group in _grouped(file for file in files if plan.arrives(file.number) == arrives)
+    }

@@ -1,52 +1,227 @@
-"""The plan of a merge for one state of a table, and the jobs that the plan needs.
+"""The definition of a table's deduplication, and the plan of a merge for one state of the table.
 
-A plan keeps the bounds of the key's columns of each file, and no other metrics. Manifests and data files are immutable,
-so entries of manifests and results of jobs are reused when a merge is planned again.
+A definition is kept in table properties by field id, so that it survives the renaming of columns. A plan keeps the
+bounds of the key's columns of each file, and no other metrics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
+import msgspec
 import pyarrow as pa
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import DoubleType, FloatType
 
-from destination_datalake.aws.access import AwsAccess
-from destination_datalake.aws.objects import delete
 from destination_datalake.files.dedup.tasks import (
-    Deletes,
     IndexPart,
-    Removal,
-    Removed,
-    RemoveTask,
-    RowSet,
     Versions,
-    Winners,
-    WinnersTask,
-    local_path,
-    united,
 )
-from destination_datalake.files.dedup.winners import consume_versions, produce_versions, winners
-from destination_datalake.files.jobs import Failed, results_or_raise
 from destination_datalake.files.parquet import field_id
-from destination_datalake.tables.iceberg.dedup.definition import MergeScope, remedy_for_key
-from destination_datalake.tables.iceberg.rework import Removals, StalePlan, folder_of_new_file
+from destination_datalake.files.plan import Deduplication
+from destination_datalake.schema.types import Field, List, Struct
+from destination_datalake.tables.iceberg.branches import (
+    PENDING_BRANCH,
+    inherited_uniqueness,
+    last_unique,
+    rows_on,
+    unique_property,
+)
+from destination_datalake.tables.iceberg.commit import set_property
 from destination_datalake.tables.iceberg.schema import arrow_schema
-from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles, LiveFile, PartitionKey
-from destination_datalake.tables.iceberg.snapshots.entries import KeyColumns
+from destination_datalake.tables.iceberg.snapshots.files import BranchFiles, KeyColumns, LiveFile
+from destination_datalake.tables.table import TableName, table_conflict
 
 if TYPE_CHECKING:
-    from destination_datalake.tables.context import Jobs
+    from destination_datalake.protocol.catalog import Stream
+
+UNIQUE_BY = "airbyte.dedup"
+"""The table property of the definition by which the content was merged last. Appends of this connector remove it. A
+property of snapshots tells which rows of the content are unique (`branches.unique_property`)."""
+
+PENDING_BY = "airbyte.dedup-pending"
+"""The table property of the definition of the rows on the pending branch. A sync without deduplication merges them by
+it. A sync with deduplication uses its own definition."""
+
+DELETED_AT = "_ab_cdc_deleted_at"
+"""The field in which change-data-capture sources put the time at which a row was deleted (Airbyte CDC docs)."""
+
+_EXTRACTED_AT = "_airbyte_extracted_at"
+_RAW_ID = "_airbyte_raw_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """`Deduplication`, by the ids of top-level columns."""
+
+    key: tuple[int, ...]
+    cursor: int | None = None
+    deleted_at: int | None = None
+
+    @classmethod
+    def named(cls, names: Deduplication, schema: Schema) -> Definition:
+        """Return the definition by columns of these names, which the schema has."""
+        ids = {field.name: field.field_id for field in schema.fields}
+        return cls(
+            tuple(sorted(ids[name] for name in names.key)),
+            ids[names.cursor] if names.cursor is not None else None,
+            ids[names.deleted_at] if names.deleted_at is not None else None,
+        )
+
+    @classmethod
+    def of(cls, name: str, metadata: TableMetadata) -> Definition | None:
+        """Return the definition in a table property; None if the property is missing or of another form."""
+        try:
+            return msgspec.json.decode(metadata.properties.get(name, ""), type=cls)
+        except msgspec.DecodeError:
+            return None
+
+    def write_to(self, name: str, transaction: Transaction) -> None:
+        """Set a table property, unless it has this value already."""
+        set_property(name, msgspec.json.encode(self).decode(), transaction)
+
+    def has_columns(self, schema: Schema) -> bool:
+        """Whether a schema has all columns of the key."""
+        return all(schema.find_column_name(id_) is not None for id_ in self.key)
+
+    def key_names(self, schema: Schema) -> str:
+        """Return the names of the key's columns for messages to users."""
+        return ", ".join(schema.find_column_name(id_) or "a column that was dropped" for id_ in self.key)
+
+    def versions(self, schema: Schema) -> Versions | None:
+        """Return the columns for the jobs; None if a column of the key, or of the connector's own, was dropped.
+
+        Without the cursor's column, the time of extraction decides. Without the deletion column, no row is deleted.
+        """
+        ids = {field.field_id: field.name for field in schema.fields}
+        names = {field.name: field.field_id for field in schema.fields}
+        if not (all(id_ in ids for id_ in self.key) and {_EXTRACTED_AT, _RAW_ID} <= names.keys()):
+            return None
+        return Versions(
+            self.key,
+            self.cursor if self.cursor in ids else None,
+            names[_EXTRACTED_AT],
+            names[_RAW_ID],
+            self.deleted_at if self.deleted_at in ids else None,
+        )
+
+
+def remedy_for_key(definition: Definition, metadata: TableMetadata) -> str:
+    """Return the remedy if rows cannot be merged by the key of a definition any more, without a full stop.
+
+    No row is lost: a renamed column is renamed back. If a column was dropped, rows are read as of a snapshot, with its
+    columns (Iceberg spec: schema-id of snapshots).
+    """
+    pending = rows_on(PENDING_BRANCH, metadata)
+    remedy = f"{pending}. " if pending is not None else ""
+    schema = metadata.schema()
+    names = [(schema.find_column_name(id_), _first_name(id_, metadata)) for id_ in definition.key]
+    renamed = [f"ALTER TABLE ... RENAME COLUMN {now} TO {then}" for now, then in names if now != then]
+    if renamed and definition.has_columns(schema):
+        return f"{remedy}Rename the column back ({', '.join(renamed)})"
+    remedy += "Refresh the stream, so that all its records are sent again, or set the primary key back"
+    if pending is None or definition.has_columns(schema):
+        return remedy
+    head = metadata.refs[PENDING_BRANCH].snapshot_id
+    return (
+        f"{remedy}. A refresh discards the pending rows: SELECT * FROM ... VERSION AS OF {head} reads them with the "
+        "column that was dropped, if the source does not have it any more"
+    )
+
+
+def why_unmergeable(metadata: TableMetadata) -> str | None:
+    """Return why pending rows cannot be merged, as a clause about the table, with the remedy; None if they can.
+
+    The reason is that a column of their key was dropped.
+    """
+    scope, schema = pending_scope(metadata), metadata.schema()
+    if scope is None or scope.definition.has_columns(schema):
+        return None
+    key = scope.definition.key_names(schema)
+    return f"its pending rows came with the primary key ({key}). {remedy_for_key(scope.definition, metadata)}"
+
+
+def _first_name(id_: int, metadata: TableMetadata) -> str | None:
+    """Return the name of a column in the oldest schema that the table still has."""
+    schemas = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
+    return next((name for schema in schemas if (name := schema.find_column_name(id_)) is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeScope:
+    """A merge of the rows on the branch `pending` into those on `target`; `pending` is removed.
+
+    Without `pending`, the rows on `target` are merged among themselves.
+    """
+
+    definition: Definition
+    target: str
+    pending: str | None
+
+    def is_unique(self, metadata: TableMetadata) -> bool:
+        """Whether no two rows of `target` have the same key."""
+        return self._has_same_key(metadata) and inherited_uniqueness(self.target, metadata) == unique_property(
+            self.definition.key
+        )
+
+    def last_unique(self, metadata: TableMetadata) -> Snapshot | None:
+        """Return the last snapshot of `target` of whose rows no two have the same key; None if there is none."""
+        return last_unique(self.target, self.definition.key, metadata) if self._has_same_key(metadata) else None
+
+    def _has_same_key(self, metadata: TableMetadata) -> bool:
+        """Whether the content was merged by the same key, without appends of this connector since."""
+        by = Definition.of(UNIQUE_BY, metadata)
+        return self.target == MAIN_BRANCH and by is not None and by.key == self.definition.key
+
+
+def pending_scope(metadata: TableMetadata) -> MergeScope | None:
+    """Return the scope to merge a table's pending rows; None without pending rows."""
+    by = Definition.of(PENDING_BY, metadata)
+    if by is None or PENDING_BRANCH not in metadata.refs:
+        return None
+    return MergeScope(by, MAIN_BRANCH, PENDING_BRANCH)
+
+
+def deduplication(
+    stream: Stream, table: TableName, columns: Sequence[Field], *, deletes_hard: bool
+) -> Deduplication | None:
+    """Return the columns of its table by which a stream is deduplicated; None without deduplication.
+
+    Raises TableConflict if a field of the primary key or the cursor has no column of its own.
+    """
+    if not stream.dedup:
+        return None
+    named = {column.path: column for column in columns}
+
+    def column_of(field: str, role: str) -> str:
+        column = named.get((field,))
+        if column is None or isinstance(column.type, Struct | List):
+            reason = "has no column of its own" if column is None else "is an object or an array"
+            problem = (
+                f"its {role} is the field {field}, which {reason}, and rows can only be compared by single values. "
+                f"Choose another {role} in the connection's settings, or a sync mode without deduplication"
+            )
+            raise table_conflict(stream.id, table, problem)
+        return column.name
+
+    cursor = stream.cursor_field[0] if stream.cursor_field else None
+    return Deduplication(
+        tuple(column_of(field, "primary key") for field in stream.primary_key),
+        column_of(cursor, "cursor") if cursor is not None else None,
+        named[DELETED_AT,].name if deletes_hard and (DELETED_AT,) in named else None,
+    )
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
 
 _ROWS_OF_A_PART = 1_000_000
 """Pending rows per task that finds winners: the keys of more rows are divided among several tasks."""
@@ -197,232 +372,3 @@ def _unique(content: Sequence[LiveFile], table: Table, scope: MergeScope, files:
 
 def _type(id_: int, schema: Schema) -> object:
     return schema.find_type(id_) if schema.find_column_name(id_) is not None else None
-
-
-# --- the jobs, with a cache of their results ---------------------------------------------------------------
-
-
-_SMALL_BYTES = 2 * 1024 * 1024
-"""Files up to this size are read together by one task, and those that lose rows are rewritten as one file. For such
-files, requests cost more than encoding."""
-
-_MAX_GROUP_BYTES = 16 * 1024 * 1024
-_MAX_GROUP_FILES = 200
-"""Limits of the small files of one task, which holds them in memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class _MergeWinners:
-    """The winners of all parts of the keys; `Winners` are those of one part. `name` is the name of their index."""
-
-    name: str
-    keys: int
-    index: tuple[IndexPart, ...]
-    losers: Mapping[int, RowSet]
-    tombstones: Mapping[int, RowSet]
-
-
-@dataclass(frozen=True, slots=True)
-class _FileWithDeadRows:
-    """A file from which a job removes rows: the `dead` ones, and those that a row in the index replaces.
-
-    `number` is the number of a pending file, -1 for a stored file.
-    """
-
-    live: LiveFile
-    dead: RowSet | None = None
-    index: tuple[IndexPart, ...] = ()
-    number: int = -1
-
-
-_FileGroup = tuple[_FileWithDeadRows, ...]
-"""The files of one task."""
-
-
-@dataclass(frozen=True, slots=True)
-class MergeJobResults:
-    """Results of removals: from stored files, and from pending files by their numbers. `keys` get a pending row."""
-
-    stored: list[tuple[list[LiveFile], Removed]]
-    pending: list[tuple[list[int], Removed]]
-    keys: int
-
-
-class MergeJobs:
-    """Runs the jobs of a plan that have no result yet."""
-
-    def __init__(self, jobs: Jobs, access: AwsAccess, folder: str, codec: str, deletes: Deletes) -> None:
-        """Write new files to `folder`, a URI without a slash at its end, or to the folder of the replaced file."""
-        self._executors = jobs.executors
-        self._scratch = jobs.scratch
-        self._access = access
-        self._folder = folder
-        self._codec = codec
-        self._deletes = deletes
-        self._winners: tuple[Hashable, _MergeWinners] | None = None
-        self.removals = Removals(jobs.executors)
-        self._indexes: list[IndexPart] = []
-
-    def run(self, plan: MergePlan) -> None:
-        """Run the jobs. Raises ConnectorError if one fails."""
-        if self._winners is None or self._winners[0] != _key_of_winners(plan):
-            self._find_winners(plan)
-        winners = self._winners_of(plan)
-        probes = self._probes(plan, winners)
-        self._remove(probes, plan)
-        superseded = united(self.removals.of(key).superseded for key in probes)
-        self._remove(_by_key(plan, (winners.losers, winners.tombstones, superseded)), plan)
-
-    def results(self, plan: MergePlan) -> MergeJobResults:
-        """Return the results of all jobs. Raises StalePlan if a job has no result yet."""
-        winners = self._winners_of(plan)
-        probes = self._probes(plan, winners)
-        stored = [([file.live for file in files], self.removals.of(key)) for key, files in probes.items()]
-        superseded = united(result.superseded for _, result in stored)
-        losers = _by_key(plan, (winners.losers, winners.tombstones, superseded))
-        pending = [([file.number for file in files], self.removals.of(key)) for key, files in losers.items()]
-        not_inserted = united((winners.tombstones, superseded))
-        keys = winners.keys - sum(len(row_set.rows()) for row_set in not_inserted.values())
-        return MergeJobResults(stored, pending, keys)
-
-    def delete_indexes(self) -> None:
-        """Delete the indexes when the merge has ended. Raises errors of S3 and of the disk."""
-        for part in self._indexes:
-            if (path := local_path(part.uri)) is not None:
-                path.unlink(missing_ok=True)
-            elif part.uri:
-                delete(self._access.client("s3"), part.uri)
-        self._indexes = []
-
-    def _probes(self, plan: MergePlan, winners: _MergeWinners) -> dict[Hashable, _FileGroup]:
-        """Return the stored files that may have rows with pending keys, by the key of their task's result."""
-        files = (_FileWithDeadRows(file, index=parts) for file, parts in plan.may_change(winners.index))
-        schema_id = plan.metadata.current_schema_id
-        return {(tuple(file.live.state for file in group), winners.name, schema_id): group for group in _grouped(files)}
-
-    def _find_winners(self, plan: MergePlan) -> None:
-        name, parts = uuid4().hex, plan.parts
-        folder = f"{self._scratch()}/{name}" if plan.stored else None
-        sources = [file.source(plan.metadata) for file in plan.pending]
-        # One part needs no shuffle, so one task reads all files.
-        count = 1 if parts == 1 else max(1, min(len(sources), self._executors.parallelism()))
-        removals = self._removals(plan) if parts == 1 else {}
-        names = {partition: task.name for partition, task in removals.items()}
-        at_once = tuple(removals.values())
-        bounds = pairwise(len(sources) * number // count for number in range(count + 1))
-        tasks = [
-            WinnersTask(
-                tuple(sources[begin:end]),
-                begin,
-                plan.columns,
-                plan.versions,
-                parts,
-                folder,
-                self._access,
-                plan.pending_in_target,
-                at_once,
-            )
-            for begin, end in bounds
-        ]
-        if parts == 1:
-            results = self._executors.run(winners, tasks)
-        else:
-            results = self._executors.exchange(produce_versions, tasks, consume_versions, parts)
-        for result in results:
-            if not isinstance(result, Failed) and result.index is not None:
-                self._indexes.append(result.index)
-        removed = {result.name: result for part in results if isinstance(part, Winners) for result in part.removed}
-        self.removals.written += [file for result in removed.values() for file in result.written]
-        winning = results_or_raise(results)
-        all_winners = _MergeWinners(
-            name,
-            sum(part.keys for part in winning),
-            tuple(part.index for part in winning if part.index is not None),
-            united(part.losers for part in winning),
-            united(part.tombstones for part in winning),
-        )
-        self._winners = _key_of_winners(plan), all_winners
-        self.removals.results |= {
-            key: removed[name]
-            for key, files in _by_key(plan, (all_winners.losers, all_winners.tombstones)).items()
-            if (name := names.get(files[0].live.partition, "")) in removed
-        }
-
-    def _removals(self, plan: MergePlan) -> Mapping[PartitionKey, RemoveTask]:
-        """Return removals by partition that the job that finds winners can do too, as it has the files in memory.
-
-        Only if the files are few, small, and all pending. Rows that lose to stored rows are removed later.
-        """
-        entries = [file.entry for file in plan.pending]
-        is_small = (
-            not plan.pending_in_target
-            and len(entries) <= _MAX_GROUP_FILES
-            and sum(entry.file_size_in_bytes for entry in entries) <= _MAX_GROUP_BYTES
-            and all(entry.file_size_in_bytes <= _SMALL_BYTES and not entry.sort_order_id for entry in entries)
-        )
-        if not is_small:
-            return {}
-        # The access of the enclosing task is used: it may be that of the executors' own role or session.
-        all_files = (_FileWithDeadRows(file, number=number) for number, file in enumerate(plan.pending))
-        return {
-            files[0].live.partition: replace(self._task(files, plan), access=AwsAccess(self._access.region))
-            for files in _grouped(all_files)
-        }
-
-    def _remove(self, losers: Mapping[Hashable, _FileGroup], plan: MergePlan) -> None:
-        known = self.removals.results
-        self.removals.run({key: self._task(files, plan) for key, files in losers.items() if key not in known})
-
-    def _winners_of(self, plan: MergePlan) -> _MergeWinners:
-        if self._winners is None or self._winners[0] != _key_of_winners(plan):
-            raise StalePlan
-        return self._winners[1]
-
-    def _task(self, files: _FileGroup, plan: MergePlan) -> RemoveTask:
-        # Format version 1 has no delete files (Iceberg spec: Version 2).
-        deletes = self._deletes if plan.metadata.format_version > 1 else "copy_on_write"
-        if len(files) > 1 and plan.arrives(files[0].number):
-            deletes = "copy_on_write"  # One small file is cheaper for readers than several with position deletes.
-        return RemoveTask(
-            uuid4().hex,
-            tuple(Removal(file.live.source(plan.metadata), file.dead) for file in files),
-            plan.versions,
-            plan.schema,
-            folder_of_new_file(files[0].live.path, self._folder),
-            self._codec,
-            deletes,
-            self._access,
-            tuple({part.uri or part.content: part for file in files for part in file.index}.values()),
-        )
-
-
-def _grouped(files: Iterable[_FileWithDeadRows]) -> Iterator[_FileGroup]:
-    """Yield the files of each task: a large or sorted file alone, small files of a partition together."""
-    waiting: dict[PartitionKey, list[_FileWithDeadRows]] = {}
-    for file in files:
-        entry = file.live.entry
-        if entry.file_size_in_bytes > _SMALL_BYTES or entry.sort_order_id:
-            yield (file,)
-            continue
-        of_partition = waiting.setdefault(file.live.partition, [])
-        size = sum(other.live.entry.file_size_in_bytes for other in of_partition)
-        if len(of_partition) == _MAX_GROUP_FILES or size + entry.file_size_in_bytes > _MAX_GROUP_BYTES:
-            yield tuple(of_partition)
-            of_partition.clear()
-        of_partition.append(file)
-    yield from map(tuple, waiting.values())
-
-
-def _key_of_winners(plan: MergePlan) -> Hashable:
-    files = tuple(file.state for file in plan.pending)
-    return files, plan.pending_in_target, plan.versions, plan.metadata.current_schema_id, bool(plan.stored)
-
-
-def _by_key(plan: MergePlan, dead_rows: Iterable[Mapping[int, RowSet]]) -> dict[Hashable, _FileGroup]:
-    """Return the pending files with dead rows, by the key of their task's result."""
-    files = [_FileWithDeadRows(plan.pending[number], rows, (), number) for number, rows in united(dead_rows).items()]
-    return {
-        (tuple((file.live.state, file.dead) for file in group), plan.metadata.current_schema_id): group
-        for arrives in (False, True)
-        for group in _grouped(file for file in files if plan.arrives(file.number) == arrives)
-    }

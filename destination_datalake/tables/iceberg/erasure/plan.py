@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import io
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from itertools import product
+from typing import TYPE_CHECKING, Any, Self, cast
 
+import fastavro
 import pyarrow as pa
+from pyiceberg.conversions import from_bytes
 from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.transforms import IdentityTransform, TruncateTransform, VoidTransform
+from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, PrimitiveType, StructType
 
+from destination_datalake.errors import ConfigError
+from destination_datalake.files.dedup.tasks import IndexPart
 from destination_datalake.files.scan import FileMatches
+from destination_datalake.tables.iceberg.commit import is_fence
 from destination_datalake.tables.iceberg.compatibility import incompatibility
-from destination_datalake.tables.iceberg.erasure.column import IdColumn, IdFilter
-from destination_datalake.tables.iceberg.fence import is_fence
-from destination_datalake.tables.iceberg.maintenance.deletion import is_garbage_collected
+from destination_datalake.tables.iceberg.maintenance.references import is_garbage_collected
 from destination_datalake.tables.iceberg.pyiceberg_internals import deleted_entries
-from destination_datalake.tables.iceberg.schema import arrow_schema
-from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles, LiveFile, live_entries
+from destination_datalake.tables.iceberg.schema import arrow_field, arrow_schema
+from destination_datalake.tables.iceberg.snapshots.files import (
+    BranchFiles,
+    KeyColumns,
+    LiveFile,
+    as_stored,
+    live_entries,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
+
+    from destination_datalake.files.ids import Ids
+    from destination_datalake.tables.table import TableName
 
 Dirty = Mapping[str, FileMatches]
 """The rows with an id, by the URI of their file."""
@@ -205,3 +225,178 @@ def _require_parquet(files: Iterable[LiveFile]) -> None:
             "some of its files are not Parquet files, which this connector does not read. Set its property "
             "write.format.default to parquet and rewrite them (in Spark rewrite_data_files with rewrite-all)"
         )
+
+
+# --- the column in which ids are searched, and what metadata reveals about ids ----------------------------------------
+
+
+class NoSuchColumn(ConfigError):
+    """A table has no column of the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdColumn:
+    """A column, or a field inside structs. `path` are its names from the outermost; `field` is the innermost."""
+
+    path: tuple[str, ...]
+    field: NestedField
+    arrow: pa.Field[Any]
+    """The top-level column with field ids, reduced to the field: each struct has one child."""
+
+    @classmethod
+    def named(cls, column: str, table: TableName, schema: Schema) -> Self:
+        """Return the column of this name, or dotted path. Raises ConfigError if the table has none, or it is nested."""
+        path = _path_to(column, schema.fields, ())
+        if path is None:
+            names = ", ".join(field.name for field in schema.fields)
+            raise NoSuchColumn(
+                f"--column {column}: table {table} has no such column. Its columns are {names}; a field within one is "
+                "named by its path, as user.id. Nothing was changed."
+            )
+        if not isinstance(path[-1].field_type, PrimitiveType):
+            raise ConfigError(
+                f"--column {column}: in table {table} it is of type {path[-1].field_type}, not a single value. Name a "
+                "field within it by its path, as user.id. Nothing was changed."
+            )
+        try:
+            return cls(tuple(field.name for field in path), path[-1], _projected(path))
+        except KeyError:
+            raise ConfigError(
+                f"--column {column}: in table {table} it has type {path[-1].field_type}, which this connector does "
+                "not write. Nothing was changed."
+            ) from None
+
+    @property
+    def type(self) -> pa.DataType:
+        """The Arrow type of its values."""
+        type_: pa.DataType = self.arrow.type
+        while isinstance(type_, pa.StructType):
+            type_ = type_.field(0).type
+        return type_
+
+
+def _path_to(
+    path: str, fields: Iterable[NestedField], above: tuple[NestedField, ...]
+) -> tuple[NestedField, ...] | None:
+    """Return the fields on a dotted path. Names of fields may have dots too."""
+    for field in fields:
+        if field.name == path:
+            return (*above, field)
+        if isinstance(field.field_type, StructType) and path.startswith(f"{field.name}."):
+            rest = path[len(field.name) + 1 :]
+            if (found := _path_to(rest, field.field_type.fields, (*above, field))) is not None:
+                return found
+    return None
+
+
+def _projected(path: Sequence[NestedField]) -> pa.Field[Any]:
+    """Return the first field, whose structs have only the fields on the path."""
+    field = path[-1]
+    for outer in reversed(path[:-1]):
+        field = outer.model_copy(update={"field_type": StructType(field)})
+    return arrow_field(field)
+
+
+def partition_fields(column: IdColumn, metadata: TableMetadata) -> set[str]:
+    """Return the lower-case names of the partition fields, of all specs, whose values derive from a column."""
+    fields = (field for spec in metadata.specs().values() for field in spec.fields)
+    return {field.name.lower() for field in fields if field.source_id == column.field.field_id}
+
+
+class IdFilter:
+    """Filters files by metadata: which may have rows with an id, and which entries contain an id themselves."""
+
+    def __init__(self, column: IdColumn, ids: Ids, few: Sequence[Any] | None, metadata: TableMetadata) -> None:
+        """`few` are the ids as values, or None if there are too many to skip files by their partitions."""
+        self._column = column
+        self._ids = ids
+        self._metadata = metadata
+        self._keys = KeyColumns.of((column.field.field_id,), metadata.schema())
+        self._ranges = [IndexPart(1, (bounds,)) for bounds in ids.ranges]
+        self._values = None if few is None else [as_stored(value) for value in few]
+        self._partitions: dict[int, list[tuple[int, frozenset[Any]]]] = {}
+
+    def rows(self, file: IcebergFile) -> bool:
+        """Whether a file may have rows with an id."""
+        if not any(self._keys.may_have(file, bounds) for bounds in self._ranges):
+            return False
+        return all(file.partition[position] in values for position, values in self._partitions_of(file.spec_id))
+
+    def reveals_id(self, files: Iterable[IcebergFile]) -> bool:
+        """Whether an entry has an id as a bound or as a partition value, whatever rows its file has."""
+        values = [value for file in files for value in self._revealed_values(file)]
+        return bool(values) and bool(self._ids.contains(_array(values, self._ids.type)).any())
+
+    def _revealed_values(self, file: IcebergFile) -> Iterator[Any]:
+        id_, type_ = self._column.field.field_id, self._column.field.field_type
+        assert isinstance(type_, PrimitiveType)
+        for bounds in (file.lower_bounds, file.upper_bounds):
+            if (bound := (bounds or {}).get(id_)) is not None:
+                try:
+                    yield from_bytes(type_, bound)
+                except (ValueError, ArithmeticError, UnicodeDecodeError):
+                    continue
+        for position, field in enumerate(self._metadata.specs()[file.spec_id].fields):
+            if field.source_id == id_ and isinstance(field.transform, IdentityTransform | TruncateTransform):
+                value = file.partition[position]
+                if value is not None:
+                    yield value
+
+    def _partitions_of(self, spec_id: int) -> list[tuple[int, frozenset[Any]]]:
+        """Return the partition values of the ids for the fields of a spec, with the position of the field."""
+        if spec_id not in self._partitions:
+            self._partitions[spec_id] = [*self._values_of(spec_id)]
+        return self._partitions[spec_id]
+
+    def _values_of(self, spec_id: int) -> Iterator[tuple[int, frozenset[Any]]]:
+        id_, type_ = self._column.field.field_id, self._column.field.field_type
+        # 0.0 and -0.0 are the same id, but different partitions.
+        if self._values is None or isinstance(type_, FloatType | DoubleType):
+            return
+        for position, field in enumerate(self._metadata.specs()[spec_id].fields):
+            if field.source_id != id_ or isinstance(field.transform, VoidTransform):
+                continue
+            try:
+                transform = field.transform.transform(type_)
+                yield position, frozenset(transform(value) for value in self._values)
+            except Exception:  # A transform that PyIceberg does not support for this type: no file is skipped.
+                continue
+
+
+def manifest_reveals_id(content: bytes, types: Sequence[IcebergType], ids: Ids, field_id: int | None = None) -> bool:
+    """Whether an unreferenced manifest or manifest list has an id as a bound or as a partition value.
+
+    Bounds are of one of the `types`. They are those of the column with `field_id`, or of all columns without it. An
+    object that is not a manifest has no id.
+    """
+    try:
+        records: Any = [*fastavro.reader(io.BytesIO(content))]
+    except Exception:  # For invalid files fastavro raises IndexError, TypeError, StructError and others.
+        return False
+    values, packed = list[Any](), list[bytes]()
+    for record in records:
+        file = record.get("data_file") or {}
+        for bounds in (file.get("lower_bounds"), file.get("upper_bounds")):
+            packed += [bound["value"] for bound in bounds or () if field_id in (None, bound["key"])]
+        values += (file.get("partition") or {}).values()
+        for summary in record.get("partitions") or ():
+            packed += [bound for name in ("lower_bound", "upper_bound") if (bound := summary.get(name)) is not None]
+    for type_, bound in product((type_ for type_ in types if isinstance(type_, PrimitiveType)), packed):
+        with suppress(ValueError, ArithmeticError, struct.error):
+            values.append(from_bytes(type_, bound))
+    return any(_is_id(value, ids) for value in values if value is not None)
+
+
+def _is_id(value: Any, ids: Ids) -> bool:
+    try:
+        return bool(ids.contains(_array([value], ids.type)).any())
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False  # A value of another type: a partition by another column.
+
+
+def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array[Any]:
+    """Return values of manifests as an array that can be compared with ids."""
+    stored = [as_stored(value) for value in values]
+    if pa.types.is_temporal(type_) or pa.types.is_integer(type_):
+        return pa.array(stored, pa.int64())
+    return pa.array(stored, type_)

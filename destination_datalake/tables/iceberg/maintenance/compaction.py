@@ -32,15 +32,15 @@ from destination_datalake.tables.iceberg.compatibility import incompatibility
 from destination_datalake.tables.iceberg.layout import is_written, sort_order, source_paths
 from destination_datalake.tables.iceberg.rework import Rework, folder_of_new_file
 from destination_datalake.tables.iceberg.schema import arrow_schema, column_types
-from destination_datalake.tables.iceberg.snapshots.branch_files import (
+from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
+from destination_datalake.tables.iceberg.snapshots.files import (
     BranchFiles,
+    Entries,
     LiveFile,
     PartitionKey,
     applies_only_to,
     unneeded_deletes,
 )
-from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
-from destination_datalake.tables.iceberg.snapshots.entries import Entries
 from destination_datalake.tables.table import TableName
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from destination_datalake.tables.iceberg.file_io import MANIFESTS, LruCache, background_writes
 from destination_datalake.tables.iceberg.pyiceberg_internals import SnapshotProducer, summary_of
-from destination_datalake.tables.iceberg.snapshots.branch_files import lean_entry, live_entries, live_manifests
+from destination_datalake.tables.iceberg.snapshots.files import lean_entry, live_entries, live_manifests
 
 _logger = logging.getLogger(__name__)
 

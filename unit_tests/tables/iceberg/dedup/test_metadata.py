@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
-from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
+from destination_datalake.tables.iceberg.snapshots.files import BranchFiles
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 from unit_tests.tables.iceberg.maintenance.compacting import compacted

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from destination_datalake.schema.types import Field, String
-from destination_datalake.tables.iceberg.dedup.definition import PENDING_BY, UNIQUE_BY
+from destination_datalake.tables.iceberg.dedup.plan import PENDING_BY, UNIQUE_BY
 from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.dedup.orders import COLUMNS, Orders, Row, named
 from unit_tests.tables.iceberg.lake import no_rewrite

@@ -31,9 +31,8 @@ from pyiceberg.types import (
 
 from destination_datalake.files.dedup.tasks import IndexPart, KeyBounds, RemoveTask
 from destination_datalake.schema.types import Field, String
-from destination_datalake.tables.iceberg.snapshots.branch_files import BranchFiles
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
-from destination_datalake.tables.iceberg.snapshots.entries import KeyColumns
+from destination_datalake.tables.iceberg.snapshots.files import BranchFiles, KeyColumns
 from destination_datalake.tables.iceberg.table import IcebergTable
 from unit_tests.tables.iceberg.dedup.orders import Orders, named
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite

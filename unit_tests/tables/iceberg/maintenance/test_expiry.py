@@ -10,8 +10,8 @@ import pytest
 
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.file_io import MANIFESTS
-from destination_datalake.tables.iceberg.maintenance.deletion import DeadlineExceeded, MaintenanceSkipped
-from destination_datalake.tables.iceberg.maintenance.expiry import Expirer, Expiry
+from destination_datalake.tables.iceberg.maintenance.cleanup import Expirer, Expiry
+from destination_datalake.tables.iceberg.maintenance.references import DeadlineExceeded, MaintenanceSkipped
 from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
 from unit_tests.cloud import during, ungoverned
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite

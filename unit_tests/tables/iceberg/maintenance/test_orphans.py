@@ -12,11 +12,10 @@ import pytest
 from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.file_io import MANIFESTS
-from destination_datalake.tables.iceberg.maintenance.deletion import MaintenanceSkipped
-from destination_datalake.tables.iceberg.maintenance.expiry import Expirer
-from destination_datalake.tables.iceberg.maintenance.orphans import OrphanRemover, Orphans
+from destination_datalake.tables.iceberg.maintenance.cleanup import Expirer, OrphanRemover, Orphans
+from destination_datalake.tables.iceberg.maintenance.references import MaintenanceSkipped
 from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement
-from destination_datalake.tables.iceberg.snapshots.branch_files import Incomplete
+from destination_datalake.tables.iceberg.snapshots.files import Incomplete
 from destination_datalake.tables.table import Committed
 from unit_tests.cloud import ungoverned
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite

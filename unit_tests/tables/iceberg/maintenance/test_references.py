@@ -28,8 +28,8 @@ from pyiceberg.types import (
 from destination_datalake.tables.iceberg.file_io import S3FileIO
 from destination_datalake.tables.iceberg.maintenance.references import File, live_files
 from destination_datalake.tables.iceberg.maintenance.second_reader import Disagreement, SecondReader
-from destination_datalake.tables.iceberg.snapshots.branch_files import Incomplete, manifests_of
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
+from destination_datalake.tables.iceberg.snapshots.files import Incomplete, manifests_of
 from unit_tests.tables.iceberg.lake import Lake
 from unit_tests.tables.iceberg.maintenance.blocks import in_blocks_of
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
-from destination_datalake.tables.iceberg.maintenance.deletion import MaintenanceSkipped
-from destination_datalake.tables.iceberg.maintenance.expiry import Expired, Retention, expired
+from destination_datalake.tables.iceberg.maintenance.cleanup import Expired, Retention, expired
+from destination_datalake.tables.iceberg.maintenance.references import MaintenanceSkipped
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 DAY = 24 * 60 * 60 * 1000

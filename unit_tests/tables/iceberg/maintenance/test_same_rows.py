@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from destination_datalake.schema.types import Field, Int32, Int64, String
-from destination_datalake.tables.iceberg.snapshots.branch_files import live_manifests
+from destination_datalake.tables.iceberg.snapshots.files import live_manifests
 from destination_datalake.tables.iceberg.table import IcebergTable
 from destination_datalake.tables.table import Committed
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite

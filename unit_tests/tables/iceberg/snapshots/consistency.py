@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 
-from destination_datalake.tables.iceberg.snapshots.branch_files import path_bounds
+from destination_datalake.tables.iceberg.snapshots.files import path_bounds
 from unit_tests.tables.iceberg.lake import Lake
 
 

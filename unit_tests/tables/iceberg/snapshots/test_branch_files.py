@@ -10,7 +10,7 @@ from pyiceberg.typedef import Record
 
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.pyiceberg_internals import delete_file
-from destination_datalake.tables.iceberg.snapshots.branch_files import (
+from destination_datalake.tables.iceberg.snapshots.files import (
     BranchFiles,
     DeleteIndex,
     applies_only_to,

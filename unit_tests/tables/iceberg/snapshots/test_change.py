@@ -14,8 +14,8 @@ from pyiceberg.table.snapshots import Operation
 
 from destination_datalake.schema.types import Field, Int64, String
 from destination_datalake.tables.iceberg.pyiceberg_internals import referenced_data_file
-from destination_datalake.tables.iceberg.snapshots.branch_files import live_entries
 from destination_datalake.tables.iceberg.snapshots.change import Change
+from destination_datalake.tables.iceberg.snapshots.files import live_entries
 from unit_tests.tables.iceberg.lake import Lake
 
 pytestmark = pytest.mark.share(4)
