@@ -226,11 +226,11 @@ class IcebergTarget:
             erasure = self._erasure or self._begin()
             if erasure is None or (found := erasure.find()) is None:
                 return
-            plan, dirty = found
+            plan, matches = found
             self._update_stats(erasure)
             branches = {path: name for name, head in plan.heads.items() for path in head}
-            kept = erasure.kept(plan, dirty)
-            for path, rows in sorted(dirty.items()):
+            kept = erasure.kept(plan, matches)
+            for path, rows in sorted(matches.items()):
                 where = f"branch {branches[path]}" if path in branches else "former snapshots"
                 outcome: Outcome = "kept" if path in kept else "found"
                 yield ErasedObject(path, rows.count, outcome=outcome, reason=f"of {where}")

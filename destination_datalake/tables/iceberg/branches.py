@@ -117,7 +117,7 @@ def copy_hint(metadata: TableMetadata) -> str:
     hint = ""
     if pending is not None:
         hint += (
-            f". Copy what is pending too: {pending} (in Spark INSERT INTO ... SELECT * FROM ... VERSION AS OF "
+            f". Copy the pending rows too: {pending} (in Spark INSERT INTO ... SELECT * FROM ... VERSION AS OF "
             f"'{PENDING_BRANCH}')"
         )
     if overwrites:

@@ -1,4 +1,4 @@
-"""Existing Iceberg tables of other writers: which of them cannot be written to, and how others are continued.
+"""Existing Iceberg tables: those to which this connector cannot write, and those of S3 Data Lake, which it continues.
 
 A table is refused if this connector cannot write to it in a way that every engine reads correctly.
 """
@@ -244,7 +244,7 @@ def is_of_s3_data_lake(metadata: TableMetadata) -> bool:
     return TableOwner.of(metadata.properties) is None and has_its_metadata_columns(column_types(metadata))
 
 
-def staged_ahead(metadata: TableMetadata) -> str | None:
+def staging_branch_ahead(metadata: TableMetadata) -> str | None:
     """Return the staging branch whose history contains main's head, with further rows; None without one.
 
     For branches with another history, for example after a compaction of main, this cannot be determined.
@@ -254,7 +254,7 @@ def staged_ahead(metadata: TableMetadata) -> str | None:
 
 def publish_staged(table: TableName, transaction: Transaction) -> None:
     """Move main to the head of a staging branch that is ahead, as S3 Data Lake's next sync would. The branch stays."""
-    branch = staged_ahead(transaction.table_metadata)
+    branch = staging_branch_ahead(transaction.table_metadata)
     if branch is None:
         return
     head = transaction.table_metadata.refs[branch].snapshot_id
@@ -273,7 +273,7 @@ def equality_deletes(metadata: TableMetadata, io: FileIO) -> str | None:
 
     Manifests are read unless the summary of the snapshot counts no equality deletes.
     """
-    branch = staged_ahead(metadata) or MAIN_BRANCH
+    branch = staging_branch_ahead(metadata) or MAIN_BRANCH
     snapshot = metadata.snapshot_by_name(branch)
     if summary_value(snapshot, "total-equality-deletes") == "0" or not has_row_level_deletes(snapshot, io):
         return None
@@ -285,12 +285,12 @@ def require_no_equality_deletes(stream: StreamId, name: TableName, table: Table)
     if (branch := equality_deletes(table.metadata, table.io)) is not None:
         problem = (
             f"rows of its branch {branch} are deleted by equality deletes, which this connector does not apply when it "
-            f"deduplicates. {how_to_remove(name, branch)}"
+            f"deduplicates. {equality_deletes_remedy(name, branch)}"
         )
         raise table_conflict(stream, name, problem)
 
 
-def how_to_remove(table: TableName, branch: str) -> str:
+def equality_deletes_remedy(table: TableName, branch: str) -> str:
     """Return the statements with which Spark applies the equality deletes of a branch, as an imperative sentence."""
     name = f"table => '{table}'"
     publish = f"CALL system.fast_forward({name}, branch => 'main', to => '{branch}') and then "
@@ -302,7 +302,7 @@ def how_to_remove(table: TableName, branch: str) -> str:
 
 def s3_data_lake_notes(name: TableName, metadata: TableMetadata, io: FileIO) -> Iterator[str]:
     """Yield what is special about syncs to a table of S3 Data Lake, as clauses about it."""
-    if (branch := staged_ahead(metadata)) is not None:
+    if (branch := staging_branch_ahead(metadata)) is not None:
         yield f"a sync that appends publishes the rows of its branch {branch}, which a failed sync has left"
     for diverged in _diverged_branches(metadata):
         yield (
@@ -312,8 +312,7 @@ def s3_data_lake_notes(name: TableName, metadata: TableMetadata, io: FileIO) -> 
         )
     if (branch := equality_deletes(metadata, io)) is not None:
         yield (
-            "it has equality deletes, so syncs with deduplication are refused, others are not. "
-            f"{how_to_remove(name, branch)}"
+            f"it has equality deletes, so syncs with deduplication are refused. {equality_deletes_remedy(name, branch)}"
         )
 
 

@@ -249,7 +249,7 @@ class _S3OutputStream(io.BytesIO):
         super().close()
 
 
-# --- the cache of manifests ------------------------------------------------------------------------------
+# --- the cache of manifests -------------------------------------------------------------------------------------------
 
 
 _Value = TypeVar("_Value")

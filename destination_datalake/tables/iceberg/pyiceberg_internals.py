@@ -89,7 +89,7 @@ _ENTRY_SCHEMAS = {
 }
 
 
-# --- snapshots -------------------------------------------------------------------------------------------------------
+# --- snapshots --------------------------------------------------------------------------------------------------------
 
 
 class SnapshotProducer(_SnapshotProducer[Any]):
@@ -226,7 +226,7 @@ class _DeletesWriter(ManifestWriterV2):
         return super().prepare_entry(entry)
 
 
-# --- manifests and their entries -------------------------------------------------------------------------------------
+# --- manifests and their entries --------------------------------------------------------------------------------------
 
 
 def manifest_entries(manifest: ManifestFile, io: FileIO) -> Iterator[ManifestEntry]:
@@ -365,7 +365,7 @@ class _ExactDoubleReader(DoubleReader):
         return value
 
 
-# --- metadata --------------------------------------------------------------------------------------------------------
+# --- metadata ---------------------------------------------------------------------------------------------------------
 
 
 class OpenTransaction(Transaction):

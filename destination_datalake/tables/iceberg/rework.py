@@ -146,7 +146,7 @@ class Removals:
     written: list[WrittenFile] = field(default_factory=list)
 
     def run(self, tasks: Mapping[Hashable, RemoveTask]) -> None:
-        """Run the tasks. Raises ConnectorError if one fails; the results of the others are kept."""
+        """Run the tasks. Raises ConnectorError if one fails; the results of other tasks are kept."""
         # Large files first, so that no executor is left alone with one in the end.
         ordered = sorted(tasks.items(), key=lambda item: sum(file.source.size for file in item[1].files), reverse=True)
         for begin in range(0, len(ordered), _TASKS_PER_JOB):

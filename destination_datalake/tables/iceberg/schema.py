@@ -100,7 +100,7 @@ def apply_changes(changes: Sequence[SchemaChange], transaction: Transaction) -> 
                     update.update_column(path, field_type=iceberg_type(type_, lambda: next(placeholder_ids)))
 
 
-# --- conversion to Arrow ----------------------------------------------------------------
+# --- conversion to Arrow ----------------------------------------------------------------------------------------------
 
 
 _PRIMITIVE: Mapping[type[IcebergType], Callable[[Any], pa.DataType]] = {

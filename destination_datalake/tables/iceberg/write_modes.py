@@ -121,7 +121,7 @@ def generation_of(branch: str) -> int | None:
     return int(generation) if generation.isdecimal() else None
 
 
-# --- the base of all modes ------------------------------------------------------------------------------------
+# --- the base of all modes --------------------------------------------------------------------------------------------
 
 
 _GENERATION = "airbyte.generation-id"
@@ -427,7 +427,7 @@ class Overwrite(WriteMode):
             set_property(TOKEN_PROPERTY, None, transaction)
 
 
-# --- the mode of a sync --------------------------------------------------------------------------------------------
+# --- the mode of a sync -----------------------------------------------------------------------------------------------
 
 
 def write_mode(

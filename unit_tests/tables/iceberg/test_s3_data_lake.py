@@ -10,7 +10,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import IcebergType, ListType, LongType, NestedField, StringType, StructType
 
 from destination_datalake.schema.types import Field, Int64
-from destination_datalake.tables.iceberg.compatibility import is_of_s3_data_lake, staged_ahead
+from destination_datalake.tables.iceberg.compatibility import is_of_s3_data_lake, staging_branch_ahead
 from destination_datalake.tables.s3_data_lake import EPOCH_METADATA_COLUMNS
 from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.lake import COLUMNS, Lake, no_rewrite
@@ -68,7 +68,7 @@ def test_staged_rows_become_content_before_new_rows(lake: Lake, key: tuple[str, 
     assert published == [1, 2]
     assert lake.ids() == [1, 2, 3]
     assert lake.branches() == ["airbyte_staging"]
-    assert staged_ahead(lake.load().metadata) is None
+    assert staging_branch_ahead(lake.load().metadata) is None
 
 
 def test_a_later_row_replaces_one_of_its_own(lake: Lake) -> None:

@@ -223,14 +223,14 @@ class MergeResult:
             if number in deletes:
                 self._add_deletes(file, deletes[number])
             else:
-                self.added += [deletes for deletes in file.deletes if deletes not in self.added]
+                self.added += [delete_file for delete_file in file.deletes if delete_file not in self.added]
 
     def _replace(self, files: Sequence[LiveFile], result: Removed) -> None:
         """Replace files of the branch by the result of one task."""
         for place, file in enumerate(files):
             if place not in result.gone and place not in result.position_deletes:
                 continue
-            if deletes := [deletes for deletes in file.deletes if applies_only_to(deletes, file.path)]:
+            if deletes := [delete_file for delete_file in file.deletes if applies_only_to(delete_file, file.path)]:
                 self.removed += deletes
                 self.listed_in |= self._plan.manifests_of_deletes
             if place in result.position_deletes:
@@ -356,7 +356,7 @@ class _Merge(Rework[MergePlan, MergeResult]):
 
         Returns nothing if a tag still has one of its snapshots, if an earlier snapshot may have the files, or if the
         table may share files with another one. Of manifests that were merged while rows were landed, only the latest
-        are returned. The others become orphans.
+        are returned. Earlier ones become orphans.
         """
         head = plan.pending_head
         remaining = {snapshot.snapshot_id for snapshot in transaction.table_metadata.snapshots}

@@ -35,9 +35,9 @@ from destination_datalake.files.scan import (
 from destination_datalake.tables.iceberg.branches import history, inherited_uniqueness
 from destination_datalake.tables.iceberg.commit import TableOperations, is_fence, is_unneeded_fence
 from destination_datalake.tables.iceberg.erasure.plan import (
-    Dirty,
     IdColumn,
     IdFilter,
+    MatchesByFile,
     Planner,
     TablePlan,
     Unerasable,
@@ -141,15 +141,15 @@ class TableErasure(Rework[TablePlan, _Result]):
         self._removals = Removals(executors)
         self._mark_for_deletion: Callable[[Sequence[str]], None]
 
-    def find(self) -> tuple[TablePlan, Dirty] | None:
+    def find(self) -> tuple[TablePlan, MatchesByFile] | None:
         """Return the plan, and the files of all snapshots that have the rows; None if there is no table.
 
         Raises TableConflict, TableBusy, ConnectorError, and errors of AWS.
         """
 
-        def search(plan: TablePlan) -> tuple[TablePlan, Dirty]:
+        def search(plan: TablePlan) -> tuple[TablePlan, MatchesByFile]:
             self._locate(plan)
-            return plan, self._dirty(plan)
+            return plan, self._matches(plan)
 
         with suppress(NoSuchTableError):
             return self.with_plan(search)
@@ -159,11 +159,11 @@ class TableErasure(Rework[TablePlan, _Result]):
         """Raise TableConflict if a tag, or a file that cannot be rewritten, has the rows."""
         if (search := self.find()) is None:
             return
-        plan, dirty = search
-        self._require_no_tags(plan, dirty)
+        plan, matches = search
+        self._require_no_tags(plan, matches)
         for head in plan.heads.values():
-            for path in head.keys() & dirty.keys():
-                if (reason := dirty[path].unsuitable) is not None:
+            for path in head.keys() & matches.keys():
+                if (reason := matches[path].unsuitable) is not None:
                     raise TableConflict(f"Cannot erase rows from table {self.name}: its file {path} {reason}.")
 
     def kept_snapshots(self, plan: TablePlan) -> set[int]:
@@ -171,11 +171,11 @@ class TableErasure(Rework[TablePlan, _Result]):
         since = self._kept_since
         return {snapshot.snapshot_id for snapshot in plan.metadata.snapshots if is_kept(snapshot, since)}
 
-    def kept(self, plan: TablePlan, dirty: Dirty) -> set[str]:
+    def kept(self, plan: TablePlan, matches: MatchesByFile) -> set[str]:
         """Return the files that only kept snapshots have."""
         kept, heads = self.kept_snapshots(plan), {path for head in plan.heads.values() for path in head}
         in_others = (files for id_, files in plan.of_snapshot.items() if id_ not in kept)
-        return dirty.keys() - heads.union(*in_others)
+        return matches.keys() - heads.union(*in_others)
 
     def run(self, mark_for_deletion: Callable[[Sequence[str]], None]) -> list[FileErased]:
         """Erase the rows from all snapshots; return the files that had any. Raises as `find` does.
@@ -239,11 +239,11 @@ class TableErasure(Rework[TablePlan, _Result]):
             results_or_raise(search(self._executors.run, find_by_column_value, self.request.ids, job))
         )
 
-    def _dirty(self, plan: TablePlan) -> Dirty:
+    def _matches(self, plan: TablePlan) -> MatchesByFile:
         return {path: rows for path in plan.candidates if (rows := self._located.get(path)) is not None}
 
-    def _require_no_tags(self, plan: TablePlan, dirty: Dirty) -> None:
-        if not self.request.drop_tags and (tags := plan.tags(dirty, self._kept_since)):
+    def _require_no_tags(self, plan: TablePlan, matches: MatchesByFile) -> None:
+        if not self.request.drop_tags and (tags := plan.tags(matches, self._kept_since)):
             raise TableConflict(
                 f"Cannot erase rows from table {self.name}: {', '.join(tags)} "
                 f"{'is a tag' if len(tags) == 1 else 'are tags'} of a snapshot that has them, and a tag cannot be "
@@ -260,16 +260,16 @@ class TableErasure(Rework[TablePlan, _Result]):
     def run_jobs(self, plan: TablePlan) -> None:
         """Search the candidates, and rewrite the files on branches that have rows."""
         self._locate(plan)
-        dirty, metadata = self._dirty(plan), plan.metadata
+        matches, metadata = self._matches(plan), plan.metadata
         folder = f"{plan.table.location().rstrip('/')}/data"
         tasks: dict[Hashable, RemoveTask] = {}
         for head in plan.heads.values():
-            for path in head.keys() & dirty.keys():
+            for path in head.keys() & matches.keys():
                 file = head[path]
                 if (key := _key(file, metadata)) not in self._removals.results:
                     tasks[key] = RemoveTask(
                         uuid4().hex,
-                        (Removal(file.source(metadata), erased=dirty[path].rows),),
+                        (Removal(file.source(metadata), erased=matches[path].rows),),
                         Versions((), None, self.column.field.field_id, self.column.field.field_id),
                         plan.schema,
                         folder_of_new_file(path, folder),
@@ -285,13 +285,13 @@ class TableErasure(Rework[TablePlan, _Result]):
         """Replace the files on all branches, and remove the snapshots that have the rows or contain an id."""
         if not plan.candidates.keys() <= self._located.keys():
             raise StalePlan
-        dirty = self._dirty(plan)
-        self._require_no_tags(plan, dirty)
-        snapshots_with_rows = plan.snapshots_with_rows(dirty)
+        matches = self._matches(plan)
+        self._require_no_tags(plan, matches)
+        snapshots_with_rows = plan.snapshots_with_rows(matches)
         if not snapshots_with_rows:
             return None
         new: dict[str, str | None] = {}
-        changes = {branch: self._change(plan, branch, dirty, new) for branch in plan.branches(dirty)}
+        changes = {branch: self._change(plan, branch, matches, new) for branch in plan.branches(matches)}
         for branch, change in changes.items():
             self._end_branch(branch, change, plan.revealing_manifests, table, transaction)
         kept_since = self._kept_since
@@ -304,12 +304,12 @@ class TableErasure(Rework[TablePlan, _Result]):
         # The first of the two snapshots of each branch, which this transaction has added.
         intermediate = [snapshot for snapshot in full.snapshots if snapshot.snapshot_id not in kept]
         expired = Expired(
-            (*former, *(snapshot.snapshot_id for snapshot in intermediate)), tuple(plan.tags(dirty, kept_since))
+            (*former, *(snapshot.snapshot_id for snapshot in intermediate)), tuple(plan.tags(matches, kept_since))
         )
         remove_expired(expired, full, transaction)
         expiry = ExpiryPlan(expired, full, transaction.table_metadata, table.metadata_location)
-        erased = [FileErased(path, rows.count, new.get(path), rows.raw_ids) for path, rows in sorted(dirty.items())]
-        self._mark_for_deletion([*dirty, *_metadata_of([*former.values(), *intermediate], table)])
+        erased = [FileErased(path, rows.count, new.get(path), rows.raw_ids) for path, rows in sorted(matches.items())]
+        self._mark_for_deletion([*matches, *_metadata_of([*former.values(), *intermediate], table)])
         return _Result(expiry, len(former), erased)
 
     def unused(self, outcome: _Result | None) -> list[WrittenFile]:
@@ -317,13 +317,13 @@ class TableErasure(Rework[TablePlan, _Result]):
         used = {file.new for file in outcome.erased} if outcome is not None else set()
         return [file for file in self._removals.written if file.uri not in used]
 
-    def _change(self, plan: TablePlan, branch: str, dirty: Dirty, new: dict[str, str | None]) -> Change:
+    def _change(self, plan: TablePlan, branch: str, matches: MatchesByFile, new: dict[str, str | None]) -> Change:
         """Return the change of a branch; add the new file, by the path of the old one, to `new`.
 
         Raises StalePlan if a file was not rewritten yet.
         """
         entries, head = Entries(plan.metadata), plan.heads[branch]
-        losing = [head[path] for path in sorted(head.keys() & dirty.keys())]
+        losing = [head[path] for path in sorted(head.keys() & matches.keys())]
         added = list[IcebergFile]()
         for file in losing:
             result = self._removals.of(_key(file, plan.metadata))
@@ -415,6 +415,10 @@ def _metadata_of(snapshots: Iterable[Any], table: Table) -> Iterator[str]:
 
 # --- unreferenced files with rows: of dead syncs, and of interrupted erasures -----------------------------------------
 
+
+# A running sync has unreferenced files too, which it is about to commit. Therefore a file is deleted only if the
+# journal of an erasure names it, or if it is older than any writer needs from its upload to its commit. Two readers
+# that share no code determine what is unreferenced.
 
 _BATCH_SIZE = 50_000
 """Objects that are searched together, which bounds memory."""

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from destination_datalake.files.ids import Ids
     from destination_datalake.tables.table import TableName
 
-Dirty = Mapping[str, FileMatches]
+MatchesByFile = Mapping[str, FileMatches]
 """The rows with an id, by the URI of their file."""
 
 
@@ -80,26 +80,26 @@ class TablePlan:
         """The table's metadata."""
         return self.table.metadata
 
-    def snapshots_with_rows(self, dirty: Dirty) -> dict[int, Snapshot]:
+    def snapshots_with_rows(self, matches: MatchesByFile) -> dict[int, Snapshot]:
         """Return the snapshots that refer to a file with the rows, or contain an id."""
         return {
             snapshot.snapshot_id: snapshot
             for snapshot in self.metadata.snapshots
-            if snapshot.snapshot_id in self.revealing or not self.of_snapshot[snapshot.snapshot_id].isdisjoint(dirty)
+            if snapshot.snapshot_id in self.revealing or not self.of_snapshot[snapshot.snapshot_id].isdisjoint(matches)
         }
 
-    def branches(self, dirty: Dirty) -> list[str]:
+    def branches(self, matches: MatchesByFile) -> list[str]:
         """Return the branches whose head has the rows, or contains an id."""
-        snapshots_with_rows = self.snapshots_with_rows(dirty)
+        snapshots_with_rows = self.snapshots_with_rows(matches)
         return sorted(
             name
             for name, ref in self.metadata.refs.items()
             if ref.snapshot_ref_type == SnapshotRefType.BRANCH and ref.snapshot_id in snapshots_with_rows
         )
 
-    def tags(self, dirty: Dirty, kept_since: datetime | None = None) -> list[str]:
+    def tags(self, matches: MatchesByFile, kept_since: datetime | None = None) -> list[str]:
         """Return the tags, without fence tags, on snapshots that have the rows or contain an id and are not kept."""
-        snapshots_with_rows = self.snapshots_with_rows(dirty)
+        snapshots_with_rows = self.snapshots_with_rows(matches)
         return sorted(
             name
             for name, ref in self.metadata.refs.items()

@@ -181,7 +181,7 @@ def _present(read: Callable[[_T], Sequence[_R]], items: Sequence[_T]) -> Iterato
     return read_concurrently(read_if_present, items)
 
 
-# --- expired snapshots, branches and tags ------------------------------------------------------------------
+# --- expired snapshots, branches and tags -----------------------------------------------------------------------------
 
 
 _MAX_AGE = "history.expire.max-snapshot-age-ms"
@@ -289,7 +289,7 @@ def _positive(properties: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-# --- one maintenance run a day --------------------------------------------------------------------------------
+# --- one maintenance run a day ----------------------------------------------------------------------------------------
 
 
 MAINTAINED_AT = "airbyte.maintained-at"

@@ -302,7 +302,7 @@ def _size(file: LiveFile) -> int:
     return file.entry.file_size_in_bytes
 
 
-# --- the bins of one round ----------------------------------------------------
+# --- the bins of one round --------------------------------------------------------------------------------------------
 
 
 _CODECS = {"zstd": "ZSTD", "gzip": "GZIP", "snappy": "SNAPPY", "lz4": "LZ4", "brotli": "BROTLI"}

@@ -212,7 +212,7 @@ def _hash_of_key(path: str) -> int:
     return _hash(key)
 
 
-# --- the first reader: that of commits -----------------------------------------------------------------------
+# --- the first reader: that of commits --------------------------------------------------------------------------------
 
 
 class File(NamedTuple):

@@ -121,6 +121,7 @@ class _Producer(SnapshotProducer):
             yield ManifestEntry.from_args(
                 status=ManifestEntryStatus.ADDED,
                 snapshot_id=self.snapshot_id,
+                # For None, readers inherit the number of the manifest (Iceberg spec: Sequence Number Inheritance).
                 sequence_number=self._change.sequences.get(file.file_path),
                 file_sequence_number=None,
                 data_file=file,
@@ -231,7 +232,7 @@ def _manifest_of(entry: ManifestEntry) -> tuple[ManifestContent, int]:
     return _content(entry.data_file), entry.data_file.spec_id
 
 
-# --- merging of small manifests --------------------------------------------------------------------------------------
+# --- merging of small manifests ---------------------------------------------------------------------------------------
 
 _MERGE_COUNT = 20
 _MERGED_BYTES = 1 << 20
@@ -297,7 +298,7 @@ def _number(properties: dict[str, str], name: str, default: int) -> int:
         return default
 
 
-# --- partition specs with types --------------------------------------------------------------------------------------
+# --- partition specs with types ---------------------------------------------------------------------------------------
 
 
 class _TypedSpec(PartitionSpec):

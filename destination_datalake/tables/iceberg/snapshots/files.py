@@ -559,7 +559,7 @@ def _fields(fields: Any, above: str) -> Iterator[tuple[str, int | None, pa.DataT
             yield from _fields(child.type, f"{path}.")
 
 
-# --- files that may have a key, by the bounds of their columns -------------------------------------------------------
+# --- files that may have a key, by the bounds of their columns --------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
