@@ -108,9 +108,8 @@ class IcebergRebuild:
             _require_same_columns(self._name, other.schema(), table.schema())
             set_lowest_generation(lowest_generation(other.metadata), transaction)
             added = [file.entry for file in BranchFiles(metrics=None).of(other, MAIN_BRANCH)]
-            properties = lowest_generation_property(transaction.table_metadata) | inherited_uniqueness(
-                MAIN_BRANCH, other.metadata
-            )
+            uniqueness = inherited_uniqueness(MAIN_BRANCH, other.metadata)
+            properties = lowest_generation_property(transaction.table_metadata) | uniqueness
             change = Change(added, _live_files(table))
             if change.added or change.removed:
                 change_branch(change, MAIN_BRANCH, table, transaction, {**properties, **NEW})
@@ -138,9 +137,8 @@ def _distinct(files: Iterable[IcebergFile]) -> Iterable[IcebergFile]:
 def _state(table: Table) -> TableState:
     metadata, files = table.metadata, BranchFiles()
     content = [file.source(metadata) for file in files.of(table, MAIN_BRANCH)]
-    unpublished = [
-        file.source(metadata) for branch in unpublished_branches(metadata) for file in files.of(table, branch)
-    ]
+    branches = unpublished_branches(metadata)
+    unpublished = [file.source(metadata) for branch in branches for file in files.of(table, branch)]
     return TableState(
         published_by=metadata.properties.get(PUBLISHED_BY_PROPERTY),
         has_pending=rows_on(PENDING_BRANCH, metadata) is not None,

@@ -200,10 +200,8 @@ class IcebergTable:
             self._mode.require(table.metadata)
             self._require_compatible(table.metadata)
             for columns in written:
-                apply_changes(
-                    [change for change in missing_changes(columns, transaction) if isinstance(change, AddColumn)],
-                    transaction,
-                )
+                changes = missing_changes(columns, transaction)
+                apply_changes([change for change in changes if isinstance(change, AddColumn)], transaction)
             if (ungoverned := self._operations.ungoverned(transaction.table_metadata)) is not None:
                 return ungoverned
             for columns in written:
@@ -362,9 +360,8 @@ class IcebergTable:
         deferred = [change for change in reconciled.changes if isinstance(change, Widen) and change.type == Float64()]
         apply_changes([change for change in reconciled.changes if change not in deferred], transaction)
         if reconciled.conflicts:
-            self._journal.redirected(
-                self.name, {conflict.column: conflict.redirected_to for conflict in reconciled.conflicts}
-            )
+            redirections = {conflict.column: conflict.redirected_to for conflict in reconciled.conflicts}
+            self._journal.redirected(self.name, redirections)
             self._add_comment(reconciled, transaction)
         if self._is_ours(table):
             self._wanted_layout(reconciled.columns, known_columns(table.metadata)).apply(transaction)
@@ -488,9 +485,8 @@ class Promotion:
                     added.append(rewritten_entry(file.entry, new, to_double))
             if replaced:
                 removed = [*(file.entry for file in replaced), *unneeded_deletes(replaced, live[branch])]
-                change_branch(
-                    Change(added, removed), branch, table, transaction, inherited_uniqueness(branch, table.metadata)
-                )
+                uniqueness = inherited_uniqueness(branch, table.metadata)
+                change_branch(Change(added, removed), branch, table, transaction, uniqueness)
 
     def log(self) -> None:
         """Log the promotion after the commit."""

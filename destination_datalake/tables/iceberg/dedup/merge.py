@@ -263,12 +263,9 @@ class MergeResult:
         wanted = {file.manifest for number, file in enumerate(plan.pending) if plan.arrives(number)}
         if plan.pending_head is None or not wanted:
             return {}
-        manifests = [
-            manifest for manifest in plan.pending_head.manifests(plan.table.io) if manifest.manifest_path in wanted
-        ]
         return {
             entry.data_file.file_path: entry.data_file
-            for manifest in manifests
+            for manifest in plan.pending_head.manifests(plan.table.io)
             if manifest.manifest_path in wanted
             for entry in live_entries(manifest, plan.table.io)
         }

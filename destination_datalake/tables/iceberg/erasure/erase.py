@@ -303,9 +303,8 @@ class TableErasure(Rework[TablePlan, _Result]):
         }
         # The first of the two snapshots of each branch, which this transaction has added.
         intermediate = [snapshot for snapshot in full.snapshots if snapshot.snapshot_id not in kept]
-        expired = Expired(
-            (*former, *(snapshot.snapshot_id for snapshot in intermediate)), tuple(plan.tags(matches, kept_since))
-        )
+        ids = (*former, *(snapshot.snapshot_id for snapshot in intermediate))
+        expired = Expired(ids, tuple(plan.tags(matches, kept_since)))
         remove_expired(expired, full, transaction)
         expiry = ExpiryPlan(expired, full, transaction.table_metadata, table.metadata_location)
         erased = [FileErased(path, rows.count, new.get(path), rows.raw_ids) for path, rows in sorted(matches.items())]

@@ -154,11 +154,12 @@ class Planner:
             paths |= {file.path for file in live}
             if snapshot.snapshot_id in heads.values():
                 live_of[snapshot.snapshot_id] = live
-            if revealing_now := [
+            paths_with_ids = {
                 manifest.manifest_path for manifest in manifests if self._reveals_id(manifest, id_filter, table.io)
-            ]:
+            }
+            if paths_with_ids:
                 revealing.add(snapshot.snapshot_id)
-                revealing_manifests |= {*revealing_now}
+                revealing_manifests |= paths_with_ids
         live_of_heads = {name: tuple(live_of[id_]) for name, id_ in heads.items()}
         return TablePlan(
             table,
