@@ -1,0 +1,35 @@
+"""Aggregate all rows of an Iceberg table with DuckDB, in the environment of `unit_tests/laws/dedup/extension`.
+
+Arguments: the folder with a copy of S3, the URI of the metadata file, and the number of reads. Prints the median of the
+CPU seconds.
+"""
+
+import importlib
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+
+from unit_tests.laws.dedup.extension.scan import Buckets
+
+
+def main(metadata: str, reads: int) -> None:
+    """Read the table."""
+    engine = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    engine.register_filesystem(Buckets())
+    for name in ("avro", "iceberg"):
+        [module] = importlib.import_module(f"duckdb_extension_{name}").__path__
+        [extension] = Path(module).rglob("*.duckdb_extension")
+        engine.load_extension(str(extension))
+    seconds = []
+    for _ in range(reads):
+        started = time.process_time()
+        engine.execute(f"SELECT count(*), sum(score), max(ref) FROM iceberg_scan('{metadata}')").fetchall()
+        seconds.append(time.process_time() - started)
+    print(statistics.median(seconds))
+
+
+if __name__ == "__main__":
+    main(sys.argv[2], int(sys.argv[3]))

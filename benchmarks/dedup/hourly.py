@@ -1,0 +1,165 @@
+"""`python -m benchmarks.dedup.hourly`: many small syncs of upserts of random keys, and what reading costs afterwards.
+
+Each sync sends as many updates as new rows. The table is then read by DuckDB and Spark, and compared with a table that
+has the same number of rows in files without deleted rows. Needs the environments that `make test-all` and
+`make bench ARGS=--spark-merge` download.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from pyiceberg.table import StaticTable
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.cloud import BUCKET, DATABASE, KEY, REGION, SECRET, Cloud, cloud
+from benchmarks.dedup.systems import ROOT
+from benchmarks.dedup.table import OPTIONS, fill
+from benchmarks.dedup.workload import TABLE_ROWS, Upserts
+from benchmarks.measure import Cost
+from benchmarks.systems import CONNECTOR, WITH_ARCHIVE, BenchmarkError, config, measured, saved
+from unit_tests.laws.dedup.extension.environment import PYTHON
+
+READS = 3
+"""The number of times that DuckDB reads a table; the median counts."""
+
+
+@dataclass(frozen=True)
+class HourlyUpserts(Upserts):
+    """The upserts of one sync: half of them update rows at random, half are new."""
+
+    sync: int = 0
+
+    @property
+    def name(self) -> str:
+        """The table and the sync: messages of different syncs differ."""
+        return f"upserts {self.sync} of {self.table_rows}"
+
+    def numbers(self) -> Iterator[int]:
+        """Yield the numbers of the rows that are upserted."""
+        updates = self.records // 2
+        first = self.table_rows + self.sync * (self.records - updates)
+        random = np.random.default_rng(self.sync)
+        updated = random.choice(self.table_rows, updates, replace=False, shuffle=False)
+        return iter([*updated.tolist(), *range(first, first + self.records - updates)])
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The CPU seconds of an aggregation over all rows in two engines, and the files that they read."""
+
+    duckdb: float
+    spark: float
+    data_files: int
+    delete_files: int
+
+
+@dataclass(frozen=True)
+class Hourly:
+    """The costs of all syncs. `written` has the bytes of data files and delete files."""
+
+    seconds: float
+    cpu_seconds: float
+    written: int
+    reading: Reading
+
+
+def run(rows: int, syncs: int, upserts: int, deletes: str) -> tuple[Hourly, Reading]:
+    """Sync into a new lake; return the costs, and those of reading the table before the first sync."""
+    workload = HourlyUpserts(records=upserts, table_rows=rows)
+    [name] = workload.stream_names
+    with cloud() as lake, tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        fill(workload, lake)
+        before = _read(lake, name, folder)
+        stored, costs = lake.files(), list[Cost]()
+        options = saved(folder / "config.json", config(lake, {**OPTIONS, "dedup": {"deletes": deletes}}))
+        for sync in range(syncs):
+            workload = replace(workload, sync=sync)
+            catalog = saved(folder / "catalog.json", workload.catalog())
+            command = [*CONNECTOR, "write", "--config", options, "--catalog", catalog]
+            costs.append(measured(command, workload.messages(), folder, WITH_ARCHIVE))
+        found, expected = lake.rows(name), rows + syncs * (upserts - upserts // 2)
+        if found != expected:
+            raise BenchmarkError(f"{deletes}: the table has {found} rows, not {expected}")
+        written = sum(size for key, size in lake.files().items() if key not in stored)
+        seconds, cpu_seconds = (sum(getattr(cost, name) for cost in costs) for name in ("seconds", "cpu_seconds"))
+        return Hourly(seconds, cpu_seconds, written, _read(lake, name, folder)), before
+
+
+def _read(lake: Cloud, name: str, folder: Path) -> Reading:
+    metadata = lake.client("glue").get_table(DatabaseName=DATABASE, Name=name)["Table"]["Parameters"]
+    location = metadata["metadata_location"]
+    access = {
+        "s3.endpoint": lake.url,
+        "s3.region": REGION,
+        "s3.access-key-id": KEY,
+        "s3.secret-access-key": SECRET,
+    }
+    files = [*StaticTable.from_metadata(location, access).scan().plan_files()]
+    deletes = {delete.file_path for file in files for delete in file.delete_files}
+    return Reading(_duckdb(lake, location, folder), _spark(lake, name, folder), len(files), len(deletes))
+
+
+def _duckdb(lake: Cloud, location: str, folder: Path) -> float:
+    """Return the CPU seconds of DuckDB, which reads a copy of the bucket."""
+    copy = folder / "copy"
+    s3 = lake.client("s3")
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET):
+        for entry in page.get("Contents", ()):
+            path = copy / BUCKET / entry["Key"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            s3.download_file(BUCKET, entry["Key"], str(path))
+    script = Path(__file__).with_name("duckdb_read.py")
+    command = [str(PYTHON), str(script), str(copy), location, str(READS)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=True)
+    shutil.rmtree(copy)
+    return float(done.stdout)
+
+
+def _spark(lake: Cloud, name: str, folder: Path) -> float:
+    """Return the CPU seconds of Spark with Iceberg, without its start."""
+    read = f"SELECT count(*), sum(score), max(ref) FROM glue.{DATABASE}.{name}"
+    uv = [str(ROOT / ".uv/bin/uv"), "run", "--no-project", "--isolated", "--with", "pyspark==4.1.*", "python"]
+    command = [*uv, str(Path(__file__).with_name("spark_merge.py")), read, read]
+    keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION}
+    measured(command, None, folder, keys | {"ENDPOINT": lake.url, "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "UTC"})
+    return float(json.loads((folder / "stdout").read_text().splitlines()[-1])["cpu_seconds"])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure each way to remove replaced rows, and print a table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.dedup.hourly", description=__doc__)
+    parser.add_argument("--rows", type=int, default=TABLE_ROWS, help="rows of the table (default 10 million)")
+    parser.add_argument("--syncs", type=int, default=50)
+    parser.add_argument("--upserts", type=int, default=1_000, help="records of each sync")
+    parser.add_argument("--deletes", nargs="+", default=["copy_on_write", "merge_on_read"])
+    asked = parser.parse_args(arguments)
+    table = Table(title=f"{asked.syncs} syncs of {asked.upserts} upserts into {asked.rows} rows")
+    headings = ("seconds", "CPU seconds", "MB written", "data files", "delete files", "DuckDB", "Spark")
+    for heading in ("deletes", *headings):
+        table.add_column(heading, justify="right")
+    for deletes in asked.deletes:
+        hourly, before = run(asked.rows, asked.syncs, asked.upserts, deletes)
+        now = hourly.reading
+        costs = (f"{hourly.seconds:.0f}", f"{hourly.cpu_seconds:.0f}", f"{hourly.written / 1e6:.1f}")
+        files = (f"{before.data_files} → {now.data_files}", str(now.delete_files))
+        engines = (f"{before.duckdb:.2f} → {now.duckdb:.2f}", f"{before.spark:.2f} → {now.spark:.2f}")
+        table.add_row(deletes, *costs, *files, *engines)
+    Console().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
