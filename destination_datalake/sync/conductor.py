@@ -1,4 +1,4 @@
-"""One `write` from first line to last. The conductor knows every stage of a sync and does the work of none.
+"""One `write` from its first line to its last: compose the stages of a sync, and run them.
 
 Records and states go through four stages:
 
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from destination_datalake.files.suppression import SuppressionRules
     from destination_datalake.protocol.stdout import Stdout
     from destination_datalake.spark.engine import Engine
+    from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.termination import Termination
 
 _logger = logging.getLogger(__name__)
@@ -116,53 +117,32 @@ def _run_sync(
     termination: Termination,
     reporting: Reporting,
 ) -> int:
-    streams = parse_catalog(catalog)
-    for warning in misnamed_streams(config, [stream.id for stream in streams]):
-        out.log("WARN", warning)
-    dedup = [stream.id for stream in streams if stream.dedup]
-    if (reason := streams_without_dedup(dedup, config.table_type, config.format.format_type)) is not None:
-        raise ConfigError(reason)
+    streams = _accepted_streams(config, catalog, out)
     tables = TableNaming.of(config).tables_of(streams)
     access = aws_access(config)
     table_catalog = catalog_of(config, access)
     reporting.begin(streams, tables, access, table_catalog)
     require_partition_source(config, streams, tables, table_catalog)
     refuse_unchanged_configuration(tables, config, table_catalog)
-    sync_name = reporting.run
-    permissions = Policy.of(config)
     table_catalog.governance.govern_location()
-    root, day = config.uri(REJECTS_FOLDER), datetime.now(UTC).date().isoformat()
-    rejects_table = None
-    if HAS_LINES_TABLES.holds(config):  # It is a table of JSON lines, which Glue alone has.
-        glue = GlueTableCatalog(access, table_catalog.governance)
-        rejects_table = RejectsTable(config.lakeformation_database_name, root, access, glue)
-    archives = config.raw_archive.enabled
-    archive = ArchiveLedger(
-        config.uri(ARCHIVE_FOLDER), sync_name, configured(streams, catalog), access, keeps_lines=archives
-    )
-    limit = RejectLimit(config.rejects.max_ratio, config.rejects.max_count)
-    rejects = RejectLedger(root, sync_name, day, limit, rejects_table, access)
-    batch_bytes, buffer_bytes = config.batch_size_mb * MiB, config.buffer_size_mb * MiB
-    try:
-        with (
-            buffer_directory() as directory,
-            staging_for(engine, directory, config.uri("_staging"), sync_name, access) as staging,
-        ):
-            jobs = Jobs(engine, staging.scratch)
-            context = TableContext(sync_name, access, table_catalog, jobs, reporting.journal, archives)
-            factories = {each.id: partial(open_table, each, tables[each.id], config, context) for each in streams}
-            buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic, staging)
-            policy = batch_policy(config, buffer_bytes if staging.uses_files else staged_bytes(buffer_bytes))
-            backlog = Backlog(buffer, policy, float(config.flush_interval_seconds))
-            stream_tables = StreamTables(factories, access, permissions.location_arn, archive)
-            encoding = Encoding(engine, staging, access, sync_name, partial(_suppressed, config, access))
-            new_landing = partial(Landing, stream_tables, encoding, rejects)
-            conductor = Conductor(streams, backlog, new_landing, out, termination)
-            reporting.wait_until_begun()
-            exit_code = conductor.run(stdin)
-    except DiskFailed as error:
-        kind: FailureType = "config_error" if exhaustion(error) is None else "transient_error"
-        raise ConnectorError(Failure(str(error), str(error), kind)) from error
+    sync, archives = reporting.run, config.raw_archive.enabled
+    archived = configured(streams, catalog)
+    archive = ArchiveLedger(config.uri(ARCHIVE_FOLDER), sync, archived, access, keeps_lines=archives)
+    rejects = _reject_ledger(config, sync, access, table_catalog)
+    with (
+        _explaining_full_disk(),
+        buffer_directory() as directory,
+        staging_for(engine, directory, config.uri("_staging"), sync, access) as staging,
+    ):
+        jobs = Jobs(engine, staging.scratch)
+        context = TableContext(sync, access, table_catalog, jobs, reporting.journal, archives)
+        factories = {stream.id: partial(open_table, stream, tables[stream.id], config, context) for stream in streams}
+        stream_tables = StreamTables(factories, access, Policy.of(config).location_arn, archive)
+        encoding = Encoding(engine, staging, access, sync, partial(_suppressed, config, access))
+        new_landing = partial(Landing, stream_tables, encoding, rejects)
+        conductor = Conductor(streams, _backlog(config, directory, staging), new_landing, out, termination)
+        reporting.wait_until_begun()
+        exit_code = conductor.run(stdin)
     conductor.report(reporting, exit_code)
     if config.maintenance.mode != "none":
         # Every state is out. The sync lasts until maintenance has ended, and does not fail with it.
@@ -171,8 +151,54 @@ def _run_sync(
     return exit_code
 
 
+def _accepted_streams(config: Config, catalog: Mapping[str, object], out: Stdout) -> Sequence[Stream]:
+    """Return the streams of a configured catalog, and warn about options for other streams.
+
+    Raises ConfigError if the options cannot deduplicate a stream that asks for it.
+    """
+    streams = parse_catalog(catalog)
+    for warning in misnamed_streams(config, [stream.id for stream in streams]):
+        out.log("WARN", warning)
+    dedup = [stream.id for stream in streams if stream.dedup]
+    if (reason := streams_without_dedup(dedup, config.table_type, config.format.format_type)) is not None:
+        raise ConfigError(reason)
+    return streams
+
+
+def _reject_ledger(config: Config, sync: str, access: AwsAccess, table_catalog: TableCatalog) -> RejectLedger:
+    """Return the ledger of rejects. With Glue, they have a table: other catalogs have no tables of JSON lines."""
+    root, day = config.uri(REJECTS_FOLDER), datetime.now(UTC).date().isoformat()
+    table = None
+    if HAS_LINES_TABLES.holds(config):
+        glue = GlueTableCatalog(access, table_catalog.governance)
+        table = RejectsTable(config.lakeformation_database_name, root, access, glue)
+    limit = RejectLimit(config.rejects.max_ratio, config.rejects.max_count)
+    return RejectLedger(root, sync, day, limit, table, access)
+
+
+def _backlog(config: Config, directory: Path, staging: Staging) -> Backlog:
+    """Return an empty backlog, with its buffer in a directory."""
+    batch_bytes, buffer_bytes = config.batch_size_mb * MiB, config.buffer_size_mb * MiB
+    buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic, staging)
+    policy = batch_policy(config, buffer_bytes if staging.uses_files else staged_bytes(buffer_bytes))
+    return Backlog(buffer, policy, float(config.flush_interval_seconds))
+
+
+@contextmanager
+def _explaining_full_disk() -> Iterator[None]:
+    """Raise DiskFailed as ConnectorError. A retry may find space; a folder that cannot be used is a setting."""
+    try:
+        yield
+    except DiskFailed as error:
+        failure_type: FailureType = "config_error" if exhaustion(error) is None else "transient_error"
+        raise ConnectorError(Failure(str(error), str(error), failure_type)) from error
+
+
 def _suppressed(config: Config, access: AwsAccess) -> SuppressionRules:
-    """Return whose records are rejected. Raises ConnectorError, but where who syncs needs no rights to the bucket."""
+    """Return the rules for records of erased IDs, which are rejected.
+
+    Raises ConnectorError, unless the catalog vends credentials: then the connector needs no rights to the bucket.
+    """
     try:
         return read_suppressed(config.uri(DELETIONS_FOLDER), access)
     except ConnectorError as error:
@@ -182,23 +208,23 @@ def _suppressed(config: Config, access: AwsAccess) -> SuppressionRules:
         return {}
 
 
-def batch_policy(config: Config, most_bytes: int) -> BatchPolicy:
-    """Return the size of batches: of `batch_size_mb`, but more if files of `target_file_size_mb` need it.
+def batch_policy(config: Config, max_bytes: int) -> BatchPolicy:
+    """Return the size of batches: `batch_size_mb`, or more if files of `target_file_size_mb` need it.
 
-    At most `most_bytes` wait or are being landed.
+    At most `max_bytes` wait or are being landed.
     """
     batch_bytes = config.batch_size_mb * MiB
     if config.batch_size_mb < config.target_file_size_mb:
         return BatchPolicy(batch_bytes)
     expected = EXPECTED_YIELDS[config.format.format_type, config.format.compression_codec]
-    return LearnedBatches(batch_bytes, config.target_file_size_mb * MiB, most_bytes, expected)
+    return LearnedBatches(batch_bytes, config.target_file_size_mb * MiB, max_bytes, expected)
 
 
 @contextmanager
 def staging_for(engine: Engine, directory: Path, root: str, sync_name: str, access: AwsAccess) -> Iterator[Staging]:
-    """Yield the staging that the engine's executors can read: other machines get nothing that only this one has.
+    """Yield a staging that the engine's executors can read.
 
-    Executors on this machine read the buffer's `directory`, others a folder of the sync's own under `root`, an S3 URI.
+    Executors on this machine read the buffer's `directory`; others read a folder of the sync under `root`, an S3 URI.
     """
     if engine.local:
         yield LocalStaging(directory)
@@ -212,7 +238,7 @@ def staging_for(engine: Engine, directory: Path, root: str, sync_name: str, acce
 
 
 class Conductor:
-    """Runs the stages of one sync, then publishes the streams that are complete."""
+    """Run the stages of one sync, then publish the complete streams."""
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
 """Records and states between stdin and stdout: not yet committed, not yet released.
 
-This is the monitor through which the threads of a sync communicate: the main thread adds what it reads, job threads
-take batches and settle them, the releasing thread takes states. No I/O to AWS or stdout is done under its lock.
+This is the monitor through which the threads of a sync communicate. The main thread adds records and states, job
+threads take and settle batches, and the releasing thread takes states. No thread calls AWS or writes to stdout while it
+holds the lock.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ _POLL_SECONDS = 0.2
 """How often a wait checks for SIGTERM, whose handler must not notify a condition."""
 
 _START_SECONDS = 0.05
-"""How often a wait for Spark's start looks whether it has started."""
+"""How often a wait for Spark checks whether Spark has started."""
 
 
 class InFlight:
-    """The backlog and the state ledger of one sync, shared by its threads. `outcome` has what failed.
+    """The backlog and the state ledger of one sync, shared by its threads. `outcome` collects failures.
 
-    Methods whose names end in `_locked` need the lock held; the others take it.
+    The caller of a method whose name ends in `_locked` holds the lock. The other methods acquire it.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class InFlight:
         termination: Termination,
         slots: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """Begin with nothing. `slots` says how many tasks Spark runs at once; None while it is starting."""
+        """Start empty. `slots` returns the number of tasks that Spark runs at once, or None while Spark is starting."""
         self._backlog = backlog
         self._buffer = backlog.buffer
         self._policy = backlog.policy
@@ -113,9 +114,9 @@ class InFlight:
             self._notify_of_states_locked()
 
     def wait_for_room(self) -> bool:
-        """Apply back-pressure: wait while the backlog is full or has enough for Spark.
+        """Apply back-pressure: wait while the backlog is full or has enough records for Spark.
 
-        Returns False if nothing that may still come could be landed and acknowledged. SIGTERM ends the wait.
+        Return False if no further record could be committed and acknowledged. SIGTERM ends the wait.
         """
         with self._changed:
             while not (self._termination.requested or self._is_pointless_locked()) and (
@@ -127,14 +128,14 @@ class InFlight:
             return not self._is_pointless_locked()
 
     def end_input(self) -> None:
-        """Record that no more will be added, which makes all buffered records due."""
+        """Record the end of the input: all buffered records are due."""
         with self._changed:
             self._input_ended = True
             self._state_due.notify()
             self._changed.notify_all()
 
     def free_file(self, segment: Segment) -> None:
-        """Reuse the file of a segment that is uploaded, or never will be; after the input's end delete it."""
+        """Reuse the file of a segment that need not be uploaded any more. After the end of the input, delete it."""
         with self._changed:
             self._buffer.free_file(segment)
             unused = self._buffer.take_spare_files() if self._input_ended else []
@@ -143,12 +144,12 @@ class InFlight:
             path.unlink(missing_ok=True)
 
     def free_space(self) -> None:
-        """Free disk space, so that what is buffered can land although the disk is full."""
+        """Free disk space, so that buffered records can land although the disk is full."""
         with self._changed:
             self._backlog.free_space()
 
     def stop(self, failure: Failure) -> None:
-        """Fail the sync as a whole: reading ends, and what was read still lands."""
+        """Fail the sync as a whole. Reading ends, but buffered records still land."""
         with self._changed:
             self._outcome.stop(failure)
             self._changed.notify_all()
@@ -204,12 +205,12 @@ class InFlight:
     def settle(self, outcome: BatchOutcome) -> None:
         """Release the batch's segments. If it was committed, states become due; if it failed, its stream fails.
 
-        A malformed line ends the sync: what was read of other streams still lands.
+        A malformed line ends the sync. Records of other streams still land.
         """
         batch = outcome.batch
         with self._changed:
             self._buffer.release(batch.segments)
-            # Nothing is appended any more. Without the lock: the kernel frees the pages of a file when it is deleted.
+            # No more is appended. The files are deleted without the lock, because the kernel then frees their pages.
             unused = self._buffer.take_spare_files() if self._input_ended else []
             match outcome:
                 case BatchCommitted(counts=counts):
@@ -238,7 +239,7 @@ class InFlight:
             path.unlink(missing_ok=True)
 
     def _due_batches_locked(self, slots: int | None) -> list[Batch]:
-        """Return the batches that are due and can be acknowledged; release the others."""
+        """Return the due batches that can be acknowledged. Release all other due batches."""
         while True:
             try:
                 batches = self._backlog.next_batches(
@@ -267,8 +268,8 @@ class InFlight:
     def next_state(self) -> DueState | None:
         """Wait for the next state that is due and return it, the same one until it is released.
 
-        Returns None when none is due after `finish` and the end of the input. A state may still be read after `finish`:
-        jobs that fail end before the input does.
+        Returns None if none is due after `finish` and the end of the input. A state may still be read after `finish`,
+        because failed jobs end before the input does.
         """
         with self._state_due:
             while (state := self._ledger.due()) is None and not (self._finished and self._input_ended):
@@ -285,7 +286,7 @@ class InFlight:
     def fail_states(self, failure: Failure) -> None:
         """Fail the sync as a whole, because no state can be written any more."""
         with self._changed:
-            # In this order: once `wait_until_finished` does not wait for states any more, the sync has failed.
+            # In this order: when `wait_until_finished` stops waiting for states, the sync has already failed.
             self.stop(failure)
             self._states_failed = True
 
@@ -296,7 +297,7 @@ class InFlight:
     # The end.
 
     def fail_uncommitted(self) -> None:
-        """Fail every stream of which some record is neither committed nor rejected. All jobs must have ended."""
+        """Fail each stream with a record that is neither committed nor rejected. All jobs must have ended."""
         with self._changed:
             for stream in self._progress:
                 received, committed = self._ledger.received(stream), self._ledger.committed(stream)
@@ -311,7 +312,7 @@ class InFlight:
                 self._outcome.fail(stream, failure)
 
     def finish(self) -> None:
-        """Record that nothing more will be committed or published. States that are due are still released."""
+        """Record the end of commits and publications. Due states are still released."""
         with self._changed:
             self._finished = True
             self._state_due.notify()
@@ -329,7 +330,7 @@ class InFlight:
                 self._changed.wait(_POLL_SECONDS)
 
     def progress(self, stages: tuple[str, ...]) -> Progress:
-        """Return the counts as they are now."""
+        """Return the current counts."""
         with self._changed:
             released = self._ledger.released_of
             return Progress(
@@ -347,7 +348,7 @@ class InFlight:
 
 
 def _tasks(batches: Sequence[Batch]) -> int:
-    """Return how many tasks the job of these batches has; all that run at once count as one if it is not known."""
+    """Return the number of tasks of the job of these batches. An unknown number counts as one."""
     return (batches[0].tasks or 1) if batches else 0
 
 
@@ -355,10 +356,10 @@ def _tasks(batches: Sequence[Batch]) -> int:
 
 
 class Releasing:
-    """The only writer of states. A state is released once it is written, and not before.
+    """The only writer of states. It releases a state after it has written it.
 
-    Its thread may wait for the reader of stdout for any time without keeping records from landing. It ends with the
-    sync, or when a state cannot be written: then no further one is.
+    Its own thread waits for the reader of stdout, so that records continue to land. The thread ends with the sync, or
+    when a state cannot be written; then no further state is.
     """
 
     def __init__(self, in_flight: InFlight, out: Stdout) -> None:

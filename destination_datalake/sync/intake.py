@@ -1,4 +1,4 @@
-"""Intake: chunks of input become records, gathered by stream, and the states between them, in order."""
+"""Turn chunks of input into records, grouped by stream, and the states between them, in order."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _IGNORED = frozenset({"LOG", "CONTROL", "SPEC", "CONNECTION_STATUS", "CATALOG", 
 
 
 class UnexpectedMessage(Exception):
-    """A message of the protocol that does not belong to this sync. The text never quotes its content."""
+    """A message that does not belong to this sync. The text never quotes its content."""
 
 
 @dataclass(slots=True)
 class StreamRecords:
     """Record lines of one stream: their bytes in pieces, valid as long as the chunk, and the number of lines.
 
-    `places` are the number in the input of the first line of each piece, and how many lines it has. `flat` lines have
-    the `frame`.
+    `places` has for each piece the number of its first line in the input, and its number of lines. `flat` is the number
+    of lines that have the `frame`.
     """
 
     pieces: list[bytes | memoryview] = field(default_factory=list)
@@ -53,7 +53,7 @@ class StreamRecords:
 
 
 class Intake:
-    """Reads chunks of input for the streams of one sync. `warn` is called once for each unknown type of message."""
+    """Read chunks of input for the streams of one sync. Call `warn` once for each unknown type of message."""
 
     def __init__(self, streams: Iterable[StreamId], statuses: Statuses, warn: Callable[[str], None]) -> None:
         self._finder = StreamFinder(streams)
@@ -64,9 +64,9 @@ class Intake:
         self._unknown_types: set[str] = set()
 
     def steps(self, chunk: bytes | memoryview) -> Iterator[Mapping[StreamId, StreamRecords] | State]:
-        """Yield what the chunk's lines mean: states, and the records by stream that are between two of them.
+        """Yield the states of a chunk, and between two states the records by stream.
 
-        Raises MalformedLine or UnexpectedMessage at the first line that is refused, after yielding all that precede it.
+        Raises MalformedLine or UnexpectedMessage at the first invalid line, after yielding the lines before it.
         """
         read: defaultdict[StreamId, StreamRecords] = defaultdict(StreamRecords)
         try:
@@ -103,7 +103,7 @@ class Intake:
             raise UnexpectedMessage(f"Line {line} of the input is a {what} for stream {named}, {error}") from None
 
     def _state_in(self, message: Message) -> State | None:
-        """Return the state in a message, its stream named as in the catalog; None for another message."""
+        """Return the state in a message, with the stream's name in the catalog; None for other messages."""
         if message.type == "TRACE":
             self._read_trace(message)
         elif message.type == "STATE":
@@ -160,8 +160,9 @@ class Statuses:
         self._final: dict[StreamId, str] = {}
 
     def read_trace(self, line: bytes) -> None:
-        """Read a TRACE line. Those that are not the final status of a stream of the catalog are ignored,
-        and so is one that is nested too deeply to be read: no status is.
+        """Read a TRACE line. Only the final statuses of streams in the catalog have an effect.
+
+        A line with too many levels is ignored: a status has few.
 
         Raises msgspec.DecodeError for a TRACE that does not have the protocol's shape, and AmbiguousStream.
         """
@@ -181,6 +182,6 @@ class Statuses:
         self._final[stream] = status.status
 
     def is_complete(self, stream: StreamId) -> bool:
-        """Whether all of the stream's input was sent; call it at the end of the input."""
+        """Return whether the source sent all records of the stream. Call it at the end of the input."""
         final = self._final.get(stream)
         return final == "COMPLETE" or (final is None and not self._expected[stream])

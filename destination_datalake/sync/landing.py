@@ -1,4 +1,4 @@
-"""Landing: batches are encoded by Spark and committed to their tables, several at a time."""
+"""Land batches: encode them on Spark and commit them to their tables, several at a time."""
 
 from __future__ import annotations
 
@@ -60,32 +60,32 @@ MAX_COMMITS = 16
 """Maximum number of tables that are prepared, committed to or published at the same time."""
 
 MAX_TASKS = 32
-"""Tasks that run at the same time on a cluster of many cores: more of them encode than one stdin is read in that time,
-and each would have too few records for a file of the target size."""
+"""Maximum number of tasks that run at the same time. More would encode faster than stdin is read, and each would have
+too few records for a file of the target size."""
 
 MAX_ENCODINGS = 5
-"""How often a batch is encoded before its stream is given up, because its table has changed under each of them."""
+"""Maximum number of encodings of a batch. Each further one is due to a change of the table by another writer."""
 
 
 TableFilters: TypeAlias = Mapping[str, Sequence[LineFilter]]
-"""The filters of each table's lines, by its name as "database.table"."""
+"""The filters of the lines of each table, by the table's name as "database.table"."""
 
 
 class Executors(Protocol):
-    """What landing asks of Spark. Jobs may raise SparkFailed."""
+    """Spark, as landing uses it. Jobs may raise SparkFailed."""
 
     @property
     def error(self) -> SparkFailed | None:
-        """Why no job can run any more; None as long as one may."""
+        """The reason why no further job can run; None if jobs can run."""
 
     def is_starting(self) -> bool:
-        """Whether no job can run yet."""
+        """Return whether Spark is still starting."""
 
     def parallelism(self) -> int:
         """Return the number of tasks that run at the same time. Waits for Spark's start."""
 
     def progress(self) -> JobsProgress:
-        """Return how far the running jobs are. Does not raise, but may wait for Spark."""
+        """Return the progress of the running jobs. Does not raise, but may wait for Spark."""
 
     def encode(self, tasks: Sequence[EncodeTask]) -> Sequence[UnitResult]:
         """Encode the tasks' units in one job; return a result for each."""
@@ -96,7 +96,7 @@ class Executors(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamTables:
-    """How the tables of a sync's streams are opened.
+    """Open the tables of a sync's streams.
 
     `location` is the ARN for grants in denials of Lake Formation (see `explaining_denials`). The `archive` keeps the
     journals of archived tables.
@@ -108,11 +108,11 @@ class StreamTables:
     archive: ArchiveLedger | None = None
 
     def explaining_denials(self, table: Table) -> AbstractContextManager[None]:
-        """Name the missing grants in what the body raises."""
+        """Name the missing grants in the errors that the body raises."""
         return explaining_denials(*table.name, self.access, self.location)
 
     def prepared(self, stream: StreamId) -> Table:
-        """Open a stream's table and prepare it; that may import libraries for seconds."""
+        """Open and prepare the table of a stream. The first call imports libraries, which may take seconds."""
         table = self.factories[stream]()
         with self.explaining_denials(table):
             table.prepare()
@@ -122,9 +122,9 @@ class StreamTables:
 
 
 class Encoding:
-    """Stages batches and encodes them on Spark. The names of all data files and rejects begin with `file_prefix`.
+    """Stage batches and encode them on Spark. The names of all data files and rejects begin with `file_prefix`.
 
-    `filters` reads which filters the lines for each table pass, by its name as "database.table".
+    `filters` reads the filters of the lines of each table.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Encoding:
     def stage(
         self, batch: Batch, table: Table, rejects: RejectLedger, archive: ArchiveLedger | None, filters: TableFilters
     ) -> EncodeUnit:
-        """Return the batch with what executors need to know of it. Waits until its segments are uploaded."""
+        """Return the batch as executors read it. Wait until its segments are uploaded."""
         name = f"{self._file_prefix}-{batch.number:06d}"
         segments = tuple(map(self._staging.stage, batch.segments))  # Before the plan: uploads may take a while.
         plan, location = table.plan(), rejects.location(*table.name)
@@ -168,34 +168,34 @@ class Encoding:
         return by_stream
 
     def _require_shared(self, uploads: Iterable[Pending | None]) -> None:
-        """Raise ValueError for an object that is held elsewhere than in the shared folder.
+        """Raise ValueError for a deferred upload outside the shared folder.
 
-        A server of Spark Connect could otherwise name any file of this machine, to be published and deleted.
+        A server of Spark Connect could otherwise make the driver publish and delete any file of this machine.
         """
         folder = self._staging.shared_folder()
         for held in uploads:
             if isinstance(held, DeferredUpload) and os.path.split(held.path)[0] != folder:
-                raise ValueError("Spark's answer names a file that no task has written")
+                raise ValueError("Spark returned a file that no task has written")
 
     def slots(self) -> int | None:
-        """Return the number of tasks that run at the same time, as of the last job; None while it is not known."""
+        """Return the number of tasks that ran at the same time in the last job; None before it is known."""
         if self._slots is None and not self.executors.is_starting():
             self.count_slots()
         return self._slots
 
     def count_slots(self) -> None:
-        """Count the tasks that run at the same time: a cluster's executors come and go. Waits for Spark's start."""
+        """Count the tasks that run at the same time. A cluster changes its executors. Waits for Spark's start."""
         try:
             self._slots = min(self.executors.parallelism(), MAX_TASKS)
         except Exception:
-            self._slots = 1  # Spark has failed; the job that needs it says so.
+            self._slots = 1  # Spark has failed. The next job raises the error.
 
 
 class Landing:
-    """Lands batches: stage, encode, commit, and call `settle` with the outcome, on any thread.
+    """Land batches: stage, encode and commit them, and call `settle` with the outcome, on any thread.
 
-    All tables are opened and prepared at once, while Spark is starting and records are being read. A batch is committed
-    only if `can_acknowledge` says so when its turn has come: otherwise no state could ever speak for its records.
+    All tables are opened and prepared at once, while Spark is starting and records are being read. `can_acknowledge` is
+    called before each commit. If no state can acknowledge the records any more, the batch is not committed.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class Landing:
         can_acknowledge: Callable[[Batch], bool],
         stages: ActiveStages,
     ) -> None:
-        """Begin to prepare the tables, and to read the filters of their lines."""
+        """Start to prepare the tables, and to read the filters of their lines."""
         self.encoding = encoding
         self._executors = encoding.executors
         self._naming_grants = tables.explaining_denials
@@ -255,14 +255,14 @@ class Landing:
             commit.result()
 
     def preparation_failure(self, stream: StreamId) -> Failure | None:
-        """Return why the stream's table could not be prepared, or None. Waits until that is known."""
+        """Return the failure to prepare the stream's table, or None. Waits for the preparation."""
         error = self._tables[stream].exception()
         if isinstance(error, TableConflict) and isinstance(bucket := self._filters.exception(), ConnectorError):
-            error = bucket  # A table in another bucket than a misspelt one is not at fault.
+            error = bucket  # With a misspelt bucket_name, the table is not at fault for being in another bucket.
         return None if error is None else failure_of(error, stream, "prepare the table of")
 
     def publish(self, streams: Sequence[StreamId]) -> dict[StreamId, Failure]:
-        """Publish the tables of streams that are complete; return the failures."""
+        """Publish the tables of complete streams; return the failures."""
         published = {stream: self._commits.submit(self._publish, stream) for stream in streams}
         with self._stages.active("publishing"):
             errors = {stream: future.exception() for stream, future in published.items()}
@@ -273,7 +273,7 @@ class Landing:
         }
 
     def close(self, given_up: Callable[[], bool]) -> None:
-        """End the threads: start nothing more, and wait until what runs has ended, or `given_up` returns true."""
+        """Start no further work; wait until running work has ended, or `given_up` returns true."""
         self._commits.close(given_up)
 
     def _publish(self, stream: StreamId) -> None:
@@ -287,35 +287,35 @@ class Landing:
             self._archive.end(stream, (*plan.metadata, *plan.columns), plan.folder, table.position())
 
     def _staged(self, batch: Batch) -> EncodeUnit:
-        filters = self._filters.result()  # Which records must not become rows is known before any does.
+        filters = self._filters.result()  # No record becomes a row before the suppression rules are read.
         return self.encoding.stage(batch, self._tables[batch.stream].result(), self._rejects, self._archive, filters)
 
     def _encoded(self, staged: Sequence[EncodeUnit], tasks: int | None) -> Mapping[StreamId, list[UnitResult]]:
-        tasks = tasks or self._executors.parallelism()  # While Spark is starting nothing is being encoded.
+        tasks = tasks or self._executors.parallelism()  # Unknown while Spark is starting: wait for it.
         with self._stages.active("encoding"):
             return self.encoding.encode(staged, tasks)
 
     def _commit(self, batch: Batch, results: Sequence[UnitResult]) -> None:
-        """Commit what was encoded; encode again if the table answers Reencode."""
+        """Commit an encoded batch. If the table returns Reencode, encode the batch again."""
         table = self._tables[batch.stream].result()
         with self._table_locks[batch.stream], self._stages.active("committing"):
             try:
                 outcome = self._commit_encoded(table, _EncodedBatch(batch, results))
             except Exception as error:
-                # The commit may have been made, so its files must stay; a file that no table holds is harmless.
+                # The commit may have been made, so its files must stay. A file that no table refers to is harmless.
                 doing = f"commit to table {table.name} the records of"
                 outcome = BatchFailed(batch, failure_of(error, batch.stream, doing))
-            # Under the lock: after a failure the stream's next batch must not be committed.
+            # Under the lock: after a failure, the next batch of the stream must not be committed.
             self._settle(outcome)
             if isinstance(outcome, BatchCommitted):
                 committed = self._committed[batch.stream]
                 committed.add(batch)
-                # A deletion that was merged is forgotten: a row from before it, committed later, would come back.
+                # A merge forgets the deletions that it applies. An older row that is committed later would come back.
                 if committed.is_contiguous:
                     self._merge_if_due(table, batch.stream)
 
     def _merge_if_due(self, table: Table, stream: StreamId) -> None:
-        """Merge what waits for it, if it is much. What fails now is tried again later: the batch is committed."""
+        """Merge the pending rows if they are many. A failed merge is repeated later: the batch is committed."""
         try:
             if table.merge_is_due():
                 with self._stages.active("merging"), self._naming_grants(table):
@@ -334,7 +334,7 @@ class Landing:
         reason = ""
         for attempt in range(MAX_ENCODINGS):
             if attempt:
-                _logger.info("Table %s: batch %d is encoded again, as %s.", table.name, batch.number, reason)
+                _logger.info("Table %s: batch %d is encoded again: %s.", table.name, batch.number, reason)
                 encoded = _EncodedBatch(batch, self._encoded([self._staged(batch)], batch.tasks)[batch.stream])
             if (malformed := encoded.malformed) is not None:
                 self._discard(table, encoded)
@@ -343,7 +343,7 @@ class Landing:
                 self._discard(table, encoded)
                 return BatchFailed(batch, failure)
             if not attempt and (exceeded := self._rejects.add(batch.stream, encoded.counts)) is not None:
-                self._discard(table, encoded, with_rejects=False)  # They are the evidence.
+                self._discard(table, encoded, with_rejects=False)  # The rejects show the cause.
                 return BatchFailed(batch, Failure(exceeded, "the limit of rejects is exceeded", "config_error"))
             with self._naming_grants(table):
                 answer = table.commit(encoded.files, self._executors.rewrite)
@@ -352,7 +352,7 @@ class Landing:
                     sizes = tuple(file.size for file in encoded.files)
                     rows = sum(file.rows for file in encoded.files)
                     if self._archive is not None:
-                        # Before the states: what is acknowledged is in the journal.
+                        # Before the states are released: every acknowledged batch is in the journal.
                         self._archive.add(batch.stream, batch.number, encoded.line_files, table.position(), rows)
                     return BatchCommitted(batch, encoded.counts, rows, sizes, encoded.partitions)
                 case Reencode(reason=reason):
@@ -361,9 +361,9 @@ class Landing:
         return BatchFailed(batch, _too_many_encodings(table, batch, reason))
 
     def _publish_beside(self, encoded: _EncodedBatch) -> Failure | None:
-        """Make the rejects and the archived lines visible before the records are committed.
+        """Publish the rejects and the archived lines before the records are committed.
 
-        So a value is never lost without a reject, and the archive has every row.
+        So no value is lost without a reject, and the archive has every row.
         """
         doing = "write the rejects of"
         try:
@@ -376,7 +376,7 @@ class Landing:
         return None
 
     def _warn_of_undeclared(self, encoded: _EncodedBatch) -> None:
-        """Warn once per stream of fields that its records have and its schema does not declare."""
+        """Warn once per stream about fields of its records that its schema does not declare."""
         stream = encoded.batch.stream
         if encoded.undeclared and stream not in self._with_undeclared:
             self._with_undeclared.add(stream)
@@ -399,34 +399,34 @@ class Landing:
 
 def _too_many_encodings(table: Table, batch: Batch, reason: str) -> Failure:
     message = (
-        f"Cannot commit to table {table.name} the records of stream {batch.stream}: {reason}, at the last of "
-        f"{MAX_ENCODINGS} attempts as before. Nothing that was acknowledged is lost. Run the sync again when no other "
+        f"Cannot commit to table {table.name} the records of stream {batch.stream}: {reason}, in each of "
+        f"{MAX_ENCODINGS} attempts. No acknowledged record is lost. Run the sync again when no other "
         "writer changes the table."
     )
     return Failure(message, f"a batch was encoded {MAX_ENCODINGS} times", "transient_error")
 
 
 class _Committed:
-    """Which records of a stream are committed. Batches may overtake one another."""
+    """The committed records of a stream. Batches may overtake one another."""
 
     def __init__(self) -> None:
         self._end = 0
         self._beyond: dict[int, int] = {}
 
     def add(self, batch: Batch) -> None:
-        """Note a batch's records, each once."""
+        """Add the records of a batch, each once."""
         self._beyond[batch.first_record] = batch.first_record + batch.records
         while (end := self._beyond.pop(self._end, None)) is not None:
             self._end = end
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether no record is missing before the last."""
+        """Whether all records before the last one are committed."""
         return not self._beyond
 
 
 class _EncodedBatch:
-    """The results of a batch's tasks. `failure` says why it must not be committed; None if it may be."""
+    """The results of a batch's tasks. `failure` is the reason not to commit it, or None."""
 
     def __init__(self, batch: Batch, results: Sequence[UnitResult]) -> None:
         encoded = [result for result in results if isinstance(result, Encoded)]

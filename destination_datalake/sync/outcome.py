@@ -1,4 +1,4 @@
-"""Outcomes: what became of a batch, what has failed in a sync, and the failures' messages for the user."""
+"""The outcomes of batches and of a sync, and the messages about failures for the user."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class BatchCommitted:
     """Every record of the batch is in the table, or refused and among the rejects.
 
-    The files have `rows`, and `sizes` in bytes. `partitions` is how many a task's records were of, on average.
+    The files have `rows`, and `sizes` in bytes. `partitions` is the average number of partitions per task.
     """
 
     batch: Batch
@@ -41,7 +41,7 @@ class BatchCommitted:
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
-    """The batch is not known to be in the table: its stream has failed."""
+    """The batch may not be in the table: its stream has failed."""
 
     batch: Batch
     failure: Failure
@@ -49,9 +49,9 @@ class BatchFailed:
 
 @dataclass(frozen=True, slots=True)
 class BatchMalformed:
-    """A line of the batch is no message, as its executor has found: none of it is in the table.
+    """An executor found a line that is not a valid message: no record of the batch is in the table.
 
-    `record` is the line's number (from 0) among the stream's records; the rest is as in MalformedLine.
+    `record` is the number (from 0) of the line among the stream's records. The other fields are those of MalformedLine.
     """
 
     batch: Batch
@@ -62,7 +62,7 @@ class BatchMalformed:
 
 @dataclass(frozen=True, slots=True)
 class BatchSkipped:
-    """No state can acknowledge the batch any more, so it was not committed. Its files are deleted."""
+    """No state can acknowledge the batch any more: it was not committed, and its files are deleted."""
 
     batch: Batch
 
@@ -71,14 +71,14 @@ BatchOutcome = BatchCommitted | BatchFailed | BatchMalformed | BatchSkipped
 
 
 class SyncOutcome:
-    """The failures of a sync: of its streams, and one that ends all of it. The first of each counts. Thread-safe."""
+    """The first failure of each stream, and the first failure of the sync as a whole. Thread-safe."""
 
     def __init__(self, streams: Iterable[StreamId]) -> None:
         self._streams = frozenset(streams)
         self._lock = threading.Lock()
         self._failures: dict[StreamId, Failure] = {}
         self.fatal: Failure | None = None
-        """Why the sync has failed as a whole; None if it has not."""
+        """The failure of the sync as a whole, or None."""
 
     @property
     def is_failure(self) -> bool:
@@ -111,7 +111,7 @@ class SyncOutcome:
         return stream in self._failures
 
     def fail(self, stream: StreamId, failure: Failure) -> bool:
-        """Record that a stream has failed. Return False if it had already."""
+        """Record the failure of a stream. Return False if the stream has failed before."""
         with self._lock:
             return self._failures.setdefault(stream, failure) is failure
 
@@ -133,7 +133,7 @@ class SyncOutcome:
 
 
 def failure_of(error: BaseException, stream: StreamId, doing: str) -> Failure:
-    """Return the failure of a stream for which `error` was raised. `doing` completes "Cannot … stream …"."""
+    """Return the failure of a stream from an exception. `doing` completes "Cannot … stream …"."""
     trace = _stack_trace(error)
     match error:
         case TableConflict():
@@ -150,36 +150,35 @@ def failure_of(error: BaseException, stream: StreamId, doing: str) -> Failure:
 
 
 def reading_failed(error: MalformedLine | UnexpectedMessage | InputUnreadable | DiskFailed) -> Failure:
-    """Return the failure of a sync that cannot read on. What was received before is safe."""
+    """Return the failure of a sync that cannot read its input. Earlier records are safe."""
     match error:
         case MalformedLine():
             message = (
-                f"{error}. The source or the platform sent something that is not the Airbyte protocol; the records "
-                "before it are safe. Run the sync again, and report it to the source's maintainers if it stays."
+                f"{error}. The source or the platform sent a line that is not a message of the Airbyte protocol. "
+                "The records before it are safe. Run the sync again. If the error stays, report it to the maintainers "
+                "of the source."
             )
             return Failure(message, str(error), "system_error")
         case UnexpectedMessage():
             return Failure(str(error), str(error), "system_error")
         case InputUnreadable():
-            message = (
-                f"{error}. Whatever starts the connector must give it the messages there. What was received is safe."
-            )
+            message = f"{error}. The platform must send the messages there. Records that were received are safe."
             return Failure(message, _stack_trace(error), "system_error")
         case DiskFailed():
             message = (
-                f"{error} What was received before is committed and its states are released; the next sync "
-                "continues from there."
+                f"{error} The records before it are committed and their states are released. The next sync continues "
+                "from there."
             )
             return Failure(message, _stack_trace(error), "transient_error")
 
 
 def seal_failed(error: SealFailed) -> Failure:
-    """A stream's buffered records cannot be handed to Spark."""
+    """Return the failure to pass buffered records of a stream to Spark."""
     return Failure(str(error), _stack_trace(error), "transient_error")
 
 
 def states_not_written(error: Exception) -> Failure:
-    """States cannot be written, so nothing more can be acknowledged."""
+    """Return the failure to write states: no further records can be acknowledged."""
     match error:
         case StdoutClosedError():
             reason = "The platform closed the connector's output, or does not read it"
@@ -189,52 +188,52 @@ def states_not_written(error: Exception) -> Failure:
             reason = f"A state could not be read back ({error})"
         case _:
             reason = f"A state could not be written (an unexpected {type(error).__name__})"
-    message = f"{reason}: no further state can be released. The next sync continues from the last one that was."
+    message = f"{reason}: no further state can be released. The next sync continues from the last released state."
     return Failure(message, _stack_trace(error), "system_error")
 
 
 def unexpected(doing: str, error: BaseException) -> Failure:
-    """An error that no other function here covers. `doing` completes "Cannot …"."""
+    """Return the failure from an unexpected exception. `doing` completes "Cannot …"."""
     failure = unforeseen(f"Cannot {doing}", error)
     message = f"{failure.message} The next sync continues from the last state."
     return Failure(message, _stack_trace(error), failure.type)
 
 
-# --- What is missing at the end ---------------------------------------------------------------------------------------
+# --- Missing records at the end ---------------------------------------------------------------------------------------
 
 
 def spark_ended(stream: StreamId) -> Failure:
-    """Spark ended while records of the stream were waiting for it."""
+    """Return the failure of a stream whose records were waiting for Spark when it ended."""
     message = f"Stream {stream}: Spark has ended, and records were waiting for it. The next sync sends them again."
     return Failure(message, "Spark has ended", "transient_error")
 
 
 def input_not_read() -> Failure:
-    """Spark ended when no records were waiting, and before the input did."""
-    message = "Spark has stopped before the end of the input: the rest is not read. The next sync continues from there."
+    """Return the failure of a sync whose Spark ended before the input did, while no records were waiting."""
+    message = "Spark ended before the input did. The rest was not read. The next sync continues from there."
     return Failure(message, "Spark has ended", "transient_error")
 
 
 def unacknowledgeable(stream: StreamId, failed: StreamId) -> Failure:
-    """Records of the stream were not committed because another stream has failed and states are for all streams."""
+    """Return the failure of a stream that was stopped because another one failed and the states are global."""
     message = (
-        f"Stream {stream} was stopped: stream {failed} has failed, and this source's states speak for all streams at "
-        "once: nothing more could be acknowledged. The next sync sends its records again."
+        f"Stream {stream} was stopped because stream {failed} has failed. The states of this source are for all "
+        "streams at once, so no further record can be acknowledged. The next sync sends the records again."
     )
     return Failure(message, "no state can acknowledge the records any more", "transient_error")
 
 
 def uncommitted(stream: StreamId, received: int, committed: int) -> Failure:
-    """Records are missing, for a reason that is not known."""
+    """Return the failure of a stream with missing records, for an unknown reason."""
     message = f"Stream {stream}: {received} records were received and {committed} committed."
     return Failure(message, "records and rows do not match", "system_error")
 
 
 def incomplete(stream: StreamId) -> Failure:
-    """The source sent no COMPLETE status for the stream."""
+    """Return the failure of a stream without a COMPLETE status of the source."""
     message = (
         f"Stream {stream} is incomplete: the source ended without the status COMPLETE for it. "
-        "What was received is committed; no overwrite is published. The next sync continues from there."
+        "The received records are committed; no overwrite is published. The next sync continues from there."
     )
     return Failure(message, "no COMPLETE status", "transient_error")
 

@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 LOG_EVERY_SECONDS = 5.0
 """The shortest time between two logs of the progress. It doubles with each log, up to a minute."""
 
-_LONGEST_SECONDS = 60.0
+_MAX_SECONDS = 60.0
 
 _SPARK_SECONDS = 2.0
-"""How long the end of a sync waits for Spark's answer about its tasks, which a frozen Spark never gives."""
+"""Maximum time that the end of a sync waits for Spark's tasks. A frozen Spark never answers."""
 
 BUSIEST = 10
-"""How many streams the progress of a sync of many names."""
+"""Maximum number of streams that a log of the progress names."""
 
 
 class ActiveStages:
-    """The stages that are at work on some thread. Thread-safe."""
+    """The stages that are active on any thread. Thread-safe."""
 
     ALL = ("reading", "encoding", "committing", "merging", "publishing")
 
@@ -64,9 +64,9 @@ class ActiveStages:
                     self._seconds[stage] += self._clock() - self._since.pop(stage)
 
     def spent(self) -> dict[str, tuple[float, float]]:
-        """Return for each stage the seconds in which any thread was at work in it, and the CPU seconds of all.
+        """Return for each stage the seconds in which it was active on any thread, and its CPU seconds on all threads.
 
-        The CPU of threads that are still in it does not count.
+        The CPU time of threads that are still in the stage does not count.
         """
         with self._lock:
             now = self._clock()
@@ -93,9 +93,9 @@ class StreamProgress:
     rows: int = 0
     """Fewer than records are committed if the rows of some were erased."""
     sizes: array[int] = field(default_factory=lambda: array("q"), compare=False)
-    """Of each file, in bytes."""
+    """The size of each file in bytes."""
     partitions: float = 0.0
-    """Of a task's records, on average: the most of any batch."""
+    """The average number of partitions per task; the maximum of all batches."""
     counts: RejectCounts = field(default_factory=RejectCounts)
     states_released: int = 0
     """States of this stream; global ones count for the sync alone."""
@@ -122,7 +122,7 @@ class Progress:
 
 
 class Reporter:
-    """Reports progress: LOG messages when there is news, and a live display on stderr if that is a terminal."""
+    """Report progress: LOG messages about changes, and a live display on stderr if it is a terminal."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Reporter:
         tasks: Callable[[], JobsProgress] = JobsProgress,
         every_seconds: float = LOG_EVERY_SECONDS,
     ) -> None:
-        """`tasks` asks Spark, and may wait for it: it is called on the reporter's own thread only."""
+        """Call `tasks`, which may wait for Spark, only on the reporter's own thread."""
         self._out = out
         self._seconds = every_seconds
         self._logged: Progress | None = None
@@ -158,13 +158,13 @@ class Reporter:
             self._log(self._with_tasks())
 
     def _log(self, progress: Progress) -> None:
-        """Log what has changed since the last log; nothing if that is only the time."""
+        """Log the changes since the last log, if there are any besides the time."""
         lines = news(progress, self._logged)
         for line in lines:
             self._out.log("INFO", line)
         if lines:
             self._logged = progress
-            self._seconds = max(self._seconds, min(2 * self._seconds, _LONGEST_SECONDS))
+            self._seconds = max(self._seconds, min(2 * self._seconds, _MAX_SECONDS))
 
     def _with_tasks(self) -> Progress:
         return replace(self._progress(), tasks=self._tasks())
@@ -186,7 +186,7 @@ class Reporter:
 
 
 def news(progress: Progress, logged: Progress | None) -> list[str]:
-    """Return the lines on the sync and on those streams that have changed since `logged`; none if nothing has."""
+    """Return lines about the sync and the streams that have changed since `logged`; none without changes."""
     if logged is None:
         return list(progress_lines(progress))
     if replace(progress, seconds=logged.seconds) == logged:
@@ -197,7 +197,7 @@ def news(progress: Progress, logged: Progress | None) -> list[str]:
 
 
 def progress_lines(progress: Progress, streams: Sequence[StreamProgress] | None = None) -> Iterable[str]:
-    """Yield a line on the sync, one for each of the busiest of `streams`, and one on all others of them together."""
+    """Yield a line about the sync, a line for each of the busiest `streams`, and a line about the remaining ones."""
     received_bytes = sum(stream.received_bytes for stream in progress.streams)
     rate = received_bytes / progress.seconds / 1e6 if progress.seconds else 0.0
     stages = f" ({', '.join(progress.stages)})" if progress.stages else ""
@@ -206,7 +206,7 @@ def progress_lines(progress: Progress, streams: Sequence[StreamProgress] | None 
         f"{progress.buffered_bytes / 1e6:.1f} MB buffered, {progress.states_released} states released, "
         f"{progress.states_held} held{_tasks(progress)}."
     )
-    shown, others = _busiest(
+    shown, remaining = _busiest(
         [stream for stream in (progress.streams if streams is None else streams) if stream.received]
     )
     for stream in shown:
@@ -214,15 +214,15 @@ def progress_lines(progress: Progress, streams: Sequence[StreamProgress] | None 
             f"Stream {stream.stream}: {stream.received} records received, {stream.committed} committed"
             f"{rejected(stream.counts.refused, stream.counts.values)}."
         )
-    if others:
+    if remaining:
         yield (
-            f"{len(others)} other streams: {sum(stream.received for stream in others)} records received, "
-            f"{sum(stream.committed for stream in others)} committed."
+            f"{len(remaining)} other streams: {sum(stream.received for stream in remaining)} records received, "
+            f"{sum(stream.committed for stream in remaining)} committed."
         )
 
 
 def _busiest(streams: Sequence[StreamProgress]) -> tuple[list[StreamProgress], list[StreamProgress]]:
-    """Return the streams with the most bytes received, in the order of the catalog, and the others."""
+    """Return the streams with the most received bytes, in the order of the catalog, and the remaining ones."""
     by_size = sorted(streams, key=lambda stream: -stream.received_bytes)
     shown = {stream.stream for stream in by_size[:BUSIEST]}
     return [s for s in streams if s.stream in shown], [s for s in streams if s.stream not in shown]
@@ -240,7 +240,7 @@ def _tasks(progress: Progress) -> str:
 
 
 def rejected(records: int, values: int) -> str:
-    """Return the end of a list that says so of rejects, if there are any."""
+    """Return the end of a sentence about rejects, or an empty text without rejects."""
     counts = {"records": records, "values": values}
     text = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
     return f", {text} rejected (see _errors/)" if text else ""
@@ -254,8 +254,8 @@ def progress_table(progress: Progress) -> Table:
         f"{', '.join(progress.stages)} · {progress.seconds:.0f} s · {progress.buffered_bytes / 1e6:.1f} MB "
         f"buffered · {progress.states_released} states released, {progress.states_held} held{_tasks(progress)}"
     )
-    shown, others = _busiest(progress.streams)
-    caption = f"and {len(others)} other streams" if others else None
+    shown, remaining = _busiest(progress.streams)
+    caption = f"and {len(remaining)} other streams" if remaining else None
     table = Table("stream", title=title, caption=caption)
     for heading in ("received", "committed", "rejected", "MB/s", "files"):
         table.add_column(heading, justify="right")

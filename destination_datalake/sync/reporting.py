@@ -1,4 +1,4 @@
-"""The report of a sync is collected from its stages while it runs. When its states are out it is logged and written."""
+"""Collect the report of a sync from its stages, and log and write it after the last state."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 _VERSIONS = ("destination-datalake", "pyspark", "pyarrow", "pyiceberg")
-_LONGEST_ERROR = 1000
-"""Characters of an error: some name every column of a table."""
+_MAX_ERROR_LENGTH = 1000
+"""Maximum length of an error in characters. Some errors name every column of a table."""
 
-_MOST_REASONS = 100
-"""How many columns and reasons of rejects a line has: the most frequent."""
+_MAX_REASONS = 100
+"""Maximum number of pairs of column and reason of rejects in a line. The most frequent ones are kept."""
 
 
 class Reporting:
-    """Collects the report of one sync. Nothing of it raises, or waits for longer than the writer does.
+    """Collect the report of one sync. No method raises, or waits for longer than the writer does.
 
-    `run` is a name that no other sync has. `log` writes a line to Airbyte's log of the sync.
+    `run` is the unique name of the sync. `log` writes a line to Airbyte's log of the sync.
     """
 
     def __init__(self, config: Config, engine: Engine, run: str, log: Callable[[LogLevel, str], None]) -> None:
@@ -73,7 +73,7 @@ class Reporting:
     def begin(
         self, streams: Sequence[Stream], tables: Mapping[StreamId, TableName], access: AwsAccess, catalog: TableCatalog
     ) -> None:
-        """Say that the sync has begun, as the options ask for."""
+        """Write the start of the sync, if the options enable reports."""
         self._streams, self._tables, self._access = streams, tables, access
         if self._config.sync_reports:
             glue = GlueTableCatalog(access, catalog.governance) if HAS_LINES_TABLES.holds(self._config) else None
@@ -82,12 +82,12 @@ class Reporting:
             self._writer.start([self._line("started", finish_time=None), *streams_started])
 
     def wait_until_begun(self) -> None:
-        """Wait until it is said that the sync has begun: one that dies from now on is seen to have."""
+        """Wait until the start is written, so that the report of a killed sync shows that it died."""
         if self._writer is not None:
             self._writer.wait()
 
     def finish(self, progress: Progress, outcome: SyncOutcome, exit_code: int, stages: ActiveStages) -> None:
-        """Log and write the report of a sync that has ended with this exit code; tell those who want to know."""
+        """Log and write the report of a sync that has ended with this exit code, and send notices about it."""
         lines = [*self._lines(progress, outcome, exit_code, stages)]
         for level, text in summary(lines, progress):
             self._log(level, text)
@@ -100,16 +100,16 @@ class Reporting:
         failure = Failure(type(error).__name__, "", "system_error")
         if isinstance(error, ConnectorError):
             failure = error.failure
-        number, said = len(self._streams), _error(failure)
-        sync = self._line("failed", **said, **self._usage(), streams=number, streams_failed=number)
-        lines = [sync, *(self._of(stream, "failed", **said) for stream in self._streams)]
+        streams, error_members = len(self._streams), _error(failure)
+        sync = self._line("failed", **error_members, **self._usage(), streams=streams, streams_failed=streams)
+        lines = [sync, *(self._of(stream, "failed", **error_members) for stream in self._streams)]
         self._log("INFO", f"Sync {_ended(sync)} after {sync.seconds:.1f} s.")
         self._write(lines)
 
     def _write(self, lines: Sequence[ReportLine]) -> None:
-        """Write the report; publish the notice and emit the lineage that the options ask for, as far as there is time.
+        """Write the report; publish the notice and emit the lineage event, if the options enable them and time remains.
 
-        All of it once.
+        Only the first call has an effect.
         """
         if self._writer is not None:
             self._writer.finish(lines)
@@ -121,7 +121,7 @@ class Reporting:
             tasks["notice"] = lambda: notify(config, access, config.uri(REPORTS_FOLDER), lines)
         if config.lineage.endpoint is not None:
             columns = {str(table): self.journal.of(table).columns for table in self._tables.values()}
-            # If no option has the id of the Data Catalog, STS tells it.
+            # Without an option for the ID of the Data Catalog, STS returns it.
             account = config.glue_catalog_id or config.aws_account_id
             tasks["lineage"] = lambda: emit(config, account or catalog_id(access), lines, columns)
         seconds = _SECONDS_TERMINATED if lines[0].status == "terminated" else _SECONDS
@@ -195,7 +195,7 @@ class Reporting:
             new_columns=_columns({name: history.columns[name] for name in history.new_columns}),
             promoted_columns=_columns(history.promoted_columns),
             redirected_columns=_columns(history.redirected),
-            rejects=tuple(Rejected(*key, n) for key, n in counts.most_frequent()[:_MOST_REASONS]),
+            rejects=tuple(Rejected(*key, n) for key, n in counts.most_frequent()[:_MAX_REASONS]),
             merges=merged.merges,
             merge_pending_bytes=merged.pending_bytes,
             merge_written_bytes=merged.written_bytes,
@@ -256,9 +256,9 @@ class Reporting:
 
 
 def summary(lines: Sequence[ReportLine], progress: Progress) -> Iterator[tuple[LogLevel, str]]:
-    """Yield a text of one line for each stream, then one on the sync. `lines` are its report, the sync's first.
+    """Yield a line of text for each stream, then one for the sync. `lines` is the report, with the sync's line first.
 
-    Those about streams of which every record was rejected are warnings.
+    A line about a stream whose records were all rejected is a warning.
     """
     sync, *streams = lines
     for line, of_stream in zip(streams, progress.streams, strict=True):
@@ -301,17 +301,17 @@ def _changes(line: ReportLine) -> str:
 
 
 def _few(names: Sequence[str]) -> str:
-    rest = len(names) - _MOST_COLUMNS
-    return ", ".join(printable(name).replace("\n", "\\n") for name in names[:_MOST_COLUMNS]) + (
+    rest = len(names) - _MAX_COLUMNS
+    return ", ".join(printable(name).replace("\n", "\\n") for name in names[:_MAX_COLUMNS]) + (
         f" and {rest} more" if rest > 0 else ""
     )
 
 
 _SECONDS, _SECONDS_TERMINATED = 10.0, 2.0
-"""How long the end of a sync waits for notices and lineage. After SIGTERM the platform does not wait."""
+"""Maximum time that the end of a sync waits for notices and lineage. After SIGTERM the platform does not wait."""
 
-_MOST_COLUMNS = 10
-"""How many columns of a kind a line in the log names."""
+_MAX_COLUMNS = 10
+"""Maximum number of columns of a kind that a line in the log names."""
 
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
 
@@ -337,7 +337,7 @@ _SUMS = (
 def _error(failure: Failure | None) -> dict[str, str]:
     if failure is None:
         return {}
-    message = mask_secrets(failure.message)[:_LONGEST_ERROR]
+    message = mask_secrets(failure.message)[:_MAX_ERROR_LENGTH]
     return {"error": message, "error_code": failure.error_class, "error_type": failure.type}
 
 
