@@ -1,1 +1,1 @@
-"""Arrow columns to data files on S3, and the rewriting of such files. Runs on executors; knows no catalog."""
+"""Jobs on executors: write Arrow columns as data files in S3, search them, rewrite them. No catalog."""

@@ -76,7 +76,8 @@ def _encode(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     guard = KeyGuard.of(plan)
     is_plain = plan.partitioning is None and plan.sort_order is None
     writer = RollingFileWriter if is_plain else PartitionedFileWriter
-    files = writer(attempt, plan, s3 if plan.lent is None else plan.lent.client("s3"), ids=OrderedIds(first_id))
+    s3_of_files = s3 if plan.vended_access is None else plan.vended_access.client("s3")
+    files = writer(attempt, plan, s3_of_files, ids=OrderedIds(first_id))
     formatter = RejectFormatter(unit.rejects, unit.stream, plan.columns, unit.name, time.time_ns() // 1_000_000)
     rejects = RejectWriter(formatter, unit.rejects, attempt, s3)
     sinks = [sink.open(unit.segments, attempt, first_id, s3, plan.held_in) for sink in unit.sinks]
@@ -116,7 +117,7 @@ def _problem(unit: EncodeUnit, access: AwsAccess, error: Exception) -> Problem:
     headline = f"Stream {unit.stream} could not be written"
     if isinstance(error, ObjectFailed):
         return Problem(headline, error.doing, error.uri, access)
-    return Problem(headline, "write data files under", unit.plan.folder, unit.plan.lent or access)
+    return Problem(headline, "write data files under", unit.plan.folder, unit.plan.vended_access or access)
 
 
 def _not_encoded(unit: EncodeUnit, failed: Failed, access: AwsAccess) -> NotEncoded:

@@ -92,7 +92,7 @@ class FilePlan:
     held_in: str | None = None
     """A folder on a disk that executors and the driver share, for small files until they are published; None without a
     shared disk. Tasks with many small files then do not wait for S3."""
-    lent: AwsAccess | None = None
+    vended_access: AwsAccess | None = None
     """The access for these files, if the catalog vends credentials for this table; None: the task's access."""
     dedup: Deduplication | None = None
     """Rejects records whose key cannot be kept as sent, or whose cursor is lost (a truncated cursor is kept).
@@ -419,9 +419,9 @@ class NotEncoded(Failed):
 
 @dataclass(frozen=True, slots=True)
 class MalformedRecord:
-    """The result of a unit of which a line with the right frame is no record: its data are not JSON.
+    """The result of a unit with a flat line whose data are not valid JSON.
 
-    `record` is its number (from 0) in the stream's input, `length` the line's in bytes.
+    `record` is the record's number (from 0) in the stream's input, `length` the line's length in bytes.
     """
 
     stream: StreamId
@@ -434,7 +434,7 @@ UnitResult = Encoded | NotEncoded | MalformedRecord
 
 
 def split_into_tasks(batches: Sequence[EncodeUnit], parallelism: int, access: AwsAccess) -> list[EncodeTask]:
-    """Split the batches into at most `parallelism` tasks, even to within a segment; segments keep their order."""
+    """Split the batches into at most `parallelism` tasks of similar size. Keep segments whole and in order."""
     total = sum(segment.bytes for batch in batches for segment in batch.segments)
     share = max(MIN_TASK_BYTES, -(-total // max(parallelism, 1)))
     tasks: dict[int, list[EncodeUnit]] = {}
@@ -442,7 +442,7 @@ def split_into_tasks(batches: Sequence[EncodeUnit], parallelism: int, access: Aw
     for batch in batches:
         parts: dict[int, list[StagedSegment]] = {}
         for segment in batch.segments:
-            # The task that the segment's middle belongs to: rounding does not add up to one more, small task.
+            # The task of the segment's middle, so that rounding does not add a small extra task.
             number = max(0, -(-(2 * start + segment.bytes) // (2 * share)) - 1)
             parts.setdefault(number, []).append(segment)
             start += segment.bytes
@@ -453,15 +453,15 @@ def split_into_tasks(batches: Sequence[EncodeUnit], parallelism: int, access: Aw
 
 
 def _units(segments: Sequence[StagedSegment]) -> Sequence[Sequence[StagedSegment]]:
-    """Return the segments of a task by unit: one whose lines have ids already is a unit of its own."""
+    """Return the segments of a task by unit. Each segment whose lines already have IDs becomes a separate unit."""
     return [segments] if segments[0].first_id is None else [[segment] for segment in segments]
 
 
 def even_file_bytes(expected: float, target: int) -> int:
-    """Return the size at which files should end so that `expected` bytes become files of even sizes.
+    """Return the file size that splits `expected` bytes into files of equal size.
 
-    Files of 3.3 times the target would be four, one of them small; these are three, each 1.1 times the target. What is
-    expected to be one file remains one if it becomes half as large again.
+    For example, 3.3 times the target becomes three files of 1.1 times the target, instead of four with a small one. A
+    single expected file may become 1.5 times the target.
     """
     files = round(expected / target)
     return int(expected / files) if files > 1 else target + target // 2

@@ -368,7 +368,7 @@ def _column(schema: pa.Schema, id_: int, name: str) -> str:
 
 def _may_have(group: pq.RowGroupMetaData, column: str, path: str) -> bool:
     """Return whether a row group may have positions for the data file of this path, by its statistics."""
-    [chunk] = [each for each in map(group.column, range(group.num_columns)) if each.path_in_schema == column]
+    [chunk] = [chunk for chunk in map(group.column, range(group.num_columns)) if chunk.path_in_schema == column]
     statistics = chunk.statistics
     if statistics is None or not statistics.has_min_max:
         return True

@@ -47,7 +47,7 @@ class SegmentSource(Protocol):
     """Another source of a segment's lines: a small value, which travels to the executor and reads them there."""
 
     def contents(self, access: AwsAccess) -> Iterator[Content]:
-        """Yield the lines in pieces, in order. Raises ConnectorError, and what botocore raises."""
+        """Yield the lines in pieces, in order. Raises ConnectorError and botocore's errors."""
 
 
 RowId: TypeAlias = bytes

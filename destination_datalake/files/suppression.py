@@ -166,7 +166,7 @@ def rules_of(folder: str, requests: Iterable[RequestRecord]) -> SuppressionRules
 
 def unfinished(folder: str, table: str, s3: S3Client) -> list[str]:
     """Return the unfinished requests of a ledger that erase rows of a table, "database.table"."""
-    return [each.id for each in requests(folder, s3) if each.finished is None and table in each.tables]
+    return [request.id for request in requests(folder, s3) if request.finished is None and table in request.tables]
 
 
 def read_suppressed(folder: str, access: AwsAccess) -> SuppressionRules:
@@ -176,7 +176,7 @@ def read_suppressed(folder: str, access: AwsAccess) -> SuppressionRules:
     """
     doing, resource = "read whose records are to be rejected (`delete-rows --suppress`) from", f"{folder}/"
     try:
-        return rules_of(folder, (each for each in requests(folder, access.client("s3")) if each.suppress))
+        return rules_of(folder, (request for request in requests(folder, access.client("s3")) if request.suppress))
     except ValueError as error:
         raise ConfigError(
             f"Cannot {doing} {resource}: a {REQUEST} there is not as `delete-rows` has written it. No record of "

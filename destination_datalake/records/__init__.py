@@ -1,1 +1,1 @@
-"""From JSON lines to Arrow columns. Knows schemas and the protocol; no Spark, no AWS, no tables."""
+"""Decode JSON lines to Arrow columns. Depends on schemas and the protocol; no Spark, no AWS, no tables."""

@@ -24,7 +24,7 @@ FIELD_SIZE_LIMITATION = "DESTINATION_FIELD_SIZE_LIMITATION"
 _EMPTY = re.compile(rb'"(?: |\\[trn])*"')
 
 
-# --- What changed ---------------------------------------------------------------------------------------------------
+# --- Changed values -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

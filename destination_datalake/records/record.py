@@ -57,7 +57,7 @@ class RecordLine(msgspec.Struct, Generic[Record], gc=False):
 
 
 class RawRecord(msgspec.Struct, Generic[Data], gc=False):
-    """A record. The members beside its data stay JSON texts; the type `Data` selects what is decoded of the data."""
+    """A record with its data decoded as the type `Data`. Other members stay JSON texts."""
 
     data: Data
     emitted_at: Raw = Raw(NULL)

@@ -1,1 +1,1 @@
-"""The engine: Spark runs functions of `files` over tasks on its executors. The only room that imports pyspark."""
+"""Run jobs on Spark: functions of `files` on tasks. The only room that imports PySpark."""

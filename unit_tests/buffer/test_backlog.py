@@ -43,7 +43,7 @@ def test_records_and_states_fill_the_disk_together(backlog: Backlog) -> None:
     assert backlog.is_full(states=7, needs=7)
 
 
-def test_too_many_held_states_fill_the_backlog_whatever_the_disk_has(backlog: Backlog) -> None:
+def test_too_many_held_states_fill_the_backlog(backlog: Backlog) -> None:
     assert backlog.is_full(states=1, needs=MAX_HELD_STATES - 1)
 
 

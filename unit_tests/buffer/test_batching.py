@@ -48,9 +48,7 @@ def sizes(
         pytest.param(10, 0, 1.0, 8, id="no files, as all records were rejected: as expected"),
     ],
 )
-def test_a_task_gets_what_fills_a_file_in_each_of_its_partitions(
-    lines: int, files: int, partitions: float, share: int
-) -> None:
+def test_share_of_a_task_fills_a_file_per_partition(lines: int, files: int, partitions: float, share: int) -> None:
     learned = sizes()
 
     learned.learn(ORDERS, lines * MiB, files * MiB, partitions)

@@ -38,7 +38,7 @@ def test_a_segment_grows_until_it_is_full(buffer: Buffer) -> None:
     assert (full.path.read_bytes(), rest.path.read_bytes()) == (b"aaa\nb\nc\nd\n", b"e\n")
 
 
-def test_at_least_one_segment_is_taken_and_no_more_than_fit(buffer: Buffer) -> None:
+def test_take_returns_at_least_one_segment_and_at_most_the_capacity(buffer: Buffer) -> None:
     for first in range(4):
         buffer.append(ORDERS, b"123456789\n", 1, first)
 
@@ -144,7 +144,7 @@ def test_spare_files_are_kept_within_the_disk_budget(tmp_path: Path) -> None:
     assert (buffer.buffered_bytes, buffer.occupied_bytes, files(tmp_path)) == (12, 12, 12)
 
 
-def test_spare_files_are_deleted_when_others_need_the_space(tmp_path: Path) -> None:
+def test_spare_files_are_deleted_when_the_disk_is_full(tmp_path: Path) -> None:
     buffer = Buffer(tmp_path, 10, 35, itertools.count().__next__)
     for first in range(2):
         buffer.append(ORDERS, b"123456789\n", 1, first)

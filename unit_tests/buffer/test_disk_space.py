@@ -105,7 +105,7 @@ def test_a_disk_full_of_uploads_stops_reading_and_cuts_no_batch_short(backlog: B
     assert backlog.buffer.buffered_bytes == 10 * MiB
 
 
-def test_a_disk_full_of_what_no_upload_would_free_must_land(backlog: Backlog) -> None:
+def test_full_disk_must_flush_if_uploads_would_not_free_it(backlog: Backlog) -> None:
     for number in range(11):
         backlog.buffer.append(StreamId(None, str(number)), bytes(MiB - 1), 1, 0)
 

@@ -134,7 +134,7 @@ def stream_id(number: int) -> StreamId:
     segment=st.sampled_from([10, 40]),
     flush=st.sampled_from([0.0, 7.0, 1e9]),
 )
-def test_every_record_lands_once_in_the_order_of_its_stream_whatever_the_sizes(
+def test_every_record_lands_once_in_stream_order(
     order: list[int],
     slots: int,
     start: int,

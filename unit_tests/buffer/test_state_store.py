@@ -43,7 +43,7 @@ def test_a_file_is_deleted_with_its_last_line(tmp_path: Path) -> None:
 
 
 @given(happenings=st.lists(st.one_of(st.binary(max_size=20), st.integers(0, 10))))
-def test_lines_are_read_as_they_were_stored_in_whatever_order_they_are_released(
+def test_stored_lines_are_read_unchanged_in_any_release_order(
     happenings: list[bytes | int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     store = StateStore(tmp_path_factory.mktemp("states"), memory_bytes=30, file_bytes=40)

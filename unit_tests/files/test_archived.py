@@ -134,7 +134,7 @@ def _members(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("_members")
 @pytest.mark.parametrize(("lines", "staged"), WAYS)
-def test_archived_lines_are_those_received_and_become_the_same_rows_again(
+def test_archived_lines_are_as_received_and_yield_the_same_rows(
     cloud: Cloud, segments: Segments, lines: Sequence[bytes], staged: Callable[[Segments], list[StagedSegment]]
 ) -> None:
     first = encoded(cloud, [replace(each, records=9) for each in staged(segments)])
@@ -182,7 +182,7 @@ def test_rows_of_lines_beside_erased_ones_have_the_ids_that_they_had(
     assert table(cloud, some) == every_other
 
 
-def test_an_object_says_what_its_lines_are(cloud: Cloud, segments: Segments) -> None:
+def test_object_metadata_describes_its_lines(cloud: Cloud, segments: Segments) -> None:
     one, two = [record(1), BAD], [record(3)]
     staged = [
         replace(segments.of(*one), records=2, first_record=70),
@@ -230,7 +230,7 @@ def id_of(line: bytes) -> object:
 
 @PEOPLE
 @pytest.mark.parametrize(("lines", "staged"), WAYS)
-def test_people_who_were_erased_are_left_out_of_what_is_replayed(
+def test_replay_omits_erased_records(
     cloud: Cloud,
     segments: Segments,
     lines: Sequence[bytes],
@@ -363,9 +363,7 @@ def test_an_object_without_lines_has_no_content(cloud: Cloud, body: bytes) -> No
     ],
     ids=["deleted", "replaced", "emptied"],
 )
-def test_an_archived_object_that_is_gone_or_another_one_is_not_read(
-    cloud: Cloud, change: Callable[[Any, str], object]
-) -> None:
+def test_deleted_or_replaced_archived_object_is_not_read(cloud: Cloud, change: Callable[[Any, str], object]) -> None:
     segment = put(cloud, "gone", gzip.compress(record(1)))
     change(cloud.access.client("s3"), "_raw/gone")
 
@@ -423,7 +421,7 @@ def test_nothing_is_archived_of_a_unit_that_has_a_malformed_line(cloud: Cloud, s
     assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
 
 
-def test_a_unit_that_cannot_be_archived_fails_says_so_and_leaves_nothing(cloud: Cloud, segments: Segments) -> None:
+def test_unit_fails_without_leftovers_if_it_cannot_be_archived(cloud: Cloud, segments: Segments) -> None:
     refused = cloud.access.client("s3").meta.events
 
     def deny(params: dict[str, Any], **_: object) -> None:

@@ -138,7 +138,7 @@ def test_files_that_cannot_be_compacted_are_read_once(lake: Cloud) -> None:
     assert content(lake, file).read().to_pylist() == ids(*range(20))
 
 
-def test_a_value_that_does_not_fit_is_found_only_after_others_were_written(lake: Cloud) -> None:
+def test_unsupported_value_after_written_rows_restarts_the_task(lake: Cloud) -> None:
     nanoseconds = pa.schema([field(1, "id", pa.int64()), field(3, "at", pa.timestamp("ns"))])
     target = pa.schema([ID, field(3, "at", pa.timestamp("us"))])
     good, bad = [{"id": 1, "at": 1000}] * 10_000, [{"id": 2, "at": 1}]

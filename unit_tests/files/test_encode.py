@@ -117,7 +117,7 @@ def framed(segments: Segments, *lines: bytes, first_record: int = 0) -> StagedSe
     return replace(segments.of(bytes(text)), frame=frame, first_record=first_record, mixed=not fits.all())
 
 
-def test_flat_lines_are_written_like_those_received(cloud: Cloud, segments: Segments) -> None:
+def test_flat_lines_yield_the_same_files_as_received_lines(cloud: Cloud, segments: Segments) -> None:
     odd = record(3, "c").replace(b"000}}", b"000.5}}")
     bad, undeclared = record("x", "b"), record(4).replace(b'"id"', b'"more": 1, "id"')
     lines = [record(1, "a"), bad, undeclared, odd]

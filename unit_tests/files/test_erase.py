@@ -69,7 +69,7 @@ def test_a_line_of_the_archive_leaves_an_empty_line_behind(cloud: Cloud) -> None
     assert head["Metadata"] == {"lines": "5", "stream": "users"}
 
 
-def test_what_was_erased_is_found_no_more_and_others_are_erased_after_it(cloud: Cloud) -> None:
+def test_erased_lines_are_not_found_again_and_other_ids_still_are(cloud: Cloud) -> None:
     put(cloud, "a", gzip.compress(b"".join(LINES)))
     run(cloud, "archive", [stored(cloud, "a")])
     once = cloud.objects()
@@ -81,7 +81,7 @@ def test_what_was_erased_is_found_no_more_and_others_are_erased_after_it(cloud: 
     assert gzip.decompress(cloud.objects()["a"]) == b"\n" + LINES[1] + b"\n\n\n"
 
 
-def test_a_search_alone_writes_nothing(cloud: Cloud) -> None:
+def test_search_without_write_writes_nothing(cloud: Cloud) -> None:
     archived = put(cloud, "a", gzip.compress(b"".join(LINES)))
     before = cloud.objects()
     assert run(cloud, "archive", [archived], write=False) == [Erased(archived, 3)]
@@ -133,7 +133,7 @@ def test_an_object_that_is_replaced_or_deleted_while_it_is_read_is_left_alone(cl
     assert cloud.objects() == ({} if deleted else {"a": b"other"})
 
 
-def test_object_that_is_gone_is_told_from_one_that_may_not_be_read(cloud: Cloud) -> None:
+def test_deleted_object_is_distinguished_from_a_denied_one(cloud: Cloud) -> None:
     """S3 answers 403 for both, to an identity that may list the folders of the connector alone."""
     gone, kept = StoredObject(f"s3://{BUCKET}/gone", '"etag"', 10), put(cloud, "a", gzip.compress(b"".join(LINES)))
 
@@ -215,7 +215,7 @@ def test_an_object_without_other_rejects_is_empty(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("writes", range(1, 5))
-def test_rejects_are_erased_by_whoever_finishes_what_was_interrupted(cloud: Cloud, writes: int) -> None:
+def test_interrupted_erasure_of_rejects_can_be_repeated(cloud: Cloud, writes: int) -> None:
     """Of the four writes of two objects, any number is done before the job dies."""
     group = both_reasons(cloud)
     dying = another_client()

@@ -31,7 +31,7 @@ def objects(table: pa.Table, memory_mb: int = 256) -> list[Any]:
 
 
 @given(names=st.lists(NAMES, min_size=1, max_size=6, unique=True))
-def test_row_has_every_column_whatever_their_names(names: list[str]) -> None:
+def test_row_has_every_column_with_any_name(names: list[str]) -> None:
     table = pa.table([pa.array([place, None], pa.int64()) for place in range(len(names))], names=names)
 
     assert objects(table) == [{name: place for place, name in enumerate(names)}, dict.fromkeys(names)]
@@ -108,7 +108,7 @@ MOMENT = pa.struct([("at", pa.struct([("x", pa.int64()), ("when", pa.timestamp("
 @pytest.mark.parametrize(
     "type_", [POINT, pa.list_(MOMENT), pa.struct([("points", pa.list_(POINT)), ("point", POINT)])], ids=str
 )
-def test_rows_of_a_slice_are_those_that_a_copy_of_it_has(type_: pa.DataType) -> None:
+def test_slice_is_encoded_like_a_copy(type_: pa.DataType) -> None:
     # Given rows of which a slice is written, as a partition is one of its block
     def value(of: pa.DataType, number: int) -> Any:
         if isinstance(of, pa.StructType):
@@ -189,5 +189,5 @@ def test_file_without_rows_is_empty(cloud: Cloud) -> None:
         ("jsonl", "UNCOMPRESSED", ".jsonl"),
     ],
 )
-def test_extension_tells_format_and_compression(format: FileFormat, codec: str, ending: str) -> None:
+def test_extension_depends_on_format_and_compression(format: FileFormat, codec: str, ending: str) -> None:
     assert extension(format, codec) == ending

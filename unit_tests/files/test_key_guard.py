@@ -84,7 +84,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", KEPT)
-def test_a_record_is_kept_if_its_key_is_what_was_sent_and_its_cursor_is_not_lost(kind: str) -> None:
+def test_record_is_kept_if_its_key_is_unchanged_and_its_cursor_is_not_lost(kind: str) -> None:
     assert refusals(KEPT[kind]) == []
 
 
@@ -174,7 +174,7 @@ def test_without_a_cursor_only_keys_are_guarded() -> None:
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(kinds=st.lists(st.sampled_from([*KEPT, *REFUSED]), max_size=30))
-def test_the_rows_of_the_others_are_as_they_would_be_without_them(kinds: list[str]) -> None:
+def test_rejected_records_do_not_change_other_rows(kinds: list[str]) -> None:
     """Values, times, changes, lines and places."""
     keys = KeyGuard.of(plan())
     assert keys is not None

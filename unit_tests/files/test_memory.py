@@ -62,7 +62,7 @@ def peak(folder: Path, rows: int) -> int:
 
 
 @pytest.mark.slow
-def test_more_sparse_rows_of_many_columns_take_no_more_memory(tmp_path: Path) -> None:
+def test_memory_is_bounded_for_sparse_rows_of_many_columns(tmp_path: Path) -> None:
     one_row_group = peak(tmp_path, ROW_GROUP_ROWS)
 
     assert peak(tmp_path, 3 * ROW_GROUP_ROWS) < 1.25 * one_row_group < 160 * 1024 * 1024

@@ -163,7 +163,7 @@ def test_values_that_no_folder_can_have_are_in_the_null_partition(cloud: Cloud, 
     assert found == dict.fromkeys(cities, "city_key=__HIVE_DEFAULT_PARTITION__") | {"Rome": "city_key=Rome"}
 
 
-def test_unit_with_a_sort_order_alone_is_sorted(cloud: Cloud, tmp_path: Path) -> None:
+def test_unit_without_partitions_is_sorted(cloud: Cloud, tmp_path: Path) -> None:
     order = SortOrder((SortField(("number",), ascending=False),))
 
     result = encoded(cloud, tmp_path, plan(sort_order=order), line("Rome", 1) + line("Oslo", 3), line("Bern", 2))

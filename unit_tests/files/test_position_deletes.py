@@ -34,7 +34,7 @@ def test_a_file_without_position_deletes_has_no_dead_rows(lake: Cloud) -> None:
     assert positions(lake, FILE) is None
 
 
-def test_rows_of_the_file_are_dead_and_those_of_others_are_not(lake: Cloud) -> None:
+def test_position_deletes_apply_only_to_their_file(lake: Cloud) -> None:
     both = put_deletes(lake, "deletes", [*dead(FILE, [0, 4]), *dead(OTHER, [1, 2])])
     only_other = put_deletes(lake, "of other", dead(OTHER, [3]))
 

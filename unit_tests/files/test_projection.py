@@ -161,7 +161,7 @@ def test_a_file_with_values_that_would_change_is_unsuitable(old: Any, value: Any
         ([field(1, "v", INT), field(2, "v", INT)], "one name"),
     ],
 )
-def test_a_file_whose_columns_cannot_be_told_apart_is_unsuitable(source: list[Any], why: str) -> None:
+def test_file_with_ambiguous_columns_is_unsupported(source: list[Any], why: str) -> None:
     batch = pa.RecordBatch.from_arrays([pa.nulls(1, each.type) for each in source], schema=pa.schema(source))
 
     with pytest.raises(UnsupportedFile, match=why):

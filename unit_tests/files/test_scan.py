@@ -93,7 +93,7 @@ def test_a_file_without_rows_of_the_units_has_none(cloud: Cloud, format: FileFor
         pytest.param("x" * 300_000, id="large rows"),
     ],
 )
-def test_json_lines_have_their_ids_whatever_is_beside_them(cloud: Cloud, value: object) -> None:
+def test_row_ids_are_found_in_json_lines_with_any_other_columns(cloud: Cloud, value: object) -> None:
     type_ = pa.decimal128(38, 38) if isinstance(value, Decimal) else pa.string()
 
     assert found(cloud, stored(cloud, "a", rows((ONE, [5]), value=(value, type_)), "jsonl", "GZIP")) == {"one": (5,)}
@@ -156,7 +156,7 @@ def test_rows_that_position_deletes_remove_are_not_found(cloud: Cloud) -> None:
     assert merge_row_ids([result], UNITS) == TableRows({next(iter(UNITS)): BitMap((1, 2))}, 2)
 
 
-def test_a_file_that_is_gone_fails_the_task_with_its_name(cloud: Cloud) -> None:
+def test_deleted_file_fails_the_task_with_its_name(cloud: Cloud) -> None:
     result = search(cloud, SourceFile(f"{FOLDER}/gone.parquet", 10, 0))
 
     assert isinstance(result, Failed)

@@ -127,7 +127,7 @@ def test_answers_that_are_never_complete_end_in_a_sentence(cloud: Cloud, staged:
     ],
     ids=["deleted", "replaced", "emptied"],
 )
-def test_a_segment_that_is_gone_or_another_object_is_not_read(
+def test_deleted_or_replaced_segment_is_not_read(
     cloud: Cloud, staged: StagedSegment, change: Callable[[Any, str], object]
 ) -> None:
     change(cloud.access.client("s3"), URI.removeprefix(f"s3://{BUCKET}/"))

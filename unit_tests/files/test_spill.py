@@ -46,7 +46,7 @@ def test_rows_of_a_partition_come_back_once_in_the_order_in_which_they_were_adde
     assert [*spill.take_all()] == []
 
 
-def test_partitions_that_python_takes_for_equal_or_unequal_are_told_apart() -> None:
+def test_partitions_are_identified_by_the_text_of_their_values() -> None:
     spill = Spill()
     for value in (0.0, -0.0, math.nan, float("nan")):
         spill.add((value,), rows(1))
@@ -59,7 +59,7 @@ def test_partitions_that_python_takes_for_equal_or_unequal_are_told_apart() -> N
     ]
 
 
-def test_bytes_of_a_partition_are_those_in_memory() -> None:
+def test_bytes_of_a_partition_are_its_size_in_memory() -> None:
     spill = Spill()
     assert spill.bytes_of(("a",)) == 0
     spill.add(("a",), rows(1, 2))

@@ -103,7 +103,7 @@ def rank(order: Order) -> tuple[bool, int, bool, int]:
     memory=st.sampled_from([NO_MEMORY, 500, 1500, ALL_MEMORY]),
     format=st.sampled_from(["parquet", "jsonl"]),
 )
-def test_file_that_says_so_is_sorted_and_stable(
+def test_file_marked_as_sorted_is_sorted_and_stable(
     account: Cloud, blocks: list[list[Order]], fields: tuple[PartitionField, ...], memory: int, format: FileFormat
 ) -> None:
     shape = plan(*fields, format=format, sort_order=order_of_days)

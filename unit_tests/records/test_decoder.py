@@ -249,7 +249,7 @@ def test_bytes_that_are_not_utf8_are_nulled(column_type: ColumnType, value: byte
         (line(1, emitted_at="1e30"), "DESTINATION_RECORD_TIME_OUT_OF_RANGE"),
     ],
 )
-def test_a_line_without_a_record_is_refused_alone_and_not_quoted(line_: bytes, reason: str) -> None:
+def test_line_without_a_record_is_rejected_and_not_quoted(line_: bytes, reason: str) -> None:
     parts = list(BlockDecoder([ID, VALUE]).decode(b"\n".join([line(0), line_, line(2), b""])))
 
     assert sorted(id_ for part in parts for id_ in values(part.columns[0])) == [0, 2]

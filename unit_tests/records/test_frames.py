@@ -282,7 +282,7 @@ def sorted_refused(kept: Kept) -> dict[Key, list[tuple[bytes, str]]]:
 @pytest.mark.parametrize("columns", [COLUMNS, PLAIN_COLUMNS, []], ids=["JSON text", "no JSON text", "no columns"])
 @settings(max_examples=examples(500))
 @given(seed=st.integers(0, 10**9))
-def test_odd_lines_become_what_they_become_alone(columns: list[Field], seed: int) -> None:
+def test_odd_lines_are_decoded_as_without_a_frame(columns: list[Field], seed: int) -> None:
     lines = an_input(seed, WITHIN)
 
     kept, alone = with_frames(lines, columns), line_by_line(lines, columns)
@@ -297,7 +297,7 @@ def test_odd_lines_become_what_they_become_alone(columns: list[Field], seed: int
 @pytest.mark.parametrize("columns", [COLUMNS, PLAIN_COLUMNS], ids=["JSON text", "no JSON text"])
 @settings(max_examples=examples(500))
 @given(seed=st.integers(0, 10**9))
-def test_a_malformed_line_is_reported_as_it_is_alone(columns: list[Field], seed: int) -> None:
+def test_malformed_line_is_reported_as_without_a_frame(columns: list[Field], seed: int) -> None:
     lines = an_input(seed, [*WITHIN, DEEP, *BROKEN])
 
     assert with_frames(lines, columns).error == line_by_line(lines, columns).error

@@ -19,9 +19,7 @@ from destination_datalake.spark.backend import JobFailed, worker_failure
         ("Python worker exited unexpectedly (crashed)", "transient_error", "ran out of memory"),
     ],
 )
-def test_worker_failure_names_the_stream_and_what_the_worker_died_of(
-    detail: str, failure_type: str, words: str
-) -> None:
+def test_worker_failure_names_the_stream_and_the_cause(detail: str, failure_type: str, words: str) -> None:
     answer = worker_failure(StreamId("shop", "orders"), JobFailed(detail))
 
     assert "shop.orders" in answer.failure.message

@@ -108,7 +108,7 @@ def refuse(lent: AwsAccess, code: str, status: int) -> None:
 
 
 @pytest.mark.parametrize("identity", [ROLE, USER, Environment()])
-def test_with_role_executors_use_what_their_own_environment_has(identity: Identity) -> None:
+def test_with_role_executors_use_their_own_credentials(identity: Identity) -> None:
     assert ExecutorAccess("role", access(identity)).current() == access(Environment())
 
 
@@ -124,7 +124,7 @@ def test_with_session_executors_have_short_lived_credentials_of_the_connector_s_
     assert "not-a-secret-of-anybody" not in pickle.dumps(lent).decode("latin1")
 
 
-def test_a_session_is_lent_to_many_jobs() -> None:
+def test_session_is_used_for_many_jobs() -> None:
     lender = ExecutorAccess("session", access(ROLE))
 
     assert lender.current() == lender.current()

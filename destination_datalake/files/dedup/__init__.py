@@ -1,1 +1,1 @@
-"""Deduplication on executors: which rows of files are the latest of their key, and files without the others."""
+"""Deduplication on executors: find the latest row of each key, and remove the other rows from files."""

@@ -150,7 +150,7 @@ def may_have_keys(
 
 
 def _chunk(group: pq.RowGroupMetaData, column: str) -> pq.ColumnChunkMetaData:
-    [chunk] = [each for each in map(group.column, range(group.num_columns)) if each.path_in_schema == column]
+    [chunk] = [chunk for chunk in map(group.column, range(group.num_columns)) if chunk.path_in_schema == column]
     return chunk
 
 

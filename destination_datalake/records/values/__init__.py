@@ -1,1 +1,1 @@
-"""The types of values, a family a module: what Arrow is asked for, the vectorised rule, the careful rule."""
+"""The rules for reading values, a module per family of types: Arrow's type, the vectorised and the careful rule."""

@@ -1,1 +1,1 @@
-"""Spark with a driver of our own: in this process's JVM, whose executors are local or on a cluster."""
+"""Classic Spark: this process starts the driver JVM; executors are local or on a cluster."""

@@ -169,7 +169,7 @@ class ClassicSettings:
 
 def _quoted(option: str) -> str:
     """Return a Java option as Spark reads it out of a list: a backslash before white space, quotes and backslashes."""
-    return re.sub(r"[\s'\"\\]", lambda found: f"\\{found[0]}", option)
+    return re.sub(r"[\s'\"\\]", lambda match: f"\\{match[0]}", option)
 
 
 def _is_cluster(master: str) -> bool:

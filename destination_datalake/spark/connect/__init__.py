@@ -1,1 +1,1 @@
-"""Spark Connect: a Spark whose driver is elsewhere, reached by gRPC. Imported only if the options name one."""
+"""Spark Connect: the driver is on a server, reached by gRPC. Imported only if it is configured."""

@@ -1,1 +1,1 @@
-"""What executors on other machines need: a Python with the connector, which is compared with the driver's."""
+"""Executors on other machines: send them the connector, and compare their Python with the driver's."""

@@ -179,7 +179,7 @@ class IcebergTable:
     def plan(self) -> FilePlan:
         """Return the plan with the column types and field ids of the last commit, and with vended credentials."""
         access = self._operations.access
-        return replace(self._plan, lent=access if access.has_session_credentials else None)
+        return replace(self._plan, vended_access=access if access.has_session_credentials else None)
 
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
         """Promote the columns that are too narrow for the files and append the files, in one metadata commit.

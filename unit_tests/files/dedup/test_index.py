@@ -94,7 +94,7 @@ def test_a_download_that_fails_leaves_no_file(lake: Cloud, tmp_path: Path, monke
     assert rows_of(part, tmp_path, lake.access) == MANY
 
 
-def test_an_index_that_is_gone_is_an_error(tmp_path: Path, lake: Cloud) -> None:
+def test_deleted_index_is_an_error(tmp_path: Path, lake: Cloud) -> None:
     part = written(range(MANY), tmp_path.as_uri(), lake.access)
     [path] = tmp_path.iterdir()
     path.unlink()

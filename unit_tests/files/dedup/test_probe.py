@@ -162,7 +162,7 @@ def rank(row: Row) -> tuple[bool, Any, int]:
 
 
 @pytest.mark.law
-def test_a_probe_finds_what_a_dict_would(lake: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_agrees_with_a_dict(lake: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     @settings(max_examples=examples(200))
     @given(data=st.data(), kind=st.sampled_from(sorted(KEYS)))
     def law(data: st.DataObject, kind: str) -> None:

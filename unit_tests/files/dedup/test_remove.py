@@ -154,7 +154,7 @@ def several(lake: Cloud) -> list[SourceFile]:
     ]
 
 
-def test_of_several_files_those_that_lose_rows_become_one(lake: Cloud) -> None:
+def test_files_with_dead_rows_are_merged_into_one(lake: Cloud) -> None:
     some, untouched, emptied, others = several(lake)
     dead_rows = [RowSet.of(BitMap(positions)) for positions in ([0], [0, 1], [1])]
 
@@ -278,7 +278,7 @@ def test_a_missing_permission_is_named(lake: Cloud, deletes: Deletes) -> None:
 
 
 @pytest.mark.law
-def test_the_rows_afterwards_are_those_before_but_for_the_dead(lake: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removal_keeps_all_live_rows(lake: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     @settings(max_examples=examples(200))
     @given(data=st.data(), deletes=st.sampled_from(["copy_on_write", "merge_on_read"]))
     def law(data: st.DataObject, deletes: Deletes) -> None:

@@ -41,7 +41,7 @@ def latest(*tables: pa.Table, content: int = 0) -> list[tuple[int, int]]:
 
 @given(tables(max_columns=4, max_rows=20), st.integers(1, 3))
 @settings(max_examples=examples(300), deadline=None)
-def test_the_latest_row_of_a_key_is_that_of_a_dict(columns: list[Column], parts: int) -> None:
+def test_latest_row_of_a_key_agrees_with_a_dict(columns: list[Column], parts: int) -> None:
     # Given a key of some columns, and an order by the others
     key, order = columns[:parts], columns[parts:]
     keys = rows_of(key)
@@ -90,7 +90,7 @@ def test_of_equal_rows_the_one_that_arrived_last_is_the_latest() -> None:
     assert latest(content, second, first, content=1) == [(2, 0)]
 
 
-def test_a_row_that_arrives_is_later_than_one_of_the_content_whatever_their_ids() -> None:
+def test_pending_row_is_later_than_a_row_of_the_content() -> None:
     content, pending = (table_of([pa.array([1])], [pa.array([0])], number) for number in range(2))
     position = content.schema.get_field_index("raw_id")
     content = content.set_column(position, "raw_id", pa.array([b"zz"]))

@@ -164,7 +164,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Column], int, list[int], list[set[i
 
 @given(histories(), st.integers(2, 5))
 @settings(max_examples=examples(120), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_winners_are_those_of_a_dict_with_and_without_a_shuffle(
+def test_winners_agree_with_a_dict_with_and_without_a_shuffle(
     lake: Cloud, tmp_path: Path, history: tuple[list[Column], int, list[int], list[set[int]]], parts: int
 ) -> None:
     # Given rows of any key and cursor in several files, some of them dead

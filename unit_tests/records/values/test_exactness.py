@@ -152,7 +152,7 @@ def test_17_significant_digits_round_trip(number: float) -> None:
 @pytest.mark.law
 @settings(max_examples=examples(1000))
 @given(st.integers(-(10**25), 10**25), st.sampled_from(["", ".0", "e0", ".000e1"]), st.booleans())
-def test_an_integer_is_exactly_what_was_sent_or_null(number: int, form: str, quoted: bool) -> None:
+def test_integer_is_exact_or_null(number: int, form: str, quoted: bool) -> None:
     raw = f'"{number}{form}"' if quoted else f"{number}{form}"
     sent = number * 10 if form.endswith("e1") else number
 

@@ -110,7 +110,7 @@ def alone(lines: list[bytes], column: Field, floats: Floats) -> list[tuple[int, 
 @pytest.mark.share(12)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("type_", TYPES, ids=str)
-def test_a_text_is_read_in_a_block_as_it_is_by_the_coercer(type_: ColumnType, shape: str) -> None:
+def test_block_and_coercer_agree_on_a_text(type_: ColumnType, shape: str) -> None:
     outer, around = shaped(type_, shape)
     column = Field("a", "a", outer)
     for text in TEXTS:

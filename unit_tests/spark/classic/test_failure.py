@@ -178,7 +178,7 @@ def test_a_job_without_executors_is_given_up_after_a_while() -> None:
 
 
 @pytest.mark.parametrize("counts", [(1,), (0, 0, 0, 0, 0, 0, 2), (1, 0, 0, 0, 0, 0, 0, 1)])
-def test_a_job_is_left_alone_as_soon_as_an_executor_comes(counts: tuple[int, ...]) -> None:
+def test_job_continues_once_an_executor_registers(counts: tuple[int, ...]) -> None:
     executors = Executors(*counts)
     watched, given_up = watch(executors, polls=7)
 
@@ -228,7 +228,7 @@ REMOVED = (
 UNRESPONSIVE = "ERROR StandaloneSchedulerBackend: Application has been killed. Reason: All masters are unresponsive!"
 
 
-def test_no_executor_is_told_with_what_was_asked_for() -> None:
+def test_missing_executor_is_reported_with_the_requested_resources() -> None:
     failure = no_executor(APPLICATION, 60)
 
     assert failure.failure.type == "transient_error"
@@ -236,7 +236,7 @@ def test_no_executor_is_told_with_what_was_asked_for() -> None:
     assert "executors with 4g of memory and 3 cores, 12 cores in all" in str(failure)
 
 
-def test_executors_that_end_before_they_run_are_told_with_the_driver_s_address() -> None:
+def test_executors_that_exit_early_are_reported_with_the_driver_s_address() -> None:
     failure = executors_end(APPLICATION, (EXITED, RUNNING))
 
     assert failure is not None
@@ -257,7 +257,7 @@ def test_executors_that_end_before_they_run_are_told_with_the_driver_s_address()
         ((UNRESPONSIVE,), "spark://lake:7077 did not respond (All masters are unresponsive!)"),
     ],
 )
-def test_an_application_that_the_cluster_ends_says_why(output: tuple[str, ...], words: str) -> None:
+def test_ended_application_reports_the_cluster_s_reason(output: tuple[str, ...], words: str) -> None:
     failure = application_ended(APPLICATION, output)
 
     assert failure is not None

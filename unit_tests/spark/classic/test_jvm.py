@@ -61,7 +61,7 @@ def test_every_property_is_one_line_of_ascii_without_whitespace(value: str) -> N
     assert len(line.split()) == 1
 
 
-def test_only_a_lost_executor_is_a_warning_of_what_the_jvm_prints(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_a_lost_executor_is_logged_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     lost = "12:00:01 ERROR TaskSchedulerImpl: Lost executor 0 on 10.0.0.2: Remote RPC client disassociated."
 
     for line in ("12:00:00 INFO StandaloneAppClient: Executor added", lost):

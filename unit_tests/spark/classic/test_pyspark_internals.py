@@ -32,7 +32,7 @@ print("pandas" in sys.modules, importlib.util.find_spec("pandas") is not None)
 """
 
 
-def test_arrow_is_imported_without_pandas_which_others_can_import_afterwards() -> None:
+def test_arrow_is_imported_without_pandas_which_can_be_imported_later() -> None:
     assert run(ARROW) == "False True\n"
 
 
@@ -88,7 +88,7 @@ logging.error("of ours")
 """
 
 
-def test_silenced_py4j_logs_nothing_and_others_do() -> None:
+def test_only_py4j_is_silenced() -> None:
     assert run(LOGGING) == "of ours\n"
 
 
@@ -140,7 +140,7 @@ print([entry.removeprefix(packages) for entry in sys.path])
 """
 
 
-def test_zip_files_of_an_installed_pyspark_come_last_and_others_stay() -> None:
+def test_zip_files_of_an_installed_pyspark_come_last() -> None:
     expected = ["/elsewhere/pyspark/python/lib/pyspark.zip", "", "/pyspark/python/lib/pyspark.zip"]
 
     assert run(PREFERRED) == f"{expected}\n"

@@ -75,7 +75,7 @@ def test_only_a_local_driver_is_bound_to_the_loopback_address(tmp_path: Path, ma
         ("k8s://lake", {"spark.driver.host": "airbyte.jobs"}, "airbyte.jobs"),
     ],
 )
-def test_executors_elsewhere_are_not_told_to_call_localhost(
+def test_remote_executors_do_not_call_localhost(
     monkeypatch: pytest.MonkeyPatch, master: str, conf: dict[str, str], name: str | None
 ) -> None:
     monkeypatch.delenv("SPARK_LOCAL_HOSTNAME", raising=False)
@@ -132,7 +132,7 @@ def test_only_executors_of_a_cluster_start_another_python(
 
 
 @pytest.mark.parametrize("name", ["scratch", "a b", """it's "a" \\ place"""])
-def test_temporary_files_are_in_the_scratch_folder_whatever_its_name(tmp_path: Path, name: str) -> None:
+def test_temporary_files_are_in_a_scratch_folder_of_any_name(tmp_path: Path, name: str) -> None:
     scratch = tmp_path / name
 
     properties = ClassicSettings("local[2]", {}, ("-Dours=1",)).properties(scratch)

@@ -255,7 +255,7 @@ def test_stopping_ends_a_start_that_waits_for_executors(server: Server) -> None:
 
 
 @pytest.mark.parametrize("address", ["sc://lake/path", "sc://lake:port", "sc://lake/;use_ssl"])
-def test_what_is_no_address_is_told_before_anything_is_sent(address: str) -> None:
+def test_invalid_address_is_reported_before_a_request(address: str) -> None:
     with pytest.raises(SparkFailed, match="is not a valid address of a Spark Connect server") as refused:
         ConnectBackend(Endpoint(address, None), ExecutorPython(), {}).start()
 
@@ -280,7 +280,7 @@ def test_a_check_opens_a_session_and_ends_it() -> None:
         assert "ExecutePlan" not in server.calls
 
 
-def test_a_check_tells_a_wrong_token_and_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_reports_a_wrong_token_and_an_unreachable_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "_CHECK_SECONDS", 0.1)
     with Server(token="open-sesame") as server, pytest.raises(SparkFailed, match=r"Correct spark\.token"):
         server_version(config(remote=server.url, token="guess"))

@@ -39,7 +39,7 @@ def answered(message: str, status: grpc.StatusCode = grpc.StatusCode.INTERNAL) -
         (answered("Job 3 cancelled because SparkContext was shut down"), ErrorKind.STOPPED),
     ],
 )
-def test_an_error_tells_what_can_be_done(error: Exception, expected: ErrorKind) -> None:
+def test_error_is_classified(error: Exception, expected: ErrorKind) -> None:
     assert error_kind(error) is expected
 
 
@@ -60,7 +60,7 @@ def test_an_error_tells_what_can_be_done(error: Exception, expected: ErrorKind) 
         (ErrorKind.JOB_FAILED, answered("boom"), "transient_error", "cannot run the connector's jobs: boom"),
     ],
 )
-def test_the_user_is_told_which_server_and_what_to_do(
+def test_message_names_the_server_and_the_remedy(
     kind: ErrorKind, error: Exception, failure_type: str, words: str
 ) -> None:
     failed = spark_failure(kind, error, SERVER)
@@ -70,7 +70,7 @@ def test_the_user_is_told_which_server_and_what_to_do(
     assert words in failed.failure.message
 
 
-def test_of_grpc_s_text_the_user_is_told_the_details() -> None:
+def test_message_has_the_details_of_grpc_s_error() -> None:
     text = '<_InactiveRpcError of RPC:\n\tstatus = UNAVAILABLE\n\tdetails = "no route"\n\tdebug = "x"\n>'
 
     assert "did not respond (no route)." in spark_failure(ErrorKind.UNREACHABLE, answered(text), SERVER).failure.message

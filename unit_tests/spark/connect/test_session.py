@@ -76,7 +76,7 @@ def test_what_another_attempt_cannot_mend_is_not_tried_again(error: Exception) -
     assert not _PatientPolicy(60).to_state().can_retry(error)
 
 
-def test_each_connection_is_a_session_of_its_own_whatever_the_address_says() -> None:
+def test_each_connection_opens_a_new_session() -> None:
     with Server() as server:
         for _ in range(2):
             session = connect(f"{server.url}/;session_id=00112233-4455-4677-8899-aabbccddeeff")
@@ -163,7 +163,7 @@ def running(backend: ConnectBackend, progress: JobsProgress) -> bool:
     return backend.progress() == progress
 
 
-def test_a_backend_tells_how_far_its_jobs_are_and_nothing_afterwards() -> None:
+def test_backend_reports_progress_only_while_jobs_run() -> None:
     with Server() as server:
         backend = started(server)
         server.reports = [(4, 0, 2), (4, 1, 2)]

@@ -137,7 +137,7 @@ RESULTS: list[tuple[Callable[..., Any], Any]] = [
 
 
 @pytest.mark.parametrize(("job", "result"), RESULTS, ids=lambda each: type(each).__name__)
-def test_what_a_job_answers_is_what_the_driver_reads(job: Callable[..., Any], result: Any) -> None:
+def test_results_are_decoded_unchanged(job: Callable[..., Any], result: Any) -> None:
     (read,) = decode(encode([result]), result_type(job))
 
     assert repr(read) == repr(result)
@@ -164,7 +164,7 @@ def test_bounds_of_keys_are_read_as_they_were(bounds: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "京都", "\ud800", "a\udfff\x00", "\ud7ff"])
-def test_a_text_is_read_as_it_was_whatever_characters_it_has(text: str) -> None:
+def test_texts_with_any_characters_are_decoded_unchanged(text: str) -> None:
     assert decode(encode([text]), str) == [text]
 
 

@@ -93,7 +93,7 @@ def test_whatever_a_library_requires_is_sent_too() -> None:
     assert needed - sent == set()
 
 
-def test_neither_pyspark_nor_what_only_the_driver_needs_is_sent(everything: Contents) -> None:
+def test_archive_lacks_pyspark_and_the_driver_s_packages(everything: Contents) -> None:
     sent = {path.split("/")[0] for path in everything.files}
 
     assert sent.isdisjoint({"pyspark", "py4j", "pyiceberg", "airbyte_cdk", "pandas", "awswrangler", "pydantic"})
@@ -299,7 +299,7 @@ def test_the_launcher_sets_variables_that_the_cluster_has_not(tmp_path: Path, la
     assert ended.stdout == f"7 {WORKER_ENVIRONMENT['MALLOC_TRIM_THRESHOLD_']}\n"
 
 
-def test_without_a_python_of_this_version_another_one_says_so_to_spark(tmp_path: Path, launcher: Path) -> None:
+def test_other_python_reports_its_version_to_spark(tmp_path: Path, launcher: Path) -> None:
     other = """/bin/sh -c 'case "$*" in *sys.exit*) exit 1 ;; esac; echo another' --"""
 
     ended = started(launcher, pythons(tmp_path / "commands", python3=other))
@@ -307,7 +307,7 @@ def test_without_a_python_of_this_version_another_one_says_so_to_spark(tmp_path:
     assert ended.stdout == "another\n", ended.stderr
 
 
-def test_without_any_python_the_shell_says_that_there_is_none(tmp_path: Path, launcher: Path) -> None:
+def test_shell_reports_a_missing_python(tmp_path: Path, launcher: Path) -> None:
     ended = started(launcher, pythons(tmp_path / "commands"))
 
     assert ended.returncode == 127

@@ -78,7 +78,7 @@ def test_an_executor_like_the_driver_does_the_work(python: ExecutorPython, work:
     assert list(shipped(work, python)([1, 2])) == results
 
 
-def test_a_python_without_the_connector_says_so_before_it_unpickles_the_work() -> None:
+def test_missing_connector_is_reported_before_work_is_unpickled() -> None:
     from destination_datalake.files.encode import encode
 
     ended = executed(shipped(encode, ExecutorPython()))
@@ -95,7 +95,7 @@ def test_a_python_without_the_connector_says_so_before_it_unpickles_the_work() -
         ({"version": VERSION, "abi": "cpython-311-aarch64-linux-gnu"}, "abi", sysconfig.get_config_var("SOABI")),
     ],
 )
-def test_an_executor_that_differs_names_what_it_has(wanted: dict[str, str], fact: str, value: str) -> None:
+def test_different_executor_reports_its_facts(wanted: dict[str, str], fact: str, value: str) -> None:
     with pytest.raises(RuntimeError) as raised:
         check_then_run(b"", wanted, [])
 
@@ -188,7 +188,7 @@ def told(**facts: str) -> str:
         (MARK + "{cut off", PATH, "Executors cannot run the connector in /opt/lake/bin/python on an executor"),
     ],
 )
-def test_what_differs_is_said_with_where_and_what_helps(text: str, python: ExecutorPython, words: str) -> None:
+def test_difference_is_reported_with_its_place_and_remedy(text: str, python: ExecutorPython, words: str) -> None:
     message = difference(text, python)
 
     assert message is not None
@@ -206,5 +206,5 @@ def test_what_differs_is_said_with_where_and_what_helps(text: str, python: Execu
         "destination-datalake executor: lost",
     ],
 )
-def test_errors_of_other_kinds_are_nobody_s_difference(text: str) -> None:
+def test_other_errors_are_not_differences(text: str) -> None:
     assert difference(text, SAME) is None
