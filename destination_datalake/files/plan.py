@@ -230,7 +230,7 @@ class VerifiedFile:
     rows: int
     size: int
     problems: tuple[str, ...] = ()
-    gone: bool = False
+    was_deleted: bool = False
     """Whether a listed file was deleted before it could be read."""
     by_duckdb: bool = False
     """Whether DuckDB read the file too."""

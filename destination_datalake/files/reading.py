@@ -174,7 +174,7 @@ class OpenedFile:
         Meanwhile, the same columns of the row group `following` are requested from S3.
         """
         ahead = [] if following is None else byte_ranges(following.metadata, project.columns)
-        self._stored.hold(byte_ranges(group.metadata, project.columns), ahead)
+        self._stored.load(byte_ranges(group.metadata, project.columns), ahead)
         rows = _batch_rows(group.metadata)
         with parquet_errors():
             for batch in self.parquet.iter_batches(rows, [group.number], project.columns, use_threads=False):
@@ -188,7 +188,7 @@ class OpenedFile:
         name = ".".join(path)
         for group, following in with_following(groups):
             ahead = [] if following is None else byte_ranges(following.metadata, [name])
-            self._stored.hold(byte_ranges(group.metadata, [name]), ahead)
+            self._stored.load(byte_ranges(group.metadata, [name]), ahead)
             first = group.first
             with parquet_errors():
                 for batch in self.parquet.iter_batches(row_groups=[group.number], columns=[name], use_threads=False):
@@ -199,7 +199,7 @@ class OpenedFile:
 
     def read_group(self, group: RowGroup) -> pa.Table:
         """Return all columns of a row group, as the file has them. Raises Arrow's errors and AWS errors."""
-        self._stored.hold(byte_ranges(group.metadata, self.schema.names))
+        self._stored.load(byte_ranges(group.metadata, self.schema.names))
         return self.parquet.read_row_group(group.number, use_threads=False)
 
 
@@ -251,7 +251,7 @@ class StoredFile(io.RawIOBase):
         self._position = 0
         start = source.size - _initial_bytes(source)
         self._tail = (start, self._fetch(start, source.size)) if content is None else (0, content)
-        self._held: list[tuple[int, bytes]] = []
+        self._loaded: list[tuple[int, bytes]] = []
         self._ahead: tuple[list[tuple[int, int]], Future[list[tuple[int, bytes]]]] | None = None
 
     def whole(self) -> bytes | None:
@@ -259,18 +259,18 @@ class StoredFile(io.RawIOBase):
         start, content = self._tail
         return None if start else content
 
-    def hold(self, parts: Sequence[tuple[int, int]], ahead: Sequence[tuple[int, int]] = ()) -> None:
+    def load(self, parts: Sequence[tuple[int, int]], ahead: Sequence[tuple[int, int]] = ()) -> None:
         """Read byte ranges of the object into memory, in place of the former ones. Large ranges are read on demand.
 
         The ranges `ahead` are requested in the background, for the next call. Raises AWS errors.
         """
-        self._held = []  # Free memory before the next ranges are read.
+        self._loaded = []  # Free memory before the next ranges are read.
         missing, following = self._missing(parts), self._missing(ahead)
         if self._ahead is not None and self._ahead[0] == missing:
-            self._held = self._ahead[1].result()
+            self._loaded = self._ahead[1].result()
             self._ahead = None
         else:
-            self._held = self._fetch_all(missing)
+            self._loaded = self._fetch_all(missing)
         if following:
             self._pool = self._pool or ThreadPoolExecutor(1, "row group")
             self._ahead = (following, self._pool.submit(self._fetch_all, following))
@@ -312,7 +312,7 @@ class StoredFile(io.RawIOBase):
         start = self._position
         end = self._size if size < 0 else min(start + size, self._size)
         self._position = max(start, end)
-        for first, content in (self._tail, *self._held):
+        for first, content in (self._tail, *self._loaded):
             if first <= start and end <= first + len(content):
                 return content[start - first : end - first]
         return self._fetch(start, end) if start < end else b""
@@ -349,7 +349,7 @@ def _positions(stored: StoredFile, path: str) -> Iterator[NDArray[np.int64]]:
         group = file.metadata.row_group(index)
         if group.num_rows and _may_have(group, path_column, path):
             columns = [path_column, position_column]
-            stored.hold(byte_ranges(group, columns))
+            stored.load(byte_ranges(group, columns))
             for batch in file.iter_batches(_POSITIONS_AT_A_TIME, [index], columns, use_threads=False):
                 of_file = _is_path(batch.column(path_column), path)
                 positions = batch.column(position_column).filter(of_file).drop_null()

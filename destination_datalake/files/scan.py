@@ -97,7 +97,7 @@ class TableRows:
 def find_by_row_id(tasks: Iterable[RowIdTask]) -> Iterator[RowIdMatches | Failed]:
     """Search the files of each task."""
     for task in tasks:
-        problem = Problem("Rows could not be looked for", "read files of", task.sources[0].uri, task.access)
+        problem = Problem("Rows could not be searched", "read files of", task.sources[0].uri, task.access)
         yield attempt(partial(_rows_of_units, task), problem)
 
 
@@ -234,7 +234,7 @@ class ColumnMatches:
 def find_by_column_value(tasks: Iterable[ColumnValueTask]) -> Iterator[ColumnMatches | Failed]:
     """Search the files of each task."""
     for task in tasks:
-        problem = Problem("Rows to erase could not be looked for", "read files of", task.sources[0].uri, task.access)
+        problem = Problem("Rows to erase could not be searched", "read files of", task.sources[0].uri, task.access)
         yield attempt(partial(_column_matches, task), problem)
 
 

@@ -56,7 +56,7 @@ def _verify(expected: ExpectedFileStats, access: AwsAccess) -> VerifiedFile:
     result = VerifiedFile(source.uri, expected.group, 0, source.size)
     size = _size(s3, source.uri)
     if size is None:
-        return replace(result, gone=True) if expected.listed else replace(result, problems=("does not exist",))
+        return replace(result, was_deleted=True) if expected.listed else replace(result, problems=("does not exist",))
     if size != source.size:
         return replace(result, problems=(f"has {size} bytes, and {source.size} by the table's metadata",))
     try:
@@ -83,7 +83,7 @@ def _verify(expected: ExpectedFileStats, access: AwsAccess) -> VerifiedFile:
         return replace(result, problems=(str(error),))
     except ClientError as error:
         if expected.listed and is_missing(error, s3, source.uri):
-            return replace(result, gone=True)
+            return replace(result, was_deleted=True)
         raise
     return replace(result, rows=rows, problems=problems, by_duckdb=by_duckdb is not None)
 

@@ -100,6 +100,6 @@ class Total:
 def total(results: Iterable[VerifiedFile], into: dict[str, Total]) -> None:
     """Add files that were read to their groups."""
     for each in results:
-        if not each.gone:
+        if not each.was_deleted:
             group = into.setdefault(each.group, Total())
             group.files, group.rows, group.bytes = group.files + 1, group.rows + each.rows, group.bytes + each.size

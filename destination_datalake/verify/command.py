@@ -302,7 +302,7 @@ def _read(
         results = results_or_raise(spark.run(verify, tasks))
         total(results, totals)
         result.problems += [Finding(file.uri, problem) for file in results for problem in file.problems]
-        without_duckdb += sum(not (file.by_duckdb or file.problems or file.gone) for file in results)
+        without_duckdb += sum(not (file.by_duckdb or file.problems or file.was_deleted) for file in results)
     if without_duckdb:
         result.notes.append(f"DuckDB did not read {without_duckdb} files, because it has too little memory.")
     result.files, result.rows, result.bytes = (

@@ -220,7 +220,7 @@ class RemoveTask:
 class Removed:
     """The result of a `RemoveTask`. Files are identified by their index in the task.
 
-    Files without rows to remove are unchanged. Files in `gone` must leave the table: `rewritten` has their live rows,
+    Files without rows to remove are unchanged. `obsolete` files must leave the table: `rewritten` has their live rows,
     in the files' order; it is None without live rows. `position_deletes` has a file for each other changed file, with
     all its deleted rows, including earlier deletions.
 
@@ -229,7 +229,7 @@ class Removed:
     """
 
     name: str
-    gone: tuple[int, ...] = ()
+    obsolete: tuple[int, ...] = ()
     rewritten: WrittenFile | None = None
     position_deletes: Mapping[int, WrittenFile] = field(default_factory=dict)
     replaced: int = 0

@@ -87,7 +87,7 @@ def probed(
     )
     [result] = results_or_raise(remove([replace(task, deletes="copy_on_write")]))
     if result.rewritten is None:
-        return result, [*range(file.rows)] if result.gone else []
+        return result, [*range(file.rows)] if result.obsolete else []
     written = lake.arrow(result.rewritten.uri.removeprefix(f"s3://{BUCKET}/"))
     left = pq.read_table(written).column("raw_id").to_pylist()
     delete_uncommitted([result.rewritten], lake.access.client("s3"))

@@ -109,7 +109,7 @@ def test_a_file_whose_rows_are_all_dead_is_emptied(lake: Cloud, deletes: Deletes
     file = stored(lake)
     file = with_deletes(file, put_deletes(lake, "old", dead(file, [0, 2])))
 
-    assert removed(task(lake, file, [1, 3, 4, 5], deletes)) == Removed("merge-1", gone=(0,))
+    assert removed(task(lake, file, [1, 3, 4, 5], deletes)) == Removed("merge-1", obsolete=(0,))
     assert written(lake) == []
 
 
@@ -183,7 +183,7 @@ def test_each_of_several_files_gets_position_deletes_of_its_own(lake: Cloud) -> 
 
     named = {number: parquet(lake, file).read().to_pylist() for number, file in result.position_deletes.items()}
     assert named == {number: [{"file_path": files[number].uri, "pos": 0}] for number in (0, 2)}
-    assert (result.gone, result.rewritten) == ((1,), None)
+    assert (result.obsolete, result.rewritten) == ((1,), None)
 
 
 def test_of_several_files_the_one_that_cannot_be_read_is_named(lake: Cloud) -> None:
@@ -300,8 +300,8 @@ def test_removal_keeps_all_live_rows(lake: Cloud, monkeypatch: pytest.MonkeyPatc
         elif result.rewritten is not None:
             assert parquet(lake, result.rewritten).read().to_pylist() == rows(*left)
         else:
-            assert bool(result.gone) == (not left and bool({*new} - {*old}))
-            assert result.gone or {*new} <= {*old}
+            assert bool(result.obsolete) == (not left and bool({*new} - {*old}))
+            assert result.obsolete or {*new} <= {*old}
         delete_uncommitted(result.written, lake.access.client("s3"))
 
     law()

@@ -210,10 +210,10 @@ class MergeResult:
             if not plan.arrives(numbers[0]):
                 self._replace([plan.pending[number] for number in numbers], result)
                 continue
-            rewritten |= {numbers[place] for place in result.gone}
+            rewritten |= {numbers[place] for place in result.obsolete}
             deletes |= {numbers[place]: file for place, file in result.position_deletes.items()}
             if result.rewritten is not None:
-                self._add(plan.pending[numbers[result.gone[0]]], result.rewritten)
+                self._add(plan.pending[numbers[result.obsolete[0]]], result.rewritten)
         entries = self._arriving_entries()
         for number, file in enumerate(plan.pending):
             if not plan.arrives(number) or number in rewritten:
@@ -228,7 +228,7 @@ class MergeResult:
     def _replace(self, files: Sequence[LiveFile], result: Removed) -> None:
         """Replace files of the branch by the result of one task."""
         for place, file in enumerate(files):
-            if place not in result.gone and place not in result.position_deletes:
+            if place not in result.obsolete and place not in result.position_deletes:
                 continue
             if deletes := [delete_file for delete_file in file.deletes if applies_only_to(delete_file, file.path)]:
                 self.removed += deletes
@@ -240,7 +240,7 @@ class MergeResult:
                 self.listed_in.add(file.manifest)
                 self.rewritten += 1
         if result.rewritten is not None:
-            self._add(files[result.gone[0]], result.rewritten)
+            self._add(files[result.obsolete[0]], result.rewritten)
 
     def _add(self, file: LiveFile, new: WrittenFile) -> None:
         entry = self._entries.of_compacted(new, file.entry, file.entry.sort_order_id)
