@@ -189,9 +189,9 @@ class OpenedFile:
         for group, following in with_following(groups):
             ahead = [] if following is None else byte_ranges(following.metadata, [name])
             self._stored.load(byte_ranges(group.metadata, [name]), ahead)
-            first = group.first
+            first, rows = group.first, _batch_rows(group.metadata)
             with parquet_errors():
-                for batch in self.parquet.iter_batches(row_groups=[group.number], columns=[name], use_threads=False):
+                for batch in self.parquet.iter_batches(rows, [group.number], [name], use_threads=False):
                     values: Any = batch.column(path[0])
                     # `struct_field` returns null for a null struct.
                     yield first, pc.struct_field(values, [*path[1:]]) if len(path) > 1 else values

@@ -74,3 +74,16 @@ def test_only_columns_that_are_needed_are_requested(lake: Cloud) -> None:
     sizes = [int(end) - int(start) + 1 for start, end in (each.removeprefix("bytes=").split("-") for each in ranges)]
     assert len(sizes) == 3
     assert max(sizes) < 2 * 8 * ROWS // 3
+
+
+def test_values_are_read_in_batches_that_fit_into_memory(lake: Cloud) -> None:
+    texts = [f"{number:01000000}" for number in range(20)]
+    rows = pa.table([range(20), texts, texts], schema=SCHEMA)
+    stored = put(lake, "long", rows, compression="none", use_dictionary=False)
+    file = OpenedFile(StoredFile(stored, lake.access.client("s3")))
+
+    batches = [(first, len(values)) for first, values in file.values(["a"], file.groups)]
+
+    assert max(count for _, count in batches) <= 8
+    assert [first for first, _ in batches] == [sum(count for _, count in batches[:n]) for n in range(len(batches))]
+    assert sum(count for _, count in batches) == 20
