@@ -14,7 +14,6 @@ from destination_datalake.aws.objects import get, get_or_none, listed
 from destination_datalake.errors import ConfigError
 from destination_datalake.protocol.catalog import parse_catalog
 from destination_datalake.schema.columns import (
-    METADATA_COLUMNS,
     NO_RECORD,
     NameRecord,
     as_column,
@@ -23,12 +22,13 @@ from destination_datalake.schema.columns import (
 )
 from destination_datalake.schema.evolution import redirected_from
 from destination_datalake.schema.glue import parse_glue_type
+from destination_datalake.schema.names import METADATA_NAMES
 from destination_datalake.schema.types import ColumnType, Field, List, Struct, Timestamp
 from destination_datalake.tables.layout import TableLayout
 from destination_datalake.tables.naming import TableLocation, TableNaming, TableOwner, name_record
 
 if TYPE_CHECKING:
-    from destination_datalake.erasure.place import Request
+    from destination_datalake.erasure.model import Request
     from destination_datalake.schema.names import Naming
     from destination_datalake.tables.table import TableName
 
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 class TableColumns:
     """The columns of a table: from the catalog, or from the archive's description if the table was dropped.
 
-    `present` have the names of the table, and the fields of the records as their paths. `naming` mapped the names.
+    `present` are the columns with their names in the table; their paths are the fields in records. `archived` has the
+    columns of each archived stream configuration. `naming` maps names of fields to names of columns.
     """
 
     present: tuple[Field, ...]
@@ -47,56 +48,56 @@ class TableColumns:
     @classmethod
     def of(cls, table: TableName, request: Request) -> TableColumns:
         """Read the columns of a table. Raises AWS errors."""
-        found = request.catalog.find(table)
+        entry = request.catalog.find(table)
         naming, record = TableNaming.of(request.config).naming, NO_RECORD
         described: Sequence[tuple[str, str, str]]
-        if found is not None:
-            owner, record = TableOwner.of(found.get("Parameters", {})), name_record(found.get("Parameters", {}))
+        if entry is not None:
+            owner, record = TableOwner.of(entry.get("Parameters", {})), name_record(entry.get("Parameters", {}))
             naming = naming if owner is None else owner.naming
-            storage = found.get("StorageDescriptor", {}).get("Columns", [])
-            described = [(each["Name"], each.get("Type", ""), each.get("Comment") or each["Name"]) for each in storage]
+            storage = entry.get("StorageDescriptor", {}).get("Columns", [])
+            described = [
+                (column["Name"], column.get("Type", ""), column.get("Comment") or column["Name"]) for column in storage
+            ]
         else:
-            saved = saved_schema(table, request)
-            described = [(each["name"], each["type"], each["origin"]) for each in saved.get("columns", ())]
-        own = {each.name for each in METADATA_COLUMNS}
+            schema = saved_schema(table, request)
+            described = [(column["name"], column["type"], column["origin"]) for column in schema.get("columns", ())]
         present = tuple(
             as_column(name, origin, parsed)
             for name, type_, origin in described
-            if name not in own and (parsed := parse_glue_type(type_)) is not None
+            if name not in METADATA_NAMES and (parsed := parse_glue_type(type_)) is not None
         )
         sources = {name: origin for name, _, origin in described}
-        types = {each.name: each.type for each in present}
+        types = {column.name: column.type for column in present}
         return cls(present, naming, tuple(_archived(table, request, naming, sources, record, types)))
 
     def in_table(self, column: str) -> Field | None:
         """Return a column or nested field by its dotted path. The result's path is the path in a row of the table."""
-        rows = [_as_keys(replace(each, source=each.name, parents=())) for each in self.present]
-        found = field_at(rows, column.split("."))
-        return None if found is None else replace(found, type=_scalar(found.type, column))
+        rows = [_as_keys(replace(column, source=column.name, parents=())) for column in self.present]
+        field = field_at(rows, column.split("."))
+        return None if field is None else replace(field, type=_scalar(field.type, column))
 
     def in_records(self, column: str) -> Sequence[Field]:
         """Return the fields of records that the values of a column or nested field come from."""
         path = column.split(".")
-        known = field_at([*map(_as_keys, self.present)], path)
-        found = [each for columns in self.archived if (each := field_at(columns, path)) is not None]
+        present = field_at([*map(_as_keys, self.present)], path)
+        archived = [field for columns in self.archived if (field := field_at(columns, path)) is not None]
         # Nested fields can have other names in records than in the table: only archived schemas have them.
-        own = [known] if known is not None and (not found or "." not in column) else []
-        columns = (*own, *found)
-        type_ = known.type if known is not None else columns[0].type if columns else None
-        distinct = {each.path: replace(each, type=_scalar(type_, column)) for each in columns if type_ is not None}
+        fields = [present, *archived] if present is not None and (not archived or "." not in column) else archived
+        type_ = present.type if present is not None else fields[0].type if fields else None
+        distinct = {field.path: replace(field, type=_scalar(type_, column)) for field in fields if type_ is not None}
         return list(distinct.values())
 
 
 def redirected_columns(table: TableName, request: Request) -> list[str]:
-    """Return the columns to which values of the request's column were redirected because of another type."""
-    first, *rest = request.column.split(".")
-    found = TableColumns.of(table, request).present
+    """Return the columns that values of the request's column were redirected to because of their type."""
+    first, *nested = request.column.split(".")
+    columns = TableColumns.of(table, request).present
     return [
-        ".".join((each.name, *rest))
-        for each in found
-        if (redirected_from(each.name) or "").lower() == first.lower()
-        and not isinstance(each.type, List)
-        and isinstance(each.type, Struct) == bool(rest)
+        ".".join((column.name, *nested))
+        for column in columns
+        if (redirected_from(column.name) or "").lower() == first.lower()
+        and not isinstance(column.type, List)
+        and isinstance(column.type, Struct) == bool(nested)
     ]
 
 
@@ -107,14 +108,14 @@ def _scalar(type_: ColumnType, column: str) -> ColumnType:
 
 
 def _as_keys(column: Field) -> Field:
-    """Return a column with nested names as keys: the catalog does not record the original keys."""
-    return replace(column, type=_named(column.type))
+    """Return a column whose nested fields have their names as keys: the catalog does not record the original keys."""
+    return replace(column, type=_names_as_keys(column.type))
 
 
-def _named(type_: ColumnType) -> ColumnType:
+def _names_as_keys(type_: ColumnType) -> ColumnType:
     if not isinstance(type_, Struct):
         return type_
-    return Struct(tuple(replace(each, source=each.name, type=_named(each.type)) for each in type_.fields))
+    return Struct(tuple(replace(field, source=field.name, type=_names_as_keys(field.type)) for field in type_.fields))
 
 
 def _archived(
@@ -138,17 +139,17 @@ def _archived(
 
 
 def saved_schema(table: TableName, request: Request) -> Mapping[str, Any]:
-    """Return the table's description by its last archived sync; empty if there was none. Raises AWS errors."""
+    """Return the description of the table by its last archived sync; empty without one. Raises AWS errors."""
     uri = f"{request.config.uri(SCHEMA_FOLDER)}/{table.database}/{table.table}.json"
-    saved: Mapping[str, Any] = json.loads(get_or_none(request.access.client("s3"), uri) or b"{}")
-    return saved
+    schema: Mapping[str, Any] = json.loads(get_or_none(request.access.client("s3"), uri) or b"{}")
+    return schema
 
 
-def with_zone_of(known: Any, columns: Iterable[Field]) -> tuple[Field, ...]:
-    """Return timestamp columns with the time zone of the `known` Arrow type.
+def with_zone_of(arrow_type: Any, columns: Iterable[Field]) -> tuple[Field, ...]:
+    """Give timestamp columns the time zone of an Arrow type, if it is a timestamp.
 
     Glue has one type for timestamps with and without a zone; Iceberg has two.
     """
-    if known is None or not pa.types.is_timestamp(known):
+    if arrow_type is None or not pa.types.is_timestamp(arrow_type):
         return tuple(columns)
-    return tuple(replace(column, type=Timestamp(zoned=known.tz is not None)) for column in columns)
+    return tuple(replace(column, type=Timestamp(zoned=arrow_type.tz is not None)) for column in columns)

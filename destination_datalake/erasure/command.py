@@ -25,7 +25,7 @@ from destination_datalake.config.services import NO_LIMITS
 from destination_datalake.erasure import targets
 from destination_datalake.erasure.ids import IdsFile, Mask
 from destination_datalake.erasure.ledger import Ledger
-from destination_datalake.erasure.place import (
+from destination_datalake.erasure.model import (
     REMOVED_EARLIER,
     ErasedObject,
     ErasureTarget,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """\
 Erase the rows of given IDs from everything that a configuration has written: tables with their branches, tags and
-history, and unreferenced files. Afterwards a second search verifies that no such row is left. If it finds one, the
+history, and unreferenced files. Afterwards a second search verifies that no such row remains. If it finds one, the
 command fails and reports where. If the command is interrupted, run it again: it resumes."""
 
 _EPILOG = """\
@@ -67,15 +67,15 @@ In a column of numbers, dates or times, an ID matches every form of the same val
   destination-datalake delete-rows --config config.json --table lake.orders --column user.id --ids-file ids.txt \\
       --report erased.html
 
-The exit code is 0; 1 if the configuration is not valid, or if rows are left or could not be erased; 2 for a wrong
+The exit code is 0; 1 if the configuration is not valid, or if rows remain or could not be erased; 2 for an invalid
 command line; 143 after SIGTERM."""
 
 
 def run_delete_rows(arguments: Sequence[str], spark: Engine | None = None) -> int:
     """Run the command with these arguments (without its name); return the exit code: 0, 1 or 143.
 
-    Uses `spark` if given, otherwise starts an engine. Raises SystemExit with code 2 for a wrong command line, and with
-    code 0 for `--help`.
+    Uses `spark` if given, otherwise starts an engine. Raises SystemExit with code 2 for an invalid command line, and
+    with code 0 for `--help`.
     """
     with terminal.terminable(spark) as termination:
         options = _parser().parse_args(arguments)
@@ -100,34 +100,33 @@ def _delete_rows(config: Config, options: argparse.Namespace, termination: Termi
     tables = _tables(options, config, catalog)
     ledger = Ledger.open(options.column, target, file, config, access)
     with terminal.engine_on_demand(encrypting(config), spark) as engine:
-        history, id_ = options.keep_history, ledger.record.id
         mask = Mask(options.column, file.typed(pa.string(), options.column))
         request = Request(
-            id_,
+            ledger.record.id,
             options.column,
             file,
             config,
             access,
             catalog,
             engine(),
-            history,
+            options.keep_history,
             drop_tags=options.drop_tags,
             mask=mask,
         )
-        iceberg = [name for name in tables if (entry := catalog.find(name)) is not None and is_iceberg(entry)]
-        places: list[ErasureTarget] = [
-            IcebergTarget(name, own, ledger, may_lack_column=options.all)
-            for name in iceberg
-            for own in targets.requests_by_column(request, name)
+        iceberg_tables = [name for name in tables if (entry := catalog.find(name)) is not None and is_iceberg(entry)]
+        erasure_targets: list[ErasureTarget] = [
+            IcebergTarget(name, column_request, ledger, may_lack_column=options.all)
+            for name in iceberg_tables
+            for column_request in targets.requests_by_column(request, name)
         ]
-        places += targets.erasure_targets(request, tables)
-        erasure = Erasure(places, tables, request, ledger, lambda: termination.requested, options.suppress)
+        erasure_targets += targets.erasure_targets(request, tables)
+        erasure = Erasure(erasure_targets, tables, request, ledger, lambda: termination.requested, options.suppress)
         try:
             report = erasure.dry_run() if options.dry_run else erasure.run()
         except ConnectorError as error:
             failure = error.failure
-            hidden = dataclasses.replace(failure, message=mask(failure.message), detail=mask(failure.detail))
-            raise ConnectorError(hidden) from None
+            masked = dataclasses.replace(failure, message=mask(failure.message), detail=mask(failure.detail))
+            raise ConnectorError(masked) from None
         if report is None:
             return EXIT_TERMINATED
         try:
@@ -163,8 +162,8 @@ def _unwritable(path: object, error: OSError, remedy: str) -> ConfigError:
 def encrypting(config: Config) -> Config:
     """Return the configuration with Spark's encryption of local files enabled.
 
-    Spark writes the broadcast IDs to local files, which remain if it is killed. The key is only in the memory of its
-    processes.
+    Spark writes the broadcast IDs to local files, which remain after a kill. Only the memory of its processes has the
+    key.
     """
     conf = {"spark.io.encryption.enabled": "true", **config.spark.conf}
     return config.model_copy(update={"spark": config.spark.model_copy(update={"conf": conf})})
@@ -177,23 +176,23 @@ def _target(options: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _tables(options: argparse.Namespace, config: Config, catalog: TableCatalog) -> list[TableName]:
-    """Return the tables, the tables that replays made from them, and dropped tables that still have an archive.
+    """Return the requested tables, the tables that replays created from them, and dropped tables with an archive.
 
-    Raises ConfigError if there are none.
+    Raises ConfigError without any.
     """
-    if not (found := [*_named(options, config, catalog)]):
+    if not (tables := [*_requested_tables(options, config, catalog)]):
         raise ConfigError("This configuration has no tables. Nothing was changed.")
-    names = {str(name) for name in found}
-    made = [
-        TableName(listed.database, listed.glue_table["Name"])
-        for database in sorted({name.database for name in found})
-        for listed in catalog.tables(database)
-        if listed.glue_table.get("Parameters", {}).get(REPLAY_OF) in names
+    names = {str(name) for name in tables}
+    replayed = [
+        TableName(entry.database, entry.glue_table["Name"])
+        for database in sorted({name.database for name in tables})
+        for entry in catalog.tables(database)
+        if entry.glue_table.get("Parameters", {}).get(REPLAY_OF) in names
     ]
-    return [*dict.fromkeys((*found, *made))]
+    return [*dict.fromkeys((*tables, *replayed))]
 
 
-def _named(options: argparse.Namespace, config: Config, catalog: TableCatalog) -> Iterator[TableName]:
+def _requested_tables(options: argparse.Namespace, config: Config, catalog: TableCatalog) -> Iterator[TableName]:
     archived = archived_tables(config, [options.stream] if options.stream is not None else [])
     if options.table is not None:
         database, dot, table = options.table.rpartition(".")
@@ -204,59 +203,64 @@ def _named(options: argparse.Namespace, config: Config, catalog: TableCatalog) -
         return
     finder = TableFinder(config, catalog, with_hive=True)
     try:
-        found = finder.tables([options.stream] if options.stream is not None else [])
+        tables = finder.tables([options.stream] if options.stream is not None else [])
     except ConfigError:
         if not archived:
             raise
-        found = []  # A dropped table can still have an archive.
-    yield from dict.fromkeys((*found, *archived))
+        tables = []  # A dropped table can still have an archive.
+    yield from dict.fromkeys((*tables, *archived))
     for note in finder.notes:
         terminal.note(f"Note: {note}")
 
 
 @dataclass(slots=True)
 class Erasure:
-    """Runs the steps of the command. Changes nothing before every target has passed its preconditions."""
+    """Run the steps of the command. Nothing is changed before all targets have passed their preconditions."""
 
-    places: Sequence[ErasureTarget]
+    targets: Sequence[ErasureTarget]
     tables: Sequence[TableName]
     request: Request
     ledger: Ledger
     is_stopped: Callable[[], bool]
     suppress: bool = False
     started: str = field(default_factory=now)
-    _lines: list[TargetReport] = field(default_factory=list)
+    _reports: list[TargetReport] = field(default_factory=list)
 
     def dry_run(self) -> Report:
         """Return what would be erased. Raises ConnectorError and the errors of the AWS libraries."""
         self._require()
-        for place in self.places:
-            found = [replace(each, outcome="found") for each in place.find()]
-            self._lines.append(self._line(place, found, None, {}))
+        for target in self.targets:
+            objects = [replace(object_, outcome="found") for object_ in target.find()]
+            self._add_report(target, objects, None, {})
         return self._report(dry_run=True)
 
     def run(self) -> Report | None:
-        """Erase, then search again. Returns None if stopped. Raises ConnectorError and errors of the AWS libraries."""
+        """Erase the rows, search again, and return the report; None if stopped.
+
+        Raises ConnectorError and errors of the AWS libraries.
+        """
         self._require()
         types = {str(name): self.request.types[name] for name in self.tables if name in self.request.types}
         self.ledger.begin(types, self.request.file, suppress=self.suppress)
         for name in self.tables:
             self._displace_replay(name)
-        for place in self.places:
-            self.ledger.note("found", [(place.name, self._mask(each.uri), each.rows_found) for each in place.find()])
-        erased: dict[str, list[ErasedObject]] = {}
-        for place in self.places:
+        for target in self.targets:
+            self.ledger.append(
+                "found", [(target.name, self._mask(object_.uri), object_.rows_found) for object_ in target.find()]
+            )
+        erased_objects: dict[str, list[ErasedObject]] = {}
+        for target in self.targets:
             if self.is_stopped():
                 return None
-            erased[place.name] = [*place.erase()]
+            erased_objects[target.name] = [*target.erase()]
         found_earlier: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        for name, uri, rows in self.ledger.noted("found"):
+        for name, uri, rows in self.ledger.lines("found"):
             found_earlier[name][uri] = rows
-        for place in self.places:
+        for target in self.targets:
             if self.is_stopped():
                 return None
-            afterwards = [*place.find()]
-            self._lines.append(self._line(place, erased[place.name], afterwards, found_earlier[place.name]))
+            afterwards = [*target.find()]
+            self._add_report(target, erased_objects[target.name], afterwards, found_earlier[target.name])
         report = self._report(dry_run=False)
         s3 = self.request.access.client("s3")
         put(s3, f"{self.ledger.folder}/{REPORT}", report.encoded())
@@ -266,62 +270,64 @@ class Erasure:
         return report
 
     def _displace_replay(self, name: TableName) -> None:
-        """Drop the unfinished table of a `replay --replace`, which may have the rows, and displace a running replay.
+        """Stop a running `replay --replace`, and drop its unfinished table, which may have the rows.
 
         The next replay starts again and suppresses the rows.
         """
         config, catalog, access = self.request.config, self.request.catalog, self.request.access
-        made = TableName(name.database, f"{name.table}{REBUILD_SUFFIX}")
+        unfinished = TableName(name.database, f"{name.table}{REBUILD_SUFFIX}")
         rebuild = rebuild_of(config, name, catalog, _open_table)
-        if catalog.find(name) is None or catalog.find(made) is None or (state := rebuild.state(made)) is None:
+        if catalog.find(name) is None or catalog.find(unfinished) is None:
             return
-        uri = f"{table_folder(config.uri(ARCHIVE_FOLDER), *name)}/replay/{made.table}.json"
+        if (state := rebuild.state(unfinished)) is None:
+            return
+        uri = f"{table_folder(config.uri(ARCHIVE_FOLDER), *name)}/replay/{unfinished.table}.json"
         ReplayProgress(uri, access).claim(self.request.id, time.time())
-        self.ledger.doom([file.uri for file in state.written])
-        rebuild.drop(made)
+        self.ledger.mark_for_deletion([file.uri for file in state.written])
+        rebuild.drop(unfinished)
 
     def _require(self) -> None:
-        for place in self.places:
-            place.require()
+        for target in self.targets:
+            target.require()
         if not self.request.searched:
-            raise self._no_column()
+            raise self._unknown_column()
 
-    def _no_column(self) -> ConfigError:
+    def _unknown_column(self) -> ConfigError:
         column, names = self.request.column, set[str]()
         for name in self.tables:
-            if (found := self.request.catalog.find(name)) is not None:
-                names |= {each["Name"] for each in found.get("StorageDescriptor", {}).get("Columns", ())}
-        close = " or ".join(get_close_matches(column, sorted(names), n=3))
+            if (entry := self.request.catalog.find(name)) is not None:
+                names |= {column["Name"] for column in entry.get("StorageDescriptor", {}).get("Columns", ())}
+        similar = " or ".join(get_close_matches(column, sorted(names), n=3))
         return ConfigError(
             f"Unknown column --column {column}: no table, archive or reject has it. "
-            f"{f'Did you mean {close}? ' if close else ''}Name a nested field by its path, such as user.id. "
+            f"{f'Did you mean {similar}? ' if similar else ''}Name a nested field by its path, such as user.id. "
             "Nothing was changed."
         )
 
-    def _line(
+    def _add_report(
         self,
-        place: ErasureTarget,
+        target: ErasureTarget,
         objects: Iterable[ErasedObject],
         afterwards: Sequence[ErasedObject] | None,
         found_earlier: Mapping[str, int],
-    ) -> TargetReport:
-        mask = self.request.mask
-        line = target_report(place.name, objects, afterwards, found_earlier, self._mask, mask or str)
-        figures = place.figures
-        line.objects_searched, line.objects_read = figures.objects, figures.objects_read
-        if afterwards is not None and not any(
-            each.reason == REMOVED_EARLIER and each.rows_found > 0 for each in line.objects
-        ):
-            line.distinct_rows = figures.distinct_rows
-        line.snapshots_expired, line.notes = figures.snapshots_expired, tuple(map(mask or str, figures.notes))
-        return line
+    ) -> None:
+        """Add the report of a target. `found_earlier` maps objects that any attempt found to their rows."""
+        mask, stats = self.request.mask or str, target.stats
+        report = target_report(target.name, objects, afterwards, found_earlier, self._mask, mask)
+        report.objects_searched, report.objects_read = stats.objects, stats.objects_read
+        # Another attempt or writer has removed objects: their distinct rows are unknown.
+        earlier = [object_ for object_ in report.objects if object_.reason == REMOVED_EARLIER]
+        if afterwards is not None and not any(object_.rows_found > 0 for object_ in earlier):
+            report.distinct_rows = stats.distinct_rows
+        report.snapshots_expired, report.notes = stats.snapshots_expired, tuple(map(mask, stats.notes))
+        self._reports.append(report)
 
     def _mask(self, uri: str) -> str:
         return uri if self.request.mask is None else self.request.mask.uri(uri)
 
     def _report(self, *, dry_run: bool) -> Report:
         record, config = self.ledger.record, self.request.config
-        found = None if dry_run else sum(line.found_afterwards or 0 for line in self._lines)
+        found_afterwards = None if dry_run else sum(line.found_afterwards or 0 for line in self._reports)
         return Report(
             request=record.id,
             connector=version("destination-datalake"),
@@ -334,10 +340,10 @@ class Erasure:
             started=record.started,
             ended=now(),
             dry_run=dry_run,
-            complete=not dry_run and not found and not any(line.left for line in self._lines),
+            complete=not dry_run and not found_afterwards and not any(line.left for line in self._reports),
             keeps_history_days=self.request.keep_history,
-            found_afterwards=found,
-            places=tuple(self._lines),
+            found_afterwards=found_afterwards,
+            places=tuple(self._reports),
             suppress=record.suppress,
         )
 
@@ -356,9 +362,9 @@ def _print_report(report: Report) -> None:
             + (f", copies of {line.distinct_rows} distinct rows" if line.distinct_rows else "")
             + (f", {line.snapshots_expired} snapshots expired" if line.snapshots_expired else "")
         )
-        for each in line.objects if report.dry_run else line.left:
-            content = f"{each.rows_found} rows" if each.rows_found >= 0 else "ids"
-            terminal.write(f"  {each.uri}: {content}{f': {each.reason}' if each.reason else ''}")
+        for object_ in line.objects if report.dry_run else line.left:
+            content = f"{object_.rows_found} rows" if object_.rows_found >= 0 else "ids"
+            terminal.write(f"  {object_.uri}: {content}{f': {object_.reason}' if object_.reason else ''}")
     have = "have" if report.dry_run else "had"
     terminal.write(f"In this run, {report.ids_with_rows} of {report.ids} ids {have} rows.")
     terminal.write(f"Request {report.request}: {report.verdict}.")
@@ -404,5 +410,5 @@ def _days(text: str) -> float:
     except ValueError:
         days = -1
     if not 0 < days <= 3650:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of days from 0 to 3650")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of days above 0, up to 3650")
     return days

@@ -34,7 +34,7 @@ MAX_BYTES = 64 * 1024 * 1024
 
 _BOM = b"\xef\xbb\xbf"
 
-_NAMES = (
+_DESCRIPTIONS = (
     (pa.types.is_boolean, "true or false"),
     (pa.types.is_integer, "whole numbers, as 1 or -1, within the range of the column"),
     (pa.types.is_floating, "numbers that the column can represent exactly"),
@@ -52,7 +52,7 @@ class IdsFile:
     path: Path
 
     def require(self) -> int:
-        """Return the number of IDs. Raises ConfigError if there are none, or the file is not valid."""
+        """Return the number of IDs. Raises ConfigError if the file has no IDs, or is not valid."""
         count = sum(len(block) for _, block in self._blocks())
         if not count:
             raise ConfigError(f"--ids-file {self.path}: the file has no ids. Nothing was changed.")
@@ -65,11 +65,11 @@ class IdsFile:
         """
         return Ids.of(pa.concat_arrays([pa.array([], type_), *self._typed(type_, column)]))
 
-    def possible(self, type_: pa.DataType, column: str) -> Ids:
+    def representable(self, type_: pa.DataType, column: str) -> Ids:
         """Return the IDs that a column's type can represent exactly. Raises ConfigError for an unsupported type."""
         parse, values = self._require_parser(type_, column), [pa.array([], type_)]
         for _, texts in self._blocks():
-            blocks = [texts] if _all_exact(parse, texts) else [texts.slice(place, 1) for place in range(len(texts))]
+            blocks = [texts] if _all_exact(parse, texts) else [texts.slice(index, 1) for index in range(len(texts))]
             values += [parse(block)[0] for block in blocks if _all_exact(parse, block)]
         return Ids.of(pa.concat_arrays(values))
 
@@ -97,7 +97,7 @@ class IdsFile:
                 exact = None
             if exact is None or not exact.all():
                 raise ConfigError(
-                    f"--ids-file {self.path}, line {_first_refused(parse, texts, lines)}: invalid value for column "
+                    f"--ids-file {self.path}, line {_first_invalid(parse, texts, lines)}: invalid value for column "
                     f"{column}, which has {_describe(type_)}. Nothing was changed."
                 ) from None
             yield values
@@ -148,7 +148,7 @@ class IdsFile:
 
 
 _Parse = Callable[["pa.Array[Any]"], "tuple[pa.Array[Any], Any]"]
-"""Returns the values of texts, and a mask of the exact ones. Raises Arrow's errors."""
+"""Returns the values of texts, and a mask of the texts with an exact value. Raises Arrow's errors."""
 
 
 def _parser(type_: pa.DataType) -> _Parse | None:
@@ -166,29 +166,30 @@ def _parser(type_: pa.DataType) -> _Parse | None:
 
 def _parse_exact_text(texts: pa.Array[Any], type_: pa.DataType) -> tuple[pa.Array[Any], Any]:
     values: Any = texts.cast(type_)
-    same: Any = pc.equal(values.cast(pa.string()), texts)
-    return values, same.to_numpy(zero_copy_only=False)
+    exact: Any = pc.equal(values.cast(pa.string()), texts)
+    return values, exact.to_numpy(zero_copy_only=False)
 
 
 def _parse_exact_number(texts: pa.Array[Any], type_: pa.DataType) -> tuple[pa.Array[Any], Any]:
-    """Return the values, and whether each one's shortest decimal form is the same number as its text."""
+    """Return the values, and for each value whether its shortest decimal form is the same number as its text."""
     values: Any = texts.cast(type_)
-    written: Any = values.cast(pa.string())
-    pairs: Any = zip(written.to_pylist(), texts.to_pylist(), strict=True)
+    shortest: Any = values.cast(pa.string())
+    pairs: Any = zip(shortest.to_pylist(), texts.to_pylist(), strict=True)
     return values, np.array([_is_same_number(*pair) for pair in pairs], np.bool_)
 
 
-def _is_same_number(written: str, text: str) -> bool:
+def _is_same_number(shortest: str, text: str) -> bool:
     try:
         number = Decimal(text)
-        return number.is_finite() and number == Decimal(written)
+        return number.is_finite() and number == Decimal(shortest)
     except InvalidOperation:
         return False
 
 
-def _first_refused(parse: _Parse, texts: pa.Array[Any], lines: np.ndarray[Any, Any]) -> int:
-    wrong = (place for place in range(len(texts)) if not _all_exact(parse, texts.slice(place, 1)))
-    return int(lines[next(wrong, 0)])
+def _first_invalid(parse: _Parse, texts: pa.Array[Any], lines: np.ndarray[Any, Any]) -> int:
+    """Return the line number of the first text without an exact value."""
+    invalid = (index for index in range(len(texts)) if not _all_exact(parse, texts.slice(index, 1)))
+    return int(lines[next(invalid, 0)])
 
 
 def _all_exact(parse: _Parse, texts: pa.Array[Any]) -> bool:
@@ -199,7 +200,7 @@ def _all_exact(parse: _Parse, texts: pa.Array[Any]) -> bool:
 
 
 def _describe(type_: pa.DataType) -> str:
-    return next((text for is_, text in _NAMES if is_(type_)), f"values of type {type_}")
+    return next((text for matches, text in _DESCRIPTIONS if matches(type_)), f"values of type {type_}")
 
 
 # --- Masks ------------------------------------------------------------------------------------------------------------
@@ -208,10 +209,10 @@ def _describe(type_: pa.DataType) -> str:
 
 @dataclass(slots=True)
 class Mask:
-    """Masks IDs in URIs: path segments that equal an ID, and values of partitions that reveal one.
+    """Mask IDs in URIs: path segments that equal an ID, and values of partitions that reveal one.
 
     `fields` are lower-case names of partition fields that reveal the column's values. `dropped` are folders of dropped
-    tables with unknown partitions: all partition values are masked there.
+    tables. Their partition fields are unknown, so that all partition values are masked.
     """
 
     column: str
@@ -221,22 +222,23 @@ class Mask:
 
     def __call__(self, text: str) -> str:
         """Return the text with the IDs in its URIs masked."""
-        return _URI.sub(lambda found: self.uri(found[0]), text)
+        return _URI.sub(lambda match: self.uri(match[0]), text)
 
     def uri(self, uri: str) -> str:
         """Return the URI with its IDs masked."""
         is_dropped = uri.startswith(tuple(f"{folder}/" for folder in self.dropped))
         *start, path = uri.split("/", 3) if _URI.match(uri) else (uri,)
-        return "/".join((*start, *(self._step(step, is_dropped=is_dropped) for step in path.split("/"))))
+        segments = (self._segment(segment, is_dropped=is_dropped) for segment in path.split("/"))
+        return "/".join((*start, *segments))
 
-    def _step(self, step: str, *, is_dropped: bool) -> str:
-        name, is_, value = step.partition("=")
-        if not is_:
-            return "…" if self._is_id(step) else step
-        known = unquote_plus(name).lower()
+    def _segment(self, segment: str, *, is_dropped: bool) -> str:
+        name, equals_sign, value = segment.partition("=")
+        if not equals_sign:
+            return "…" if self._is_id(segment) else segment
+        field_name = unquote_plus(name).lower()
         leaf = self.column.rpartition(".")[2].lower()
-        tells = is_dropped or known in self.fields or leaf in known or self._is_id(value)
-        return f"{name}=…" if tells else step
+        is_revealing = is_dropped or field_name in self.fields or leaf in field_name or self._is_id(value)
+        return f"{name}=…" if is_revealing else segment
 
     def _is_id(self, text: str) -> bool:
         return bool(self.ids.contains(pa.array([text, unquote(text), unquote_plus(text)])).any())

@@ -1,6 +1,6 @@
 """Search and rewrite objects outside of snapshots by jobs, several objects per task.
 
-No progress is stored: each run searches all objects again, so that a killed erasure can be repeated.
+A run stores no progress, and searches all objects again. A killed erasure is completed by another run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from destination_datalake.aws.objects import listed
-from destination_datalake.erasure.place import ErasedObject, ErasureStats
+from destination_datalake.erasure.model import ErasedObject, ErasureStats
 from destination_datalake.errors import ConnectorError, Failure
 from destination_datalake.files.erase import Content, Erased, EraseResult, EraseTask, NotErased, StoredObject, erase
 from destination_datalake.files.ids import search
@@ -22,7 +22,7 @@ from destination_datalake.schema.arrow import arrow_type, widest
 
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.erasure.place import Request
+    from destination_datalake.erasure.model import Request
     from destination_datalake.files.ids import Ids
     from destination_datalake.schema.types import Field
     from destination_datalake.tables.table import TableName
@@ -31,7 +31,7 @@ _MAX_BATCH = 5_000
 """Maximum number of groups of objects per job, which limits memory to a few MB."""
 
 _TASKS_PER_CORE = 4
-"""Number of tasks per concurrent task. Objects differ in size, so that several small tasks balance better."""
+"""Number of tasks per core. Objects differ in size: several small tasks balance better than one large task."""
 
 _ATTEMPTS = 10
 """Maximum number of searches while concurrent writers replace objects."""
@@ -45,39 +45,40 @@ class _Search:
 
     hits: set[StoredObject] = field(default_factory=set)
     failed: list[NotErased] = field(default_factory=list)
-    is_gone: bool = False
+    was_replaced: bool = False
+    """Another writer deleted or replaced an object before the search read it."""
 
     def add(self, result: EraseResult) -> None:
         """Add the result of one object."""
         if isinstance(result, NotErased):
             self.failed.append(result)
             return
-        self.is_gone |= result.is_gone
+        self.was_replaced |= result.is_gone
         if result.found:
             self.hits.add(result.object)
 
 
 class Objects(ABC):
-    """Objects with one kind of content and the same names of the column."""
+    """Search and rewrite objects with one kind of content and the same names of the column."""
 
     content: Content
     table: TableName
     """The table that the rows belong to or were written to."""
     has_metadata = False
-    """Whether the folders also have metadata, which can reveal an ID."""
+    """The folders also have metadata, which can reveal an ID."""
 
     def __init__(self, request: Request, table: TableName, name: str) -> None:
         self.request = request
         self.table = table
         self.title = name
-        self.name = request.of(name)
-        self.figures = ErasureStats()
-        self.has_written = False
+        self.name = request.display_name(name)
+        self.stats = ErasureStats()
+        self.has_rewritten = False
         self._search: _Search | None = None
 
     @abstractmethod
     def columns(self) -> tuple[Field, ...]:
-        """Return the column under all its present and former names, of one type; empty if no object has it."""
+        """Return the column under all its present and former names, with one type; empty if no object has it."""
 
     @property
     @abstractmethod
@@ -88,11 +89,11 @@ class Objects(ABC):
     def groups(self) -> Iterator[Group]:
         """Yield the current objects, in the groups of `EraseTask`."""
 
-    def takes(self, uri: str) -> bool:  # noqa: ARG002
-        """Return whether an object in the folders belongs to this target."""
+    def includes(self, uri: str) -> bool:  # noqa: ARG002
+        """Return whether an object in the folders can have rows of this target."""
         return True
 
-    def tells(self, stored: StoredObject) -> bool:  # noqa: ARG002
+    def reveals_id(self, stored: StoredObject) -> bool:  # noqa: ARG002
         """Return whether an object in the folders is metadata that reveals an ID. Raises AWS errors."""
         return False
 
@@ -119,40 +120,42 @@ class Objects(ABC):
         self._search = search
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Rewrite objects without the rows; yield each object that had some.
+        """Rewrite objects without the rows; yield the objects that had such rows.
 
-        Reuses the result of a preceding `find`: a conditional write replaces an object only if it is unchanged.
+        The first attempt uses the search of a preceding `find`: a conditional write replaces an object only if it is
+        unchanged.
         """
-        known, self._search = self._search, None
-        for _ in range(_ATTEMPTS if self._columns else 0):
-            search = known or _Search()
+        previous, self._search = self._search, None
+        if not self._columns:
+            return
+        for _ in range(_ATTEMPTS):
+            search = previous or _Search()
             for batch in _in_batches(self.groups()):
-                if known is None:
-                    for each in self._run(batch, write=False):
-                        search.add(each)
-                yield from self._written(search, batch)
-            yield from map(_left, search.failed)
-            is_complete = not search.hits and not search.is_gone
-            known = None
-            if self.conclude() and is_complete:
+                if previous is None:
+                    for result in self._run(batch, write=False):
+                        search.add(result)
+                yield from self._rewrite(search, batch)
+            yield from map(_as_left, search.failed)
+            previous = None
+            # Finish also an incomplete attempt: a concurrent sync must not copy the files that it rewrote.
+            if self.finish() and not search.hits and not search.was_replaced:
                 return
-        if self._columns:
-            raise self._retries_exhausted()
+        raise self._retries_exhausted()
 
-    def _written(self, search: _Search, batch: Sequence[Group]) -> Iterator[ErasedObject]:
-        """Rewrite the objects that the search found, and remove them from its hits."""
-        found = [group for group in batch if not search.hits.isdisjoint(group)]
-        search.hits -= {each for group in found for each in group}
-        for result in self._run(found, write=True):
+    def _rewrite(self, search: _Search, batch: Sequence[Group]) -> Iterator[ErasedObject]:
+        """Rewrite the objects of a batch that the search found, and remove them from its hits."""
+        hits = [group for group in batch if not search.hits.isdisjoint(group)]
+        search.hits -= {stored for group in hits for stored in group}
+        for result in self._run(hits, write=True):
             if isinstance(result, NotErased):
                 search.failed.append(result)
             elif result.was_written:
-                self.has_written = True
-                yield _erased(result)
-            search.is_gone |= isinstance(result, Erased) and result.is_gone
+                self.has_rewritten = True
+                yield _as_erased(result)
+            search.was_replaced |= isinstance(result, Erased) and result.is_gone
 
-    def conclude(self) -> bool:
-        """Finish after all objects are rewritten; return False if they must be searched again."""
+    def finish(self) -> bool:
+        """Finish an attempt that has rewritten all hits; return False if the objects must be searched again."""
         return True
 
     # Jobs
@@ -161,7 +164,7 @@ class Objects(ABC):
     def _columns(self) -> tuple[Field, ...]:
         columns = self.columns()
         if not columns:
-            self.figures.note(f"{self.name} has no column {self.request.column}.")
+            self.stats.note(f"{self.name} has no column {self.request.column}.")
         return columns
 
     @cached_property
@@ -169,23 +172,23 @@ class Objects(ABC):
         return self.request.ids(arrow_type(widest(self._columns[0].type)), self.table)
 
     def _searched(self) -> Iterator[EraseResult]:
-        """Yield the result of each object. Search an object again if a writer replaces it meanwhile."""
-        replaced_uris: set[str] | None = None
-        for _ in range(_ATTEMPTS if self._columns else 0):
-            gone: set[str] = set()
-            self.figures.objects = self.figures.objects_read = 0
-            groups = self.groups() if replaced_uris is None else self._groups_of(replaced_uris)
+        """Yield the result of each object. Search the objects again that a writer replaces meanwhile."""
+        if not self._columns:
+            return
+        groups = self.groups()
+        for _ in range(_ATTEMPTS):
+            replaced: set[str] = set()
+            self.stats.objects = self.stats.objects_read = 0
             for batch in _in_batches(groups):
                 for result in self._run(batch, write=False):
                     if isinstance(result, Erased) and result.is_gone:
-                        gone.add(result.object.uri)
+                        replaced.add(result.object.uri)
                     else:
                         yield result
-            if not gone:
+            if not replaced:
                 return
-            replaced_uris = gone
-        if self._columns:
-            raise self._retries_exhausted()
+            groups = self._groups_of(replaced)
+        raise self._retries_exhausted()
 
     def _retries_exhausted(self) -> ConnectorError:
         message = (
@@ -194,12 +197,12 @@ class Objects(ABC):
         return ConnectorError(Failure(message, message, "transient_error"))
 
     def _groups_of(self, uris: set[str]) -> Iterator[Group]:
-        return (group for group in self.groups() if any(each.uri in uris for each in group))
+        return (group for group in self.groups() if any(stored.uri in uris for stored in group))
 
     def _run(self, groups: Sequence[Group], *, write: bool) -> Iterator[EraseResult]:
         if not write:
-            self.figures.objects += sum(map(len, groups))
-            self.figures.objects_read += sum(map(len, groups))
+            self.stats.objects += sum(map(len, groups))
+            self.stats.objects_read += sum(map(len, groups))
         if not groups:
             return
         executors = self.request.executors
@@ -210,20 +213,20 @@ class Objects(ABC):
         yield from search(executors.run, erase, self._ids, tasks)
 
 
-def _erased(result: Erased) -> ErasedObject:
+def _as_erased(result: Erased) -> ErasedObject:
     uri = result.object.uri
     if result.was_removed:
         return ErasedObject(uri, result.found, result.found, "removed")
     return ErasedObject(uri, result.found, result.found, "rewritten", (uri,))
 
 
-def _left(result: NotErased) -> ErasedObject:
+def _as_left(result: NotErased) -> ErasedObject:
     return ErasedObject(result.object.uri, -1, 0, "left", reason=result.failure.message)
 
 
 def _in_batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
-    rest = iter(groups)
-    while batch := [*islice(rest, _MAX_BATCH)]:
+    remaining = iter(groups)
+    while batch := [*islice(remaining, _MAX_BATCH)]:
         yield batch
 
 

@@ -15,8 +15,8 @@ from pyiceberg.exceptions import NoSuchTableError
 from destination_datalake.aws.objects import delete, get
 from destination_datalake.config.tables import TAKEN_FOLDERS, Retention
 from destination_datalake.erasure.columns import TableColumns, saved_schema, with_zone_of
+from destination_datalake.erasure.model import ErasedObject, ErasureStats, Outcome, Request
 from destination_datalake.erasure.objects import Group, Objects, stored_in
-from destination_datalake.erasure.place import ErasedObject, ErasureStats, Outcome, Request
 from destination_datalake.errors import ConfigError, ConnectorError, Failure
 from destination_datalake.files.scan import distinct_rows
 from destination_datalake.partitioning.spec import Bucket
@@ -88,30 +88,30 @@ class HiveTarget(Objects):
 
     def columns(self) -> tuple[Field, ...]:
         """Return the column as in the table's rows."""
-        found = TableColumns.of(self.table, self.request).in_table(self.request.column)
-        return () if found is None else (found,)
+        column = TableColumns.of(self.table, self.request).in_table(self.request.column)
+        return () if column is None else (column,)
 
     @property
     def folders(self) -> Sequence[str]:
         """Return the folders of present and former files; no folder contains another."""
         table_input = self._glue_table.find()
-        found = outermost(self._folders(table_input))
+        folders = outermost(self._folders(table_input))
         if table_input is None and self.request.mask is not None:
-            self.request.mask.dropped |= {*found}
-        return found
+            self.request.mask.dropped |= {*folders}
+        return folders
 
     def groups(self) -> Iterator[Group]:
         """Yield the files, one per group."""
         for folder in self.folders:
-            yield from ((each,) for each in stored_in(self.access, folder) if self.takes(each.uri))
+            yield from ((file,) for file in stored_in(self.access, folder) if self.includes(file.uri))
 
-    def conclude(self) -> bool:
+    def finish(self) -> bool:
         """Fence a sync that may copy files it read before their rewrite; return False if there was one."""
 
         def fence(table_input: TableInput) -> bool:
             parameters = table_input["Parameters"]
             is_copied = FolderState.DEAD in other_folders(table_input).values()
-            may_be_copied = self.has_written and PendingOverwrite.load(table_input) is not None
+            may_be_copied = self.has_rewritten and PendingOverwrite.load(table_input) is not None
             if FencingToken.held(parameters) is None or not (is_copied or may_be_copied):
                 return False
             del parameters[TOKEN_PROPERTY]
@@ -119,7 +119,7 @@ class HiveTarget(Objects):
 
         if self._glue_table.find() is None or not self._glue_table.update(fence):
             return True
-        self.figures.notes.append(
+        self.stats.notes.append(
             f"Fenced a sync that was copying files of table {self.table}, or had failed there; the next sync "
             "continues. If the sync still runs, let it end and run the command again."
         )
@@ -132,8 +132,8 @@ class HiveTarget(Objects):
         config = self.request.config
         stream = stream_of(self.table, table_input, self.request)
         if stream is not None:
-            own = TableLocation.of(config, stream, self.table, TableNaming.of(config).naming).folder
-            yield from (own, f"{own}{GENERATIONS_SUFFIX}")
+            folder = TableLocation.of(config, stream, self.table, TableNaming.of(config).naming).folder
+            yield from (folder, f"{folder}{GENERATIONS_SUFFIX}")
         if table_input is None:
             return
         location = table_location(table_input)
@@ -142,20 +142,19 @@ class HiveTarget(Objects):
         yield from other_folders(table_input)
         if has_registered_partitions(table_input):
             for entry in RegisteredPartitions(self.table, self.access).all(with_columns=False):
-                yield from self._of_partition(location_of(entry), location)
+                yield from self._partition_folder(location_of(entry), location)
 
-    def _of_partition(self, folder: str, location: str) -> Iterator[str]:
+    def _partition_folder(self, folder: str, location: str) -> Iterator[str]:
+        """Yield the folder of a partition if it is in the table's location or in the connector's prefix."""
         if folder.startswith((f"{location}/", self.request.config.uri(""))):
             yield folder
         else:
-            self.figures.note(
-                "Skipped a partition with a folder outside the table: other programs write to that folder."
-            )
+            self.stats.note("Skipped a partition with a folder outside the table: other programs write to that folder.")
 
-    def takes(self, uri: str) -> bool:
+    def includes(self, uri: str) -> bool:
         """Return whether an object is outside the connector's other folders, which the table's location may contain."""
-        taken = (*TAKEN_FOLDERS, "_deletions")
-        return not uri.startswith(tuple(f"{self.request.config.uri(folder)}/" for folder in taken))
+        excluded = (*TAKEN_FOLDERS, "_deletions")
+        return not uri.startswith(tuple(f"{self.request.config.uri(folder)}/" for folder in excluded))
 
 
 def stream_of(table: TableName, table_input: TableInput | None, request: Request) -> StreamId | None:
@@ -163,14 +162,14 @@ def stream_of(table: TableName, table_input: TableInput | None, request: Request
     if table_input is not None:
         owner = TableOwner.of(table_input["Parameters"])
         return None if owner is None else owner.stream
-    named: str = saved_schema(table, request).get("stream", "")
-    return TableNaming.of(request.config).candidates(named).get(table)
+    stream_name: str = saved_schema(table, request).get("stream", "")
+    return TableNaming.of(request.config).candidates(stream_name).get(table)
 
 
 def outermost(folders: Iterable[str]) -> list[str]:
-    """Return the folders that no other of the folders contains."""
+    """Return the folders that are not inside another one of the folders."""
     outer: list[str] = []
-    for folder in sorted(set(folders), key=lambda each: f"{each}/"):
+    for folder in sorted(set(folders), key=lambda folder: f"{folder}/"):
         if not outer or not f"{folder}/".startswith(f"{outer[-1]}/"):
             outer.append(folder)
     return outer
@@ -187,71 +186,69 @@ def _revealing_key(table_input: TableInput, column: str) -> str | None:
 
 
 # --- Iceberg tables ---------------------------------------------------------------------------------------------------
-# Iceberg tables as places where rows can be: their branches and snapshots, and files that nothing refers to.
+# Erase rows from Iceberg tables: from their branches and snapshots, and from unreferenced files.
 
 
-_FEW = 10_000
-"""So many ids at most are values from which partitions are told."""
+_MAX_PARTITION_VALUES = 10_000
+"""Maximum number of IDs that are compared with the values of partitions. With more IDs, all partitions are searched."""
 
 
 @dataclass(slots=True)
 class IcebergTarget:
-    """One table."""
+    """An Iceberg table."""
 
     table: TableName
     request: Request
     ledger: Ledger
     may_lack_column: bool = False
-    """Whether a table without the column has no such rows; else there is a mistake in its name."""
-    figures: ErasureStats = field(default_factory=ErasureStats)
+    """Whether the column may be absent. Otherwise an absent column is an error, because its name may be misspelled."""
+    stats: ErasureStats = field(default_factory=ErasureStats)
     _erasure: TableErasure | None = None
 
     @property
     def name(self) -> str:
-        """What it is called in the report."""
-        return self.request.of(f"Iceberg table {self.table}")
+        """Return the name in the report."""
+        return self.request.display_name(f"Iceberg table {self.table}")
 
     def require(self) -> None:
         """Raise ConnectorError if rows cannot be erased from the table."""
         if self.request.catalog.find(self.table) is None:
-            raise ConfigError(f"There is no table {self.table}. Nothing was changed.")
+            raise ConfigError(f"Table {self.table} does not exist. Nothing was changed.")
         with as_failures(self.table):
             if (erasure := self._begin()) is not None:
                 erasure.require()
                 self._update_stats(erasure)
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield the files of all snapshots that have rows, and those that nothing refers to."""
+        """Yield the files with rows, of all snapshots and without a snapshot, and manifests that reveal an ID."""
         with as_failures(self.table):
             erasure = self._erasure or self._begin()
-            if erasure is None or (found := erasure.find()) is None:
+            if erasure is None or (result := erasure.find()) is None:
                 return
-            plan, matches = found
+            plan, matches = result
             self._update_stats(erasure)
             branches = {path: name for name, head in plan.heads.items() for path in head}
-            kept = erasure.kept(plan, matches)
+            kept_files = erasure.kept(plan, matches)
             for path, rows in sorted(matches.items()):
-                where = f"branch {branches[path]}" if path in branches else "former snapshots"
-                outcome: Outcome = "kept" if path in kept else "found"
-                yield ErasedObject(path, rows.count, outcome=outcome, reason=f"of {where}")
-            for id_ in sorted(plan.revealing - erasure.kept_snapshots(plan)):
-                snapshot = plan.metadata.snapshot_by_id(id_)
+                origin = f"branch {branches[path]}" if path in branches else "former snapshots"
+                outcome: Outcome = "kept" if path in kept_files else "found"
+                yield ErasedObject(path, rows.count, outcome=outcome, reason=f"of {origin}")
+            for snapshot_id in sorted(plan.revealing - erasure.kept_snapshots(plan)):
+                snapshot = plan.metadata.snapshot_by_id(snapshot_id)
                 assert snapshot is not None
-                yield ErasedObject(
-                    snapshot.manifest_list, -1, reason="tells an id by entries of files that were removed"
-                )
+                yield ErasedObject(snapshot.manifest_list, -1, reason="entries of removed files contain an id")
             for file in self._unreferenced_files(erasure).find(datetime.now(UTC)):
-                yield ErasedObject(file.uri, file.rows, reason="no snapshot refers to it")
+                yield ErasedObject(file.uri, file.rows, reason="no snapshot references it")
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Erase the rows from all snapshots in one commit, end their history, and delete what nothing refers to."""
+        """Erase the rows from all branches in one commit, expire their history, and delete unreferenced files."""
         with as_failures(self.table):
             erasure = self._erasure or self._begin()
             self._erasure = None  # The second search reads everything again.
             if erasure is None:
                 return
-            files = erasure.run(self.ledger.doom)
-            self.figures.distinct_rows = distinct_rows(each.raw_ids for each in files)
+            files = erasure.run(self.ledger.mark_for_deletion)
+            self.stats.distinct_rows = distinct_rows(file.raw_ids for file in files)
             for file in files:
                 yield ErasedObject(
                     file.uri,
@@ -260,29 +257,29 @@ class IcebergTarget:
                     "removed" if file.new is None else "rewritten",
                     () if file.new is None else (file.new,),
                 )
-            self.figures.snapshots_expired += erasure.snapshots_expired
+            self.stats.snapshots_expired += erasure.snapshots_expired
             self._update_stats(erasure)
             yield from self._erase_unreferenced(erasure)
 
     def _erase_unreferenced(self, erasure: TableErasure) -> Iterator[ErasedObject]:
         unreferenced = self._unreferenced_files(erasure)
-        found = [*unreferenced.find(datetime.now(UTC))]
-        deleted = {each.uri for each in unreferenced.delete(found)} if any(each.deletable for each in found) else set()
-        for file in found:
+        files = [*unreferenced.find(datetime.now(UTC))]
+        deleted = {file.uri for file in unreferenced.delete(files)} if any(file.deletable for file in files) else set()
+        for file in files:
             if file.uri in deleted:
                 rows = max(file.rows, 0)
-                self.figures.distinct_rows = None  # Nothing tells whether its rows were in the table.
+                self.stats.distinct_rows = None  # The table may have had copies of its rows.
                 yield ErasedObject(file.uri, rows, rows, "removed")
             elif not file.deletable:
                 until = file.since + unreferenced.age
                 reason = (
-                    "no snapshot refers to it, and it is so young that a sync which still runs may be about to commit "
-                    f"it. If it is still there after {until:%Y-%m-%d %H:%M} UTC, this command deletes it then"
+                    "no snapshot references it, but a running sync may still commit it. Run the command again after "
+                    f"{until:%Y-%m-%d %H:%M} UTC: it then deletes the file if no snapshot references it"
                 )
                 yield ErasedObject(file.uri, file.rows, outcome="left", reason=reason)
 
     def _begin(self) -> TableErasure | None:
-        """Return the erasure from the table as it is; None if there is no table."""
+        """Load the table and return its erasure; None if the table does not exist, or may and does lack the column."""
         try:
             self._erasure = table_erasure(self.table, self.request)
         except NoSuchTableError:
@@ -290,45 +287,45 @@ class IcebergTarget:
         except NoSuchColumn:
             if not self.may_lack_column:
                 raise
-            self.figures.note(f"{self.name} has no column {self.request.column}.")
+            self.stats.note(f"{self.name} has no column {self.request.column}.")
             return None
         return self._erasure
 
     def _unreferenced_files(self, erasure: TableErasure) -> UnreferencedFiles:
         options = self.request.config.maintenance
         days = (options if isinstance(options, Retention) else Retention()).orphan_retention_days
-        return UnreferencedFiles(erasure, timedelta(days=days), self.ledger.are_doomed)
+        return UnreferencedFiles(erasure, timedelta(days=days), self.ledger.are_marked)
 
     def _update_stats(self, erasure: TableErasure) -> None:
-        # The second search reads other objects, and fewer.
-        self.figures.objects_read = max(self.figures.objects_read, erasure.files_searched)
-        self.figures.objects = max(self.figures.objects, erasure.files)
+        # The second search reads fewer objects. The report has the numbers of the first one.
+        self.stats.objects_read = max(self.stats.objects_read, erasure.files_searched)
+        self.stats.objects = max(self.stats.objects, erasure.files)
 
 
 def table_erasure(name: TableName, request: Request) -> TableErasure:
-    """Return the erasure from a table as it is. Raises NoSuchTableError, NoSuchColumn, and ConfigError."""
+    """Load a table and return its erasure. Raises NoSuchTableError, NoSuchColumn, and ConfigError."""
     table = TableOperations(name, request.catalog).load()
     column = IdColumn.named(request.column, name, table.schema())
     if request.mask is not None:
         request.mask.fields |= partition_fields(column, table.metadata)
     ids = request.ids(column.type, name)
-    few: Sequence[Any] | None = None
-    if len(ids) <= _FEW and request.redirected_from is None:
-        few = request.file.values(column.type, request.column)
-    asked = ErasureRequest(
+    values: Sequence[Any] | None = None
+    if len(ids) <= _MAX_PARTITION_VALUES and request.redirected_from is None:
+        values = request.file.values(column.type, request.column)
+    erasure_request = ErasureRequest(
         request.id,
         ids,
-        few,
+        values,
         request.config.format.compression_codec,
         None if request.keep_history is None else timedelta(days=request.keep_history),
         request.drop_tags,
     )
-    return TableErasure(name, request.catalog, request.executors, column, asked)
+    return TableErasure(name, request.catalog, request.executors, column, erasure_request)
 
 
 @contextmanager
 def as_failures(table: TableName) -> Iterator[None]:
-    """Raise ConnectorError in place of the errors of tables."""
+    """Raise the errors of tables as ConnectorError."""
     try:
         yield
     except TableConflict as error:
@@ -340,9 +337,9 @@ def as_failures(table: TableName) -> Iterator[None]:
         raise ConnectorError(Failure(message, str(error), "config_error")) from error
     except (Incomplete, Disagreement) as error:
         message = (
-            f"Rows of table {table} may be erased from its branches and snapshots, but the objects that had them were "
-            f"not all deleted: {error}. This may be a mistake of the connector: report it with that file. If other "
-            "engines can read the table, let them write its manifests again (Spark: the procedure rewrite_manifests), "
+            f"Not all objects with rows of table {table} were deleted, although its branches and snapshots may no "
+            f"longer have these rows: {error}. This may be a bug of the connector: report it with that file. If "
+            "another engine can read the table, rewrite its manifests there (Spark: the procedure rewrite_manifests), "
             "and run the command again."
         )
         raise ConnectorError(Failure(message, str(error), "system_error")) from error
@@ -363,7 +360,7 @@ class DroppedTableTarget(HiveTarget):
     def __init__(self, request: Request, table: TableName) -> None:
         super().__init__(request, table)
         self.title = f"Dropped Iceberg tables of the name {table}"
-        self.name = request.of(self.title)
+        self.name = request.display_name(self.title)
 
     def require(self) -> None:
         """Raise ConnectorError if the IDs are not valid for the column's type."""
@@ -376,27 +373,29 @@ class DroppedTableTarget(HiveTarget):
 
     @cached_property
     def folders(self) -> Sequence[str]:
-        """Return the folders of that name, except those that overlap the location of a present table."""
+        """Return the folders of dropped tables, without folders that overlap the location of a present table."""
         config, catalog = self.request.config, self.request.catalog
-        saved = saved_schema(self.table, self.request)
-        named = {saved["files"].rstrip("/")} if saved.get("files") else set[str]()
+        schema = saved_schema(self.table, self.request)
+        folders = {schema["files"].rstrip("/")} if schema.get("files") else set[str]()
         if (stream := stream_of(self.table, None, self.request)) is not None:
-            named.add(TableLocation.of(config, stream, self.table, TableNaming.of(config).naming).folder)
-        found = [each.glue_table for each in catalog.tables(self.table.database)]
-        present = [f"{each.get('StorageDescriptor', {}).get('Location', '').rstrip('/')}/" for each in found]
-        left = [
+            folders.add(TableLocation.of(config, stream, self.table, TableNaming.of(config).naming).folder)
+        entries = [entry.glue_table for entry in catalog.tables(self.table.database)]
+        locations = [f"{entry.get('StorageDescriptor', {}).get('Location', '').rstrip('/')}/" for entry in entries]
+        separate = [
             folder
-            for folder in named
+            for folder in folders
             if folder.startswith(config.uri(""))
-            and not any(each.startswith(f"{folder}/") or f"{folder}/".startswith(each) for each in present)
+            and not any(
+                location.startswith(f"{folder}/") or f"{folder}/".startswith(location) for location in locations
+            )
         ]
         if self.request.mask is not None:
-            self.request.mask.dropped |= {*left}
-        return outermost(left)
+            self.request.mask.dropped |= {*separate}
+        return outermost(separate)
 
-    def takes(self, uri: str) -> bool:
+    def includes(self, uri: str) -> bool:
         """Return whether an object is a data file."""
-        return super().takes(uri) and uri.endswith(".parquet")
+        return super().includes(uri) and uri.endswith(".parquet")
 
     def find(self) -> Iterator[ErasedObject]:
         """Yield the files with rows of the IDs, and manifests that reveal an ID."""
@@ -411,11 +410,11 @@ class DroppedTableTarget(HiveTarget):
             delete(self.access.client("s3"), uri)
             yield ErasedObject(uri, -1, -1, "removed")
 
-    def conclude(self) -> bool:
+    def finish(self) -> bool:
         """Do nothing: no sync writes to a dropped table."""
         return True
 
-    def tells(self, stored: StoredObject) -> bool:
+    def reveals_id(self, stored: StoredObject) -> bool:
         """Return whether an object is a manifest that reveals an ID."""
         if not self._columns or not stored.uri.endswith(".avro"):
             return False
@@ -424,10 +423,15 @@ class DroppedTableTarget(HiveTarget):
         )
 
     def _revealing_objects(self) -> list[str]:
-        return [each.uri for folder in self.folders for each in stored_in(self.access, folder) if self.tells(each)]
+        return [
+            stored.uri
+            for folder in self.folders
+            for stored in stored_in(self.access, folder)
+            if self.reveals_id(stored)
+        ]
 
     @cached_property
     def _types(self) -> Sequence[IcebergType]:
-        wide = [each.type for each in self._columns]
-        narrow = [type_ for type_, wider in WIDER.items() if wider in wide]
-        return [iceberg_type(each, count().__next__) for each in (*wide, *narrow)]
+        types = [column.type for column in self._columns]
+        narrower = [type_ for type_, wider in WIDER.items() if wider in types]
+        return [iceberg_type(type_, count().__next__) for type_ in (*types, *narrower)]

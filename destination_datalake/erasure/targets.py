@@ -17,8 +17,8 @@ from destination_datalake.archive.objects import ARCHIVE_FOLDER, table_folder
 from destination_datalake.aws.errors import explain
 from destination_datalake.aws.objects import S3Address, delete, folders_in, get, listed
 from destination_datalake.erasure.columns import TableColumns, redirected_columns, with_zone_of
+from destination_datalake.erasure.model import ErasedObject, ErasureStats
 from destination_datalake.erasure.objects import Group, Objects, stored_in
-from destination_datalake.erasure.place import ErasedObject, ErasureStats
 from destination_datalake.erasure.tables import DroppedTableTarget, HiveTarget, as_failures, table_erasure
 from destination_datalake.files.erase import Erased, NotErased, StoredObject
 from destination_datalake.files.plan import KEY_CHANGED, UNKNOWN, SourceFile
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import MultipartUploadTypeDef
 
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.erasure.place import ErasureTarget, Request
+    from destination_datalake.erasure.model import ErasureTarget, Request
     from destination_datalake.files.erase import EraseResult
     from destination_datalake.schema.types import Field
     from destination_datalake.tables.iceberg.erasure.erase import TableErasure
@@ -56,15 +56,15 @@ _REASONS = (
 
 
 class _Records(Objects):
-    """Objects with records of a table's stream, searched by the table's column."""
+    """Search objects with records of a table's stream by the table's column."""
 
     def __init__(self, request: Request, table: TableName, name: str) -> None:
         super().__init__(request, table, f"{name} of table {table}")
 
     def columns(self) -> tuple[Field, ...]:
         """Return the fields of the records that the column's values come from."""
-        found = TableColumns.of(self.table, self.request).in_records(self.request.column)
-        return with_zone_of(self.request.types.get(self.table), found)
+        fields = TableColumns.of(self.table, self.request).in_records(self.request.column)
+        return with_zone_of(self.request.types.get(self.table), fields)
 
 
 class Archive(_Records):
@@ -81,18 +81,18 @@ class Archive(_Records):
         """Return the folder of the present and former objects."""
         return (self._folder,)
 
-    def takes(self, uri: str) -> bool:
-        """Return whether an object has lines; the others are journal entries and catalogs."""
+    def includes(self, uri: str) -> bool:
+        """Return whether an object has lines: the archive also has journal entries and catalogs."""
         return uri.removeprefix(f"{self._folder}/").startswith("dt=")
 
     def groups(self) -> Iterator[Group]:
         """Yield the archived objects, one per group."""
         for day in folders_in(self.access.client("s3"), self._folder):
             if day.startswith("dt="):
-                yield from ((each,) for each in stored_in(self.access, f"{self._folder}/{day}"))
+                yield from ((stored,) for stored in stored_in(self.access, f"{self._folder}/{day}"))
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield each object with lines of the IDs, and metadata with bounds of values."""
+        """Yield the objects with lines of the IDs, and metadata with bounds of values."""
         yield from super().find()
         for uri in self._leftover_metadata():
             yield ErasedObject(uri, -1, reason="leftover metadata of a completed `replay --replace`")
@@ -106,9 +106,9 @@ class Archive(_Records):
             yield ErasedObject(uri, -1, -1, "removed")
 
     def _run(self, groups: Sequence[Group], *, write: bool) -> Iterator[EraseResult]:
-        """Run the job. Remove the hashes of objects from the journal first, as a rewrite changes them."""
+        """Run the job. Before a rewrite, remove the hashes of its objects from the journal: they become wrong."""
         if write:
-            remove_hashes(self._folder, [each.uri for group in groups for each in group], self.access)
+            remove_hashes(self._folder, [stored.uri for group in groups for stored in group], self.access)
         yield from super()._run(groups, write=write)
 
     def _leftover_metadata(self) -> list[str]:
@@ -128,8 +128,8 @@ class Rejects(_Records):
         super().__init__(request, table, "Rejects")
 
     def groups(self) -> Iterator[Group]:
-        """Yield the objects of each attempt at a unit, of all reasons together."""
-        yield from by_attempt(each for folder in self.folders for each in stored_in(self.access, folder))
+        """Yield the objects of each attempt at a unit as a group, with all reasons."""
+        yield from by_attempt(stored for folder in self.folders for stored in stored_in(self.access, folder))
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -144,16 +144,16 @@ class Rejects(_Records):
 def by_attempt(rejects: Iterable[StoredObject]) -> Iterator[Group]:
     """Yield the objects of each attempt at a unit as a group: they differ only in the folder of the reason."""
     attempts: dict[tuple[str, ...], list[StoredObject]] = defaultdict(list)
-    for each in rejects:
-        attempts[tuple(each.uri.rsplit("/", 3)[1:])].append(each)
+    for stored in rejects:
+        attempts[tuple(stored.uri.rsplit("/", 3)[1:])].append(stored)
     return (tuple(group) for group in attempts.values())
 
 
 # --- Versions of objects ----------------------------------------------------------------------------------------------
-# Erase rows from noncurrent versions, which a bucket with versioning keeps of replaced and deleted objects.
+# Erase rows from noncurrent versions: a bucket with versioning keeps them when objects are replaced or deleted.
 #
 # Versions with rows of the IDs are deleted. All versions in the staging folder are deleted: no sync needs them. A
-# version is left if it cannot be read, or if a policy or a lock denies its deletion; the report then has the day on
+# version is "left" if it cannot be read, or if a policy or a lock denies its deletion. The report then has the day on
 # which a lifecycle rule deletes it.
 
 
@@ -166,7 +166,7 @@ class Version:
     is_marker: bool = False
 
 
-class VersionsOf(Objects):
+class TargetVersions(Objects):
     """The noncurrent versions of a target's objects, searched like its objects."""
 
     def __init__(self, request: Request, origin: Objects) -> None:
@@ -191,19 +191,19 @@ class VersionsOf(Objects):
 
     def groups(self) -> Iterator[Group]:
         """Yield the versions, grouped like the objects."""
-        found = (each for each in self._versions() if self._origin.takes(each.uri))
-        return by_attempt(found) if self.content == "rejects" else ((each,) for each in found)
+        versions = (stored for stored in self._versions() if self._origin.includes(stored.uri))
+        return by_attempt(versions) if self.content == "rejects" else ((stored,) for stored in versions)
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield each version with rows of the IDs, and each folder whose versions cannot be listed."""
+        """Yield the versions with rows of the IDs, and the folders whose versions cannot be listed."""
         for result in self._searched():
             if isinstance(result, NotErased):
                 note = f"a noncurrent version that cannot be read: {result.failure.message}"
                 yield ErasedObject(result.object.uri, -1, reason=note)
             elif result.found:
                 yield ErasedObject(result.object.uri, result.found, reason="a noncurrent version")
-        for each in self._revealing_objects():
-            yield ErasedObject(each.uri, -1, reason="a noncurrent version of metadata")
+        for stored in self._revealing_objects():
+            yield ErasedObject(stored.uri, -1, reason="a noncurrent version of metadata")
         yield from self._bucket.unlisted_folders()
 
     def erase(self) -> Iterator[ErasedObject]:
@@ -212,17 +212,19 @@ class VersionsOf(Objects):
             if isinstance(result, NotErased):
                 yield ErasedObject(result.object.uri, -1, 0, "left", reason=result.failure.message)
             elif isinstance(result, Erased) and result.found:
-                yield self._bucket.deleted(result.object, result.found)
-        for each in self._revealing_objects():
-            yield self._bucket.deleted(each, -1)
+                yield self._bucket.delete(result.object, result.found)
+        for stored in self._revealing_objects():
+            yield self._bucket.delete(stored, -1)
         self._bucket.delete_lone_markers(self.folders)
 
     def _versions(self) -> Iterator[StoredObject]:
-        found = (each.stored for folder in self.folders for each in self._bucket.noncurrent(folder))
-        return (each for each in found if each.size)
+        versions = (version.stored for folder in self.folders for version in self._bucket.noncurrent(folder))
+        return (stored for stored in versions if stored.size)
 
     def _revealing_objects(self) -> list[StoredObject]:
-        return [each for each in self._versions() if self._origin.tells(each)] if self._origin.has_metadata else []
+        if not self._origin.has_metadata:
+            return []
+        return [stored for stored in self._versions() if self._origin.reveals_id(stored)]
 
 
 class TableVersions:
@@ -232,24 +234,24 @@ class TableVersions:
         self._request = request
         self._table = table
         self._folder = folder
-        self.name = request.of(f"Noncurrent versions: Iceberg table {table}")
-        self.figures = ErasureStats()
+        self.name = request.display_name(f"Noncurrent versions: Iceberg table {table}")
+        self.stats = ErasureStats()
         self._bucket = _Bucket(request.access)
 
     def require(self) -> None:
         """Do nothing: the table's own target checks the preconditions."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield each version that has rows, reveals an ID, or cannot be read."""
+        """Yield the versions that have rows, reveal an ID, or cannot be read."""
         for stored, rows in self._searched():
             yield ErasedObject(stored.uri, rows or -1, reason="a noncurrent version" if rows else _UNREADABLE)
         yield from self._bucket.unlisted_folders()
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Delete the versions that have rows or reveal an ID; leave those that cannot be read."""
+        """Delete the versions that have rows or reveal an ID. Report unreadable versions as "left"."""
         for stored, rows in [*self._searched()]:
             if rows:
-                yield self._bucket.deleted(stored, rows)
+                yield self._bucket.delete(stored, rows)
             else:
                 yield ErasedObject(stored.uri, -1, 0, "left", reason=_UNREADABLE)
         self._bucket.delete_lone_markers([self._folder])
@@ -261,21 +263,21 @@ class TableVersions:
                 erasure = table_erasure(self._table, self._request)
         except (NoSuchTableError, NoSuchColumn):
             return
-        self.figures.objects = self.figures.objects_read = 0
-        found = (each.stored for each in self._bucket.noncurrent(self._folder))
-        rest = (each for each in found if each.size and not each.uri.endswith(_NO_ROWS))
-        while batch := [*islice(rest, _MAX_BATCH)]:
-            self.figures.objects += len(batch)
-            manifests = [each for each in batch if each.uri.endswith(".avro")]
-            yield from ((each, -1) for each in self._revealing_objects(manifests, erasure))
-            for files in _by_distinct_uri(each for each in batch if not each.uri.endswith(".avro")):
-                yield from self._located(files, erasure)
+        self.stats.objects = self.stats.objects_read = 0
+        versions = (version.stored for version in self._bucket.noncurrent(self._folder))
+        searchable = (stored for stored in versions if stored.size and not stored.uri.endswith(_NO_ROWS))
+        while batch := [*islice(searchable, _MAX_BATCH)]:
+            self.stats.objects += len(batch)
+            manifests = [stored for stored in batch if stored.uri.endswith(".avro")]
+            yield from ((stored, -1) for stored in self._revealing_objects(manifests, erasure))
+            for files in _by_distinct_uri(stored for stored in batch if not stored.uri.endswith(".avro")):
+                yield from self._search_files(files, erasure)
 
     def _revealing_objects(self, manifests: Sequence[StoredObject], erasure: TableErasure) -> list[StoredObject]:
         s3, column = self._request.access.client("s3"), erasure.column.field
-        self.figures.objects_read += len(manifests)
+        self.stats.objects_read += len(manifests)
 
-        def tells(stored: StoredObject) -> bool:
+        def reveals_id(stored: StoredObject) -> bool:
             try:
                 content = get(s3, stored.uri, version=stored.version)
             except s3.exceptions.ClientError as error:
@@ -284,15 +286,18 @@ class TableVersions:
                 raise
             return manifest_reveals_id(content, [column.field_type], erasure.request.ids, column.field_id)
 
-        return [each for each, is_told in zip(manifests, read_concurrently(tells, manifests), strict=True) if is_told]
+        results = read_concurrently(reveals_id, manifests)
+        return [stored for stored, is_revealing in zip(manifests, results, strict=True) if is_revealing]
 
-    def _located(self, files: Mapping[str, StoredObject], erasure: TableErasure) -> Iterator[tuple[StoredObject, int]]:
-        sources = [SourceFile(uri, each.size, UNKNOWN, version=each.version) for uri, each in files.items()]
+    def _search_files(
+        self, files: Mapping[str, StoredObject], erasure: TableErasure
+    ) -> Iterator[tuple[StoredObject, int]]:
+        sources = [SourceFile(uri, stored.size, UNKNOWN, version=stored.version) for uri, stored in files.items()]
         with as_failures(self._table):
-            found = erasure.located(sources)
-        self.figures.objects_read += found.searched
-        yield from ((files[uri], rows.count) for uri, rows in found.files.items())
-        yield from ((files[uri], 0) for uri in found.unreadable)
+            result = erasure.located(sources)
+        self.stats.objects_read += result.searched
+        yield from ((files[uri], rows.count) for uri, rows in result.files.items())
+        yield from ((files[uri], 0) for uri in result.unreadable)
 
 
 _NO_ROWS = (".metadata.json", ".metadata.json.gz", ".puffin", ".stats", "version-hint.text")
@@ -307,14 +312,14 @@ _MAX_BATCH = 5_000
 """Maximum number of versions per search, which limits memory."""
 
 
-def _by_distinct_uri(stored: Iterable[StoredObject]) -> list[dict[str, StoredObject]]:
-    """Return versions in groups that have at most one version of an object."""
+def _by_distinct_uri(versions: Iterable[StoredObject]) -> list[dict[str, StoredObject]]:
+    """Return the versions in groups. A group has at most one version of an object, because results are by URI."""
     groups: list[dict[str, StoredObject]] = []
-    for each in stored:
-        group = next((group for group in groups if each.uri not in group), None)
+    for version in versions:
+        group = next((group for group in groups if version.uri not in group), None)
         if group is None:
             groups.append(group := {})
-        group[each.uri] = each
+        group[version.uri] = version
     return groups
 
 
@@ -325,29 +330,29 @@ class AllVersions:
         self._access = access
         self._folders = folders
         self.name = name
-        self.figures = ErasureStats()
+        self.stats = ErasureStats()
         self._bucket = _Bucket(access)
 
     def require(self) -> None:
-        """Do nothing: versions that cannot be deleted are reported as left."""
+        """Do nothing: versions that cannot be deleted are reported as "left"."""
 
     def find(self) -> Iterator[ErasedObject]:
         """Yield all versions, without searching them."""
         for folder in self._folders:
-            for each in self._bucket.noncurrent(folder):
-                yield ErasedObject(each.stored.uri, -1, reason="a noncurrent version")
+            for version in self._bucket.noncurrent(folder):
+                yield ErasedObject(version.stored.uri, -1, reason="a noncurrent version")
         yield from self._bucket.unlisted_folders()
 
     def erase(self) -> Iterator[ErasedObject]:
         """Delete all versions."""
         for folder in self._folders:
-            for each in [*self._bucket.noncurrent(folder)]:
-                yield self._bucket.deleted(each.stored, -1)
+            for version in [*self._bucket.noncurrent(folder)]:
+                yield self._bucket.delete(version.stored, -1)
         self._bucket.delete_lone_markers(self._folders)
 
 
 class _Bucket:
-    """Lists and deletes versions of a bucket's objects."""
+    """List and delete versions of a bucket's objects."""
 
     def __init__(self, access: AwsAccess) -> None:
         self._access = access
@@ -362,26 +367,27 @@ class _Bucket:
         return self._access.client("s3")
 
     def noncurrent(self, folder: str) -> Iterator[Version]:
-        """Yield the noncurrent versions with content in a folder; none in a bucket without versioning.
+        """Yield the noncurrent versions in a folder, without delete markers.
 
-        Adds the folder to `unlisted` if the permission to list versions is missing.
+        Without permission to list versions, adds the folder to `unlisted`.
         """
-        for each in self._versions(folder):
-            if not each.is_marker:
-                self._since[each.stored.uri, each.stored.version] = each.since
-                yield each
+        for version in self._versions(folder):
+            if not version.is_marker:
+                self._since[version.stored.uri, version.stored.version] = version.since
+                yield version
 
-    def deleted(self, stored: StoredObject, found: int) -> ErasedObject:
-        """Delete a version, or return why it is left."""
+    def delete(self, stored: StoredObject, rows: int) -> ErasedObject:
+        """Delete a version and return its outcome. A denied deletion is not an error: the version is "left"."""
         try:
-            self._s3.delete_object(**_named(stored))
+            self._s3.delete_object(**_version_parameters(stored))
         except self._s3.exceptions.ClientError as error:
             code = error.response["Error"]["Code"]
-            ends = self._end(S3Address.parse(stored.uri), self._since.get((stored.uri, stored.version)))
-            reason = f"cannot delete this noncurrent version ({code}{self._lock(stored)}); {ends}"
-            return ErasedObject(stored.uri, found, 0, "left", reason=reason)
+            since = self._since.get((stored.uri, stored.version))
+            expiry = self._expiry_clause(S3Address.parse(stored.uri), since)
+            reason = f"cannot delete this noncurrent version ({code}{self._lock_clause(stored)}); {expiry}"
+            return ErasedObject(stored.uri, rows, 0, "left", reason=reason)
         self._emptied.add(stored.uri)
-        return ErasedObject(stored.uri, found, max(found, 0), "removed", versions_deleted=1)
+        return ErasedObject(stored.uri, rows, max(rows, 0), "removed", versions_deleted=1)
 
     def unlisted_folders(self) -> Iterator[ErasedObject]:
         """Yield the folders whose versions could not be listed and therefore not searched."""
@@ -392,35 +398,39 @@ class _Bucket:
         if not self._emptied:
             return
         markers: dict[str, list[StoredObject]] = {}
-        others: set[str] = set()
+        with_content: set[str] = set()
         for folder in folders:
-            for each in self._versions(folder, current=True):
-                if each.stored.uri in self._emptied:
-                    if each.is_marker:
-                        markers.setdefault(each.stored.uri, []).append(each.stored)
+            for version in self._versions(folder, with_current=True):
+                if version.stored.uri in self._emptied:
+                    if version.is_marker:
+                        markers.setdefault(version.stored.uri, []).append(version.stored)
                     else:
-                        others.add(each.stored.uri)
-        for uri in markers.keys() - others:
+                        with_content.add(version.stored.uri)
+        for uri in markers.keys() - with_content:
             for stored in markers[uri]:
-                self._s3.delete_object(**_named(stored))
+                self._s3.delete_object(**_version_parameters(stored))
 
-    def _versions(self, folder: str, *, current: bool = False) -> Iterator[Version]:
+    def _versions(self, folder: str, *, with_current: bool = False) -> Iterator[Version]:
+        """Yield the noncurrent versions and delete markers in a folder; with `with_current`, also current ones."""
         address = S3Address.parse(f"{folder}/")
         pages = self._s3.get_paginator("list_object_versions")
-        newer: tuple[str, datetime] = ("", datetime.now(UTC))
+        newer_key, newer_since = "", datetime.now(UTC)
         try:
             for page in pages.paginate(Bucket=address.bucket, Prefix=address.key):
                 entries: list[Any] = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
                 # S3 lists versions and delete markers separately, each in order: merge them, newest first.
-                entries.sort(key=lambda each: (each["Key"], not each["IsLatest"], -each["LastModified"].timestamp()))
-                for each in entries:
-                    since = newer[1] if newer[0] == each["Key"] else each["LastModified"]
-                    newer = (each["Key"], each["LastModified"])
-                    if each["IsLatest"] and not current:
+                entries.sort(
+                    key=lambda entry: (entry["Key"], not entry["IsLatest"], -entry["LastModified"].timestamp())
+                )
+                for entry in entries:
+                    # A version becomes noncurrent when the next newer version of its key is written.
+                    since = newer_since if newer_key == entry["Key"] else entry["LastModified"]
+                    newer_key, newer_since = entry["Key"], entry["LastModified"]
+                    if entry["IsLatest"] and not with_current:
                         continue
-                    uri = str(S3Address(address.bucket, each["Key"]))
-                    stored = StoredObject(uri, each.get("ETag", ""), each.get("Size", 0), each["VersionId"])
-                    yield Version(stored, since, is_marker="ETag" not in each)
+                    uri = str(S3Address(address.bucket, entry["Key"]))
+                    stored = StoredObject(uri, entry.get("ETag", ""), entry.get("Size", 0), entry["VersionId"])
+                    yield Version(stored, since, is_marker="ETag" not in entry)
         except self._s3.exceptions.ClientError as error:
             failure = explain(error, doing="list the versions of objects in", resource=f"{folder}/")
             if failure is None or failure.missing is None:
@@ -429,23 +439,23 @@ class _Bucket:
                 self.unlisted[f"{folder}/"] = f"its noncurrent versions could not be listed: {failure.message}"
 
     def _has_versions(self, bucket: str) -> bool:
-        """Return whether a bucket may have noncurrent versions: it has or had versioning, or the check is denied."""
+        """Return whether a bucket may have noncurrent versions: it has or had versioning, or S3 denies the check."""
         try:
             return "Status" in self._s3.get_bucket_versioning(Bucket=bucket)
         except self._s3.exceptions.ClientError:
             return True
 
-    def _lock(self, stored: StoredObject) -> str:
-        """Return the end of a version's Object Lock, as part of a sentence."""
+    def _lock_clause(self, stored: StoredObject) -> str:
+        """Return the end of a version's Object Lock, as part of a sentence; empty without a lock."""
         try:
-            head = self._s3.head_object(**_named(stored))
+            head = self._s3.head_object(**_version_parameters(stored))
         except self._s3.exceptions.ClientError:
             return ""
         until = head.get("ObjectLockRetainUntilDate")
         hold = ", and has a legal hold" if head.get("ObjectLockLegalHoldStatus") == "ON" else ""
         return (f", Object Lock keeps it until {until:%Y-%m-%d}" if until is not None else "") + hold
 
-    def _end(self, address: S3Address, since: datetime | None) -> str:
+    def _expiry_clause(self, address: S3Address, since: datetime | None) -> str:
         """Return the day on which a lifecycle rule deletes a version, as a clause."""
         days = [
             rule["NoncurrentVersionExpiration"]["NoncurrentDays"]
@@ -470,7 +480,7 @@ class _Bucket:
         return self._lifecycle[bucket]
 
 
-def _named(stored: StoredObject) -> dict[str, Any]:
+def _version_parameters(stored: StoredObject) -> dict[str, Any]:
     """Return the S3 parameters that identify a version."""
     address = S3Address.parse(stored.uri)
     return {"Bucket": address.bucket, "Key": address.key, "VersionId": stored.version}
@@ -481,8 +491,8 @@ def _prefix_of(rule: Any) -> str | None:
     if "Filter" not in rule:
         prefix: str = rule.get("Prefix", "")
         return prefix
-    found = rule["Filter"]
-    return found.get("Prefix", "") if found.keys() <= {"Prefix"} else None
+    conditions = rule["Filter"]
+    return conditions.get("Prefix", "") if conditions.keys() <= {"Prefix"} else None
 
 
 # --- List of targets --------------------------------------------------------------------------------------------------
@@ -495,18 +505,20 @@ def _prefix_of(rule: Any) -> str | None:
 STAGING_FOLDER = "_staging"
 
 _MAX_SYNC_AGE = timedelta(hours=24)
-"""Age of the last write after which a sync counts as dead; the same limit as in the reports of syncs."""
+"""Maximum time since the last write of a running sync. The reports of syncs have the same limit."""
+
+_MAY_BE_RUNNING = "of a sync that may be running: let it end and run the command again"
 
 
 class Staging:
-    """Staged records of all streams. They are not needed once their sync is dead."""
+    """Staged records of all streams. They are not needed after the end of their sync."""
 
     name = "Staged records"
 
     def __init__(self, request: Request) -> None:
         self._access = request.access
         self._folder = request.config.uri(STAGING_FOLDER)
-        self.figures = ErasureStats()
+        self.stats = ErasureStats()
 
     def require(self) -> None:
         """Do nothing."""
@@ -514,7 +526,7 @@ class Staging:
     def find(self) -> Iterator[ErasedObject]:
         """Yield all objects."""
         for uri, is_dead in self._objects():
-            reason = "of a dead sync" if is_dead else "of a sync that may be running: let it end and run again"
+            reason = "of a dead sync" if is_dead else _MAY_BE_RUNNING
             yield ErasedObject(uri, -1, reason=reason)
 
     def erase(self) -> Iterator[ErasedObject]:
@@ -525,19 +537,18 @@ class Staging:
                 delete(s3, uri)
                 yield ErasedObject(uri, -1, -1, "removed")
             else:
-                reason = "of a sync that may be running; let it end and run the command again"
-                yield ErasedObject(uri, -1, 0, "left", reason=reason)
+                yield ErasedObject(uri, -1, 0, "left", reason=_MAY_BE_RUNNING)
 
     def _objects(self) -> Iterator[tuple[str, bool]]:
         """Yield each object, and whether its sync is dead."""
-        found: dict[str, list[str]] = {}
+        uris_by_sync: dict[str, list[str]] = {}
         latest: dict[str, datetime] = {}
         for uri, entry in listed(self._access.client("s3"), self._folder):
             sync = uri.removeprefix(f"{self._folder}/").partition("/")[0]
-            found.setdefault(sync, []).append(uri)
+            uris_by_sync.setdefault(sync, []).append(uri)
             latest[sync] = max(latest.get(sync, entry["LastModified"]), entry["LastModified"])
         now = datetime.now(UTC)
-        for sync, uris in found.items():
+        for sync, uris in uris_by_sync.items():
             yield from ((uri, now - latest[sync] > _MAX_SYNC_AGE) for uri in uris)
 
 
@@ -552,51 +563,52 @@ class Uploads:
     def __init__(self, request: Request) -> None:
         self._s3 = request.access.client("s3")
         self._folder = S3Address.parse(request.config.uri(""))
-        self.figures = ErasureStats()
+        self.stats = ErasureStats()
 
     def require(self) -> None:
         """Do nothing."""
 
     def find(self) -> Iterator[ErasedObject]:
         """Yield the old uploads. S3 cannot read their content."""
-        young = []
+        recent = []
         for name, upload in self._uploads():
             if datetime.now(UTC) - upload["Initiated"] > _MAX_SYNC_AGE:
                 yield ErasedObject(name, -1, reason=f"an upload started on {upload['Initiated']:%Y-%m-%d}")
             else:
-                young.append(upload["Initiated"])
-        if young:
-            since = f"{min(young):%Y-%m-%d %H:%M} UTC"
-            self.figures.note(
-                f"{self._folder} has {len(young)} incomplete uploads, the oldest started at {since}: they may have "
-                "rows, and may belong to running syncs. This command aborts uploads older than 24 hours; "
-                "`aws s3api list-multipart-uploads` and `abort-multipart-upload` list and abort others."
+                recent.append(upload["Initiated"])
+        if recent:
+            since = f"{min(recent):%Y-%m-%d %H:%M} UTC"
+            self.stats.note(
+                f"{self._folder} has {len(recent)} incomplete uploads, the oldest started at {since}: they may have "
+                "rows, and may belong to running syncs. This command aborts uploads older than 24 hours. To list and "
+                "abort other uploads, use `aws s3api list-multipart-uploads` and `abort-multipart-upload`."
             )
 
     def erase(self) -> Iterator[ErasedObject]:
         """Abort the old uploads."""
         for name, upload in [*self._uploads()]:
             if datetime.now(UTC) - upload["Initiated"] > _MAX_SYNC_AGE:
-                id_ = upload["UploadId"]
                 with suppress(self._s3.exceptions.NoSuchUpload):
-                    self._s3.abort_multipart_upload(Bucket=self._folder.bucket, Key=upload["Key"], UploadId=id_)
+                    self._s3.abort_multipart_upload(
+                        Bucket=self._folder.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                    )
                 yield ErasedObject(name, -1, -1, "removed")
 
     def _uploads(self) -> Iterator[tuple[str, MultipartUploadTypeDef]]:
         pages = self._s3.get_paginator("list_multipart_uploads")
         try:
             for page in pages.paginate(Bucket=self._folder.bucket, Prefix=self._folder.key):
-                for each in page.get("Uploads", []):
-                    yield f"{S3Address(self._folder.bucket, each['Key'])}?uploadId={each['UploadId']}", each
+                for upload in page.get("Uploads", []):
+                    yield f"{S3Address(self._folder.bucket, upload['Key'])}?uploadId={upload['UploadId']}", upload
         except self._s3.exceptions.ClientError as error:
             failure = explain(error, doing="list the incomplete uploads in", resource=f"{self._folder}")
             if failure is None or failure.missing is None:
                 raise
-            self.figures.note(f"Incomplete uploads were not searched: {failure.message}")
+            self.stats.note(f"Incomplete uploads were not searched: {failure.message}")
 
 
 def requests_by_column(request: Request, table: TableName) -> list[Request]:
-    """Return the request, and one for each column that its values were redirected to. Raises AWS errors."""
+    """Return the request, and a request for each column that its values were redirected to. Raises AWS errors."""
     return [request, *map(request.redirected_to, redirected_columns(table, request))]
 
 
@@ -604,18 +616,17 @@ def erasure_targets(request: Request, tables: Sequence[TableName]) -> Sequence[E
     """Return the targets of the tables, noncurrent versions last. Raises AWS errors."""
     targets: list[Objects] = []
     table_versions: list[TableVersions] = []
-    for table, column_request in ((name, each) for name in tables for each in requests_by_column(request, name)):
-        found = request.catalog.find(table)
-        if not (request.config.table_type == "ICEBERG" if found is None else is_iceberg(found)):
-            targets.append(HiveTarget(column_request, table))
-        else:
-            targets.append(DroppedTableTarget(column_request, table))
-            if found is not None:
-                folder = found.get("StorageDescriptor", {}).get("Location", "").rstrip("/")
-                table_versions += [TableVersions(column_request, table, folder)] if folder else []
-        targets += [Archive(column_request, table), Rejects(column_request, table)]
+    for table in tables:
+        entry = request.catalog.find(table)
+        has_iceberg = request.config.table_type == "ICEBERG" if entry is None else is_iceberg(entry)
+        folder = "" if entry is None else entry.get("StorageDescriptor", {}).get("Location", "").rstrip("/")
+        for column_request in requests_by_column(request, table):
+            targets.append((DroppedTableTarget if has_iceberg else HiveTarget)(column_request, table))
+            targets += [Archive(column_request, table), Rejects(column_request, table)]
+            if has_iceberg and folder:
+                table_versions.append(TableVersions(column_request, table, folder))
     staging_versions = AllVersions(
         request.access, [request.config.uri(STAGING_FOLDER)], f"Noncurrent versions: {Staging.name}"
     )
-    versions = [VersionsOf(each.request, each) for each in targets]
+    versions = [TargetVersions(target.request, target) for target in targets]
     return [*targets, Staging(request), Uploads(request), *versions, *table_versions, staging_versions]

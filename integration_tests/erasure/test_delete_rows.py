@@ -144,7 +144,7 @@ _KILLS = [
     KillPoint(moment, function)
     for function in (
         "destination_datalake.erasure.ledger:Ledger.begin",
-        "destination_datalake.erasure.ledger:Ledger.doom",
+        "destination_datalake.erasure.ledger:Ledger.mark_for_deletion",
         "destination_datalake.tables.iceberg.commit:TableOperations.commit",
         "destination_datalake.tables.iceberg.erasure.erase:TableErasure._finish",
         "destination_datalake.tables.iceberg.maintenance.references:Deletion.delete",

@@ -19,7 +19,7 @@ import pytest
 from destination_datalake.config.options import Config, aws_access
 from destination_datalake.erasure.ids import IdsFile
 from destination_datalake.erasure.ledger import Ledger
-from destination_datalake.erasure.place import ErasedObject
+from destination_datalake.erasure.model import ErasedObject
 from destination_datalake.tables.catalogs import catalog_of
 from destination_datalake.tables.naming import TableNaming
 from integration_tests.archive.histories import Histories

@@ -87,27 +87,27 @@ def test_a_replay_and_an_erasure_end_after_any_kill_of_each_other(
 
 
 OBJECTS = "destination_datalake.erasure.objects:Objects"
-PLACES = "destination_datalake.erasure"
+ERASURE = "destination_datalake.erasure"
 
 STEPS = (
     f"{OBJECTS}.find",
     f"{OBJECTS}.erase",
-    f"{OBJECTS}._written",
+    f"{OBJECTS}._rewrite",
     f"{OBJECTS}._run",
-    f"{PLACES}.hive:HiveTarget.conclude",
-    f"{PLACES}.hive:HiveTarget.groups",
-    f"{PLACES}.ledger:Ledger.begin",
-    f"{PLACES}.ledger:Ledger.note",
-    f"{PLACES}.ledger:Ledger.finish",
-    f"{PLACES}.versions:_Bucket.deleted",
-    f"{PLACES}.versions:_Bucket.delete_lone_markers",
+    f"{ERASURE}.tables:HiveTarget.finish",
+    f"{ERASURE}.tables:HiveTarget.groups",
+    f"{ERASURE}.ledger:Ledger.begin",
+    f"{ERASURE}.ledger:Ledger.append",
+    f"{ERASURE}.ledger:Ledger.finish",
+    f"{ERASURE}.targets:_Bucket.delete",
+    f"{ERASURE}.targets:_Bucket.delete_lone_markers",
     "destination_datalake.spark.engine:Engine.run",
 )
 
 POINTS = [
     KillPoint(moment, step, call)
     for step in STEPS
-    for call in ((1, 2, 3) if "_run" in step or "Engine" in step or "_written" in step else (1,))
+    for call in ((1, 2, 3) if "_run" in step or "Engine" in step or "_rewrite" in step else (1,))
     for moment in ("before", "after")
 ]
 

@@ -9,7 +9,7 @@ from typing import Any
 from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.options import Config
 from destination_datalake.erasure.ids import IdsFile
-from destination_datalake.erasure.place import ErasedObject, ErasureTarget, Request
+from destination_datalake.erasure.model import ErasedObject, ErasureTarget, Request
 from destination_datalake.erasure.targets import erasure_targets
 from destination_datalake.tables.catalog import TableCatalog
 from destination_datalake.tables.table import TableName

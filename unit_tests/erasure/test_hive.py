@@ -92,7 +92,7 @@ def test_files_that_a_sync_copied_meanwhile_are_found(cloud: Cloud, tmp_path: Pa
     with pytest.raises(Fenced):
         running.commit("b", WIDE, rewrite=during_rewrite(lambda: [*place.erase()]))
 
-    assert any("Fenced a sync that was copying files" in note for note in place.figures.notes)
+    assert any("Fenced a sync that was copying files" in note for note in place.stats.notes)
     erased(request(tmp_path, cloud.access, "id", PERSON), NAME)
     assert (ids(cloud), traces(cloud, PERSON)) == ([1], [])
     following = sync(cloud)
@@ -159,7 +159,7 @@ def test_a_column_that_the_table_does_not_have_is_noted(cloud: Cloud, tmp_path: 
     place = named(request(tmp_path, cloud.access, "user.id", PERSON), TABLE, NAME)
     place.require()
     assert ([*place.find()], [*place.erase()]) == ([], [])
-    assert place.figures.notes == [f"{TABLE} has no column user.id."]
+    assert place.stats.notes == [f"{TABLE} has no column user.id."]
 
 
 @pytest.mark.parametrize("column", ["_airbyte_meta", "lines"])
@@ -228,7 +228,7 @@ def test_partitions_of_other_columns_are_read_and_stay(cloud: Cloud, tmp_path: P
     asked = request(tmp_path, cloud.access, "id", PERSON)
     place = named(asked, "Hive table shop.events", events.NAME)
     assert len([*place.find()]) == 2
-    assert any("Skipped a partition" in note for note in place.figures.notes)
+    assert any("Skipped a partition" in note for note in place.stats.notes)
     erased(asked, events.NAME)
 
     assert traces(cloud, PERSON) == []

@@ -18,7 +18,7 @@ from destination_datalake.erasure import targets
 from destination_datalake.erasure.command import Erasure
 from destination_datalake.erasure.ids import IdsFile, Mask
 from destination_datalake.erasure.ledger import Ledger
-from destination_datalake.erasure.place import Report, Request, TargetReport
+from destination_datalake.erasure.model import Report, Request, TargetReport
 from destination_datalake.erasure.tables import IcebergTarget
 from destination_datalake.schema.types import Field, Int64, String, Struct
 from destination_datalake.tables.table import Committed

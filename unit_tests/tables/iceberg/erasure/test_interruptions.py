@@ -104,7 +104,7 @@ def test_rows_that_others_commit_while_they_are_erased_are_erased_too(
         report = people.erase(*ids_of(*_ERASED))
     else:
         erasure = people.erasure(*ids_of(*_ERASED))
-        for place in erasure.places:
+        for place in erasure.targets:
             place.require()
         once()
         done = erasure.run()

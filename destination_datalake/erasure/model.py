@@ -26,19 +26,20 @@ if TYPE_CHECKING:
 # Define the interface between the command and its targets, and the values of the report.
 #
 # A target is one table, or one folder of objects of one kind. The command calls `require` of all targets before it
-# changes anything, then `erase` of each, and finally `find` of each: this second search must find nothing.
+# changes anything. Then it calls `erase` of all targets. Finally it calls `find` of all targets: this second search
+# must find nothing.
 
 Outcome = Literal["found", "rewritten", "removed", "left", "kept"]
-"""The outcome of an object: "rewritten" without the rows; "removed"; "left" unchanged, as it could not be erased; or
+"""The outcome of an object: "rewritten" without the rows; "removed"; "left" unchanged, because the erasure failed; or
 "kept" because of `Request.keep_history`. "found" is the result of a search alone."""
 
 
 class ErasedObject(msgspec.Struct, frozen=True):
     """An object with rows of the IDs, and its outcome.
 
-    `rows_found` is -1 if the rows cannot be counted (bounds in metadata). `new` are the objects with its other rows.
-    An object that is `left` has a `reason`: a clause about the object, with the date of its expiry if known.
-    `versions_deleted` is the number of older versions of the object that were also deleted.
+    `rows_found` is -1 if the rows cannot be counted (bounds in metadata). `new` are the objects that its other rows
+    were written to. An object that is "left" has a `reason`: a clause about the object, with the date of its expiry if
+    known. `versions_deleted` is the number of older versions of the object that were also deleted.
     """
 
     uri: str
@@ -54,8 +55,8 @@ class ErasedObject(msgspec.Struct, frozen=True):
 class Request:
     """A request to erase the rows with one of the IDs in `column`, a name or the dotted path of a field.
 
-    `id` names the request and its folder in the ledger; an identical request that resumes has the same ID.
-    With `keep_history`, snapshots of that many days are kept.
+    `id` identifies the request, and names its folder in the ledger. A resumed request keeps its ID. With
+    `keep_history`, the snapshots of this number of days are kept.
     """
 
     id: str
@@ -68,17 +69,17 @@ class Request:
     keep_history: float | None = None
     drop_tags: bool = False
     types: dict[TableName, pa.DataType] = field(default_factory=dict)
-    """The type of the column in each table that was searched so far."""
+    """The type of the column, by searched table."""
 
     mask: Mask | None = None
     """Masks IDs in user-facing output. Targets add the names of their partition fields."""
 
     redirected_from: str | None = None
-    """The column whose values were redirected to this one because of their type. IDs that this column's type cannot
+    """The column whose values were redirected to `column` because of their type. IDs that the type of `column` cannot
     represent are skipped."""
 
     searched: list[Ids] = field(default_factory=list)
-    """The IDs as values of each type that was searched."""
+    """The IDs as values of each searched type."""
 
     _ids: dict[pa.DataType, Ids] = field(default_factory=dict)
 
@@ -86,13 +87,13 @@ class Request:
         """Return the IDs as values of a table's column of this type. Raises ConfigError."""
         self.types.setdefault(table, type_)
         if type_ not in self._ids:
-            typed = self.file.typed if self.redirected_from is None else self.file.possible
-            self._ids[type_] = typed(type_, self.column)
+            convert = self.file.typed if self.redirected_from is None else self.file.representable
+            self._ids[type_] = convert(type_, self.column)
             self.searched.append(self._ids[type_])
         return self._ids[type_]
 
-    def of(self, name: str) -> str:
-        """Return the display name of a target, with the column if it is not the command line's."""
+    def display_name(self, name: str) -> str:
+        """Return the display name of a target, with the column if it differs from the option --column."""
         return name if self.redirected_from is None else f"{name}, column {self.column}"
 
     def redirected_to(self, column: str) -> Request:
@@ -107,7 +108,7 @@ class ErasureStats:
     snapshots_expired: int = 0
     objects: int = 0
     objects_read: int = 0
-    """Number of objects whose column was read. Bounds and partitions exclude the others."""
+    """Number of objects whose column was read. Bounds and partitions exclude other objects."""
     distinct_rows: int | None = None
     """Number of distinct rows among the erased rows; None if unknown."""
     notes: list[str] = field(default_factory=list)
@@ -127,20 +128,19 @@ class ErasureTarget(Protocol):
         """Return the name in the report, such as "Iceberg table shop.orders"."""
 
     @property
-    def figures(self) -> ErasureStats:
+    def stats(self) -> ErasureStats:
         """Return the statistics so far."""
 
     def require(self) -> None:
         """Raise ConnectorError if rows cannot be erased here. Changes nothing."""
 
     def find(self) -> Iterator[ErasedObject]:
-        """Yield each object that has rows of the IDs now, as found or kept. Changes nothing."""
+        """Yield the objects that have rows of the IDs now, as "found" or "kept". Changes nothing."""
 
     def erase(self) -> Iterator[ErasedObject]:
-        """Erase the rows; yield each object that had rows, once its outcome is final.
+        """Erase the rows; yield the objects that had rows, each as soon as its outcome is final.
 
-        Idempotent: detects the present objects and the results of an earlier attempt, which may have been killed at any
-        point.
+        Idempotent: an earlier attempt may have been killed at any point.
         """
 
 
@@ -154,8 +154,7 @@ NEVER = (
     "The source: the next sync writes rows again that the source still has.",
     "Values of other columns: the command erases rows by the value of one column.",
 )
-"""Exclusions of the command, as listed in the report."""
-
+"""Data that the command never changes, as listed in the report."""
 
 _WRITTEN_MEANWHILE = "written while the command ran; run the command again"
 REMOVED_EARLIER = "removed by an unfinished attempt or by another writer"
@@ -182,7 +181,7 @@ class TargetReport(msgspec.Struct, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """The report of an erasure. `complete`: the second search found nothing, and no object was left or kept."""
+    """The report of an erasure. `complete`: the second search found nothing, and no object is "left" or "kept"."""
 
     request: str
     connector: str
@@ -192,7 +191,7 @@ class Report(msgspec.Struct, kw_only=True):
     target: tuple[str, ...]
     ids: int
     ids_with_rows: int
-    """Number of IDs with rows, or other values, in this run. A killed attempt may have erased rows of others."""
+    """Number of IDs with rows, or with values in metadata, in this run. A killed attempt may have erased other rows."""
     started: str
     ended: str
     dry_run: bool
@@ -206,8 +205,8 @@ class Report(msgspec.Struct, kw_only=True):
 
     @property
     def is_left(self) -> bool:
-        """Return whether an object still has rows without a request to keep them."""
-        return any(each.outcome == "left" for place in self.places for each in place.left)
+        """Return whether an object still has rows, apart from the kept history."""
+        return any(object_.outcome == "left" for place in self.places for object_ in place.left)
 
     @property
     def verdict(self) -> str:
@@ -217,25 +216,25 @@ class Report(msgspec.Struct, kw_only=True):
         if self.complete:
             return "Complete: a second search found no object with these rows"
         if self.is_left:
-            left = sum(each.outcome == "left" for place in self.places for each in place.left)
-            objects = "1 object" if left == 1 else f"{left} objects"
+            count = sum(object_.outcome == "left" for place in self.places for object_ in place.left)
+            objects = "1 object" if count == 1 else f"{count} objects"
             return f"Incomplete: {objects} may still have rows. The report has a remedy for each"
         return "Complete except for the history that --keep-history keeps: the rows can still be read there"
 
     def objects(self, outcomes: Sequence[str]) -> list[tuple[TargetReport, ErasedObject]]:
         """Return the objects with one of these outcomes, and the target of each."""
-        return [(place, each) for place in self.places for each in place.objects if each.outcome in outcomes]
+        return [(place, object_) for place in self.places for object_ in place.objects if object_.outcome in outcomes]
 
     def page(self) -> str:
         """Return the report as one HTML file, without scripts and external resources."""
         from destination_datalake.reports.page import templates
 
-        rows = sum(each.rows_found if self.dry_run else each.rows_removed for each in self.places)
+        rows = sum(target.rows_found if self.dry_run else target.rows_removed for target in self.places)
         kpis = (
             ("Ids", f"{self.ids_with_rows:,}", f"of {self.ids:,} had rows in this run"),
             ("Rows", f"{rows:,}", "found" if self.dry_run else "removed, including copies in history and versions"),
-            ("Objects", f"{sum(each.objects_found for each in self.places):,}", "had such rows"),
-            ("Snapshots", f"{sum(each.snapshots_expired for each in self.places):,}", "expired"),
+            ("Objects", f"{sum(target.objects_found for target in self.places):,}", "had such rows"),
+            ("Snapshots", f"{sum(target.snapshots_expired for target in self.places):,}", "expired"),
             ("Second search", "–" if self.found_afterwards is None else f"{self.found_afterwards:,}", "objects found"),
         )
         template = templates(Path(__file__).parent).get_template("erasure.html")
@@ -250,48 +249,50 @@ def target_report(
     name: str,
     objects: Iterable[ErasedObject],
     afterwards: Sequence[ErasedObject] | None,
-    earlier: Mapping[str, int],
-    mask: Callable[[str], str],
-    hidden: Callable[[str], str],
+    found_earlier: Mapping[str, int],
+    mask_uri: Callable[[str], str],
+    mask_text: Callable[[str], str],
 ) -> TargetReport:
     """Return the report of a target without its statistics.
 
-    `objects` are the erased objects, or the found ones without a second search (`afterwards`). `mask` masks IDs in a
-    URI, `hidden` in a text. `earlier` maps the objects that any attempt found to their rows. An unfinished attempt
-    removed those that this attempt did not erase and the second search did not find.
+    `objects` are the erased objects; in a dry run, the found objects. `afterwards` are the objects of the second
+    search. `found_earlier` maps the objects that any attempt found to their rows. An object of `found_earlier` that is
+    in neither list was removed by an unfinished attempt or by another writer.
     """
-    by_uri = {each.uri: each for each in objects}
-    for each in afterwards or ():
-        if each.uri not in by_uri or by_uri[each.uri].outcome != "left":
-            outcome: Outcome = "kept" if each.outcome == "kept" else "left"
-            by_uri[each.uri] = msgspec.structs.replace(each, outcome=outcome, reason=each.reason or _WRITTEN_MEANWHILE)
-    lines = [
+    by_uri = {object_.uri: object_ for object_ in objects}
+    for object_ in afterwards or ():
+        if object_.uri not in by_uri or by_uri[object_.uri].outcome != "left":
+            outcome: Outcome = "kept" if object_.outcome == "kept" else "left"
+            by_uri[object_.uri] = msgspec.structs.replace(
+                object_, outcome=outcome, reason=object_.reason or _WRITTEN_MEANWHILE
+            )
+    reported = [
         msgspec.structs.replace(
-            each,
-            uri=mask(each.uri),
-            new=(*map(mask, each.new),),
-            reason=hidden(each.reason.replace(each.uri, mask(each.uri))),
+            object_,
+            uri=mask_uri(object_.uri),
+            new=(*map(mask_uri, object_.new),),
+            reason=mask_text(object_.reason.replace(object_.uri, mask_uri(object_.uri))),
         )
-        for each in by_uri.values()
+        for object_ in by_uri.values()
     ]
-    known = {each.uri for each in lines}
-    lines += [
+    uris = {object_.uri for object_ in reported}
+    reported += [
         ErasedObject(uri, rows, rows, "removed", reason=REMOVED_EARLIER)
-        for uri, rows in earlier.items()
-        if uri not in known
+        for uri, rows in found_earlier.items()
+        if uri not in uris
     ]
-    lines.sort(key=lambda each: each.uri)
+    reported.sort(key=lambda object_: object_.uri)
     return TargetReport(
         place=name,
-        objects_found=len(lines),
-        rows_found=sum(max(0, each.rows_found) for each in lines),
-        rows_removed=sum(max(0, each.rows_removed) for each in lines),
+        objects_found=len(reported),
+        rows_found=sum(max(0, object_.rows_found) for object_ in reported),
+        rows_removed=sum(max(0, object_.rows_removed) for object_ in reported),
         found_afterwards=None if afterwards is None else len(afterwards),
-        left=tuple(each for each in lines if each.outcome in ("left", "kept")),
-        objects=tuple(lines),
+        left=tuple(object_ for object_ in reported if object_.outcome in ("left", "kept")),
+        objects=tuple(reported),
     )
 
 
 def now() -> str:
-    """Return the time, in ISO 8601."""
+    """Return the current time in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
