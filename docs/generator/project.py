@@ -31,7 +31,7 @@ _SYNC_MODES = (
 def sync_modes() -> str:
     """Return which of the platform's sync modes the spec supports."""
     offered = specification()["supported_destination_sync_modes"]
-    supported = {mode: "yes" for mode in offered} | {"append_dedup": "yes, in Iceberg tables"}
+    supported = dict.fromkeys(offered, "yes") | {"append_dedup": "yes, in Iceberg tables"}
     return table(["sync mode", "supported"], [[name, supported.get(mode, "no")] for name, mode in _SYNC_MODES])
 
 
