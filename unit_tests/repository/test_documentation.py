@@ -134,6 +134,17 @@ def test_options_are_explained_each_and_no_other(connection_specification: dict[
     assert set(explained[:4]) == set(connection_specification["required"])
 
 
+def test_each_option_has_an_example_that_is_accepted(connection_specification: dict[str, Any]) -> None:
+    examples = re.findall(r"^### `(\w+)`\n\n```json\n(.+?)\n```$", text("docs/options.md"), re.MULTILINE)
+    required = {name: THEIRS[name] for name in connection_specification["required"] if name != "format"}
+
+    assert sorted(name for name, _ in examples) == sorted(connection_specification["properties"])
+    for name, example in examples:
+        options = json.loads(example)
+        assert name in options
+        assert list(Config.parse({**required, **options}).unknown_options()) == []
+
+
 def test_the_configuration_in_the_readme_is_one_that_the_platform_and_iam_policy_accept(
     connection_specification: dict[str, Any], tmp_path: Path
 ) -> None:
