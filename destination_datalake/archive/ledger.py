@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _REWRITTEN_AFTER_SECONDS = 12 * 3600
-"""Age after which a catalog is written again. Lifecycle rules count in days, so half a day is early enough."""
+"""Age after which a catalog is rewritten. Lifecycle rules count in days, so half a day is early enough."""
 
 _ATTEMPTS = 5
 
@@ -48,11 +48,11 @@ _IDS = ("generation_id", "minimum_generation_id", "sync_id")
 
 
 class ArchiveLedger:
-    """Publishes and indexes the archived lines of a sync. Thread-safe: streams share no state.
+    """Publish and index the archived lines of a sync. Thread-safe: streams share no state.
 
     `root` is the S3 URI of the archive, without a trailing slash. `streams` maps each stream to its entry in the
     configured catalog. Without `keeps_lines`, the sync archives no records. It only writes the journals of tables that
-    have an archive, so that a replay can report the missing rows.
+    have an archive, so that a replay can report its rows as missing.
     """
 
     def __init__(
@@ -75,7 +75,9 @@ class ArchiveLedger:
         self._locations: dict[StreamId, ArchiveLocation] = {}
 
     def begin(self, stream_id: StreamId, database: str, table: str, position: Position, *, found_empty: bool) -> None:
-        """Record that the sync has prepared the stream's table, and whether the table was empty. Call it first.
+        """Record that the sync has prepared the stream's table, and whether the table was empty.
+
+        Call this method before all other methods for the stream.
 
         Raises ConnectorError for known AWS errors, and other errors of the S3 client unchanged.
         """
@@ -101,7 +103,7 @@ class ArchiveLedger:
         location = ArchiveLocation(table_folder(self._root, database, table), self._day, sync)
         with _raise_connector_errors(f"{location.folder}/"):
             self._write_catalog(f"{location.folder}/catalog/{sync.catalog}.json", catalog)
-        self._put(location, "begin", sync)
+        self._put_entry(location, "begin", sync)
         self._locations[stream_id] = location
 
     def sinks(self, stream: StreamId) -> tuple[LineSink, ...]:
@@ -120,7 +122,7 @@ class ArchiveLedger:
         if (location := self._locations.get(stream)) is not None and (files or rows):
             objects = tuple(file.content for file in files)
             entry = ArchivedBatch(batch, int(self._clock() * 1000), objects, position[1], rows)
-            self._put(location, f"{batch:06d}", entry)
+            self._put_entry(location, f"{batch:06d}", entry)
 
     def end(self, stream: StreamId, columns: Sequence[Field], folder: str, position: Position) -> None:
         """Record that the sync has published the stream's table, with its columns and the folder of its files.
@@ -129,7 +131,7 @@ class ArchiveLedger:
         """
         if (location := self._locations.get(stream)) is None:
             return
-        self._put(location, "end", ArchivedEnd(int(self._clock() * 1000), position[1]))
+        self._put_entry(location, "end", ArchivedEnd(int(self._clock() * 1000), position[1]))
         described = [
             {"name": column.name, "type": glue_type(column.type), "origin": column.origin} for column in columns
         ]
@@ -140,15 +142,23 @@ class ArchiveLedger:
         try:
             self._put_if_changed(uri, json.dumps(schema, indent=1, ensure_ascii=False).encode(errors="replace"))
         except Exception:
-            _logger.warning("Cannot update %s: it has no description of the current columns.", uri, exc_info=True)
+            # The lines are archived. Only a replay or an erasure of a dropped table needs the description.
+            _logger.warning(
+                "Cannot update the description of table %s.%s in %s. It lacks the current columns until the next sync.",
+                database,
+                table,
+                uri,
+                exc_info=True,
+            )
 
     def delete_uncommitted(self, files: Sequence[LineFile]) -> None:
         """Delete the lines of an uncommitted batch, published or not."""
         delete_uncommitted(files, self._access.client("s3"))
 
     def _write_catalog(self, uri: str, catalog: bytes) -> None:
-        """Write a catalog unless it exists. Rewrite an old one: a lifecycle rule would delete it before the lines of
-        this sync.
+        """Write a catalog unless a recent one exists.
+
+        An old catalog is rewritten: a lifecycle rule would delete it before the lines of this sync.
         """
         s3 = self._access.client("s3")
         try:
@@ -157,15 +167,14 @@ class ArchiveLedger:
             if not is_changed(error):
                 raise
             address = S3Address.parse(uri)
-            written = s3.head_object(Bucket=address.bucket, Key=address.key)["LastModified"]
-            if self._clock() - written.timestamp() > _REWRITTEN_AFTER_SECONDS:
+            modified = s3.head_object(Bucket=address.bucket, Key=address.key)["LastModified"]
+            if self._clock() - modified.timestamp() > _REWRITTEN_AFTER_SECONDS:
                 put(s3, uri, catalog)
 
     def _put_if_changed(self, uri: str, content: bytes) -> None:
-        """Write an object unless it has this content. Conditional writes keep concurrent writers from lost updates.
+        """Write an object unless it has this content. Conditional writes prevent lost updates of concurrent writers.
 
-        Writes first and reads second: without permission to list the folder, S3 answers a read of a missing object with
-        "access denied".
+        Writes first and reads second: without permission to list the folder, S3 denies a read of a missing object.
         """
         s3, address = self._access.client("s3"), S3Address.parse(uri)
         etag: str | None = None
@@ -177,12 +186,12 @@ class ArchiveLedger:
                     raise
             else:
                 return
-            answer = s3.get_object(Bucket=address.bucket, Key=address.key)
-            if answer["Body"].read() == content:
+            response = s3.get_object(Bucket=address.bucket, Key=address.key)
+            if response["Body"].read() == content:
                 return
-            etag = answer["ETag"]
+            etag = response["ETag"]
 
-    def _put(self, location: ArchiveLocation, name: str, entry: msgspec.Struct) -> None:
+    def _put_entry(self, location: ArchiveLocation, name: str, entry: msgspec.Struct) -> None:
         uri = f"{location.index}/{name}.json"
         with _raise_connector_errors(uri):
             put(self._access.client("s3"), uri, msgspec.json.encode(entry))
@@ -208,8 +217,8 @@ def remove_hashes(folder: str, objects: Iterable[str], access: AwsAccess) -> Non
     s3, names = access.client("s3"), {uri.removeprefix(f"{folder}/") for uri in objects}
     batches = {tuple(name.rpartition("/")[2].split("-")[:2]) for name in names}
     for uri, _ in listed(s3, f"{folder}/index") if names else ():
-        *_, begun, batch = uri.removesuffix(".json").split("/")
-        if (begun.partition("-")[2], batch) not in batches:
+        *_, sync_folder, batch = uri.removesuffix(".json").split("/")
+        if (sync_folder.partition("-")[2], batch) not in batches:
             continue
         entry = msgspec.json.decode(get(s3, uri), type=ArchivedBatch)
         unhashed = tuple(replace(lines, sha256="") if lines.name in names else lines for lines in entry.objects)
@@ -218,9 +227,9 @@ def remove_hashes(folder: str, objects: Iterable[str], access: AwsAccess) -> Non
 
 
 def _encode_catalog(configured: Mapping[str, Any]) -> bytes:
-    """Return the configuration of a stream in JSON. Equal configurations give equal bytes, and so equal hashes.
+    """Return the configuration of a stream in JSON. Equal configurations have equal bytes, and therefore equal hashes.
 
-    The order of fields is kept, because it is the order of columns.
+    Fields keep their order, because it is the order of columns.
     """
     catalog = {name: value for name, value in configured.items() if name not in _IDS}
     return json.dumps(catalog, indent=1).encode()

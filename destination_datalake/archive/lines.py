@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Read archived lines for a replay, on executors.
 
 MAX_MEMBER_BYTES = 512 * 1024 * 1024
-"""Maximum bytes of a gzip member of an archived object. The writer's members have 1 % of it, plus one record."""
+"""Maximum bytes of a gzip member of an archived object. The writer's members have 1 % of this size, plus one record."""
 
 
 class ArchiveObjectReplaced(ConnectorError):
@@ -64,20 +64,20 @@ class ArchiveObjectCorrupted(ConnectorError):
 class ArchivedLines:
     """An archived object of `size` bytes as a SegmentSource.
 
-    `only` are the numbers of the lines to encode; None: all. `sha256` is the expected hash of the object's bytes; empty
-    if unknown.
+    `line_numbers` are the numbers of the lines to encode; None for all lines. `sha256` is the expected hash of the
+    object's bytes; empty if unknown.
     """
 
     uri: str
     etag: str
     size: int
-    only: BitMap | None = None
+    line_numbers: BitMap | None = None
     sha256: str = ""
 
     def contents(self, access: AwsAccess) -> Iterator[Content]:
-        """Yield the members, with lines flattened as on receipt, which saves parsing.
+        """Yield the members. Lines are flattened as on receipt, which saves parsing.
 
-        Empty lines were erased (`files.erase`). Raises ArchiveObjectReplaced, ArchiveObjectCorrupted,
+        An erasure leaves empty lines (`files.erase`). Raises ArchiveObjectReplaced, ArchiveObjectCorrupted,
         SegmentUnreadable, and the errors of botocore.
         """
         import numpy as np
@@ -85,7 +85,7 @@ class ArchivedLines:
         from destination_datalake.protocol.frames import Frame, line_bounds
 
         frame: Frame | None = None
-        lines = 0
+        preceding_lines = 0
         for member in self._members(access):
             octets = np.frombuffer(member, np.uint8)
             starts, ends = line_bounds(octets)
@@ -95,27 +95,28 @@ class ArchivedLines:
             fits = np.zeros(len(ends), np.bool_) if frame is None else frame.fits(octets, starts, ends)
             if frame is not None:
                 frame.flatten(octets, starts[fits], ends[fits])
-            fit_all = bool((fits | is_erased).all())
+            fits_all = bool((fits | is_erased).all())
             content = Content(
                 member, frame if fits.any() else None, mixed=not fits.all(), left_out=int(np.count_nonzero(is_erased))
             )
-            if self.only is not None:
-                numbers = range(lines, lines + len(ends))
-                content = content.without(np.array([number not in self.only for number in numbers], np.bool_))
+            if self.line_numbers is not None:
+                numbers = range(preceding_lines, preceding_lines + len(ends))
+                excluded = [number not in self.line_numbers for number in numbers]
+                content = content.without(np.array(excluded, np.bool_))
             yield content
-            lines += len(ends)
-            if not fit_all:
+            preceding_lines += len(ends)
+            if not fits_all:
                 frame = None  # Derive another frame from the next member's first line: it may fit more lines.
 
     def _members(self, access: AwsAccess) -> Iterator[bytearray]:
-        """Yield the members of the object, each of whole lines."""
+        """Yield the members of the object. A member has complete lines. The hash is checked after the last member."""
         s3 = access.client("s3")
-        hashed = hashlib.sha256()
+        digest = hashlib.sha256()
 
         def pieces() -> Iterator[bytes]:
             for start in range(0, self.size, PIECE_BYTES):
                 piece = get(s3, self.uri, start, min(start + PIECE_BYTES, self.size), etag=self.etag)
-                hashed.update(piece)
+                digest.update(piece)
                 yield piece
 
         with naming_lost_object(self.uri, ArchiveObjectReplaced):
@@ -126,7 +127,7 @@ class ArchivedLines:
                     yield member
             except (EOFError, BadGzipFile) as error:
                 raise ArchiveObjectCorrupted(self.uri, str(error)) from error
-        if self.sha256 and hashed.hexdigest() != self.sha256:
+        if self.sha256 and digest.hexdigest() != self.sha256:
             raise ArchiveObjectCorrupted(self.uri, "its hash differs from the journal")
 
 
@@ -149,7 +150,7 @@ class _HashedUpload(Upload):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSink:
-    """Archives the lines of units: a LineSink."""
+    """Archive the lines of units: a LineSink."""
 
     location: ArchiveLocation
 
@@ -168,12 +169,12 @@ class ArchiveSink:
 
 
 class ArchiveWriter:
-    """Writes an object of gzipped lines. It is published or deleted with the unit's batch."""
+    """Write an object of gzipped lines. It is published or deleted with the unit's batch."""
 
     def __init__(
         self, location: ArchiveLocation, archived: UnitLines, s3: S3Client, held_in: str | None = None
     ) -> None:
-        """Prepare the upload. `archived` describes the unit's lines; a small object is held in the folder `held_in`."""
+        """Prepare the upload. `archived` describes the unit's lines. A small object waits in the folder `held_in`."""
         self._archived = archived
         self._upload = _HashedUpload(
             s3,
@@ -186,12 +187,12 @@ class ArchiveWriter:
 
     def write(self, lines: bytes | bytearray | memoryview) -> None:
         """Append complete lines as received. Raises ObjectFailed."""
-        with self._named():
+        with self._naming_object():
             self._gzip.write(lines)
 
     def close(self) -> LineFile:
-        """Upload the rest and return the object: durable, not yet visible. Raises ObjectFailed."""
-        with self._named():
+        """Complete the upload and return the object, which is durable but not yet visible. Raises ObjectFailed."""
+        with self._naming_object():
             self._gzip.close()
         assert self._upload.pending_upload is not None
         archived = replace(self._archived, sha256=self._upload.sha256.hexdigest())
@@ -203,5 +204,5 @@ class ArchiveWriter:
         if self._upload.pending_upload is not None:
             self._upload.pending_upload.abort(self._upload.s3)
 
-    def _named(self) -> AbstractContextManager[None]:
+    def _naming_object(self) -> AbstractContextManager[None]:
         return naming_object("archive records in", self._upload.uri)

@@ -1,15 +1,15 @@
 """The objects of a table's archive and their names.
 
     _raw/{database}.{table}/dt=2026-11-25/{sync}-{batch}-{part}-{attempt}.jsonl.gz   the lines of a unit
-                           /catalog/{sha256}.json                                    how a stream was configured
+                           /catalog/{sha256}.json                                    the configuration of a stream
                            /index/{start}-{sync}/begin.json                          a sync has prepared the table
-                                                /{batch}.json                        it has committed a batch
-                                                /end.json                            it has published the table
+                                                /{batch}.json                        the sync has committed a batch
+                                                /end.json                            the sync has published the table
     _schema/{database}/{table}.json                                                  the table's present columns
 
-The entries under `index/` are the journal of the table. Lines are published before their batch is committed. The entry
-follows the commit and precedes the states of the batch: no state is released without it. So the journal has every
-acknowledged row, and lines without an entry belong to a batch that was not acknowledged.
+The entries under `index/` are the journal of the table. A sync publishes lines before it commits their batch, writes
+the batch's entry after the commit, and then releases the batch's states. So the journal has every acknowledged row, and
+lines without an entry belong to a batch that was not acknowledged.
 
 Each entry has a position in the table's own history. Positions order the entries independently of clocks.
 """
@@ -31,8 +31,7 @@ SCHEMA_FOLDER = "_schema"
 """Separate from the archive: a lifecycle rule for old lines must not delete the description of the table."""
 
 _TEXT_BYTES = 1600
-"""Maximum bytes of names and keys in an object's metadata. S3 allows 2 KB in total; the rest is for numbers."""
-
+"""Maximum bytes of names and keys in an object's metadata. S3 allows 2 KB in total, and numbers need space too."""
 
 Position = tuple[str, int]
 """A state of a table: the table's identifier, and a number that increases with each commit."""
@@ -117,8 +116,10 @@ class ArchivedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLocation:
-    """The archive location of one sync. `folder` is the table's folder, an S3 URI without a trailing slash; `day` the
-    day of the sync's start, YYYY-MM-DD in UTC.
+    """The location of one sync in the archive.
+
+    `folder` is the table's folder, an S3 URI without a trailing slash. `day` is the day of the sync's start, YYYY-MM-DD
+    in UTC.
     """
 
     folder: str
@@ -156,7 +157,7 @@ _NOT_IN_METADATA = frozenset(("found_empty", "table", "position", "keeps_lines")
 _NUMBERS = ("started", "generation", "minimum_generation", "sync_id")
 _TEXTS = ("sync", "stream", "catalog", "mode", "namespace")
 _UNBOUNDED_TEXTS = ("stream", "namespace", "key", "cursor")
-"""Fields of unbounded length, the most useful first."""
+"""Fields of unbounded length, most important first."""
 
 
 def table_folder(root: str, database: str, table: str) -> str:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # --- History ----------------------------------------------------------------------------------------------------------
 # Read the archive of a table from S3: the journal of syncs and batches, and lines without an entry.
 #
-# An object that cannot be read is reported by name; reading continues with the others.
+# An unreadable object is reported by name. The other objects are still read.
 
 CONCURRENT_CALLS = 16
 
@@ -45,17 +45,20 @@ _Entry = TypeVar("_Entry", ArchivedSync, ArchivedBatch, ArchivedEnd)
 
 @dataclass(frozen=True, slots=True)
 class StoredLines:
-    """An object of archived lines in S3; `size` in bytes. `only` are the numbers of the lines to replay; None: all."""
+    """An object of archived lines in S3, with its `size` in bytes.
+
+    `line_numbers` are the numbers of the lines to replay; None for all lines.
+    """
 
     archived: UnitLines
     uri: str
     etag: str
     size: int
-    only: tuple[int, ...] | None = None
+    line_numbers: tuple[int, ...] | None = None
 
     @property
     def unit(self) -> str:
-        """Return the common prefix of the raw IDs of its rows."""
+        """Return the unit's name: the common prefix of the raw IDs of its rows."""
         return row_id_prefix(self.archived.first_id)
 
 
@@ -70,12 +73,14 @@ class StoredBatch:
 
 @dataclass
 class StoredSync:
-    """A sync of one stream. `batches` have an entry in the journal, `unindexed` are the lines of batches without one.
+    """A sync of one stream.
 
-    `begun` and `published` are sequence numbers. `catalog` is the stream's configuration without the ids of the sync.
+    `entry` is its first entry in the journal. `batches` are the batches with an entry, and `unindexed` the lines of
+    batches without an entry, by batch number. `begun` and `published` are sequence numbers. `catalog` is the stream's
+    configuration without the ids of the sync.
     """
 
-    sync: ArchivedSync
+    entry: ArchivedSync
     catalog: Mapping[str, Any]
     begun: int = 0
     batches: dict[int, StoredBatch] = field(default_factory=dict)
@@ -84,15 +89,15 @@ class StoredSync:
 
     def __str__(self) -> str:
         """Return the sync's name and time, for messages."""
-        return f"{self.name} of {time_text(self.sync.started)}"
+        return f"{self.name} of {time_text(self.entry.started)}"
 
     @property
     def name(self) -> str:
         """Return the unique name of the sync."""
-        return self.sync.sync
+        return self.entry.sync
 
     @property
-    def last(self) -> int:
+    def last_event(self) -> int:
         """Return the sequence number of the sync's last known event."""
         return max(self.begun, *(batch.sequence_number for batch in self.batches.values()), self.published or 0)
 
@@ -105,21 +110,20 @@ class StoredSync:
     @property
     def configured(self) -> Mapping[str, Any]:
         """Return the stream's entry in the configured catalog of the sync."""
-        sync = self.sync
         ids = {
-            "generation_id": sync.generation,
-            "minimum_generation_id": sync.minimum_generation,
-            "sync_id": sync.sync_id,
+            "generation_id": self.entry.generation,
+            "minimum_generation_id": self.entry.minimum_generation,
+            "sync_id": self.entry.sync_id,
         }
         return {**self.catalog, **{name: value for name, value in ids.items() if value is not None}}
 
     def configure(self, catalog: Mapping[str, Any]) -> None:
         """Set the stream's configuration. It also gives the names that were too long for an object's metadata."""
         self.catalog = catalog
-        if not self.sync.stream:
+        if not self.entry.stream:
             stream = catalog["stream"]
-            named = {"stream": stream["name"], "namespace": stream.get("namespace") or None}
-            self.sync = msgspec.structs.replace(self.sync, **named)
+            names = {"stream": stream["name"], "namespace": stream.get("namespace") or None}
+            self.entry = msgspec.structs.replace(self.entry, **names)
 
     def lines(self) -> Iterator[StoredLines]:
         """Yield the lines of all batches."""
@@ -133,9 +137,9 @@ class StoredSync:
 class History:
     """All syncs in the order in which they began.
 
-    `missing` are the names of lines that the journal lists and S3 lacks, or whose catalog S3 lacks. `unreadable` are
-    entries that cannot be read. `foreign` are objects that do not belong to this archive, or are copies. The texts of
-    both begin with the object's name.
+    `missing` are the names of objects of lines that the journal lists but S3 does not have, or whose catalog S3 does
+    not have. `unreadable` describes unreadable entries. `foreign` describes copies, and objects that do not belong to
+    this archive. A description begins with the object's name.
     """
 
     syncs: Sequence[StoredSync]
@@ -146,35 +150,37 @@ class History:
 
 def read_history(folder: str, access: AwsAccess) -> History:
     """Read the archive of the table with this folder, an S3 URI. Raises the errors of the S3 client."""
-    present = {uri.removeprefix(f"{folder}/"): each for uri, each in listed(access.client("s3"), folder)}
-    reader = _Reader(folder, present)
-    entries = {name: match for name in present if (match := _ENTRY.fullmatch(name)) is not None}
-    contents = dict(zip(entries, _read(folder, entries, access), strict=True))
+    listing = {uri.removeprefix(f"{folder}/"): object_ for uri, object_ in listed(access.client("s3"), folder)}
+    reader = _Reader(folder, listing)
+    entries = {name: match for name in listing if (match := _ENTRY.fullmatch(name)) is not None}
+    contents = dict(zip(entries, _read_objects(folder, entries, access), strict=True))
     for name, match in entries.items():
         if match[3] == "begin":
-            reader.begin(name, contents[name])
+            reader.add_sync(name, contents[name])
     for name, match in entries.items():
         if match[3] != "begin" and match[2] in reader.syncs:
-            reader.event(name, match, contents[name])
-    unindexed = [match for name in present if name not in reader.indexed and (match := _LINES.fullmatch(name))]
-    for match, metadata in zip(unindexed, _heads(folder, [match[1] for match in unindexed], access), strict=True):
-        reader.unindexed(match, metadata)
-    reader.order()
-    hashes = sorted({hash_ for sync in reader.syncs.values() if _catalog_name(hash_ := sync.sync.catalog) in present})
-    catalogs = dict(zip(hashes, _read(folder, map(_catalog_name, hashes), access), strict=True))
+            reader.add_event(name, match, contents[name])
+    unindexed = [match for name in listing if name not in reader.indexed and (match := _LINES.fullmatch(name))]
+    for match, metadata in zip(
+        unindexed, _read_metadata(folder, [match[1] for match in unindexed], access), strict=True
+    ):
+        reader.add_unindexed(match, metadata)
+    reader.assign_sequence_numbers()
+    hashes = sorted({hash_ for sync in reader.syncs.values() if _catalog_name(hash_ := sync.entry.catalog) in listing})
+    catalogs = dict(zip(hashes, _read_objects(folder, map(_catalog_name, hashes), access), strict=True))
     for name, sync in [*reader.syncs.items()]:
-        if not reader.configure(sync, catalogs.get(sync.sync.catalog)):
+        if not reader.configure(sync, catalogs.get(sync.entry.catalog)):
             reader.missing += [lines.archived.name for lines in reader.syncs.pop(name).lines()]
     syncs = sorted(reader.syncs.values(), key=lambda sync: (sync.begun, sync.name))
     return History(syncs, reader.missing, reader.unreadable, reader.foreign)
 
 
 class _Reader:
-    """Assembles a history from the objects of a folder."""
+    """Assemble a history from the objects of a folder."""
 
-    def __init__(self, folder: str, present: Mapping[str, ObjectTypeDef]) -> None:
+    def __init__(self, folder: str, listing: Mapping[str, ObjectTypeDef]) -> None:
         self._folder = folder
-        self._present = present
+        self._listing = listing
         self._events: list[tuple[StoredSync, int, int, Callable[[int], None]]] = []
         self._units: dict[str, str] = {}
         self.syncs: dict[str, StoredSync] = {}
@@ -183,13 +189,13 @@ class _Reader:
         self.unreadable: list[str] = []
         self.foreign: list[str] = []
 
-    def begin(self, name: str, content: bytes) -> None:
+    def add_sync(self, name: str, content: bytes) -> None:
         """Add the first entry of a sync."""
         entry = self._entry(name, content, ArchivedSync)
         if entry is not None:
             self._add(entry)
 
-    def event(self, name: str, match: re.Match[str], content: bytes) -> None:
+    def add_event(self, name: str, match: re.Match[str], content: bytes) -> None:
         """Add the entry of a batch or of a publication."""
         sync = self.syncs[match[2]]
         if match[3] == "end":
@@ -202,8 +208,8 @@ class _Reader:
             return
         if (batch := self._entry(name, content, ArchivedBatch)) is None:
             return
-        self.missing += [archived.name for archived in batch.objects if archived.name not in self._present]
-        lines = tuple(self._stored(archived) for archived in batch.objects if archived.name in self._present)
+        self.missing += [archived.name for archived in batch.objects if archived.name not in self._listing]
+        lines = tuple(self._stored(archived) for archived in batch.objects if archived.name in self._listing)
         self.indexed.update(stored.archived.name for stored in lines)
         self._units |= {stored.archived.first_id: stored.archived.name for stored in lines}
 
@@ -212,7 +218,7 @@ class _Reader:
 
         self._events.append((sync, batch.position, batch.committed, commit))
 
-    def unindexed(self, match: re.Match[str], metadata: Mapping[str, str]) -> None:
+    def add_unindexed(self, match: re.Match[str], metadata: Mapping[str, str]) -> None:
         """Add lines without an entry, as described by their object's metadata."""
         name = match[1]
         try:
@@ -229,12 +235,12 @@ class _Reader:
         sync = self.syncs.get(described.sync) or self._add(described)
         sync.unindexed.setdefault(int(match[3]), []).append(lines)
 
-    def order(self) -> None:
-        """Assign each event its sequence number, ordered by table, position in the table, and time."""
-        first: dict[str, int] = {}
+    def assign_sequence_numbers(self) -> None:
+        """Number the events in the order of their table, their position in the table, and their time."""
+        table_starts: dict[str, int] = {}
         for sync, _, milliseconds, _ in self._events:
-            first[sync.sync.table] = min(milliseconds, first.get(sync.sync.table, milliseconds))
-        in_order = sorted(self._events, key=lambda event: (first[event[0].sync.table], *event[1:3]))
+            table_starts[sync.entry.table] = min(milliseconds, table_starts.get(sync.entry.table, milliseconds))
+        in_order = sorted(self._events, key=lambda event: (table_starts[event[0].entry.table], *event[1:3]))
         for number, (*_, set_sequence_number) in enumerate(in_order, start=1):
             set_sequence_number(number * SPACING)
 
@@ -246,7 +252,7 @@ class _Reader:
             sync.configure(json.loads(catalog))
             _ = sync.stream
         except (KeyError, TypeError, ValueError, ConnectorError):
-            self.unreadable.append(f"{_catalog_name(sync.sync.catalog)} is not a stream's catalog")
+            self.unreadable.append(f"{_catalog_name(sync.entry.catalog)} is not a stream's catalog")
             return False
         return True
 
@@ -267,8 +273,8 @@ class _Reader:
             return None
 
     def _stored(self, archived: UnitLines) -> StoredLines:
-        listing = self._present[archived.name]
-        return StoredLines(archived, f"{self._folder}/{archived.name}", listing["ETag"], listing["Size"])
+        object_ = self._listing[archived.name]
+        return StoredLines(archived, f"{self._folder}/{archived.name}", object_["ETag"], object_["Size"])
 
 
 def time_text(milliseconds: int) -> str:
@@ -280,13 +286,13 @@ def _catalog_name(hash_: str) -> str:
     return f"catalog/{hash_}.json"
 
 
-def _read(folder: str, names: Iterable[str], access: AwsAccess) -> Iterator[bytes]:
+def _read_objects(folder: str, names: Iterable[str], access: AwsAccess) -> Iterator[bytes]:
     s3 = access.client("s3")
     with ThreadPoolExecutor(CONCURRENT_CALLS, "archive") as pool:
         yield from pool.map(lambda name: get(s3, f"{folder}/{name}"), names)
 
 
-def _heads(folder: str, names: Sequence[str], access: AwsAccess) -> Iterator[Mapping[str, str]]:
+def _read_metadata(folder: str, names: Sequence[str], access: AwsAccess) -> Iterator[Mapping[str, str]]:
     s3, root = access.client("s3"), S3Address.parse(f"{folder}/")
     with ThreadPoolExecutor(CONCURRENT_CALLS, "archive") as pool:
         yield from pool.map(lambda name: s3.head_object(Bucket=root.bucket, Key=f"{root.key}{name}")["Metadata"], names)
@@ -306,10 +312,10 @@ _MAX_NAMES = 20
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What a table records about the syncs that wrote to it.
+    """The state of a table after the syncs that wrote to it.
 
     `published_by` is the sync that published the last overwrite, None if unknown. `has_pending`: the table has pending
-    rows. With `commits_whole`, commits of batches are atomic.
+    rows. `commits_whole`: commits of batches are atomic.
     """
 
     published_by: str | None
@@ -350,8 +356,8 @@ class Plan:
     gaps: Sequence[str]
     notes: Sequence[str]
     skipped: Sequence[str]
-    replaced: Mapping[str, Sequence[int]]
-    """The batches whose rows a refresh replaced, by sync."""
+    replaced_batches: Mapping[str, Sequence[int]]
+    """The numbers of batches whose rows a refresh replaced, by sync."""
 
     @property
     def is_complete(self) -> bool:
@@ -360,24 +366,24 @@ class Plan:
 
     @property
     def records(self) -> int:
-        """The number of archived records."""
-        return sum(each.archived.lines for each in self.lines(self.steps))
+        """Return the number of archived records."""
+        return sum(stored.archived.lines for stored in self.lines(self.steps))
 
     @property
     def bytes(self) -> int:
         """Return the size of the archived records, in bytes before compression."""
-        return sum(each.archived.bytes for each in self.lines(self.steps))
+        return sum(stored.archived.bytes for stored in self.lines(self.steps))
 
     def lines(self, steps: Iterable[Step]) -> list[StoredLines]:
         """Return the lines of the steps."""
         batches = (self.syncs[step.sync].batches[step.batch] for step in steps if step.kind is StepKind.BATCH)
-        return [each for batch in batches for each in batch.lines]
+        return [stored for batch in batches for stored in batch.lines]
 
 
 def unindexed_units(history: History) -> frozenset[str]:
     """Return the units of lines without an entry. Only the table's rows show whether they were committed."""
     batches = (lines for sync in history.syncs for lines in sync.unindexed.values())
-    return frozenset(each.unit for lines in batches for each in lines)
+    return frozenset(stored.unit for lines in batches for stored in lines)
 
 
 def build_plan(history: History, state: TableFacts | None, committed_rows: Mapping[str, BitMap]) -> Plan:
@@ -386,22 +392,23 @@ def build_plan(history: History, state: TableFacts | None, committed_rows: Mappi
     Raises ConfigError for a catalog that cannot be parsed.
     """
     syncs = [
-        replace(each, batches={**each.batches}, published=each.published or _published_without_entry(each, state))
-        for each in history.syncs
+        replace(sync, batches={**sync.batches}, published=sync.published or _published_without_entry(sync, state))
+        for sync in history.syncs
     ]
-    refresh_syncs, since = _last_refresh(syncs)
+    refresh_syncs, refreshed = _last_refresh(syncs)
     skipped: list[str] = []
     selected: dict[str, StoredSync] = {}
     replaced: dict[str, Sequence[int]] = {}
     columns: list[Stream] = []
     for sync in syncs:
-        after = 0 if sync in refresh_syncs else since
-        _add_committed_unindexed(sync, after, state, committed_rows, skipped)
-        if replaced_batches := [number for number, batch in sync.batches.items() if batch.sequence_number <= after]:
+        replaced_until = 0 if sync in refresh_syncs else refreshed
+        _add_committed_unindexed(sync, replaced_until, state, committed_rows, skipped)
+        replaced_batches = [number for number, batch in sync.batches.items() if batch.sequence_number <= replaced_until]
+        if replaced_batches:
             replaced[sync.name] = replaced_batches
-        if sync in refresh_syncs or sync.last > since:
-            new = {number: batch for number, batch in sync.batches.items() if number not in replaced_batches}
-            selected[sync.name] = replace(sync, batches=new)
+        if sync in refresh_syncs or sync.last_event > refreshed:
+            remaining = {number: batch for number, batch in sync.batches.items() if number not in replaced_batches}
+            selected[sync.name] = replace(sync, batches=remaining)
         elif (stream := as_append(sync.stream)) not in columns:
             columns.append(stream)
     steps = sorted(step for sync in selected.values() for step in _steps(sync))
@@ -414,7 +421,7 @@ def _steps(sync: StoredSync) -> Iterator[Step]:
     for number, batch in sync.batches.items():
         yield Step(batch.sequence_number, sync.name, StepKind.BATCH, number)
     if sync.published is not None:
-        yield Step(max(sync.published, sync.last), sync.name, StepKind.END)
+        yield Step(max(sync.published, sync.last_event), sync.name, StepKind.END)
 
 
 def _published_without_entry(sync: StoredSync, state: TableFacts | None) -> int | None:
@@ -422,38 +429,46 @@ def _published_without_entry(sync: StoredSync, state: TableFacts | None) -> int 
     if state is None or not (sync.stream.overwrites_table or sync.stream.dedup):
         return None
     is_published = state.published_by == sync.name if sync.stream.overwrites_table else not state.has_pending
-    return sync.last if is_published else None
+    return sync.last_event if is_published else None
 
 
 def _add_committed_unindexed(
-    sync: StoredSync, since: int, state: TableFacts | None, committed_rows: Mapping[str, BitMap], skipped: list[str]
+    sync: StoredSync,
+    replaced_until: int,
+    state: TableFacts | None,
+    committed_rows: Mapping[str, BitMap],
+    skipped: list[str],
 ) -> None:
-    """Add the lines without an entry that the table has as rows, in batches after all others and after `since`."""
+    """Add the lines without an entry that the table has as rows. Add the URIs of the other lines to `skipped`.
+
+    Their batches follow all batches of the sync, and the sequence number `replaced_until`.
+    """
     for number, unindexed in sorted(sync.unindexed.items()):
         for lines in unindexed:
             if rows := committed_rows.get(lines.unit):
-                only = None if state is not None and state.commits_whole else tuple(rows)
-                batch = sync.batches.get(number) or StoredBatch(max(sync.last, since) + 1)
-                sync.batches[number] = replace(batch, lines=(*batch.lines, replace(lines, only=only)))
+                line_numbers = None if state is not None and state.commits_whole else tuple(rows)
+                batch = sync.batches.get(number) or StoredBatch(max(sync.last_event, replaced_until) + 1)
+                committed = replace(lines, line_numbers=line_numbers)
+                sync.batches[number] = replace(batch, lines=(*batch.lines, committed))
             else:
                 skipped.append(lines.uri)
 
 
 def _gaps(history: History, selected: Mapping[str, StoredSync], has_refresh: bool) -> Iterator[str]:
     """Yield sentences about rows of the table that the archive lacks."""
-    known = {stored.name for stored in history.syncs}
+    sync_names = {stored.name for stored in history.syncs}
     if not has_refresh:
         for stored in _first_of_each_table(history):
-            if not stored.sync.found_empty:
+            if not stored.entry.found_empty:
                 yield f"The table had rows before sync {stored}, which is the first in the archive."
     for sync in selected.values():
-        if not sync.sync.keeps_lines and (rows := sum(batch.rows for batch in sync.batches.values())):
+        if not sync.entry.keeps_lines and (rows := sum(batch.rows for batch in sync.batches.values())):
             yield f"Sync {sync} did not archive its records: {counted(rows, 'row')}."
-    missing = [name for name in history.missing if _is_missing(name, selected, has_refresh, known)]
-    for name in missing[:_MAX_NAMES]:
+    missing_names = [name for name in history.missing if _is_missing(name, selected, has_refresh, sync_names)]
+    for name in missing_names[:_MAX_NAMES]:
         yield f"{name} is missing: a lifecycle rule or another program has deleted it, or the catalog of its sync."
-    if len(missing) > _MAX_NAMES:
-        yield f"{len(missing) - _MAX_NAMES:,} more objects are missing."
+    if len(missing_names) > _MAX_NAMES:
+        yield f"{len(missing_names) - _MAX_NAMES:,} more objects are missing."
     for text in history.unreadable:
         yield f"{text}. Restore it from a copy."
 
@@ -472,29 +487,35 @@ def _first_of_each_table(history: History) -> list[StoredSync]:
     """
     first: dict[str, StoredSync] = {}
     for stored in history.syncs:
-        first.setdefault(stored.sync.table, stored)
+        first.setdefault(stored.entry.table, stored)
     unnamed = first.pop("", None)
     named = [*first.values()]
     return named if unnamed is None else [unnamed, *named[1:]]
 
 
 def _last_refresh(syncs: Sequence[StoredSync]) -> tuple[list[StoredSync], int]:
-    """Return the syncs of the last published refresh, and the sequence number of its first publication; else 0."""
-    refreshes = [each for each in syncs if each.stream.overwrites_table and each.published is not None]
-    if not refreshes:
+    """Return the syncs of the last published refresh, and the sequence number of its first publication.
+
+    Without a refresh, returns no syncs and 0.
+    """
+    published = [sync for sync in syncs if sync.stream.overwrites_table and sync.published is not None]
+    if not published:
         return [], 0
-    last = max(refreshes, key=lambda each: each.published or 0)
+    last = max(published, key=lambda sync: sync.published or 0)
     generation = last.stream.overwrite_generation
     if generation is None:
         return [last], last.published or 0
-    same = [each for each in syncs if each.stream.overwrite_generation == generation and each.begun <= last.begun]
-    return same, min(each.published for each in same if each.published is not None)
+    refresh_syncs = [
+        sync for sync in syncs if sync.stream.overwrite_generation == generation and sync.begun <= last.begun
+    ]
+    return refresh_syncs, min(sync.published for sync in refresh_syncs if sync.published is not None)
 
 
 def _is_missing(lines: str, selected: Mapping[str, StoredSync], has_refresh: bool, syncs: Collection[str]) -> bool:
-    """Return whether the table has rows from missing lines, judged by the lines' name.
+    """Return whether the table has rows of missing lines, according to the name of the lines.
 
-    A refresh has replaced the rows of other batches. Lines of an unknown sync count unless there was a refresh.
+    Batches that are not selected have no rows in the table: a refresh has replaced them. Lines of an unknown sync are
+    missing unless there was a refresh.
     """
     sync, batch, *_ = lines.rpartition("/")[2].split("-")
     return int(batch) in selected[sync].batches if sync in selected else not has_refresh and sync not in syncs
@@ -516,8 +537,8 @@ def as_append(stream: Stream, *, dedup: bool = False) -> Stream:
 # --- Progress ---------------------------------------------------------------------------------------------------------
 # Store the progress of a replay in an object beside the archive, so that a killed replay resumes.
 #
-# All writes are conditional. A new replay claims the object. A replay that is still running then finds the object
-# changed, and stops; the new one finds its commits in the table.
+# All writes are conditional. A new replay claims the object. An older replay that still runs then fails to write the
+# object, and stops. The new replay finds the commits of the older one in the table.
 
 
 class CompletedSyncSteps(msgspec.Struct, omit_defaults=True):
@@ -529,7 +550,7 @@ class CompletedSyncSteps(msgspec.Struct, omit_defaults=True):
 
 
 class CompletedSteps(msgspec.Struct, omit_defaults=True):
-    """The completed steps of a replay. `started`: when its table was empty, in seconds since 1970-01-01 UTC."""
+    """The completed steps of a replay. Its table was empty at `started`, in seconds since 1970-01-01 UTC."""
 
     run: str
     started: float
@@ -548,7 +569,7 @@ class CompletedSteps(msgspec.Struct, omit_defaults=True):
                 case StepKind.END:
                     sync.ended = True
 
-    def has(self, step: Step) -> bool:
+    def includes(self, step: Step) -> bool:
         """Return whether a step is completed."""
         sync = self.syncs.get(step.sync, CompletedSyncSteps())
         match step.kind:
@@ -561,7 +582,7 @@ class CompletedSteps(msgspec.Struct, omit_defaults=True):
 
 
 class ReplayProgress:
-    """The progress object at `uri`, with the ETag that this replay last saw."""
+    """Read and write the progress object at `uri`. A write fails if another replay has written the object."""
 
     def __init__(self, uri: str, access: AwsAccess) -> None:
         self._uri = uri
@@ -570,21 +591,21 @@ class ReplayProgress:
 
     def claim(self, run: str, now: float) -> CompletedSteps:
         """Claim the object for this run and return the completed steps of earlier runs. Raises ConnectorError."""
-        done = CompletedSteps(run, now)
+        completed = CompletedSteps(run, now)
         try:
             # Write first, read second: without permission to list the folder, S3 denies a read of a missing object.
-            self._etag = put(self._s3, self._uri, msgspec.json.encode(done), if_none_match=True)
+            self._etag = put(self._s3, self._uri, msgspec.json.encode(completed), if_none_match=True)
         except self._s3.exceptions.ClientError as error:
             if not is_changed(error):
                 raise
-            done = self._read()
-            done.run = run
-            self.save(done)
-        return done
+            completed = self._read()
+            completed.run = run
+            self.save(completed)
+        return completed
 
-    def save(self, done: CompletedSteps) -> None:
+    def save(self, completed: CompletedSteps) -> None:
         """Write the completed steps. Raises ConnectorError if another replay has claimed the object."""
-        content = msgspec.json.encode(done)
+        content = msgspec.json.encode(completed)
         try:
             if self._etag is None:
                 self._etag = put(self._s3, self._uri, content, if_none_match=True)

@@ -234,7 +234,7 @@ def remove_superseded(
         tasks = row_id_tasks(state.written, units, _SEARCHES, catalog.access_of(table))
         return merge_row_ids(results_or_raise(engine().run(find_by_row_id, tasks)), units).lines
 
-    replaced = build_plan(history, state, rows_of(unindexed_units(history))).replaced
+    replaced = build_plan(history, state, rows_of(unindexed_units(history))).replaced_batches
     superseded = _lines(history, replaced)
     if present := rows_of(frozenset(lines.unit for lines in superseded)):
         return StepReport(
@@ -244,9 +244,9 @@ def remove_superseded(
             "to the archive's index",
         )
     entries = [
-        f"{folder}/index/{sync.sync.started:013d}-{sync.sync.sync}/{number:06d}.json"
+        f"{folder}/index/{sync.entry.started:013d}-{sync.name}/{number:06d}.json"
         for sync in history.syncs
-        for number in replaced.get(sync.sync.sync, ())
+        for number in replaced.get(sync.name, ())
         if number in sync.batches
     ]
     if not dry_run:
@@ -281,7 +281,7 @@ def archived_tables(config: Config, streams: Sequence[str]) -> list[TableName]:
 def _lines(history: History, batches: Mapping[str, Sequence[int]]) -> list[StoredLines]:
     lines: list[StoredLines] = []
     for sync in history.syncs:
-        for number in batches.get(sync.sync.sync, ()):
+        for number in batches.get(sync.name, ()):
             lines += sync.batches[number].lines if number in sync.batches else ()
             lines += sync.unindexed.get(number, ())
     return lines

@@ -106,7 +106,7 @@ def _find_archive(stream: str, config: Config) -> tuple[TableName, History]:
     access = aws_access(config)
     for name, stream_id in TableNaming.of(config).candidates(stream).items():
         history = read_history(table_folder(config.uri(ARCHIVE_FOLDER), *name), access)
-        if any(StreamId(stored.sync.namespace, stored.sync.stream) == stream_id for stored in history.syncs):
+        if any(StreamId(stored.entry.namespace, stored.entry.stream) == stream_id for stored in history.syncs):
             return name, history
     raise ConfigError(
         f"--stream {stream}: {config.uri(ARCHIVE_FOLDER)}/ has no archive of this stream. Use the form namespace.name, "

@@ -117,7 +117,7 @@ class ArchivedSegment(Segment):
     def of(cls, stream: StreamId, lines: StoredLines) -> ArchivedSegment:
         """Return the segment of archived lines."""
         archived = lines.archived
-        line_numbers = None if lines.only is None else BitMap(lines.only)
+        line_numbers = None if lines.line_numbers is None else BitMap(lines.line_numbers)
         location = ArchivedLines(lines.uri, lines.etag, lines.size, line_numbers, archived.sha256)
         counts = (archived.first_record, archived.lines, archived.bytes)
         return cls(
@@ -241,7 +241,7 @@ class Replayer:
         """Print what the archive contains and what the replay includes; return the plan."""
         plan = self._plan(history, self._rebuild().state(self._source.name))
         batches = sum(step.kind is StepKind.BATCH for step in plan.steps)
-        since = time_text(min((stored.sync.started for stored in history.syncs), default=0))
+        since = time_text(min((stored.entry.started for stored in history.syncs), default=0))
         complete = "complete" if plan.is_complete else f"incomplete: its first sync started at {since}"
         self._print_line(f"The archive of table {self._source.name} has {len(history.syncs)} syncs and is {complete}.")
         self._skipped = len(plan.skipped)
@@ -436,7 +436,7 @@ class Replayer:
         self, plan: Plan, context: ReplayContext, rebuild: Rebuild, progress: ReplayProgress, completed: CompletedSteps
     ) -> bool:
         self._discard_unresumable(plan, completed)
-        remaining = [step for step in plan.steps if not completed.has(step)]
+        remaining = [step for step in plan.steps if not completed.includes(step)]
         present: Mapping[str, BitMap] | None = None if completed.syncs and not self._sync_replays else {}
         for group in _group_batches(
             remaining, plan, lambda: _TASK_BYTES * min(context.engine.parallelism(), MAX_TASKS)
@@ -516,7 +516,7 @@ class Replayer:
                 raise ConfigError(f"Table {self._source.name} no longer exists. Replay into another table.")
             history = read_history(self._source.folder, self._source.access)
             plan = self._plan(history, state)
-            if any(not completed.has(step) for step in plan.steps):
+            if any(not completed.includes(step) for step in plan.steps):
                 if not self._run_steps_with_retries(plan, context, rebuild, progress, completed):
                     return False
                 continue
@@ -600,5 +600,5 @@ def _exclude_present(lines: StoredLines, present: BitMap | None) -> StoredLines 
     """Return the lines without those that the table has as rows already; None if it has all."""
     if not present:
         return lines
-    missing = set(range(lines.archived.lines) if lines.only is None else lines.only) - set(present)
-    return replace(lines, only=tuple(sorted(missing))) if missing else None
+    missing = set(range(lines.archived.lines) if lines.line_numbers is None else lines.line_numbers) - set(present)
+    return replace(lines, line_numbers=tuple(sorted(missing))) if missing else None

@@ -46,8 +46,8 @@ def test_syncs_are_in_the_order_of_their_start_each_with_its_batches_and_catalog
 
     found = history(cloud)
 
-    assert [each.sync.sync for each in found.syncs] == ["ff", "0a"]
-    assert [each.sync.found_empty for each in found.syncs] == [True, False]
+    assert [each.entry.sync for each in found.syncs] == ["ff", "0a"]
+    assert [each.entry.found_empty for each in found.syncs] == [True, False]
     assert [each.configured for each in found.syncs] == [configured_stream("orders", {}), later]
     assert [each.published for each in found.syncs] == [None, None]
     assert {number: names(batch.lines) for number, batch in found.syncs[0].batches.items()} == {
@@ -108,10 +108,10 @@ def test_a_sync_whose_index_is_gone_is_known_by_its_lines(cloud: Cloud, stream: 
     (found,) = history(cloud).syncs
 
     assert found.configured == before.configured == stream
-    assert (found.sync.stream, found.sync.namespace) == sync.stream[::-1]
-    assert (found.sync.started, found.sync.mode) == (before.sync.started, before.sync.mode)
+    assert (found.entry.stream, found.entry.namespace) == sync.stream[::-1]
+    assert (found.entry.started, found.entry.mode) == (before.entry.started, before.entry.mode)
     assert names(found.unindexed[1]) == ["0a-000001-0000-aa.jsonl.gz"]
-    assert not found.sync.found_empty, "that the archive has the table from its beginning is not known any more"
+    assert not found.entry.found_empty, "that the archive has the table from its beginning is not known any more"
 
 
 def test_lines_that_the_index_has_and_s3_has_not_are_gone(cloud: Cloud) -> None:
@@ -137,12 +137,12 @@ def test_a_sync_whose_catalog_is_gone_is_gone_and_no_other(cloud: Cloud) -> None
     Archiving(cloud, "0a").begin().committed(1, "0000-aa")
     later = configured_stream("orders", {"type": "object"})
     Archiving(cloud, "0b", lambda: NOW + DAY, later).begin().committed(1, "0000-aa")
-    old = history(cloud).syncs[0].sync.catalog
+    old = history(cloud).syncs[0].entry.catalog
     delete(cloud, f"/catalog/{old}")
 
     found = history(cloud)
 
-    assert [each.sync.sync for each in found.syncs] == ["0b"]
+    assert [each.entry.sync for each in found.syncs] == ["0b"]
     assert found.missing == ["dt=2025-11-24/0a-000001-0000-aa.jsonl.gz"]
 
 
@@ -159,7 +159,7 @@ def test_positions_order_what_clocks_and_uploads_do_not(cloud: Cloud) -> None:
 
     one, two = history(cloud).syncs
 
-    assert [one.sync.sync, two.sync.sync] == ["0a", "0b"]
+    assert [one.entry.sync, two.entry.sync] == ["0a", "0b"]
     assert (
         one.begun
         < one.batches[1].sequence_number
@@ -177,7 +177,7 @@ def test_entries_of_a_dropped_table_come_first_whatever_their_positions(cloud: C
 
     one, two = history(cloud).syncs
 
-    assert (one.sync.table, two.sync.table) == ("dropped", "present")
+    assert (one.entry.table, two.entry.table) == ("dropped", "present")
     assert one.batches[1].sequence_number < two.begun
 
 
@@ -197,7 +197,7 @@ def test_damaged_object_is_named_and_stops_nothing_else(
         sync = Archiving(cloud, name, catalog=configured_stream("orders", schema)).begin()
         sync.committed(1, "0000-aa")
         sync.ledger.end(sync.stream, [], "s3://lake/shop/orders", AT)
-    catalog = f"catalog/{next(each.sync.catalog for each in history(cloud).syncs if each.sync.sync == '0a')}.json"
+    catalog = f"catalog/{next(each.entry.catalog for each in history(cloud).syncs if each.entry.sync == '0a')}.json"
     key = f"{KEY}/{catalog if damaged == 'catalog/' else damaged}"
     assert key in cloud.objects()
     cloud.access.client("s3").put_object(Bucket=BUCKET, Key=key, Body=b"{")

@@ -180,8 +180,8 @@ def test_a_plan_counts_what_it_replays_and_names_what_a_refresh_has_replaced() -
     plan = build_plan(Archive("a+ a1 b+ a2 b1 b! a3 a!", b=refresh(2)).history, ICEBERG, {})
 
     assert (plan.records, plan.bytes) == (8, 200)
-    assert [each.only for each in plan.lines(plan.steps)] == [None, None]
-    assert plan.replaced == {"a": [1, 2]}
+    assert [stored.line_numbers for stored in plan.lines(plan.steps)] == [None, None]
+    assert plan.replaced_batches == {"a": [1, 2]}
 
 
 def test_of_what_a_refresh_has_replaced_columns_are_left() -> None:
@@ -218,7 +218,7 @@ def test_lines_that_the_index_lacks_are_replayed_if_the_table_has_rows_of_them(
     plan = build_plan(archive.history, facts, {lost.unit: BitMap(rows)})
 
     assert steps(plan) == "a+ a1 a2 b+ b1 b!"
-    assert plan.syncs["a"].batches[2].lines == (replace(lost, only=only),)
+    assert plan.syncs["a"].batches[2].lines == (replace(lost, line_numbers=only),)
     assert plan.notes == []
 
 
@@ -241,7 +241,7 @@ def test_of_two_attempts_at_a_batch_the_one_is_replayed_of_which_there_are_rows(
     plan = build_plan(archive.history, HIVE, {second.unit: ROWS})
 
     assert steps(plan) == "a+ a1"
-    assert plan.lines(plan.steps) == [replace(second, only=(0, 1, 2, 3))]
+    assert plan.lines(plan.steps) == [replace(second, line_numbers=(0, 1, 2, 3))]
     assert len(plan.skipped) == 1
 
 
@@ -252,7 +252,7 @@ def test_lines_without_an_entry_are_after_the_refresh_if_the_table_has_their_row
     plan = build_plan(archive.history, ICEBERG, {lost.unit: ROWS})
 
     assert steps(plan) == "a+ b+ b1 b! a2"
-    assert plan.replaced == {"a": [1]}
+    assert plan.replaced_batches == {"a": [1]}
 
 
 # Syncs that were killed after they had published
@@ -334,7 +334,7 @@ def test_gaps_name_the_syncs_without_an_archive_whose_rows_no_refresh_has_replac
     archive = Archive("a+ a1 a! b+ b1 b! c+ c1 c2 c!", b=refresh(2))
     for name in "ac":
         stored = archive.syncs[name]
-        stored.sync = structs.replace(stored.sync, keeps_lines=False)
+        stored.entry = structs.replace(stored.entry, keeps_lines=False)
         stored.batches = {number: replace(batch, lines=()) for number, batch in stored.batches.items()}
 
     plan = build_plan(archive.history, ICEBERG, {})
@@ -348,7 +348,7 @@ def test_gaps_name_the_syncs_without_an_archive_whose_rows_no_refresh_has_replac
 def test_rows_of_a_dropped_table_are_replayed_and_a_note_says_so() -> None:
     archive = Archive("a+ a1 a! b+ b1 b!")
     for name, table in (("a", "one"), ("b", "two")):
-        archive.syncs[name].sync = structs.replace(archive.syncs[name].sync, table=table, found_empty=True)
+        archive.syncs[name].entry = structs.replace(archive.syncs[name].entry, table=table, found_empty=True)
 
     plan = build_plan(archive.history, ICEBERG, {})
 

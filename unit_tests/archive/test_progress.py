@@ -32,8 +32,8 @@ def test_steps_that_were_noted_are_done_and_no_others(cloud: Cloud, steps: Seque
 
     later = progress(cloud).claim("run-2", 20.0)
 
-    assert [step for step in STEPS if later.has(step)] == [*steps]
-    assert not later.has(Step(2, "a", StepKind.BATCH, 8))
+    assert [step for step in STEPS if later.includes(step)] == [*steps]
+    assert not later.includes(Step(2, "a", StepKind.BATCH, 8))
     assert (later.run, later.started, later.state) == ("run-2", 10.0, "replaying")
 
 
@@ -68,7 +68,7 @@ def test_a_replay_whose_progress_another_one_has_claimed_stops(cloud: Cloud) -> 
     with pytest.raises(ConnectorError):
         older.require("run-1")
     newer.require("run-2")
-    assert progress(cloud).claim("run-3", 30.0).has(STEPS[0])
+    assert progress(cloud).claim("run-3", 30.0).includes(STEPS[0])
 
 
 def test_of_two_that_begin_at_once_one_goes_on(cloud: Cloud) -> None:
