@@ -38,8 +38,8 @@ Without --replace, the command writes to another table, which you can query, com
   destination-datalake replay --config config.json --stream shop.orders
   destination-datalake replay --config config.json --stream shop.orders --replace
 
-The exit code is 0, 1 if the configuration is not valid or the replay failed, 2 for a wrong command line, and 143 after
-SIGTERM."""
+The exit code is 0, 1 if the configuration is not valid or the replay failed, 2 for an invalid command line, and 143
+after SIGTERM."""
 
 _TABLE = re.compile(r"[a-z0-9_]{1,255}")
 
@@ -91,13 +91,13 @@ def _replay(config: Config, options: argparse.Namespace, termination: Terminatio
 
 
 def _require_no_erasure(name: TableName, config: Config) -> None:
-    """Raise ConfigError if an erasure is unfinished: its rows can still be in the table, but replay suppresses them."""
+    """Raise ConfigError if an erasure is unfinished: the table may have rows that a replay suppresses."""
     ledger = config.uri(DELETIONS_FOLDER)
-    if begun := unfinished(ledger, str(name), aws_access(config).client("s3")):
+    if requests := unfinished(ledger, str(name), aws_access(config).client("s3")):
         raise ConfigError(
-            f"Cannot replace table {name}: `delete-rows` has not finished its request {begun[0]}. "
+            f"Cannot replace table {name}: `delete-rows` has not finished its request {requests[0]}. "
             "Run the same `delete-rows` command again, then this one. If its file of ids is lost, create a new one, or "
-            f"delete {ledger}/{begun[0]}/. The table was not changed."
+            f"delete {ledger}/{requests[0]}/. The table was not changed."
         )
 
 

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 _TASK_BYTES = 1024 * MiB
 """Maximum bytes of one job, per concurrent task. A job encodes consecutive batches of one sync, which are committed
-together. A batch can be a single object, which only one task reads: a job of one batch would leave cores idle."""
+together. One task reads an object, and a batch can be a single object: a job of one batch would leave cores idle."""
 
 _MAX_REPLACEMENT_AGE_SECONDS = 24 * 3600
 """Maximum age of an unfinished replacement; an older one restarts. Maintenance deletes files that no table references
@@ -81,7 +81,7 @@ _MAX_REPLACE_ATTEMPTS = 10
 
 
 class ArchiveStaging:
-    """A staging of segments that are archived objects. Jobs exchange intermediate files through `staging`."""
+    """Stage segments that are archived objects. Jobs exchange intermediate files through `staging`."""
 
     uses_files = True
 
@@ -131,7 +131,7 @@ class ArchivedSegment(Segment):
 
 
 class DiscardingRejectLedger(RejectLedger):
-    """Deletes rejects instead of publishing them: the original syncs have published the same rejects."""
+    """Delete rejects instead of publishing them: the original syncs have published the same rejects."""
 
     def publish(self, files: Sequence[RejectFile]) -> None:
         """Delete the rejects of a batch."""
@@ -140,7 +140,7 @@ class DiscardingRejectLedger(RejectLedger):
 
 @dataclass(frozen=True, slots=True)
 class ReplayContext:
-    """What all syncs of one replay share. They also share the run's fencing token."""
+    """The objects that all syncs of one replay share. They also share the run's fencing token."""
 
     engine: Engine
     staging: Staging
@@ -149,11 +149,11 @@ class ReplayContext:
     rejects: RejectLedger
     open_table: Callable[[Stream], Table]
     suppressed: SuppressionRules = field(default_factory=dict)
-    """Suppression rules, by table. The encoding skips matching records, whenever they were archived."""
+    """Suppression rules, by table. The encoding skips matching records, whatever the time of their archival."""
 
 
 class SyncReplay:
-    """Re-runs one archived sync. Raises every failure as a ConnectorError."""
+    """Re-run one archived sync. Raises every failure as a ConnectorError."""
 
     def __init__(self, context: ReplayContext, stream: Stream, number: int) -> None:
         """Prepare the table. `number` is the sync's number in this replay, from 1."""
@@ -211,7 +211,7 @@ class ReplaySource:
 
 
 class Replayer:
-    """Replays an archive into `target_table`. `print_line` prints a line for the user; `is_stopped` requests a stop."""
+    """Replay an archive into `target_table`. `print_line` prints a line for the user; `is_stopped` requests a stop."""
 
     def __init__(
         self,
@@ -229,12 +229,12 @@ class Replayer:
         self._sync_replays: dict[str, SyncReplay] = {}
         self._sync_replay_count = 0
         self._records = self._rejected = self._bytes = self._skipped = 0
-        self._replayed: set[str] = set()
+        self._replayed_syncs: set[str] = set()
 
     @property
     def summary(self) -> str:
         """Return the totals of the replay as a sentence without a period."""
-        totals = f"{self._records:,} records ({self._bytes / 1e6:,.1f} MB) of {len(self._replayed)} syncs"
+        totals = f"{self._records:,} records ({self._bytes / 1e6:,.1f} MB) of {len(self._replayed_syncs)} syncs"
         return f"Replayed {totals}: {self._rejected:,} rejected, {self._skipped} objects skipped"
 
     def describe(self, history: History) -> Plan:
@@ -242,8 +242,10 @@ class Replayer:
         plan = self._plan(history, self._rebuild().state(self._source.name))
         batches = sum(step.kind is StepKind.BATCH for step in plan.steps)
         since = time_text(min((stored.entry.started for stored in history.syncs), default=0))
-        complete = "complete" if plan.is_complete else f"incomplete: its first sync started at {since}"
-        self._print_line(f"The archive of table {self._source.name} has {len(history.syncs)} syncs and is {complete}.")
+        completeness = "complete" if plan.is_complete else f"incomplete: its first sync started at {since}"
+        self._print_line(
+            f"The archive of table {self._source.name} has {len(history.syncs)} syncs and is {completeness}."
+        )
         self._skipped = len(plan.skipped)
         for text in plan.gaps:
             self._print_line(f"Gap: {text}")
@@ -258,33 +260,33 @@ class Replayer:
         return plan
 
     def describe_difference(self, plan: Plan) -> None:
-        """Print how many rows a replacement would lose and bring back, compared by raw ID.
+        """Print the numbers of rows that a replacement would lose and regain, compared by raw ID.
 
-        Replays nothing, so that it counts rules rows among the rows that come back.
+        Without a replay, suppressed rows cannot be excluded from the rows that it would regain.
         """
         name, lines = self._source.name, plan.lines(plan.steps)
         if (state := self._rebuild().state(name)) is None:
             return
-        table = self._rows(state.sources, {stored.unit for stored in lines}, name)
-        self._print_line(f"{name} would lose {counted(table.unknown, 'row')} that the archive does not have.")
-        returning = Counter[str]()
+        rows = self._rows(state.sources, {stored.unit for stored in lines}, name)
+        self._print_line(f"{name} would lose {counted(rows.unknown, 'row')} that the archive does not have.")
+        regained = Counter[str]()
         for sync in plan.syncs.values():
             for batch in () if sync.stream.dedup else sync.batches.values():
                 archived = sum(stored.archived.lines for stored in batch.lines)
-                present = sum(len(table.lines.get(stored.unit, ())) for stored in batch.lines)
-                returning[str(sync)] += max(0, min(batch.rows or archived, archived) - present)
+                present = sum(len(rows.lines.get(stored.unit, ())) for stored in batch.lines)
+                regained[str(sync)] += max(0, min(batch.rows or archived, archived) - present)
         by_sync = ", ".join(
-            f"{rows:,} of sync {sync}" for sync, rows in returning.most_common(_MAX_LISTED_SYNCS) if rows
+            f"{count:,} of sync {sync}" for sync, count in regained.most_common(_MAX_LISTED_SYNCS) if count
         )
-        returned = counted(returning.total(), "row")
-        self._print_line(f"{name} would regain up to {returned} that it no longer has{by_sync and f': {by_sync}'}.")
+        total = counted(regained.total(), "row")
+        self._print_line(f"{name} would regain up to {total} that it no longer has{by_sync and f': {by_sync}'}.")
         if any(sync.stream.dedup for sync in plan.syncs.values()):
             self._print_line("These numbers exclude deduplicated syncs: replay into another table to compare by key.")
 
     def run(self, history: History, run: str, *, replace: bool, accept_gaps: bool = False) -> bool:
         """Replay the archive; with `replace`, replace the content of the source table.
 
-        Returns False if it was stopped. Raises ConnectorError and the errors of the AWS libraries.
+        Returns False if the replay was stopped. Raises ConnectorError and the errors of the AWS libraries.
         """
         plan = self.describe(history)
         if replace and self._rebuild().state(self._source.name) is None:
@@ -306,14 +308,7 @@ class Replayer:
             )
             stack.callback(self._close_sync_replays)
             jobs = Jobs(engine, staging.scratch)
-            ledger = DiscardingRejectLedger if replace else RejectLedger
-            day = datetime.now(UTC).date().isoformat()
-            rejects = ledger(config.uri(REJECTS_FOLDER), run, day, RejectLimit(), None, self._source.access)
-            open_table = self._opener(jobs, run, in_place=replace)
-            deletions = config.uri(DELETIONS_FOLDER)
-            rules = rules_of(deletions, requests(deletions, self._source.access.client("s3")))
-            suppressed = {str(self._target_table): rules.get(str(self._source.name), ())}
-            context = ReplayContext(engine, staging, self._source.access, run, rejects, open_table, suppressed)
+            context = self._context(engine, staging, jobs, run, replace=replace)
             rebuild = self._rebuild(jobs, plan)
             progress = ReplayProgress(
                 f"{self._source.folder}/replay/{self._target_table.table}.json", self._source.access
@@ -330,8 +325,20 @@ class Replayer:
             self._print_differences(rebuild)
             return True
 
+    def _context(self, engine: Engine, staging: Staging, jobs: Jobs, run: str, *, replace: bool) -> ReplayContext:
+        """Return the context of the syncs. A replacement discards rejects: their objects exist already."""
+        config, access = self._source.config, self._source.access
+        ledger = DiscardingRejectLedger if replace else RejectLedger
+        day = datetime.now(UTC).date().isoformat()
+        rejects = ledger(config.uri(REJECTS_FOLDER), run, day, RejectLimit(), None, access)
+        deletions = config.uri(DELETIONS_FOLDER)
+        rules = rules_of(deletions, requests(deletions, access.client("s3")))
+        suppressed = {str(self._target_table): rules.get(str(self._source.name), ())}
+        open_table = self._table_opener(jobs, run, in_place=replace)
+        return ReplayContext(engine, staging, access, run, rejects, open_table, suppressed)
+
     def _print_differences(self, rebuild: Rebuild) -> None:
-        """Print how the rows of the target table differ from those of the source table, if it exists."""
+        """Print the differences between the rows of the target table and of the source table, if both exist."""
         state, target_state = rebuild.state(self._source.name), rebuild.state(self._target_table)
         if state is None or target_state is None:
             return
@@ -340,13 +347,13 @@ class Replayer:
         for text in differences or [f"{self._target_table} has the same rows as table {self._source.name}, by raw ID."]:
             self._print_line(f"Difference: {text}" if differences else text)
 
-    # The present rows
+    # Rows of the tables
 
     def _plan(self, history: History, state: TableState | None) -> Plan:
         return build_plan(history, state, self._find_rows(state, unindexed_units(history), self._source.name))
 
     def _find_rows(self, state: TableState | None, units: Collection[str], name: TableName) -> Mapping[str, BitMap]:
-        """Return the rows of these units that a table has, or had until later rows replaced them."""
+        """Return the rows of these units that a table has now, or had before later rows replaced them."""
         return {} if state is None or not units else self._rows(state.written, units, name).lines
 
     def _rows(self, files: Sequence[SourceFile], units: Collection[str], name: TableName) -> TableRows:
@@ -358,16 +365,18 @@ class Replayer:
         return merge_row_ids(results_or_raise(engine.run(find_by_row_id, tasks)), units)
 
     def _rebuild(self, jobs: Jobs | None = None, plan: Plan | None = None) -> Rebuild:
-        def opened() -> Table:
+        """Return the rebuild of the source table. Only a replacement needs `jobs` and `plan`: it opens the table."""
+
+        def open_source() -> Table:
             assert jobs is not None
             assert plan is not None
             source, latest = self._source, list(plan.syncs.values())[-1]
             context = TableContext(f"{latest.name}-replay", source.access, source.catalog, jobs)
             return open_table(as_append(latest.stream), source.name, source.config, context)
 
-        return rebuild_of(self._source.config, self._source.name, self._source.catalog, opened)
+        return rebuild_of(self._source.config, self._source.name, self._source.catalog, open_source)
 
-    def _opener(self, jobs: Jobs, run: str, *, in_place: bool) -> Callable[[Stream], Table]:
+    def _table_opener(self, jobs: Jobs, run: str, *, in_place: bool) -> Callable[[Stream], Table]:
         config = self._source.config
         if in_place:
             # A delete file applies by the sequence numbers of its staging table; the content moves to another table.
@@ -382,7 +391,7 @@ class Replayer:
     def _resume_or_start(
         self, progress: ReplayProgress, rebuild: Rebuild, run: str, *, replace: bool
     ) -> CompletedSteps:
-        """Return the completed steps of an earlier run. Without any, create an empty target table."""
+        """Return the completed steps of an earlier run, or create an empty target table if none can resume."""
         now = time.time()
         completed = progress.claim(run, now)
         exists = rebuild.state(self._target_table) is not None
@@ -406,6 +415,7 @@ class Replayer:
         return completed
 
     def _add_columns(self, plan: Plan, context: ReplayContext) -> None:
+        """Add the columns of skipped syncs, by preparing the table for them."""
         for stream in plan.columns:
             try:
                 self._start_sync(stream, context).close()
@@ -417,10 +427,10 @@ class Replayer:
     def _run_steps_with_retries(
         self, plan: Plan, context: ReplayContext, rebuild: Rebuild, progress: ReplayProgress, completed: CompletedSteps
     ) -> bool:
-        """Run the remaining steps; return False if it was stopped.
+        """Run the remaining steps; return False if the replay was stopped.
 
-        A displaced replay can take the table's fencing token before it notices that it was displaced, and stops. This
-        replay then fails as fenced, and repeats the same steps.
+        An older, displaced replay can take the table's fencing token before it notices the displacement and stops. The
+        steps of this replay then fail as fenced, and are repeated.
         """
         for _ in range(_MAX_STEP_ATTEMPTS - 1):
             try:
@@ -437,6 +447,7 @@ class Replayer:
     ) -> bool:
         self._discard_unresumable(plan, completed)
         remaining = [step for step in plan.steps if not completed.includes(step)]
+        # Only a resumed run can find rows that an earlier run has committed without recording the step.
         present: Mapping[str, BitMap] | None = None if completed.syncs and not self._sync_replays else {}
         for group in _group_batches(
             remaining, plan, lambda: _TASK_BYTES * min(context.engine.parallelism(), MAX_TASKS)
@@ -467,21 +478,21 @@ class Replayer:
         records = sum(stored.archived.lines for stored in lines)
         self._records += records
         self._bytes += sum(stored.archived.bytes for stored in lines)
-        self._replayed.add(sync.name)
+        self._replayed_syncs.add(sync.name)
         self._print_line(f"Sync {sync}: {records:,} records of {counted(len(group), 'batch', 'es')}.")
 
     def _discard_unresumable(self, plan: Plan, completed: CompletedSteps) -> None:
         """Discard completed steps of unfinished overwrites without a generation: no later run can resume them."""
         for name, sync in plan.syncs.items():
-            known = completed.syncs.get(name)
-            unidentified = sync.stream.overwrites_table and sync.stream.overwrite_generation is None
-            if known is not None and unidentified and not known.ended and name not in self._sync_replays:
+            steps = completed.syncs.get(name)
+            lacks_generation = sync.stream.overwrites_table and sync.stream.overwrite_generation is None
+            if steps is not None and lacks_generation and not steps.ended and name not in self._sync_replays:
                 del completed.syncs[name]
 
     def _find_committed_rows(self, remaining: Sequence[Step], plan: Plan, rebuild: Rebuild) -> Mapping[str, BitMap]:
         """Return the rows of the remaining steps that the table has.
 
-        A replay that is killed between a commit and its progress object leaves such rows.
+        A kill between a commit and the write of the progress object leaves such rows.
         """
         state = rebuild.state(self._target_table)
         lines = {stored.unit: stored.archived.lines for stored in plan.lines(remaining)}
@@ -508,7 +519,10 @@ class Replayer:
         *,
         accept_gaps: bool,
     ) -> bool:
-        """Replay the syncs that were archived meanwhile, then replace the content of the source table."""
+        """Replay the syncs that were archived meanwhile, then replace the content of the source table.
+
+        Returns False if the replay was stopped. Raises ConfigError if the table would lose or regain rows.
+        """
         rebuild.begin()
         for _ in range(_MAX_REPLACE_ATTEMPTS):
             state = rebuild.state(self._source.name)
@@ -542,7 +556,7 @@ class Replayer:
         raise ConnectorError(Failure(message, "concurrent commits to the table", "transient_error"))
 
     def _merge_pending(self, plan: Plan, context: ReplayContext, rebuild: Rebuild) -> None:
-        """Merge pending rows of deduplicated streams."""
+        """Merge the pending rows of deduplicated streams."""
         state = rebuild.state(self._target_table)
         deduplicated = [sync.stream for sync in plan.syncs.values() if sync.stream.dedup]
         if state is not None and state.has_pending and deduplicated:
@@ -552,7 +566,7 @@ class Replayer:
     def _compare(self, history: History, state: TableState, target_state: TableState) -> list[str]:
         """Return sentences about the rows that only one of the two tables has, compared by raw ID.
 
-        While the source table has pending rows, rows that only it has are not reported: the merge may replace them.
+        While the source table has pending rows, its additional rows are not reported: the merge may replace them.
         """
         syncs = {stored.unit: sync for sync in history.syncs for stored in sync.lines()}
         source = self._rows(state.sources, syncs, self._source.name)
@@ -581,7 +595,7 @@ class Replayer:
 
 
 def _group_batches(steps: Sequence[Step], plan: Plan, max_bytes: Callable[[], int]) -> Iterator[Sequence[Step]]:
-    """Yield groups of steps: consecutive batches of one sync up to `max_bytes` together, every other step alone."""
+    """Yield groups of steps: consecutive batches of one sync up to `max_bytes`, and all other steps individually."""
     group: list[Step] = []
     group_bytes = 0
     for step in steps:
@@ -597,7 +611,7 @@ def _group_batches(steps: Sequence[Step], plan: Plan, max_bytes: Callable[[], in
 
 
 def _exclude_present(lines: StoredLines, present: BitMap | None) -> StoredLines | None:
-    """Return the lines without those that the table has as rows already; None if it has all."""
+    """Return the lines that are not `present` as rows of the table; None if all are."""
     if not present:
         return lines
     missing = set(range(lines.archived.lines) if lines.line_numbers is None else lines.line_numbers) - set(present)
