@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 REJECTS_FOLDER = "_errors"
 REJECTS_TABLE = "airbyte_rejects"
-"""The Glue table of that folder, in the database of streams without a namespace."""
+"""The Glue table of this folder, in the database of streams without a namespace."""
 
 
 class Partition(NamedTuple):
@@ -63,7 +63,7 @@ class RejectFile:
 
     @property
     def folder(self) -> str:
-        """The S3 URI of the partition's folder, with a trailing slash."""
+        """Return the S3 URI of the partition's folder, with a trailing slash."""
         return f"{self.uri.rpartition('/')[0]}/"
 
 
@@ -71,9 +71,9 @@ class RejectFile:
 class RejectCounts:
     """Counts of a stream or a part of it.
 
-    `records` were received, `refused` of them were not written as rows, and `affected` have at least one reject,
-    including refused ones. `reasons` counts rejects by column (source name; None for whole records) and reason,
-    including values without their own line.
+    `records` is the number of received records, `refused` the number of records that were not written as rows, and
+    `affected` the number of records with a reject, including refused records. `reasons` counts rejects by column
+    (source name; None for whole records) and reason, including values without their own line.
     """
 
     records: int = 0
@@ -83,7 +83,7 @@ class RejectCounts:
 
     @property
     def values(self) -> int:
-        """The number of rejected values in written records."""
+        """Return the number of rejected values in written records."""
         return sum(count for (column, _), count in self.reasons.items() if column is not None)
 
     def most_frequent(self) -> list[tuple[tuple[str | None, str], int]]:
@@ -92,7 +92,7 @@ class RejectCounts:
 
     @classmethod
     def refusing(cls, reason: str, records: int) -> Self:
-        """Return the counts of records that a rule refuses. They do not count towards limits."""
+        """Return the counts of records that a rule refuses. Limits do not apply to them."""
         return cls(records, records, 0, {(None, reason): records} if records else {})
 
     @classmethod
@@ -133,12 +133,13 @@ class RejectLimit:
 def describe_reasons(counts: RejectCounts) -> str:
     """Return the most frequent reasons per column: `price DESTINATION_SERIALIZATION_ERROR 12 times; …`."""
     ranked = counts.most_frequent()
-    named = [
+    clauses = [
         f"{'whole records' if column is None else column} {reason} {count} time{'' if count == 1 else 's'}"
         for (column, reason), count in ranked[:_MAX_REASONS]
     ]
-    more = len(ranked) - len(named)
-    return "; ".join([*named, *([f"and {more} more"] if more else [])])
+    if len(ranked) > _MAX_REASONS:
+        clauses.append(f"and {len(ranked) - _MAX_REASONS} more")
+    return "; ".join(clauses)
 
 
 _logger = logging.getLogger(__name__)
@@ -152,7 +153,7 @@ class RejectCatalog(Protocol):
 
 
 class RejectLedger:
-    """Counts, limits and registers rejects. Thread-safe. `root`, `run` and `day` are as in RejectLocation.
+    """Count, limit, publish and register rejects. Thread-safe. `root`, `run` and `day` are as in RejectLocation.
 
     Without a catalog, rejects are only objects in S3.
     """
@@ -174,24 +175,23 @@ class RejectLedger:
         return RejectLocation(self._root, self._run, self._day, database, table)
 
     def add(self, stream: StreamId, counts: RejectCounts) -> str | None:
-        """Count a batch before it is committed.
+        """Count the rejects of a batch before its commit.
 
         Returns a message for the user if the stream now exceeds a limit. The batch must then not be committed.
         """
         with self._lock:
             total = self._counts[stream] = RejectCounts.total([self._counts.get(stream, RejectCounts()), counts])
-        exceeded = self._limit.exceeded(total)
-        if exceeded is None:
+        if (excess := self._limit.exceeded(total)) is None:
             return None
         return (
-            f"Stream {stream}: {exceeded}. The batch was not committed. Its rejects are under {self._root}/. "
+            f"Stream {stream}: {excess}. The batch was not committed. Its rejects are under {self._root}/. "
             "Correct the source or the stream's schema, or raise the limit."
         )
 
     def publish(self, files: Sequence[RejectFile]) -> None:
         """Publish the rejects of a batch before its commit, and register them in the catalog. Raises S3's errors.
 
-        Failures of the catalog are only logged as warnings, because the objects can be read without it.
+        Errors of the catalog are only logged as warnings, because the objects can be read without it.
         """
         if not files:
             return
@@ -203,7 +203,7 @@ class RejectLedger:
                 self._catalog.register(files)
             except Exception:
                 _logger.warning(
-                    "Rejects were written under %s/, but their table in the Glue Data Catalog could not be updated.",
+                    "Cannot register rejects in their table in the Glue Data Catalog. Read their objects under %s/.",
                     self._root,
                     exc_info=True,
                 )

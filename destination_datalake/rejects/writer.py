@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 
 # --- Lines ------------------------------------------------------------------------------------------------------------
-# A reject as a line of JSON, with the fields of Firehose's error objects and of RudderStack's discards table.
+# Create a line of JSON for a reject, with the fields of Firehose's error objects and of RudderStack's discards table.
 #
-# docs/rejects.md describes each member. `tables/glue/lines_table.py` defines the table's columns for them.
+# docs/rejects.md describes the fields. `tables/glue/lines_table.py` defines their columns in the table.
 
 _EPOCH = datetime(1970, 1, 1)
 _CACHED_PATHS = 4096
@@ -90,7 +90,7 @@ class RowKey(NamedTuple):
 
 
 class RejectFormatter:
-    """Creates the lines for the rejects of one unit. `now` is in milliseconds since 1970-01-01 UTC."""
+    """Create the lines for the rejects of one unit. `now` is in milliseconds since 1970-01-01 UTC."""
 
     def __init__(
         self, location: RejectLocation, stream: StreamId, columns: Sequence[Field], unit: str, now: int
@@ -109,8 +109,8 @@ class RejectFormatter:
         self._records += 1
         for number, change in enumerate(changes[:MAX_VALUES]):
             _, type_ = self._describe(change.field or "")
-            raw_data, rest = (None, 0) if number else (line, max(0, len(changes) - MAX_VALUES))
-            yield self._line(raw_data, change.reason or "", _message(change, type_), number, row, change, rest)
+            raw_data, unlisted = (None, 0) if number else (line, max(0, len(changes) - MAX_VALUES))
+            yield self._line(raw_data, change.reason or "", _message(change, type_), number, row, change, unlisted)
 
     def record_line(self, line: bytes, reason: str, message: str) -> RejectLine:
         """Return the line for a record that was not written. `message` explains the reason."""
@@ -164,29 +164,31 @@ def _text(original: bytes | None) -> str | None:
 
 
 def column_at(path: str, columns: Sequence[Field]) -> tuple[str, ColumnType] | None:
-    """Return the source name of the column and the type of the value at the path of a change; None without a match.
+    """Return the source name of the column and the type of the value at a path; None without a match.
 
-    A path consists of source keys and list indexes joined by `.`. Keys may contain dots; the first match is used.
+    The path of a change consists of source keys and list indexes, joined by `.`. Keys may contain dots; the first match
+    is used.
     """
     for column in columns:
         name = path_step(column.source)
         if path == name:
             return column.source, column.type
         if path.startswith(f"{name}."):
-            inner = _type_inside(path[len(name) + 1 :], column.type)
-            if inner is not None:
-                return column.source, inner
+            nested_type = _nested_type(path[len(name) + 1 :], column.type)
+            if nested_type is not None:
+                return column.source, nested_type
     return None
 
 
-def _type_inside(path: str, type_: ColumnType) -> ColumnType | None:
+def _nested_type(path: str, type_: ColumnType) -> ColumnType | None:
+    """Return the type of the value at a path inside of a value of this type; None without a match."""
     match type_:
         case Struct(fields):
-            member = column_at(path, fields)
-            return None if member is None else member[1]
+            match_ = column_at(path, fields)
+            return None if match_ is None else match_[1]
         case List(element):
-            _, _, rest = path.partition(".")
-            return _type_inside(rest, element) if rest else element
+            _, _, nested_path = path.partition(".")
+            return _nested_type(nested_path, element) if nested_path else element
         case _:
             return None
 
@@ -221,21 +223,20 @@ def _hive_timestamp(microseconds: int) -> str | None:
 
 
 # --- Writer -----------------------------------------------------------------------------------------------------------
-# Writing the rejects of one unit to S3, on the executor, before the unit's result is returned.
+# Write the rejects of one unit to S3, on the executor, before the unit's result is returned.
 #
-# The uploads stay incomplete until the driver completes those of the attempt that it commits. The rejects of other
-# attempts are never visible.
+# The driver completes the uploads of the attempt that it commits. The rejects of other attempts never become visible.
 
 
 BUFFER_BYTES = 1024 * 1024
-"""The amount of text to buffer before compression. It limits memory for any number of rejects."""
+"""Bytes of text that are buffered before compression. This limits memory for any number of rejects."""
 
 
 class RejectWriter:
-    """Writes an object per reason, and none without rejects."""
+    """Write an object for each reason that has rejects."""
 
     def __init__(self, formatter: RejectFormatter, location: RejectLocation, attempt: str, s3: S3Client) -> None:
-        """Create a writer without sending requests. `attempt` is the name of the objects, unique to this attempt."""
+        """Create a writer. Sends no requests. `attempt` is the name of the objects, unique to this attempt."""
         self._formatter = formatter
         self._location = location
         self._attempt = attempt
@@ -266,7 +267,7 @@ class RejectWriter:
                 self._append(line)
 
     def close(self) -> list[RejectFile]:
-        """Upload the rest. Return the objects, which are durable but not visible. Raises ObjectFailed."""
+        """Complete the uploads and return the objects, which are durable but not visible. Raises ObjectFailed."""
         for reason in [*self._open]:
             upload = self._open[reason].close()
             del self._open[reason]
@@ -298,33 +299,33 @@ class _File:
     def __init__(self, s3: S3Client, uri: str) -> None:
         self._upload = Upload(s3, uri, deferred=True)
         self._gzip = GzipUpload(self._upload)
-        self._pending = bytearray()
+        self._buffer = bytearray()
         self._encoder = msgspec.json.Encoder()
 
     def append(self, line: RejectLine) -> None:
         """Append a line."""
-        self._encoder.encode_into(line, self._pending, -1)
-        self._pending += b"\n"
-        if len(self._pending) >= BUFFER_BYTES:
+        self._encoder.encode_into(line, self._buffer, -1)
+        self._buffer += b"\n"
+        if len(self._buffer) >= BUFFER_BYTES:
             self._compress()
 
     def close(self) -> PendingUpload:
-        """Upload the rest."""
+        """Complete the upload, without publishing it."""
         self._compress()
-        with self._named():
+        with self._naming_object():
             self._gzip.close()
-        pending = self._upload.pending_upload
-        assert isinstance(pending, PendingUpload)
-        return pending
+        pending_upload = self._upload.pending_upload
+        assert isinstance(pending_upload, PendingUpload)
+        return pending_upload
 
     def abort(self) -> None:
         """Abort the upload."""
         self._upload.abort()
 
     def _compress(self) -> None:
-        with self._named():
-            self._gzip.write(self._pending)
-        self._pending.clear()
+        with self._naming_object():
+            self._gzip.write(self._buffer)
+        self._buffer.clear()
 
-    def _named(self) -> AbstractContextManager[None]:
+    def _naming_object(self) -> AbstractContextManager[None]:
         return naming_object("write rejects to", self._upload.uri)

@@ -206,7 +206,7 @@ def test_a_catalog_that_cannot_be_updated_is_only_a_warning(
     [warning] = caplog.records
     assert (warning.levelno, warning.getMessage()) == (
         logging.WARNING,
-        f"Rejects were written under {ROOT}/, but their table in the Glue Data Catalog could not be updated.",
+        f"Cannot register rejects in their table in the Glue Data Catalog. Read their objects under {ROOT}/.",
     )
     assert warning.exc_info is not None
     assert warning.exc_info[1] is catalog.failure
