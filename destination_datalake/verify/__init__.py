@@ -1,1 +1,1 @@
-"""The command `verify`: tables read to their last value, and compared with what is said of them."""
+"""The command `verify`: full scan of tables, checked against their metadata."""

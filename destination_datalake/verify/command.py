@@ -52,7 +52,7 @@ _EPILOG = """\
   destination-datalake verify --config config.json --table landing.orders --json
   destination-datalake verify --config config.json --stream shop.orders
 
-The exit code is 0, 1 if a table differs from its metadata or cannot be read, 2 for a wrong command line, and 143
+The exit code is 0, 1 if a table differs from its metadata or cannot be read, 2 for an invalid command line, and 143
 after SIGTERM."""
 
 _FILES_PER_JOB = 2_000
@@ -64,12 +64,12 @@ _SECOND = timedelta(seconds=1)
 _TASKS_PER_SLOT = 4
 _ATTEMPTS = 5
 _MAX_SHOWN = 100
-"""The maximum number of problems per table on the terminal. JSON contains all."""
+"""The maximum number of problems per table on the terminal. JSON contains all problems."""
 
 
 @dataclass(slots=True)
-class Verified:
-    """The result for a table, as printed by `--json`. `notes` are not problems; some name skipped comparisons."""
+class TableResult:
+    """The result for a table, as printed by `--json`. `notes` are not problems, such as skipped comparisons."""
 
     table: str
     files: int = 0
@@ -82,8 +82,8 @@ class Verified:
 def run_verify(arguments: Sequence[str], spark: Engine | None = None) -> int:
     """Run the command with these arguments (without its name); return the exit code: 0, 1 or 143.
 
-    Uses `spark`, or starts Spark if `spark` is None and a job is needed. Raises SystemExit with code 2 for a wrong
-    command line, and with 0 for `--help`.
+    Uses `spark` if given, otherwise starts an engine when it needs one. Raises SystemExit with code 2 for an invalid
+    command line, and with code 0 for `--help`.
     """
     with terminal.terminable(spark) as termination:
         options = _parser().parse_args(arguments)
@@ -118,16 +118,16 @@ def _verify(config: Config, options: argparse.Namespace, termination: Terminatio
         terminal.note(f"Note: the ledger of erasures, {config.uri(DELETIONS_FOLDER)}/, {reason}.")
         erasures = [_Erasure([*map(str, names)], None, None)]
     reported = _reported(Reports(s3, config.uri(REPORTS_FOLDER)), options.days, names, erasures)
-    results: list[Verified] = []
+    results: list[TableResult] = []
+    lists_folder = not config.catalog.limits.assigns_locations
     with terminal.engine_on_demand(config, spark) as engine:
         for name in names:
             if termination.requested:
                 return EXIT_TERMINATED
-            lists_folder = not config.catalog.limits.assigns_locations
-            results.append(verified(name, catalog, reported.get(name, ()), engine, lists_folder=lists_folder))
+            results.append(verify_table(name, catalog, reported.get(name, ()), engine, lists_folder=lists_folder))
             for note in () if options.json else results[-1].notes:
                 terminal.note(f"{name}: {note}")
-    if termination.requested:  # This may be why the last table could not be read.
+    if termination.requested:  # The last table may have failed because of the termination.
         return EXIT_TERMINATED
     if options.json:
         terminal.write(json.dumps({"tables": [asdict(result) for result in results]}, ensure_ascii=False))
@@ -148,16 +148,16 @@ def _tables(config: Config, catalog: TableCatalog, options: argparse.Namespace) 
     database, _, table = options.table.rpartition(".")
     name = TableName(database or config.lakeformation_database_name, table)
     if catalog.find(name) is None:
-        raise ConfigError(f"--table {options.table} does not exist. Check the name, in the form database.table.")
+        raise ConfigError(f"--table {options.table}: no such table. Use the form database.table.")
     return [name]
 
 
 def _reported(
     reports: Reports, days: int, names: Iterable[TableName], erasures: Sequence[_Erasure]
 ) -> dict[TableName, list[Reported]]:
-    """Return the reported figures of each table, newest first."""
+    """Return the figures of each table in reports of syncs, newest first."""
     tables, now = {str(name): name for name in names}, datetime.now(UTC)
-    later: dict[TableName, _LaterChanges] = {}
+    changes_by_table: dict[TableName, _Changes] = {}
     reported: dict[TableName, list[Reported]] = {}
     has_successor = False
     for run in reports.each(days):
@@ -165,8 +165,8 @@ def _reported(
         for line in run.streams if run.has_report else ():
             if (name := tables.get(line.table)) is None:
                 continue
-            since = later.setdefault(name, _LaterChanges())
-            since.add(line)
+            changes = changes_by_table.setdefault(name, _Changes())
+            changes.add(line)
             finished = datetime.fromisoformat(line.finish_time or line.start_time).replace(tzinfo=UTC)
             later_erasures = [
                 erasure
@@ -185,8 +185,8 @@ def _reported(
                     files=line.files,
                     bytes=line.bytes_written,
                     has_successor=has_successor,
-                    may_be_replaced=since.overwrites or len(since.generations) > 1,
-                    is_rewritten=since.widens,
+                    may_be_replaced=changes.overwrites or len(changes.generations) > 1,
+                    is_rewritten=changes.widens,
                     rows_erased=sum(rows) if len(rows) == len(later_erasures) else None,
                 )
             )
@@ -194,8 +194,8 @@ def _reported(
 
 
 @dataclass(slots=True)
-class _LaterChanges:
-    """The changes of a table by a sync and the syncs after it."""
+class _Changes:
+    """The changes of a table by a sync and all newer syncs."""
 
     overwrites: bool = False
     widens: bool = False
@@ -212,17 +212,17 @@ class _Object(msgspec.Struct):
     rows_removed: int
 
 
-class _Place(msgspec.Struct):
+class _Target(msgspec.Struct):
     objects: tuple[_Object, ...]
 
 
 class _Report(msgspec.Struct):
-    places: tuple[_Place, ...]
+    places: tuple[_Target, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Erasure:
-    """A request of `delete-rows`: its tables, its end, and the number of rows that it removed, by run.
+    """A request of `delete-rows`: its tables, its end, and the number of removed rows, by the sync that wrote them.
 
     `rows` is None without a report.
     """
@@ -242,27 +242,28 @@ def _erasures(s3: S3Client, folder: str) -> Iterator[_Erasure]:
             continue
         report = msgspec.json.decode(content, type=_Report)
         rows: Counter[str] = Counter()
-        for file in (file for place in report.places for file in place.objects):
-            rows[file.uri.rpartition("/")[2].partition("-")[0]] += max(0, file.rows_removed)
+        for object_ in (object_ for target in report.places for object_ in target.objects):
+            run = object_.uri.rpartition("/")[2].partition("-")[0]  # Names of files begin with the run.
+            rows[run] += max(0, object_.rows_removed)
         yield _Erasure(request.tables.keys(), finished, rows)
 
 
-def verified(
+def verify_table(
     name: TableName,
     catalog: TableCatalog,
     reported: Sequence[Reported],
     engine: Callable[[], Engine],
     *,
     lists_folder: bool,
-) -> Verified:
-    """Return the result for a table. A failure to read it is one of its problems. Raises errors of exhaustion.
+) -> TableResult:
+    """Return the result for a table. A failure to read the table is a problem. Raises errors of exhaustion.
 
-    If another writer has changed the table, its problems are checked again.
+    If another writer has changed the table meanwhile, its problems are checked again.
     """
-    first = Verified(str(name))
+    first = TableResult(str(name))
     suspects: set[str] | None = None
     for _ in range(_ATTEMPTS):
-        result = Verified(str(name))
+        result = TableResult(str(name))
         entry: TableTypeDef | None = None
         try:
             entry = catalog.find(name)
@@ -271,13 +272,13 @@ def verified(
                 table = VerifiedIceberg(name, catalog, result.problems, result.notes, lists_folder=lists_folder)
             else:
                 table = VerifiedHive(name, catalog.access_of(name), reported, result.problems, result.notes)
-            totals = _read(table, result, suspects, engine, catalog.access_of(name))
+            totals = _read_files(table, result, suspects, engine, catalog.access_of(name))
             table.conclude(totals if suspects is None else None, reported)
             first = result if suspects is None else first
             changed = bool(result.problems) and table.has_changed()
         except Exception as error:  # Other tables are still verified.
-            is_missing = isinstance(error, FileNotFoundError | TableConflict)
-            problem = f"cannot be loaded: {error}" if is_missing else unreadable(error, str(name))
+            is_expected = isinstance(error, FileNotFoundError | TableConflict)
+            problem = f"cannot be loaded: {error}" if is_expected else unreadable(error, str(name))
             metadata = "" if entry is None else entry.get("Parameters", {}).get("metadata_location")
             result.problems.append(Finding(metadata or str(name), problem))
             changed = False
@@ -289,10 +290,14 @@ def verified(
     return first
 
 
-def _read(
-    table: VerifiedTable, result: Verified, suspects: set[str] | None, engine: Callable[[], Engine], access: AwsAccess
+def _read_files(
+    table: VerifiedTable,
+    result: TableResult,
+    suspects: set[str] | None,
+    engine: Callable[[], Engine],
+    access: AwsAccess,
 ) -> dict[str, Total]:
-    """Read all files, or only `suspects` if it is not None. Return the totals by group."""
+    """Read all files, or only the URIs in `suspects` if it is not None. Return the totals by group."""
     totals: dict[str, Total] = {}
     files = (file for file in table.expected_files() if suspects is None or file.source.uri in suspects)
     without_duckdb = 0
@@ -304,7 +309,7 @@ def _read(
         result.problems += [Finding(file.uri, problem) for file in results for problem in file.problems]
         without_duckdb += sum(not (file.by_duckdb or file.problems or file.was_deleted) for file in results)
     if without_duckdb:
-        result.notes.append(f"DuckDB did not read {without_duckdb} files, because it has too little memory.")
+        result.notes.append(f"DuckDB did not read {without_duckdb} files, because its memory is too small for them.")
     result.files, result.rows, result.bytes = (
         sum(getattr(group, figure) for name, group in totals.items() if figure == "bytes" or name != "deletes")
         for figure in ("files", "rows", "bytes")
@@ -312,11 +317,11 @@ def _read(
     return totals
 
 
-def _show(results: Sequence[Verified]) -> None:
+def _show(results: Sequence[TableResult]) -> None:
     summary = terminal.table("table", "verified", "files", "rows", "MB", "problems")
     problems = terminal.table("table", "place", "problem")
     for result in results:
-        outcome = "healthy" if not result.problems else "wrong"
+        outcome = "unhealthy" if result.problems else "healthy"
         counts = (f"{result.files:,}", f"{result.rows:,}", f"{result.bytes / 1e6:,.1f}", f"{len(result.problems):,}")
         summary.add_row(terminal.text(result.table), terminal.coloured(outcome), *counts)
         for finding in result.problems[:_MAX_SHOWN]:

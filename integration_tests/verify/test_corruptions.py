@@ -314,7 +314,7 @@ def test_the_terminal_shows_what_was_read_and_what_is_wrong(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--table", "nowhere.nothing"], "nowhere.nothing does not exist"),
+        (["--table", "nowhere.nothing"], "nowhere.nothing: no such table"),
         (["--stream", "nothing"], "no table of this configuration was created for that stream"),
     ],
 )

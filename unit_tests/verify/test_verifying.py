@@ -10,8 +10,7 @@ import pytest
 from destination_datalake.tables.glue.compare_and_set import METADATA
 from destination_datalake.tables.iceberg.commit import TableOperations
 from destination_datalake.tables.iceberg.file_io import MANIFESTS
-from destination_datalake.verify.command import Verified
-from destination_datalake.verify.command import verified as verified_table
+from destination_datalake.verify.command import TableResult, verify_table
 from unit_tests.cloud import BUCKET, Cloud, ungoverned
 from unit_tests.maintenance.lake import Shop, run, worn
 from unit_tests.tables.jobs import InProcess
@@ -37,9 +36,9 @@ def shop(cloud: Cloud) -> Shop:
     return Shop(cloud)
 
 
-def verified(shop: Shop, engine: Executors | None = None) -> Verified:
+def verified(shop: Shop, engine: Executors | None = None) -> TableResult:
     engine = engine or Executors()
-    return verified_table(shop.name(), ungoverned(shop.access), (), lambda: cast("Any", engine), lists_folder=True)
+    return verify_table(shop.name(), ungoverned(shop.access), (), lambda: cast("Any", engine), lists_folder=True)
 
 
 def data_files(shop: Shop) -> set[str]:
