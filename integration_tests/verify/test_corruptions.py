@@ -306,7 +306,7 @@ def test_the_terminal_shows_what_was_read_and_what_is_wrong(
     code, out, _ = verifying.run(config, "--stream", "orders")
 
     assert code == 1
-    assert re.search(rf"{lake.database}.orders +wrong +\d", out), out
+    assert re.search(rf"{lake.database}.orders +unhealthy +\d", out), out
     assert "does not exist" in out
     assert key in out.replace("\n", "")
 
