@@ -13,7 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table, Transaction
 
 from destination_datalake.aws.objects import Uncommitted
@@ -21,16 +23,24 @@ from destination_datalake.errors import ConnectorError
 from destination_datalake.files.dedup.remove import remove
 from destination_datalake.files.jobs import Failed, results_or_raise
 from destination_datalake.tables.iceberg.commit import TableOperations
+from destination_datalake.tables.iceberg.schema import arrow_schema
 from destination_datalake.tables.table import TableBusy, TableConflict
 
 if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
     from destination_datalake.files.dedup.tasks import Removed, RemoveTask
     from destination_datalake.files.plan import WrittenFile
     from destination_datalake.tables.context import Executors
+    from destination_datalake.tables.iceberg.snapshots.files import LiveFile
 
 _Plan = TypeVar("_Plan")
 _Outcome = TypeVar("_Outcome")
 _Result = TypeVar("_Result")
+
+
+class Unsuitable(Exception):
+    """A table cannot be changed. The message is a clause about it, with the remedy, without a full stop."""
 
 
 class StalePlan(Exception):
@@ -40,17 +50,18 @@ class StalePlan(Exception):
 class Rework(ABC, Generic[_Plan, _Outcome]):
     """One change to one table. A subclass defines the plan, the jobs and the snapshots."""
 
-    def __init__(self, operations: TableOperations, attempts: int, busy: str) -> None:
-        """`busy` is the message of TableBusy, after the last of so many attempts."""
+    def __init__(self, operations: TableOperations, attempts: int, cannot: str, when_busy: str) -> None:
+        """Messages of errors begin with `cannot`. That of TableBusy, after the last attempt, ends with `when_busy`."""
         self.operations = operations
         self._attempts = attempts
-        self._busy = busy
+        self._cannot = cannot
+        self._when_busy = when_busy
         self._planned: tuple[str, _Plan | None] | None = None
         """The last plan, and the metadata file that it was made for."""
 
     @abstractmethod
     def plan(self, table: Table) -> _Plan | None:
-        """Return the plan for a table as it is; None if there is nothing to do."""
+        """Return the plan for a table as it is; None if there is nothing to do. Raises Unsuitable."""
 
     @abstractmethod
     def sources(self, plan: _Plan) -> frozenset[str]:
@@ -96,7 +107,7 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
             with suppress(StalePlan, CommitFailedException):
                 plan = self._load()
                 return None if plan is None else act(plan)
-        raise TableBusy(self._busy)
+        raise TableBusy(f"{self._cannot}: other writers have changed its files at every attempt. {self._when_busy}")
 
     def _load(self) -> _Plan | None:
         """Load and plan the table. Raises CommitFailedException if manifests have expired meanwhile."""
@@ -106,7 +117,10 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
 
     def _plan_of(self, table: Table) -> _Plan | None:
         if self._planned is None or self._planned[0] != table.metadata_location:
-            self._planned = table.metadata_location, self.plan(table)
+            try:
+                self._planned = table.metadata_location, self.plan(table)
+            except Unsuitable as error:
+                raise TableConflict(f"{self._cannot}: {error}.") from error
         return self._planned[1]
 
     def _commit(self, plan: _Plan) -> tuple[Table, _Outcome] | None:
@@ -125,6 +139,28 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
     def _build(self, table: Table, transaction: Transaction) -> _Outcome | None:
         plan = self._plan_of(table)
         return None if plan is None else self.change(plan, table, transaction)
+
+
+# --- what merges and erasures require of a table ----------------------------------------------------------------------
+
+
+def rewritable_schema(metadata: TableMetadata) -> pa.Schema:
+    """Return the table's schema for new files. Raises Unsuitable if it has types that are not supported."""
+    if (schema := arrow_schema(metadata.schema())) is None:
+        raise Unsuitable(
+            "it has columns of types that this connector does not write, so its files cannot be written again. Drop "
+            "those columns"
+        )
+    return schema
+
+
+def require_parquet(files: Iterable[LiveFile]) -> None:
+    """Raise Unsuitable unless all files are Parquet files."""
+    if any(file.entry.file_format != FileFormat.PARQUET for file in files):
+        raise Unsuitable(
+            "some of its files are not Parquet files. Set its property write.format.default to parquet and rewrite "
+            "them (in Spark rewrite_data_files with rewrite-all)"
+        )
 
 
 # --- removals of rows from files, which merges and erasures share -----------------------------------------------------

@@ -47,7 +47,7 @@ from destination_datalake.tables.iceberg.branches import (
     unique_property,
 )
 from destination_datalake.tables.iceberg.commit import TableOperations, set_property
-from destination_datalake.tables.iceberg.dedup.plan import PENDING_BY, UNIQUE_BY, MergePlan, Unmergeable, plan_merge
+from destination_datalake.tables.iceberg.dedup.plan import PENDING_BY, UNIQUE_BY, MergePlan, plan_merge
 from destination_datalake.tables.iceberg.maintenance.references import Deletion, File, References, is_garbage_collected
 from destination_datalake.tables.iceberg.rework import Removals, Rework, StalePlan, folder_of_new_file
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
@@ -60,7 +60,7 @@ from destination_datalake.tables.iceberg.snapshots.files import (
     live_entries,
     position_deletes_entry,
 )
-from destination_datalake.tables.table import TableBusy, TableConflict, TableName
+from destination_datalake.tables.table import TableBusy, TableName
 
 if TYPE_CHECKING:
     from destination_datalake.files.dedup.tasks import Deletes, Removed
@@ -140,17 +140,6 @@ class Merges:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Obsolete:
-    """URIs of files that only the pending branch seems to have had, and the sequence number of its first commit.
-
-    No file is older than this commit.
-    """
-
-    files: tuple[str, ...] = ()
-    since: int = 0
-
-
 class MergeResult:
     """The changes of a merge in a branch, and its figures. Sizes are in bytes. Raises StalePlan if a job is missing."""
 
@@ -163,7 +152,10 @@ class MergeResult:
         """The manifests that may list the removed files."""
         self.used: set[str] = set()
         """The URIs of new files that the table has after the commit."""
-        self.obsolete = _Obsolete()
+        self.obsolete: list[str] = []
+        """The URIs of files that only the pending branch seems to have had."""
+        self.obsolete_since = 0
+        """The sequence number of the first commit to the pending branch. The obsolete files are not older."""
         self.rewritten = self.with_deletes = self.by_reference = self.bytes_written = 0
         results = jobs.results(plan)
         for files, result in results.stored:
@@ -278,8 +270,8 @@ class _Merge(Rework[MergePlan, MergeResult]):
         super().__init__(
             common.operations,
             _ATTEMPTS,
-            f"Cannot merge the pending rows of table {common.table}: other writers have changed its files at every "
-            "attempt. Nothing was changed, and no acknowledged rows are lost: the next sync merges them.",
+            f"Cannot merge the pending rows of table {common.table}",
+            "Nothing was changed, and no acknowledged rows are lost: the next sync merges them.",
         )
         self._table = common.table
         self._scope = scope
@@ -302,7 +294,7 @@ class _Merge(Rework[MergePlan, MergeResult]):
         if merged is None:
             return False
         table, result = merged
-        self._delete_obsolete(result.obsolete, table)
+        self._delete_obsolete(result, table)
         key = self._scope.definition.key_names(table.schema())
         _logger.info("Table %s: %s", self._table, result.describe(key, self._deletes))
         self._journal.merged(self._table, result.figures)
@@ -310,12 +302,9 @@ class _Merge(Rework[MergePlan, MergeResult]):
         return True
 
     def plan(self, table: Table) -> MergePlan | None:
-        """Return the plan; None without pending rows. Raises TableConflict, and errors of `Writer.require`."""
+        """Return the plan; None without pending rows. Raises Unsuitable, and errors of `Writer.require`."""
         self._writer.require(table.metadata)
-        try:
-            return plan_merge(table, self._scope, self._files)
-        except Unmergeable as error:
-            raise TableConflict(f"Cannot merge the pending rows of table {self._table}: {error}.") from error
+        return plan_merge(table, self._scope, self._files)
 
     def sources(self, plan: MergePlan) -> frozenset[str]:
         """Return the URIs of the pending and the stored files, and of their deletes."""
@@ -339,7 +328,7 @@ class _Merge(Rework[MergePlan, MergeResult]):
             self._scope.definition.write_to(UNIQUE_BY, transaction)
             set_property(PENDING_BY, None, transaction)
         self._writer.end_merge(table, transaction)
-        result.obsolete = self._find_obsolete(plan, result, transaction)
+        self._find_obsolete(plan, result, transaction)
         return result
 
     def unused(self, outcome: MergeResult | None) -> list[WrittenFile]:
@@ -347,46 +336,46 @@ class _Merge(Rework[MergePlan, MergeResult]):
         used = outcome.used if outcome is not None else set()
         return [file for file in self._jobs.removals.written if file.uri not in used]
 
-    def _find_obsolete(self, plan: MergePlan, result: MergeResult, transaction: Transaction) -> _Obsolete:
-        """Return files that are probably unreferenced after the commit: pending files without live rows, manifests and
-        manifest lists of the pending branch.
+    def _find_obsolete(self, plan: MergePlan, result: MergeResult, transaction: Transaction) -> None:
+        """Add files to the result that are probably unreferenced after the commit: pending files without live rows,
+        manifests and manifest lists of the pending branch.
 
-        Returns nothing if a tag still has one of its snapshots, if an earlier snapshot may have the files, or if the
+        Adds nothing if a tag still has one of its snapshots, if an earlier snapshot may have the files, or if the
         table may share files with another one. Of manifests that were merged while rows were landed, only the latest
-        are returned. Earlier ones become orphans.
+        are added. Earlier ones become orphans.
         """
         head = plan.pending_head
         remaining = {snapshot.snapshot_id for snapshot in transaction.table_metadata.snapshots}
         snapshots = {snapshot.snapshot_id: snapshot for snapshot in plan.metadata.snapshots}
         removed = {id_: snapshot for id_, snapshot in snapshots.items() if id_ not in remaining}
         if head is None or head.snapshot_id not in removed or not is_garbage_collected(plan.metadata):
-            return _Obsolete()
+            return
         parents = {None, *removed}
         if not all(has_new_files(snapshot) and snapshot.parent_snapshot_id in parents for snapshot in removed.values()):
-            return _Obsolete()
+            return
         kept = {file.file_path for file in result.added}
         pending = (file for number, file in enumerate(plan.pending) if plan.arrives(number))
-        files = [path for file in pending for path in file.state if path not in kept]
+        result.obsolete = [path for file in pending for path in file.state if path not in kept]
         manifests = head.manifests(plan.table.io)
-        files += [manifest.manifest_path for manifest in manifests if manifest.added_snapshot_id in removed]
-        files += [snapshot.manifest_list for snapshot in removed.values()]
-        return _Obsolete(tuple(files), min(snapshot.sequence_number or 0 for snapshot in removed.values()))
+        result.obsolete += [manifest.manifest_path for manifest in manifests if manifest.added_snapshot_id in removed]
+        result.obsolete += [snapshot.manifest_list for snapshot in removed.values()]
+        result.obsolete_since = min(snapshot.sequence_number or 0 for snapshot in removed.values())
 
-    def _delete_obsolete(self, obsolete: _Obsolete, table: Table) -> None:
+    def _delete_obsolete(self, result: MergeResult, table: Table) -> None:
         """Delete the unreferenced files. A failure is logged only.
 
         Manifests that are older than the files cannot refer to them, so only later ones are read. Tables of format
         version 1 have no sequence numbers, by which to tell: there, the files are left to the removal of orphans.
         """
         folder = S3Address.parse(self._folder.rpartition("/")[0])
-        if obsolete.since == 0 or folder.is_of_s3_tables:
+        if result.obsolete_since == 0 or folder.is_of_s3_tables:
             return
         s3 = self.operations.access.client("s3")
         with self.operations.logging_leftovers():
-            references = References(table.io, s3, obsolete.since)
+            references = References(table.io, s3, result.obsolete_since)
             references.add_metadata(table.metadata, table.metadata_location)
             references.add_files()
-            dead = references.unreferenced(File(path, 0) for path in obsolete.files)
+            dead = references.unreferenced(File(path, 0) for path in result.obsolete)
             Deletion(s3, folder).delete(dead)
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
-from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
@@ -36,7 +35,7 @@ from destination_datalake.tables.iceberg.branches import (
     unique_property,
 )
 from destination_datalake.tables.iceberg.commit import set_property
-from destination_datalake.tables.iceberg.schema import arrow_schema
+from destination_datalake.tables.iceberg.rework import Unsuitable, require_parquet, rewritable_schema
 from destination_datalake.tables.iceberg.snapshots.files import BranchFiles, KeyColumns, LiveFile
 from destination_datalake.tables.table import TableName, table_conflict
 
@@ -227,10 +226,6 @@ _ROWS_OF_A_PART = 1_000_000
 """Pending rows per task that finds winners: the keys of more rows are divided among several tasks."""
 
 
-class Unmergeable(Exception):
-    """The table cannot be merged. The message is a clause about it, with the remedy, without a full stop."""
-
-
 @dataclass(frozen=True, slots=True)
 class MergePlan:
     """The files of a merge in one state of a table.
@@ -316,35 +311,27 @@ class MergePlan:
 
 
 def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan | None:
-    """Return the plan; None without pending rows. Raises Unmergeable."""
+    """Return the plan; None without pending rows. Raises Unsuitable."""
     schema, versions = table.schema(), scope.definition.versions(table.schema())
     if versions is None:
-        raise Unmergeable(
+        raise Unsuitable(
             f"its rows must be unique by ({scope.definition.key_names(schema)}), and a column of that key or one of "
             f"the connector's own was dropped: {remedy_for_key(scope.definition, table.metadata)}"
         )
-    if (arrow := arrow_schema(schema)) is None:
-        raise Unmergeable(
-            "it has columns of types that this connector does not write, so its files cannot be written again. Drop "
-            "those columns"
-        )
+    arrow = rewritable_schema(table.metadata)
     arriving = files.of(table, scope.pending) if scope.pending is not None else []
     content = files.of(table, scope.target)
     # By file: a table may have delete files that apply to no data file any more, for example after a compaction.
     if any(file.has_equality_deletes for file in (*arriving, *content)):
-        raise Unmergeable(
+        raise Unsuitable(
             "another engine has deleted rows from it by equality deletes, which this connector does not apply. "
             "Compact the table (in Athena OPTIMIZE, in Spark rewrite_data_files with delete-file-threshold 1), and "
             "sync again"
         )
-    if any(file.entry.file_format != FileFormat.PARQUET for file in (*arriving, *content)):
-        raise Unmergeable(
-            "some of its files are not Parquet files. Set its property write.format.default to parquet and rewrite "
-            "them (in Spark rewrite_data_files with rewrite-all)"
-        )
+    require_parquet((*arriving, *content))
     # Files are removed by path: all entries of a file would go with one. And its rows would be merged twice.
     if len({file.path for file in (*arriving, *content)}) < len(arriving) + len(content):
-        raise Unmergeable(
+        raise Unsuitable(
             "it lists a file more than once, so it has the rows of this file more than once. Rewrite its files (in "
             "Spark rewrite_data_files with rewrite-all), and sync again"
         )

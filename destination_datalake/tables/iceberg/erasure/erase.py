@@ -40,7 +40,6 @@ from destination_datalake.tables.iceberg.erasure.plan import (
     MatchesByFile,
     Planner,
     TablePlan,
-    Unerasable,
     is_kept,
     manifest_reveals_id,
 )
@@ -127,8 +126,8 @@ class TableErasure(Rework[TablePlan, _Result]):
         super().__init__(
             TableOperations(name, catalog),
             _ATTEMPTS,
-            f"Cannot erase rows from table {name}: other writers have changed its files at every attempt. Run the "
-            "command again when there are fewer of them; it goes on where it was.",
+            f"Cannot erase rows from table {name}",
+            "Run the command again when there are fewer of them; it goes on where it was.",
         )
         self.name = name
         self.column = column
@@ -193,12 +192,9 @@ class TableErasure(Rework[TablePlan, _Result]):
     # --- the search
 
     def plan(self, table: Table) -> TablePlan:
-        """Return the plan. Raises TableConflict."""
+        """Return the plan. Raises Unsuitable and TableConflict."""
         id_filter = IdFilter(self.column, self.request.ids, self.request.few, table.metadata)
-        try:
-            plan = self._planner.plan(table, id_filter)
-        except Unerasable as error:
-            raise TableConflict(f"Cannot erase rows from table {self.name}: {error}.") from error
+        plan = self._planner.plan(table, id_filter)
         self.files = plan.files
         return plan
 

@@ -9,14 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import product
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import fastavro
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -31,7 +31,8 @@ from destination_datalake.tables.iceberg.commit import is_fence
 from destination_datalake.tables.iceberg.compatibility import incompatibility
 from destination_datalake.tables.iceberg.maintenance.references import is_garbage_collected
 from destination_datalake.tables.iceberg.pyiceberg_internals import deleted_entries
-from destination_datalake.tables.iceberg.schema import arrow_field, arrow_schema
+from destination_datalake.tables.iceberg.rework import Unsuitable, require_parquet, rewritable_schema
+from destination_datalake.tables.iceberg.schema import arrow_field
 from destination_datalake.tables.iceberg.snapshots.files import (
     BranchFiles,
     KeyColumns,
@@ -48,10 +49,6 @@ if TYPE_CHECKING:
 
 MatchesByFile = Mapping[str, FileMatches]
 """The rows with an id, by the URI of their file."""
-
-
-class Unerasable(Exception):
-    """Rows cannot be erased from the table. The message is a clause about it, with the remedy, without a full stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +123,7 @@ class Planner:
         self._deletes: dict[str, tuple[LiveFile, ...]] = {}
 
     def plan(self, table: Table, id_filter: IdFilter) -> TablePlan:
-        """Return the plan. Raises Unerasable, TableConflict, and errors of reading metadata."""
+        """Return the plan. Raises Unsuitable, TableConflict, and errors of reading metadata."""
         metadata = table.metadata
         schema = _require(metadata)
         candidates: dict[str, LiveFile] = {}
@@ -143,12 +140,12 @@ class Planner:
             manifests = snapshot.manifests(table.io)
             equality = [*self._equality_deletes(manifests, table.io)]
             if equality and snapshot.snapshot_id in heads.values():
-                raise Unerasable(
+                raise Unsuitable(
                     "another engine has deleted rows from it by equality deletes, which may contain the ids. "
                     "Compact the table (in Athena OPTIMIZE, in Spark rewrite_data_files with delete-file-threshold 1)"
                 )
             with_rows = {file.path: file for file in (*live, *equality) if self._may_have_rows(file, id_filter)}
-            _require_parquet(with_rows.values())
+            require_parquet(with_rows.values())
             candidates |= with_rows
             of_snapshot[snapshot.snapshot_id] = frozenset(with_rows)
             paths |= {file.path for file in live}
@@ -205,27 +202,13 @@ class Planner:
 
 def _require(metadata: TableMetadata) -> pa.Schema:
     if not is_garbage_collected(metadata):
-        raise Unerasable(
+        raise Unsuitable(
             "its property gc.enabled is false, so its files may be shared with other tables, and none of them may be "
             "deleted. If they are not, remove the property"
         )
     if (reason := incompatibility(metadata)) is not None:
-        raise Unerasable(reason)
-    schema: Any = arrow_schema(metadata.schema())
-    if schema is None:
-        raise Unerasable(
-            "it has columns of types that this connector does not write, so its files cannot be written again. Drop "
-            "those columns"
-        )
-    return cast("pa.Schema", schema)
-
-
-def _require_parquet(files: Iterable[LiveFile]) -> None:
-    if any(file.entry.file_format != FileFormat.PARQUET for file in files):
-        raise Unerasable(
-            "some of its files are not Parquet files, which this connector does not read. Set its property "
-            "write.format.default to parquet and rewrite them (in Spark rewrite_data_files with rewrite-all)"
-        )
+        raise Unsuitable(reason)
+    return rewritable_schema(metadata)
 
 
 # --- the column in which ids are searched, and what metadata reveals about ids ----------------------------------------

@@ -164,8 +164,8 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
     def __init__(
         self, name: TableName, catalog: TableCatalog, compact_on_executors: CompactFiles, target_bytes: int
     ) -> None:
-        busy = f"Cannot compact table {name}: other writers have changed its files at every attempt."
-        super().__init__(TableOperations(name, catalog), 3, busy)
+        operations = TableOperations(name, catalog)
+        super().__init__(operations, 3, f"Cannot compact table {name}", "The next run continues.")
         self._name = name
         self._execute = compact_on_executors
         self._target_bytes = target_bytes
