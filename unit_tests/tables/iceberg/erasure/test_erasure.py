@@ -197,7 +197,7 @@ def test_equality_deletes_are_refused(people: People) -> None:
 
 @pytest.mark.parametrize(
     ("column", "problem"),
-    [("nobody", "no such column"), ("user", "no single value"), ("user.nobody", "no such column")],
+    [("nobody", "no such column"), ("user", "not a single value"), ("user.nobody", "no such column")],
 )
 def test_a_column_that_has_no_ids_is_refused(people: People, column: str, problem: str) -> None:
     people.commit([1])
@@ -243,7 +243,7 @@ def test_files_of_dead_syncs_are_deleted_and_those_that_may_be_of_running_ones_a
     assert (report.complete, report.is_left) == (False, True)
     [left] = of_table(report).left
     assert (left.uri, left.rows_found, left.outcome) == (stray, 1, "left")
-    assert "deletes it then" in left.reason
+    assert "it then deletes the file" in left.reason
 
     monkeypatch.setattr(iceberg_place, "datetime", Later)
     assert people.erase(*ids_of(2)).complete
