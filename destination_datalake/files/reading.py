@@ -449,7 +449,7 @@ def _projected(array: pa.Array[Any], source: pa.Field[Any], target: pa.Field[Any
         mask = of_map.is_null() if of_map.null_count else None
         from_arrays = cast("Any", pa.MapArray.from_arrays)
         return cast("pa.Array[Any]", from_arrays(of_map.offsets, keys, items, type=new, mask=mask))
-    if not is_promotion(old, new):
+    if not _is_promotion(old, new):
         raise UnsupportedFile(f"has column {source.name} as {old}, which is {new} in the table")
     try:
         return array.cast(new)
@@ -477,11 +477,11 @@ def _without_offset(array: pa.Array[Any]) -> pa.Array[Any]:
     return array if not array.offset else array.take(pa.array(range(len(array)), pa.int64()))
 
 
-def is_promotion(old: pa.DataType, new: pa.DataType) -> bool:
+def _is_promotion(old: pa.DataType, new: pa.DataType) -> bool:
     """Return whether values of one type are unchanged in the other, provided that Arrow casts them without an error."""
     types = pa.types
     if types.is_dictionary(old):
-        return is_promotion(old.value_type, new) or old.value_type.equals(new)
+        return _is_promotion(old.value_type, new) or old.value_type.equals(new)
     if types.is_string(new) or types.is_binary(new):
         return _is_text(old) if types.is_string(new) else _is_text(old) or types.is_fixed_size_binary(old)
     if types.is_timestamp(new):

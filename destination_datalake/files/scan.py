@@ -38,7 +38,6 @@ from destination_datalake.files.reading import (
     StoredFile,
     UnsupportedFile,
     deleted_rows,
-    is_promotion,
     open_files,
     parquet_file,
 )
@@ -325,7 +324,10 @@ def matching_rows(
     matches, name = np.zeros(file.row_count, np.bool_), ".".join(path)
     groups = file.groups
     may_be_in: Callable[[Any, str], bool] | None = getattr(wanted, "may_be_in", None)
-    if may_be_in is not None and _has_usable_bounds(file.schema, path, type_):
+    columns = [file.parquet.schema.column(index).path for index in range(len(file.parquet.schema))]
+    # Two columns may have one dotted path: a field of a struct, and a column with a dot in its name. (Bounds of another
+    # type than the IDs' exclude nothing.)
+    if may_be_in is not None and columns.count(name) == 1:
         groups = [group for group in groups if may_be_in(group.metadata, name)]
     for first, values in file.values(path, groups):
         try:
@@ -334,19 +336,6 @@ def matching_rows(
             raise UnsupportedFile(f"has column {name} as {values.type}, which is {type_} in the table") from error
         matches[first : first + len(values)] = matches_of(cast, wanted)
     return matches, bool(groups)
-
-
-def _has_usable_bounds(schema: pa.Schema, path: Sequence[str], type_: pa.DataType) -> bool:
-    """Return whether bounds of the column in the file are bounds of its values cast to the type.
-
-    Bounds of texts are not bounds of the numbers that they are cast to.
-    """
-    if len(path) > 1 and ".".join(path) in schema.names:
-        return False  # Statistics have dotted paths, and two columns this one.
-    stored = schema.field(path[0]).type
-    for name in path[1:]:
-        stored = stored.field(name).type
-    return stored == type_ or (is_promotion(stored, type_) and not pa.types.is_timestamp(type_))
 
 
 def _raw_ids(file: OpenedFile, rows: BitMap) -> bytes | None:

@@ -17,7 +17,8 @@ import pytest
 from destination_datalake.aws import objects as uploads
 from destination_datalake.files import erase as erasing
 from destination_datalake.files.erase import Content, Erased, EraseResult, EraseTask, NotErased, StoredObject, erase
-from destination_datalake.schema.types import Field, Int64, String
+from destination_datalake.files.ids import Ids
+from destination_datalake.schema.types import ColumnType, Field, Int64, String
 from unit_tests.cloud import BUCKET, Cloud, another_client, before
 from unit_tests.records.test_search import Values, line
 
@@ -380,6 +381,35 @@ def test_a_file_that_cannot_be_searched_fails_by_name(cloud: Cloud, body: bytes)
     assert isinstance(failed, NotErased)
     assert f"s3://{BUCKET}/a" in failed.failure.message
     assert "Another program has written or changed it" in failed.failure.message
+
+
+@pytest.mark.parametrize(
+    ("values", "type_"),
+    [
+        (pa.array([5, 7], pa.int32()), Int64()),
+        (pa.array([5, 7], pa.uint8()), Int64()),
+        (pa.array([5.0, 7.0]), Int64()),
+        (pa.array(["70", "7"]), Int64()),
+        (pa.array([5, 7]), String()),
+        (pa.array([b"5", b"7"]), String()),
+        (pa.array(["5", "7"], pa.large_string()), String()),
+    ],
+    ids=lambda each: str(each.type) if isinstance(each, pa.Array) else "",
+)
+def test_statistics_of_another_type_exclude_no_rows(cloud: Cloud, values: pa.Array[Any], type_: ColumnType) -> None:
+    ids = Ids.of(pa.array([7] if type_ == Int64() else ["7"]))
+    body = put(cloud, "a", parquet(pa.table({"user_id": values}), row_group_size=1))
+
+    assert counts(run(cloud, "rows", [body], column=Field("user_id", "user_id", type_), chosen=ids, write=False)) == [1]
+
+
+@pytest.mark.parametrize("source", ["user.id", "id"])
+def test_statistics_of_ambiguous_columns_exclude_no_rows(cloud: Cloud, source: str) -> None:
+    table = pa.table({"user.id": [7, 1], "user": [{"id": 2}, {"id": 7}]})
+    column = Field(source, source, Int64(), () if source == "user.id" else ("user",))
+    body = put(cloud, "a", parquet(table, row_group_size=1))
+
+    assert counts(run(cloud, "rows", [body], column=column, chosen=Ids.of(pa.array([7])), write=False)) == [1]
 
 
 def test_a_large_file_is_read_by_row_groups_and_written_in_parts(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
