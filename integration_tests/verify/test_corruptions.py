@@ -197,7 +197,7 @@ ICEBERG_CORRUPTIONS: Sequence[tuple[str, Corrupt, str]] = [
     ("a report of more files", in_report("table_files"), "has 2 data files, and 3 by the report of run"),
 ]
 HIVE_CORRUPTIONS: Sequence[tuple[str, TableKind, Corrupt, str]] = [
-    ("deleted", HIVE_PARQUET, delete, "has 0 files with 0 rows of run .*, and 1 with 3 rows by its report"),
+    ("deleted", HIVE_PARQUET, delete, "has 0 files with 0 rows of run .*, but 1 files with 3 rows by its report"),
     ("deleted long ago", HIVE_PARQUET, of_first_sync(delete), "has 0 files with 0 rows of run .*, and 1 with 3 rows"),
     (
         "emptied long ago",
@@ -214,7 +214,7 @@ HIVE_CORRUPTIONS: Sequence[tuple[str, TableKind, Corrupt, str]] = [
         with_id(lambda ids: ids.cast(pa.string())),
         "has column id as string, which is int",
     ),
-    ("a foreign file", HIVE_PARQUET, foreign("readme.txt"), "is no file of the table, and readers take it for one"),
+    ("a foreign file", HIVE_PARQUET, foreign("readme.txt"), "is not a file of the table, but readers read it as one"),
     ("fewer rows", HIVE_PARQUET, changed(lambda rows: rows.slice(1)), "with 2 rows of run .*, and 1 with 3 rows by"),
     ("a report of more rows", HIVE_JSONL, in_report("row_count"), "with 3 rows of run .*, and 1 with 4 rows by its"),
     ("a broken line", HIVE_JSONL, broken_line, "has no JSON object in line 2"),

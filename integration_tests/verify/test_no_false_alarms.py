@@ -73,7 +73,9 @@ def test_erased_rows_are_no_alarm_and_other_missing_rows_are(
     [left] = lake.data_files(lake.database, "orders")
     lake.s3.delete_object(Bucket=lake.bucket, Key=left)
     [problem] = verifying.problems(warehouse.config())
-    assert "does not exist" in problem["what"] or "3 rows by its report, of which 1 were erased" in problem["what"]
+    assert (
+        "does not exist" in problem["what"] or "3 rows by its report, of which at most 1 were erased" in problem["what"]
+    )
     lake.s3.put_object(Bucket=lake.bucket, Key="lake/_deletions/broken/request.json", Body=b"{")
     code, _, notes = verifying.run(warehouse.config(), "--all")
     assert (code, "the ledger of erasures" in notes) == (int("does not exist" in problem["what"]), True)

@@ -22,10 +22,10 @@ from destination_datalake.tables.hive.partitions import mark_partitions_stale
 from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, PUBLISHED_BY_PROPERTY, TableName
 
 # --- Content ----------------------------------------------------------------------------------------------------------
-# The content of a Hive table, published or pending, and what the table's Glue entry says of it in its parameters.
+# The content of a Hive table, published or pending, as the parameters of the table's Glue entry describe it.
 #
-# Parameters are changed only by compare-and-set. Keys and values stay as they are: tables of earlier versions have
-# them.
+# Parameters are changed only by compare-and-set. Their keys and formats must not change, because tables of earlier
+# versions have them.
 
 _logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _PENDING_TYPES = "airbyte.unpublished-types"
 _OTHER_FOLDERS = "airbyte.other-locations"
 _LAST_COMMIT = "airbyte.last-commit"
 
-OF_CONTENT = (
+CONTENT_PARAMETERS = (
     LOWEST_GENERATION_PROPERTY,
     _PENDING_LOCATION,
     _PENDING_GENERATION,
@@ -43,15 +43,15 @@ OF_CONTENT = (
     _OTHER_FOLDERS,
     _LAST_COMMIT,
 )
-"""The parameters that say something of a table's rows and folders."""
+"""The parameters that describe a table's rows and folders."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingOverwrite:
-    """An overwrite that is not published: its folder (an S3 URI), generation, and Glue's type names by column.
+    """An unpublished overwrite: its folder (an S3 URI), generation, and Glue's type names by column.
 
-    Its records were acknowledged, so the platform will not send them again: a sync of the same generation continues
-    it, an overwrite of a newer generation discards it, and a sync that appends adopts its rows.
+    Its records were acknowledged, so the platform does not send them again. A sync of the same generation continues
+    the overwrite, an overwrite of a newer generation discards it, and an append adopts its rows.
     """
 
     location: str
@@ -69,7 +69,7 @@ class PendingOverwrite:
         return cls(parameters[_PENDING_LOCATION], int(generation) if generation.isdecimal() else None, type_names)
 
     def save(self, table_input: TableInput) -> None:
-        """Make it the table's pending overwrite, in place of any other."""
+        """Record this as the table's pending overwrite, and replace any other."""
         self.clear(table_input)
         table_input["Parameters"][_PENDING_LOCATION] = self.location
         table_input["Parameters"][_PENDING_GENERATION] = str(self.generation)
@@ -78,12 +78,12 @@ class PendingOverwrite:
 
     @staticmethod
     def clear(table_input: TableInput) -> None:
-        """Leave the table without a pending overwrite."""
+        """Remove the pending overwrite from the table's parameters."""
         for key in (_PENDING_LOCATION, _PENDING_GENERATION, _PENDING_TYPES):
             table_input["Parameters"].pop(key, None)
 
     def types(self) -> dict[str, ColumnType | None]:
-        """Return the types of its columns."""
+        """Return the types of the columns."""
         return {name: parse_glue_type(type_name) for name, type_name in self.type_names.items()}
 
 
@@ -91,9 +91,9 @@ class FolderState(StrEnum):
     """The state of a folder that does not hold the table's content."""
 
     SUPERSEDED = "superseded"
-    """It held the content that readers saw, and they may still be reading it."""
+    """It held published content, and readers may still be reading it."""
     DEAD = "dead"
-    """No reader has been in it: a copy that is being made, or a pending overwrite that was given up or taken in."""
+    """It was never published: an unfinished copy, or a pending overwrite that was discarded or adopted."""
 
 
 def other_folders(table_input: TableInput) -> dict[str, FolderState]:
@@ -107,12 +107,12 @@ def other_folders(table_input: TableInput) -> dict[str, FolderState]:
 
 
 def list_folder(table_input: TableInput, folder: str, state: FolderState) -> None:
-    """List a folder in this state, whether or not it was listed before."""
+    """Add a folder to the list, or change its state."""
     _save_folders(table_input, {**other_folders(table_input), folder: state})
 
 
 def unlist_folders(table_input: TableInput, *folders: str) -> None:
-    """Take folders out of the list, because they hold the table's content now or were deleted."""
+    """Remove folders from the list, because they hold the table's content or were deleted."""
     listed = other_folders(table_input)
     _save_folders(table_input, {folder: state for folder, state in listed.items() if folder not in folders})
 
@@ -125,13 +125,13 @@ def _save_folders(table_input: TableInput, listed: Mapping[str, FolderState]) ->
 
 
 def lowest_generation(table_input: TableInput) -> int | None:
-    """Return the lowest generation among the table's rows; None if it is unknown, as for tables of other writers."""
+    """Return the lowest generation of the table's rows, or None if it is unknown, as in tables of other writers."""
     lowest = table_input["Parameters"].get(LOWEST_GENERATION_PROPERTY)
     return None if lowest is None else int(lowest)
 
 
 def save_lowest_generation(table_input: TableInput, generation: int | None) -> None:
-    """Set the lowest generation among the table's rows; None if their records have no generation."""
+    """Set the lowest generation of the table's rows. None means that the records have no generation."""
     if generation is None:
         table_input["Parameters"].pop(LOWEST_GENERATION_PROPERTY, None)
     else:
@@ -145,21 +145,21 @@ def save_overwrites(table_input: TableInput, overwrites: Overwrites) -> None:
 
 
 def save_commit(table_input: TableInput, commit: str) -> None:
-    """Record a commit by its unique id, so that every commit is a change that compare-and-set notices."""
+    """Record the unique ID of a commit, so that compare-and-set detects every commit as a change."""
     table_input["Parameters"][_LAST_COMMIT] = commit
 
 
 def last_commit(table_input: TableInput) -> str:
-    """Return the id of the commit that was made last; empty if there was none."""
+    """Return the ID of the last commit, or an empty string if there was none."""
     commit: str = table_input["Parameters"].get(_LAST_COMMIT, "")
     return commit
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A folder (an S3 URI without a trailing slash), and the types of the columns that its files hold.
+    """A folder (an S3 URI without a trailing slash) and the types of the columns in its files.
 
-    None is a type that this connector never writes.
+    None stands for a type that this connector never writes.
     """
 
     folder: str
@@ -167,7 +167,7 @@ class Content:
 
     @classmethod
     def published(cls, table_input: TableInput) -> Self:
-        """Return the content that readers see: the table's location and columns."""
+        """Return the published content: the table's location and columns."""
         return cls(table_location(table_input), column_types(table_input))
 
     @classmethod
@@ -176,24 +176,25 @@ class Content:
         return cls(overwrite.location, {**column_types(table_input), **overwrite.types()})
 
     def widened(self, columns: Sequence[Field]) -> Self:
-        """Return the content with types wide enough for files with these columns; equal if it has them already."""
+        """Return the content with types wide enough for files with these columns. It is equal if no type changes."""
         widenings = [change for change in evolve(self.types, columns).changes if isinstance(change, Widen)]
         return replace(self, types=apply_changes(self.types, widenings))
 
     def types_changed_in(self, other: Content) -> dict[str, ColumnType]:
         """Return the types of `other` that differ from this content's."""
-        return {n: type_ for n, type_ in other.types.items() if type_ is not None and type_ != self.types.get(n)}
+        types = other.types.items()
+        return {name: type_ for name, type_ in types if type_ is not None and type_ != self.types.get(name)}
 
 
 def publish_content(table_input: TableInput, content: Content, table: TableName) -> None:
-    """Let readers see `content`: set the table's location and column types, and list the folder that is left.
+    """Make `content` visible: set the table's location and column types, and list its former folder as superseded.
 
-    Of a partitioned table, they see it when the registered partitions are brought up to date.
+    In a table with registered partitions, it becomes visible when these are updated.
     """
     before, types = table_location(table_input), column_types(table_input)
     set_column_types(table_input, content.types)
     if before != content.folder or types != column_types(table_input):
-        mark_partitions_stale(table_input, left=before)
+        mark_partitions_stale(table_input, former_folder=before)
     if before == content.folder:
         return
     table_input["StorageDescriptor"]["Location"] = f"{content.folder}/"
@@ -201,11 +202,11 @@ def publish_content(table_input: TableInput, content: Content, table: TableName)
     if template.startswith(f"{before}/"):
         table_input["Parameters"][LOCATION] = f"{content.folder}{template.removeprefix(before)}"
     unlist_folders(table_input, content.folder)
-    if Folders.is_ours(before):
+    if Folders.is_created_by_connector(before):
         list_folder(table_input, before, FolderState.SUPERSEDED)
     else:
         _logger.info(
-            "Table %s has moved from %s. Its old files stay there, as this connector did not create that folder.",
+            "Table %s moved from %s. Its old files stay there, because this connector did not create that folder.",
             table,
             before,
         )
@@ -218,21 +219,21 @@ def folders_in_use(table_input: TableInput) -> set[str]:
 
 
 # --- Write modes ------------------------------------------------------------------------------------------------------
-# Append and overwrite: where a sync's files go, what it takes over from earlier syncs, and what publishing means.
+# Append and overwrite: the folder of a sync's files, the work it continues from earlier syncs, and how it publishes.
 #
 # One sync at a time writes to a Hive table: the newest. It takes the table's fencing token when it begins, and every
-# change of the table's Glue entry requires that it is still there.
+# later change of the table's Glue entry requires that it still holds the token.
 
 
 class WriteMode(ABC):
-    """What differs between a sync that appends and one that overwrites.
+    """The differences between appends and overwrites.
 
-    Methods with a `table_input` may be called again with another one, after an optimistic-concurrency conflict or when
-    the answer to an update was lost.
+    Methods with a `table_input` may be called again with a newer one, after a conflict with another writer or when the
+    answer to an update was lost.
     """
 
     adopts: bool = False
-    """Whether the rows of a pending overwrite, which were acknowledged, must be taken into the content first."""
+    """Whether the sync must first adopt the acknowledged rows of a pending overwrite."""
 
     def __init__(self, table: TableName, sync: str) -> None:
         self._table = table
@@ -241,30 +242,30 @@ class WriteMode(ABC):
 
     @abstractmethod
     def begin(self, table_input: TableInput, columns: Sequence[Field]) -> None:
-        """Save what this sync, which writes `columns`, is about to do; take the fencing token."""
+        """Take the fencing token and record the start of a sync that writes `columns`."""
 
     @abstractmethod
     def content(self, table_input: TableInput) -> Content:
-        """Return the content that the sync writes to. Raises Fenced if another sync has taken the table over."""
+        """Return the content that the sync writes to. Raises Fenced if another sync has taken the token."""
 
     @abstractmethod
     def set_content(self, table_input: TableInput, content: Content) -> None:
-        """Replace the content by an equivalent one, and list the folder that is left."""
+        """Replace the content by an equivalent one, and list its former folder."""
 
     @abstractmethod
     def publish(self, table_input: TableInput) -> None:
-        """Let readers see what was written, instead of the old content or beside it. Raises Fenced."""
+        """Make the written files visible, in addition to the old content or in its place. Raises Fenced."""
 
     def require(self, table_input: TableInput) -> None:
         """Raise Fenced unless this sync holds the fencing token."""
         self._token.require(table_input["Parameters"], self._table)
 
     def holds(self, table_input: TableInput) -> bool:
-        """Whether this sync holds the fencing token."""
+        """Return whether this sync holds the fencing token."""
         return FencingToken.held(table_input["Parameters"]) == self._token
 
     def release(self, table_input: TableInput) -> None:
-        """Remove the fencing token if it is this sync's."""
+        """Remove the fencing token if this sync holds it."""
         if self.holds(table_input):
             del table_input["Parameters"][TOKEN_PROPERTY]
 
@@ -274,7 +275,7 @@ class WriteMode(ABC):
 
 
 class Append(WriteMode):
-    """Writes to the content that readers see."""
+    """Write to the published content."""
 
     def __init__(self, table: TableName, folders: Folders, generation: int | None, sync: str) -> None:
         super().__init__(table, sync)
@@ -282,12 +283,12 @@ class Append(WriteMode):
         self._generation = generation
 
     def begin(self, table_input: TableInput, columns: Sequence[Field]) -> None:  # noqa: ARG002
-        """Take the token; save the lowest generation, unless other writers have filled the table."""
+        """Take the token and save the lowest generation, unless the table has rows of other writers."""
         self._take(table_input)
         self.adopts = PendingOverwrite.load(table_input) is not None
-        before, own = lowest_generation(table_input), self._generation
-        if own is not None and (before is not None or self._folders.is_empty(table_location(table_input))):
-            save_lowest_generation(table_input, own if before is None else min(before, own))
+        lowest, generation = lowest_generation(table_input), self._generation
+        if generation is not None and (lowest is not None or self._folders.is_empty(table_location(table_input))):
+            save_lowest_generation(table_input, generation if lowest is None else min(lowest, generation))
 
     def content(self, table_input: TableInput) -> Content:
         """Return the published content."""
@@ -299,14 +300,14 @@ class Append(WriteMode):
         publish_content(table_input, content, self._table)
 
     def publish(self, table_input: TableInput) -> None:
-        """Do nothing: readers have seen every commit at once, also those of a sync that is fenced by now."""
+        """Do nothing, even if the sync is fenced, because every commit was visible immediately."""
 
 
 class Overwrite(WriteMode):
-    """Writes to a folder of its own, which publishing makes the table's location.
+    """Write to a separate folder, which becomes the table's location when the overwrite is published.
 
-    `attempt` is the generation by which attempts at the same overwrite recognise each other, None if they cannot;
-    `new_folder` is an unused folder for an overwrite that continues no earlier one.
+    `attempt` is the generation that all attempts at the same overwrite share, or None if the platform sends none.
+    `new_folder` is an unused folder for an overwrite that does not continue an earlier attempt.
     """
 
     def __init__(
@@ -319,13 +320,13 @@ class Overwrite(WriteMode):
         self._published = ""
 
     def is_wanted(self, table_input: TableInput, stream: Stream) -> bool:
-        """Whether the sync is to overwrite the table. Raises TableConflict if its generation may not write to it."""
+        """Return whether the sync must overwrite the table. Raises TableConflict if its generation is not allowed."""
         pending = self._continues(PendingOverwrite.load(table_input))
         overwrites = Overwrites.of(table_input["Parameters"])
         return overwrites.overwritten_by(stream, self._table, lowest_generation(table_input), pending=pending)
 
     def begin(self, table_input: TableInput, columns: Sequence[Field]) -> None:
-        """Take the token; continue a pending overwrite of the same attempt, or begin a new one."""
+        """Take the token, and continue a pending overwrite of the same attempt or begin a new one."""
         self._take(table_input)
         pending = PendingOverwrite.load(table_input)
         removed = [] if pending is None or pending.generation is None else [pending.generation]
@@ -343,7 +344,7 @@ class Overwrite(WriteMode):
         return Content.pending(table_input, self._pending(table_input))
 
     def set_content(self, table_input: TableInput, content: Content) -> None:
-        """Save `content` as that of the pending overwrite; no reader has been in the folder that it leaves."""
+        """Save `content` as that of the pending overwrite, and list its former folder, which no reader has seen."""
         pending = self._pending(table_input)
         if pending.location != content.folder:
             list_folder(table_input, pending.location, FolderState.DEAD)
@@ -353,7 +354,7 @@ class Overwrite(WriteMode):
     def publish(self, table_input: TableInput) -> None:
         """Make the pending overwrite the published content."""
         if self._published and self._published in (table_location(table_input), *other_folders(table_input)):
-            return  # An answer was lost: this table has been published already, and perhaps changed by others since.
+            return  # An earlier call published it, but its answer was lost. Other writers may have changed it since.
         pending, content = self._pending(table_input), self.content(table_input)
         self._published = content.folder
         publish_content(table_input, content, self._table)

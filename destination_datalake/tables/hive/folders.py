@@ -16,18 +16,18 @@ from destination_datalake.tables.naming import GENERATIONS_SUFFIX
 if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
-_OUR_FOLDER = re.compile(r"(?P<parent>.+)/generation-\d+-[0-9a-f]{12}")
+_CREATED_FOLDER = re.compile(r"(?P<parent>.+)/generation-\d+-[0-9a-f]{12}")
 """A folder created by this connector."""
 
-_AROUND = re.compile(rf"({_OUR_FOLDER.pattern})/.+")
+_INSIDE_CREATED_FOLDER = re.compile(rf"({_CREATED_FOLDER.pattern})/.+")
 
 CONCURRENT_CALLS = 8
-"""Requests to S3 that one step of a table makes at a time."""
+"""Maximum number of concurrent requests to S3 in one step of a table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Folders are S3 URIs without a trailing slash; the first folder of a new table is created in `root`."""
+    """The folders of a table, as S3 URIs without a trailing slash. A new table gets its first folder in `root`."""
 
     root: str
     access: AwsAccess
@@ -41,41 +41,41 @@ class Folders:
 
         It is never inside the table's location, because engines read folders to any depth.
         """
-        if ours := _OUR_FOLDER.fullmatch(location):
-            parent = ours["parent"]
+        if match := _CREATED_FOLDER.fullmatch(location):
+            parent = match["parent"]
         else:
             inside = f"{self.root}/".startswith(f"{location}/")
             parent = f"{location}{GENERATIONS_SUFFIX}" if inside else self.root
         return f"{parent}/{_unique_name(generation)}"
 
     @staticmethod
-    def is_ours(folder: str) -> bool:
-        """Whether this connector created the folder, so that it holds nothing but the table's files."""
-        return _OUR_FOLDER.fullmatch(folder) is not None
+    def is_created_by_connector(folder: str) -> bool:
+        """Return whether this connector created the folder. Then the folder holds only the table's files."""
+        return _CREATED_FOLDER.fullmatch(folder) is not None
 
     @staticmethod
-    def ours_around(location: str) -> str | None:
-        """Return the folder created by this connector that a location is in; None if it is in none."""
-        found = _AROUND.fullmatch(location)
-        return found[1] if found else None
+    def created_folder_around(location: str) -> str | None:
+        """Return the folder created by this connector that contains a location, or None."""
+        match = _INSIDE_CREATED_FOLDER.fullmatch(location)
+        return match[1] if match else None
 
     def files(self, folder: str) -> dict[str, str]:
-        """Return the files that readers see in a folder, at any depth: names relative to it, with their ETags.
+        """Return the ETags of the files that readers see in a folder, at any depth, by relative name.
 
-        Hive, Spark, Trino and Athena ignore names that begin with `_` or `.`; empty objects are not files.
+        Hive, Spark, Trino and Athena ignore names that begin with `_` or `.`. Empty objects are folder markers.
         """
-        return {name: each["ETag"] for name, each in self.visible(folder)}
+        return {name: listed["ETag"] for name, listed in self.visible(folder)}
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the sizes in bytes of the same files, by their URIs."""
-        return {f"{folder}/{name}": each["Size"] for name, each in self.visible(folder)}
+        """Return the sizes in bytes of the same files, by URI."""
+        return {f"{folder}/{name}": listed["Size"] for name, listed in self.visible(folder)}
 
     def is_empty(self, folder: str) -> bool:
-        """Whether a folder has no object at all."""
+        """Return whether a folder has no objects, visible or not."""
         return next(self._objects(folder), None) is None
 
     def copy(self, names: Iterable[str], source: str, target: str) -> None:
-        """Copy files of a folder into another under the same names. Idempotent."""
+        """Copy files from one folder to another under the same names. Idempotent."""
         s3 = self.access.client("s3")
 
         def copy(name: str) -> None:
@@ -86,25 +86,25 @@ class Folders:
             list(pool.map(copy, names))
 
     def delete(self, uris: Iterable[str]) -> None:
-        """Delete objects; those that do not exist are ignored."""
+        """Delete objects. Missing objects are ignored."""
         s3 = self.access.client("s3")
         with ThreadPoolExecutor(CONCURRENT_CALLS, "delete") as pool:
             list(pool.map(partial(delete, s3), uris))
 
     def delete_folder(self, folder: str) -> None:
         """Delete all objects in a folder. Raises ValueError if this connector did not create it."""
-        if not self.is_ours(folder):
-            raise ValueError(f"{folder} is not a folder that this connector has created")
+        if not self.is_created_by_connector(folder):
+            raise ValueError(f"Cannot delete {folder}, because this connector did not create that folder.")
         bucket = S3Address.parse(folder).bucket
-        self.delete([str(S3Address(bucket, each["Key"])) for each in self._objects(folder)])
+        self.delete([str(S3Address(bucket, listed["Key"])) for listed in self._objects(folder)])
 
     def visible(self, folder: str) -> Iterator[tuple[str, Any]]:
-        """Yield the same files' names, with what S3 lists of each."""
+        """Yield the relative names of the same files, with their entries in S3's listing."""
         start = len(_prefix(folder).key)
-        for each in self._objects(folder):
-            name = each["Key"][start:]
-            if each["Size"] and not any(part[:1] in ("_", ".") for part in name.split("/")):
-                yield name, each
+        for listed in self._objects(folder):
+            name = listed["Key"][start:]
+            if listed["Size"] and not any(part[:1] in ("_", ".") for part in name.split("/")):
+                yield name, listed
 
     def _objects(self, folder: str) -> Iterator[Any]:
         prefix = _prefix(folder)

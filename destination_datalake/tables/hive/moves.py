@@ -1,11 +1,11 @@
-"""How a table's files move between folders, each file under its own name.
+"""Move a table's files between folders. Each file keeps its name.
 
-A widening rewrites all files into a new folder, for files of a format that cannot be read with wider columns as they
-are. A sync that appends copies the files of a pending overwrite into the table, because their rows were acknowledged.
-What the table has left is deleted: by the next sync if readers may still be in it, else by the same one.
+A widening rewrites all files into a new folder if their format cannot be read with wider columns. An append copies the
+files of a pending overwrite into the table, because their rows were acknowledged. Former folders are deleted: by the
+next sync if readers may still read them, otherwise by the same sync.
 
-The sync that does so holds the table's fencing token. A fenced one may still delete files of its own, which it could
-not acknowledge; other engines may add files.
+The sync that moves files holds the table's fencing token. Meanwhile, a fenced sync may delete its unacknowledged files,
+and other engines may add files.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Moves the files of `target`, the content that the sync writes to.
+    """Move the files of `target`, the content that the sync writes to.
 
-    Columns become wider `in_place` if changing their types in the catalog is enough. `generation` is part of the names
-    of new folders. All methods raise Fenced, and RewriteFailed if a file cannot be rewritten.
+    With `in_place`, a widening changes only the types in the catalog. `generation` is part of the names of new folders.
+    All methods raise Fenced, and RewriteFailed if a file cannot be rewritten.
     """
 
     glue_table: GlueTable
@@ -58,7 +58,7 @@ class Moves:
     generation: int | None
 
     def widen(self, columns: Sequence[Field], rewrite: Rewrite) -> None:
-        """Make the content wide enough for files with these columns, unless it is already."""
+        """Widen the content's columns for files with these columns, if necessary."""
         content = self.target.content(self.glue_table.read())
         wider = content.widened(columns)
         if wider == content:
@@ -66,23 +66,23 @@ class Moves:
         started, types, written = time.monotonic(), content.types_changed_in(wider), list[Rewritten]()
         if not self.in_place and self.folders.files(content.folder):
             wider = replace(wider, folder=self.folders.for_table_at(content.folder, self.generation))
-            # Listed first, so that a later sync deletes what is left of a copy that is not finished.
+            # List the folder first, so that a later sync deletes an unfinished copy.
             self.glue_table.update(partial(self._list_copy, folder=wider.folder))
             self._transfer(content.folder, wider.folder, partial(self._rewrite, types, rewrite, written))
 
         def switch(table_input: TableInput) -> None:
-            now = self.target.content(table_input)
-            if now.folder == wider.folder and now.widened(columns) == now:
-                return  # An answer was lost: this is done.
-            widened = now.widened(columns)
-            if now.folder != content.folder or now.types_changed_in(widened) != types:
+            current = self.target.content(table_input)
+            widened = current.widened(columns)
+            if current.folder == wider.folder and widened == current:
+                return  # An earlier call succeeded, but its answer was lost.
+            if current.folder != content.folder or current.types_changed_in(widened) != types:
                 raise _changed_meanwhile(self.glue_table.name)
             self.target.set_content(table_input, replace(widened, folder=wider.folder))
 
         self.glue_table.update(switch)
         if written:
             _logger.info(
-                "Table %s: column %s became wider. The table's %d files were rewritten (%.1f MB, %.1f s).",
+                "Table %s: widened column %s and rewrote the table's %d files (%.1f MB, %.1f s).",
                 self.glue_table.name,
                 ", ".join(sorted(types)),
                 len(written),
@@ -91,7 +91,7 @@ class Moves:
             )
 
     def adopt(self, rewrite: Rewrite) -> None:
-        """Copy the rows of a pending overwrite into the content, and clear it. Does nothing if there is none."""
+        """Copy the rows of a pending overwrite, if any, into the content, and clear the overwrite."""
         pending = PendingOverwrite.load(self.glue_table.read())
         if pending is None:
             return
@@ -103,18 +103,17 @@ class Moves:
         transfer = self.folders.copy if is_copied else partial(self._rewrite, wider, rewrite, [])
         names = self._transfer(pending.location, content.folder, transfer)
         partitions = {name.rpartition("/")[0] for name in names}
-        is_followed = self.index.register(table_input, partitions)
+        are_up_to_date = self.index.register(table_input, partitions)
 
         def conclude(table_input: TableInput) -> None:
-            now = self.target.content(table_input)
+            current = self.target.content(table_input)
             if PendingOverwrite.load(table_input) is None:
-                return  # An answer was lost: this is done.
-            if now.folder != content.folder or any(
-                now.types.get(n) != content.types.get(n) for n in pending.type_names
-            ):
+                return  # An earlier call succeeded, but its answer was lost.
+            has_same_types = all(current.types.get(name) == content.types.get(name) for name in pending.type_names)
+            if current.folder != content.folder or not has_same_types:
                 raise _changed_meanwhile(self.glue_table.name)
             self.index.project(table_input, partitions)
-            if not is_followed:
+            if not are_up_to_date:
                 mark_partitions_stale(table_input)
             PendingOverwrite.clear(table_input)
             list_folder(table_input, pending.location, FolderState.DEAD)
@@ -143,57 +142,57 @@ class Moves:
     def _transfer(
         self, source: str, target: str, transfer: Callable[[Collection[str], str, str], object]
     ) -> Collection[str]:
-        """Transfer all files of a folder into another, and those that come meanwhile; return their names.
+        """Transfer all files from one folder to another, including files added meanwhile, and return their names.
 
-        What is deleted meanwhile was of a commit that has failed, so its copy is deleted as well.
+        A file that is deleted meanwhile belongs to a failed commit, so its copy is deleted as well.
         """
-        done: dict[str, str] = {}
+        etags: dict[str, str] = {}
+        """ETags of the transferred files by name; empty for a file whose transfer may have failed halfway."""
 
         def attempt() -> bool:
-            nonlocal done
+            nonlocal etags
             files = self.folders.files(source)
-            if gone := done.keys() - files.keys():
-                # Read after the files were listed: if another sync has the token, it may have taken these into the
-                # table and deleted the originals since.
+            if deleted := etags.keys() - files.keys():
+                # Check the token after listing the files: another sync that holds it may have adopted these files and
+                # deleted the originals. Then their copies must stay.
                 self.target.content(self.glue_table.read())
-                self.folders.delete(f"{target}/{name}" for name in gone)
-            new = [name for name, etag in files.items() if done.get(name) != etag]
+                self.folders.delete(f"{target}/{name}" for name in deleted)
+            new = [name for name, etag in files.items() if etags.get(name) != etag]
             if not new:
                 return True
-            # A file whose transfer fails may exist in part.
-            done = {**dict.fromkeys(new, ""), **{name: done[name] for name in files if name in done}}
+            etags = {**dict.fromkeys(new, ""), **{name: etags[name] for name in files if name in etags}}
             try:
                 transfer(new, source, target)
             except Exception:
                 if files.keys() <= self.folders.files(source).keys():
                     raise
-                return False
-            done = files
+                return False  # A file was deleted during the transfer.
+            etags = files
             return False
 
         if not retry_until_done(attempt):
             message = (
-                f"Files of table {self.glue_table.name} must be moved to another folder, but other writers changed "
-                "them during each attempt. Run the sync again when nothing else writes to it."
+                f"Cannot move the files of table {self.glue_table.name} to another folder, because other writers "
+                "changed them during each attempt. Run the sync again when no other program writes to the table."
             )
             raise RewriteFailed(Failure(message, message, "transient_error"))
-        return done.keys()
+        return etags.keys()
 
 
 def _changed_meanwhile(table: TableName) -> TableBusy:
     return TableBusy(
-        f"Another writer has changed the location or the columns of table {table} while its files were moved. Run the "
-        "sync again."
+        f"Another writer changed the location or the columns of table {table} while its files were moved. Run the sync "
+        "again."
     )
 
 
 class Cleanup:
-    """Decides when folders are deleted that the table has left, and deletes them.
+    """Delete the former folders of a table when no reader needs them any more.
 
-    `table_input` is the table at the beginning of the sync: folders listed then were left by earlier syncs, and are
-    deleted by this one. Of the folders that this sync leaves, the table's first and the last are kept for readers until
-    the next sync. Before any folder is deleted, partitions in it follow the content, and what the table and all its
-    partitions refer to then is read anew.
+    `table_input` is the table at the beginning of the sync. This sync deletes the folders listed at that time, which
+    earlier syncs replaced. Of the folders that this sync replaces, the first and the last are kept for readers until
+    the next sync. Before a folder is deleted, its partitions are moved to the content, and the locations of the table
+    and all its partitions are read again.
     """
 
     def __init__(self, glue_table: GlueTable, folders: Folders, table_input: TableInput, index: PartitionIndex) -> None:
@@ -201,25 +200,25 @@ class Cleanup:
         self._folders = folders
         self._index = index
         self._first_folder = table_location(table_input)
-        self._last_left: set[str] = set()
+        self._last_replaced: set[str] = set()
         self._obsolete = set(other_folders(table_input))
 
     def dead(self, table_input: TableInput) -> Sequence[str]:
-        """Return the folders that may be deleted, of a table of which this sync holds the fencing token."""
+        """Return the folders that may be deleted. The sync must hold the table's fencing token."""
         listed = other_folders(table_input).items()
         dead = {folder for folder, state in listed if state is FolderState.DEAD or folder in self._obsolete}
         return sorted(dead - folders_in_use(table_input))
 
-    def on_left(self, folder: str, table_input: TableInput) -> None:
-        """Delete what this sync left before `folder`, which it has just left. Failures are logged as by `delete`."""
-        self._obsolete |= self._last_left
-        self._last_left = {folder} - {self._first_folder}
+    def replace_folder(self, folder: str, table_input: TableInput) -> None:
+        """Keep `folder`, which the sync has just replaced, and delete the one that it replaced before."""
+        self._obsolete |= self._last_replaced
+        self._last_replaced = {folder} - {self._first_folder}
         self.delete(self.dead(table_input))
 
     def delete(self, dead: Sequence[str]) -> None:
-        """Delete folders that `dead` returned, and take them out of the list.
+        """Delete folders that `dead` returned, and remove them from the list.
 
-        A failure is logged and not raised, as the table's rows are right without it.
+        A failure is only logged, because it does not affect the table's rows.
         """
         if not dead:
             return
@@ -234,22 +233,23 @@ class Cleanup:
             table = f"table {self._glue_table.name}"
             failure = explain(error, doing="remove old files of", resource=table)
             _logger.warning(
-                "%s The table's rows are right, and the sync continues. The next one tries again: %s.",
+                "%s The table's rows are correct, and the sync continues. The next sync deletes these folders: %s.",
                 failure.message if failure is not None else f"Cannot remove old files of {table}: {error!r}.",
                 ", ".join(dead),
             )
 
     def _unused(self, dead: Sequence[str], table_input: TableInput) -> list[str]:
-        """Return the folders where nothing is that the table refers to, nor around them: engines read to any depth."""
-        kept: dict[str, str] = {}
+        """Return the dead folders that contain no location of the table and are in none: engines read to any depth."""
+        referenced = dict[str, None]()
         for location in chain(folders_in_use(table_input), self._index.locations(table_input)):
-            kept |= {each: location for each in dead if f"{location}/".startswith(f"{each}/")}
-            kept |= {each: location for each in dead if each.startswith(f"{location}/")}
-        for folder in kept:
+            for folder in dead:
+                if f"{location}/".startswith(f"{folder}/") or folder.startswith(f"{location}/"):
+                    referenced[folder] = None
+        for folder in referenced:
             _logger.warning(
-                "Folder %s is not deleted: table %s has left it, and refers to it again by its location or that of a "
-                "partition. Move the rows that are needed elsewhere, or ignore this.",
+                "Folder %s is not deleted, because the location of table %s or of one of its partitions refers to it "
+                "again. Move the rows that are needed to another folder, or ignore this warning.",
                 folder,
                 self._glue_table.name,
             )
-        return [each for each in dead if each not in kept]
+        return [folder for folder in dead if folder not in referenced]

@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 
 # --- Calls ------------------------------------------------------------------------------------------------------------
-# Calls about the partitions of a Glue table, in batches as large as Glue takes them.
+# Calls to Glue about the partitions of a table, in batches of the maximum size.
 #
-# Limits: https://docs.aws.amazon.com/glue/latest/webapi/API_BatchCreatePartition.html and its neighbours. A batch is
-# not atomic: the answer lists the partitions that failed.
+# Limits: https://docs.aws.amazon.com/glue/latest/webapi/API_BatchCreatePartition.html and the pages of the other calls.
+# A batch is not atomic: the answer lists the partitions that failed.
 
-_READ, _CREATED, _UPDATED, _DELETED = 1000, 100, 100, 25
-"""Partitions that Glue takes in one call."""
+_MAX_READ, _MAX_CREATED, _MAX_UPDATED, _MAX_DELETED = 1000, 100, 100, 25
+"""Maximum number of partitions in one call."""
 
-_COLUMNS = 50_000
-"""Columns, in all descriptors together, that one call sends: some megabytes. AWS documents no limit."""
+_MAX_COLUMNS = 50_000
+"""Maximum number of columns in all descriptors of one call, which is some megabytes. AWS documents no limit."""
 
 _CONCURRENT_CALLS = 4
 
@@ -60,15 +60,15 @@ _TRANSIENT = frozenset(
         "ThrottlingException",
     }
 )
-"""Codes of errors of single partitions that a retry may mend; errors of whole calls are retried by botocore."""
+"""Codes of errors of single partitions that may succeed on retry. Botocore retries errors of whole calls."""
 
 Values = tuple[str, ...]
-"""The values of a partition as Glue has them, one for each partition key of the table."""
+"""The values of a partition as texts, one for each partition key of the table."""
 
 Entry = dict[str, Any]
 """A registered partition (Glue API: PartitionInput)."""
 
-# GetPartitions answers with more keys (Glue API: Partition), which updates refuse.
+# GetPartitions returns more keys (Glue API: Partition), which updates refuse.
 _ENTRY_KEYS = ("Values", "LastAccessTime", "StorageDescriptor", "Parameters", "LastAnalyzedTime")
 
 _Member = TypeVar("_Member")
@@ -81,71 +81,71 @@ def values_of(entry: Mapping[str, Any]) -> Values:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredPartitions:
-    """The partitions of a Glue table. All methods raise what Glue raises, also for one partition of a batch."""
+    """The partitions of a Glue table. All methods raise Glue's errors, also if only one partition of a batch fails."""
 
     name: TableName
     access: AwsAccess
 
     def get(self, wanted: Collection[Values]) -> dict[Values, Entry]:
-        """Return those of the wanted partitions that exist."""
+        """Return the existing partitions among `wanted`."""
         glue: Any = self.access.client("glue")
-        found = dict[Values, Entry]()
+        entries = dict[Values, Entry]()
         remaining = list(wanted)
 
         def attempt() -> bool:
-            batches, unprocessed = list(in_batches(remaining, _READ)), list[Values]()
-            remaining.clear()
+            nonlocal remaining
+            batches, remaining = list(in_batches(remaining, _MAX_READ)), []
             for batch in batches:
                 answer = glue.batch_get_partition(
                     **self._table, PartitionsToGet=[{"Values": list(values)} for values in batch]
                 )
-                found.update((values_of(each), _as_entry(each)) for each in answer.get("Partitions", ()))
-                unprocessed += [values_of(each) for each in answer.get("UnprocessedKeys", ())]
-            remaining.extend(unprocessed)
+                partitions = answer.get("Partitions", ())
+                entries.update((values_of(partition), _as_entry(partition)) for partition in partitions)
+                remaining += [values_of(key) for key in answer.get("UnprocessedKeys", ())]
             return not remaining
 
         if not retry_until_done(attempt):
             raise _error("BatchGetPartition", remaining[0], {"ErrorCode": "ThrottlingException"})
-        return found
+        return entries
 
     def all(self, *, with_columns: bool) -> Iterator[Entry]:
-        """Yield all partitions; without columns, answers are much smaller."""
+        """Yield all partitions. Without columns, Glue's answers are much smaller."""
         pages: Any = self.access.client("glue").get_paginator("get_partitions")
         for page in pages.paginate(**self._table, ExcludeColumnSchema=not with_columns):
             yield from map(_as_entry, page["Partitions"])
 
     def create(self, entries: Sequence[Entry]) -> list[Values]:
-        """Create partitions; return those that existed already and were left as they are."""
+        """Create partitions. Return the values of partitions that already existed and were not changed."""
         glue: Any = self.access.client("glue")
         return self._in_batches(
             "BatchCreatePartition",
             entries,
-            _limit(entries, _CREATED),
+            _limit(entries, _MAX_CREATED),
             lambda batch: glue.batch_create_partition(**self._table, PartitionInputList=batch),
             _EXISTS,
         )
 
     def update(self, entries: Sequence[Entry]) -> list[Values]:
-        """Replace partitions; return those that did not exist."""
+        """Replace partitions. Return the values of partitions that do not exist."""
         glue: Any = self.access.client("glue")
         return self._in_batches(
             "BatchUpdatePartition",
             entries,
-            _limit(entries, _UPDATED),
+            _limit(entries, _MAX_UPDATED),
             lambda batch: glue.batch_update_partition(
                 **self._table,
-                Entries=[{"PartitionValueList": each["Values"], "PartitionInput": each} for each in batch],
+                Entries=[{"PartitionValueList": entry["Values"], "PartitionInput": entry} for entry in batch],
             ),
             _MISSING,
         )
 
     def delete(self, partitions: Sequence[Values]) -> None:
-        """Delete partitions; those that do not exist are ignored. Their files stay."""
+        """Delete partitions, but not their files. Missing partitions are ignored."""
         glue: Any = self.access.client("glue")
         self._in_batches(
             "BatchDeletePartition",
             [{"Values": list(values)} for values in partitions],
-            _DELETED,
+            _MAX_DELETED,
             lambda batch: glue.batch_delete_partition(**self._table, PartitionsToDelete=batch),
             _MISSING,
         )
@@ -162,7 +162,7 @@ class RegisteredPartitions:
         call: Callable[[Sequence[Entry]], Mapping[str, Any]],
         expected: str,
     ) -> list[Values]:
-        """Make the calls; return the partitions that failed with the expected code. Raises for any other."""
+        """Make the calls. Return the partitions that failed with the expected code, and raise any other error."""
 
         def send(batch: Sequence[Entry]) -> list[Values]:
             remaining, failed = list(batch), list[Values]()
@@ -170,11 +170,12 @@ class RegisteredPartitions:
 
             def attempt() -> bool:
                 nonlocal error, remaining
-                codes = {_failed(each): each.get("ErrorDetail", {}) for each in call(remaining).get("Errors", ())}
-                again = []
+                errors = call(remaining).get("Errors", ())
+                details = {_failed_values(failure): failure.get("ErrorDetail", {}) for failure in errors}
+                retried = []
                 for entry in remaining:
                     values = values_of(entry)
-                    detail = codes.get(values)
+                    detail = details.get(values)
                     if detail is None:
                         continue
                     if detail.get("ErrorCode") == expected:
@@ -183,8 +184,8 @@ class RegisteredPartitions:
                     error = _error(operation, values, detail)
                     if detail.get("ErrorCode") not in _TRANSIENT:
                         raise error
-                    again.append(entry)
-                remaining = again
+                    retried.append(entry)
+                remaining = retried
                 return not remaining
 
             if not retry_until_done(attempt):
@@ -201,33 +202,33 @@ class RegisteredPartitions:
 
 def in_batches(members: Iterable[_Member], limit: int) -> Iterator[list[_Member]]:
     """Yield the members in lists of at most `limit`."""
-    rest = iter(members)
-    while batch := list(islice(rest, limit)):
+    iterator = iter(members)
+    while batch := list(islice(iterator, limit)):
         yield batch
 
 
 def _as_entry(partition: Mapping[str, Any]) -> Entry:
-    """Return the part of Glue's answer that an update takes."""
+    """Return the keys of Glue's answer that an update accepts."""
     return {key: partition[key] for key in _ENTRY_KEYS if key in partition}
 
 
 def _limit(entries: Sequence[Entry], limit: int) -> int:
-    columns = max((len(each["StorageDescriptor"].get("Columns", ())) for each in entries), default=0)
-    return max(1, min(limit, _COLUMNS // (columns + 1)))
+    columns = max((len(entry["StorageDescriptor"].get("Columns", ())) for entry in entries), default=0)
+    return max(1, min(limit, _MAX_COLUMNS // (columns + 1)))
 
 
-def _failed(error: Mapping[str, Any]) -> Values:
-    # BatchUpdatePartition calls it PartitionValueList, the others PartitionValues.
+def _failed_values(error: Mapping[str, Any]) -> Values:
+    # BatchUpdatePartition names this member PartitionValueList. The other calls name it PartitionValues.
     values: Iterable[str] = error.get("PartitionValues") or error.get("PartitionValueList") or ()
     return tuple(values)
 
 
 def _error(operation: str, values: Values, detail: Mapping[str, str]) -> ClientError:
-    # Without the partition's values, which can be contents of records.
-    said = detail.get("ErrorMessage", "")
-    for value in values:
-        said = said.replace(value, "…") if value else said
-    return ClientError({"Error": {"Code": detail.get("ErrorCode", "Unknown"), "Message": said}}, operation)
+    # Remove the partition's values from the message, because they may be contents of records.
+    message = detail.get("ErrorMessage", "")
+    for value in filter(None, values):
+        message = message.replace(value, "…")
+    return ClientError({"Error": {"Code": detail.get("ErrorCode", "Unknown"), "Message": message}}, operation)
 
 
 # --- Index ------------------------------------------------------------------------------------------------------------
@@ -238,9 +239,9 @@ def _error(operation: str, values: Values, detail: Mapping[str, str]) -> ClientE
 #
 # Glue changes partitions by separate, unconditional calls after the compare-and-set of the table. So the
 # compare-and-set also marks the partitions as stale. The next sync that reads this mark updates them, even if the sync
-# that changed the table was killed. A sync that detects that it is fenced also marks and updates them: its last calls
-# may have followed the calls of its successor. Without the mark, a sync only creates partitions, so that a late call
-# moves none back.
+# that changed the table was killed. A sync that detects that it is fenced also marks and updates them, because its last
+# calls may have come after the calls of its successor. Without the mark, a sync only creates partitions, so a late call
+# cannot move a partition back.
 
 
 _logger = logging.getLogger(__name__)
@@ -255,42 +256,42 @@ _MAX_PARTITIONS_IN_MEMORY = 1000
 class StalePartitions:
     """A mark that registered partitions do not match the content. Each mark has a new `id`.
 
-    `left` are the former folders of the content, as S3 URIs. If the content was `replaced`, all partitions of the new
-    content must be registered, and partitions in other folders deleted.
+    `former_folders` are S3 URIs of folders that held the content. If the content was `replaced`, all partitions of the
+    new content must be registered, and partitions in other folders deleted.
     """
 
     id: str = ""
-    left: tuple[str, ...] = ()
+    former_folders: tuple[str, ...] = ()
     replaced: bool = False
 
     @classmethod
     def of(cls, table_input: TableInput) -> Self | None:
-        """Return the mark in a table's parameters; None if its partitions are up to date or not registered."""
+        """Return the mark in a table's parameters, or None if its partitions are up to date or not registered."""
         saved = json.loads(table_input["Parameters"].get(_INDEX_PROPERTY, "{}")).get("behind")
         if saved is None or not has_registered_partitions(table_input):
             return None
         return cls(saved["id"], tuple(saved["left"]), saved["replaced"])
 
 
-def mark_partitions_stale(table_input: TableInput, *, left: str | None = None, replaced: bool = False) -> None:
-    """Mark the partitions as stale, if the table registers partitions. Keeps the folders of an earlier mark."""
+def mark_partitions_stale(table_input: TableInput, *, former_folder: str | None = None, replaced: bool = False) -> None:
+    """Mark the partitions as stale, if the table registers partitions. Keep the folders of an earlier mark."""
     if not has_registered_partitions(table_input):
         return
-    before = StalePartitions.of(table_input) or StalePartitions()
-    folders = dict.fromkeys((*before.left, *([left] if left is not None else [])))
-    saved = {"id": uuid4().hex, "left": list(folders), "replaced": before.replaced or replaced}
-    table_input["Parameters"][_INDEX_PROPERTY] = json.dumps({"behind": saved})
+    earlier = StalePartitions.of(table_input) or StalePartitions()
+    folders = dict.fromkeys((*earlier.former_folders, *([former_folder] if former_folder is not None else [])))
+    mark = {"id": uuid4().hex, "left": list(folders), "replaced": earlier.replaced or replaced}
+    table_input["Parameters"][_INDEX_PROPERTY] = json.dumps({"behind": mark})
 
 
-def mark_up_to_date(table_input: TableInput, followed: StalePartitions) -> None:
-    """Remove the mark, unless the partitions were marked as stale again since."""
-    if StalePartitions.of(table_input) == followed:
+def mark_up_to_date(table_input: TableInput, updated: StalePartitions) -> None:
+    """Remove the mark `updated`, unless the partitions have a newer mark."""
+    if StalePartitions.of(table_input) == updated:
         del table_input["Parameters"][_INDEX_PROPERTY]
 
 
 @dataclass(slots=True)
 class PartitionIndex:
-    """Registers the partitions of one table for a sync of `stream`. Does nothing for a table without registration.
+    """Register the partitions of one table for a sync of `stream`, if the table registers partitions.
 
     Not thread-safe.
     """
@@ -303,55 +304,55 @@ class PartitionIndex:
     _known: set[Values] = field(default_factory=set)
 
     def register(self, table_input: TableInput, partition_folders: Iterable[str]) -> bool:
-        """Register partitions of the published content by their folders. Skips partitions known to be registered.
+        """Register partitions of the published content by their folders. Skip partitions known to be registered.
 
-        Call it before files become visible in them. Returns False if existing partitions are stale: only `follow`
+        Call it before files become visible in them. Returns False if existing partitions are stale: only `update_stale`
         updates them. Raises TableConflict if another program has registered one of them at another location.
         """
         if not has_registered_partitions(table_input):
             return True
-        content, is_followed = table_location(table_input), True
+        content, are_up_to_date = table_location(table_input), True
         desired = self._locations(content, partition_folders)
         unknown = {values: location for values, location in desired.items() if values not in self._known}
         for batch in in_batches(unknown.items(), _MAX_PARTITIONS_IN_MEMORY):
-            is_followed &= self._create(dict(batch), table_input, ContentFolders(content))
+            are_up_to_date &= self._create(dict(batch), table_input, ContentFolders(content))
         self._known |= unknown.keys()
-        return is_followed
+        return are_up_to_date
 
     def register_all(self, table_input: TableInput) -> None:
-        """Register all partitions of the published content that have files. Keeps existing partitions."""
+        """Register all partitions of the published content that have files. Keep existing partitions."""
         for batch in in_batches(self._present(table_location(table_input)).items(), _MAX_PARTITIONS_IN_MEMORY):
             self._registered.create([_created(values, location, table_input) for values, location in batch])
 
-    def has_elsewhere(self, table_input: TableInput, content: str) -> bool:
+    def has_partitions_outside(self, table_input: TableInput, content: str) -> bool:
         """Return whether a registered partition is outside the folder `content`, or the table registers none."""
-        inside = ContentFolders(content).inside
+        folder = ContentFolders(content)
         return not has_registered_partitions(table_input) or any(
-            inside(location) is None for location in self.locations(table_input)
+            folder.relative(location) is None for location in self.locations(table_input)
         )
 
     def project(self, table_input: TableInput, partition_folders: Iterable[str]) -> None:
         """Extend the table's partition projection, if any, by partitions of the published content."""
         if self.scheme is not None:
             values = self._locations("", partition_folders).keys()
-            self.scheme.project(table_input, values, anew=False)
+            self.scheme.project(table_input, values, reset=False)
 
-    def project_anew(self, table_input: TableInput) -> None:
+    def reset_projection(self, table_input: TableInput) -> None:
         """Set the table's partition projection, if any, to exactly the partitions of the published content."""
         if self.scheme is not None and self.scheme.catalog != "register":
             content = table_location(table_input)
-            self.scheme.project(table_input, self._present(content).keys(), anew=True)
+            self.scheme.project(table_input, self._present(content).keys(), reset=True)
 
-    def follow(self, table_input: TableInput, stale: StalePartitions) -> None:
+    def update_stale(self, table_input: TableInput, stale: StalePartitions) -> None:
         """Update the stale partitions of a table. The caller then calls `mark_up_to_date`."""
-        folders = ContentFolders(table_location(table_input), stale.left)
+        folders = ContentFolders(table_location(table_input), stale.former_folders)
         missing = self._present(folders.folder) if stale.replaced else {}
         replaced, changed = dict[Values, str | None](), 0
         for page in in_batches(self._registered.all(with_columns=True), _MAX_PARTITIONS_IN_MEMORY):
             updates = []
             for entry in page:
-                new, location = missing.pop(values_of(entry), None), folders.location_now(location_of(entry))
-                if stale.replaced and folders.inside(location_of(entry)) is None:
+                new, location = missing.pop(values_of(entry), None), folders.current_location(location_of(entry))
+                if stale.replaced and folders.relative(location_of(entry)) is None:
                     replaced[values_of(entry)] = new
                 elif location is not None and (updated := _updated(entry, location, table_input)) != entry:
                     updates.append(updated)
@@ -363,7 +364,7 @@ class PartitionIndex:
         kept = {values: location for values, location in replaced.items() if location is not None}
         for batch in in_batches(kept.items(), _MAX_PARTITIONS_IN_MEMORY):
             entries = {values: _created(values, location, table_input) for values, location in batch}
-            # Create partitions that another engine has dropped since.
+            # Create partitions that another engine dropped meanwhile.
             self._registered.create([entries[values] for values in self._registered.update([*entries.values()])])
         self._registered.delete([values for values in replaced if values not in kept])
         if missing or kept or changed:
@@ -371,35 +372,35 @@ class PartitionIndex:
             _logger.info("Table %s: %d partitions registered, %d changed.", name, registered, changed)
 
     def warn_of_retyped(self, table_input: TableInput, named: Sequence[Field], written: Sequence[Field]) -> None:
-        """Warn of partition keys that are null in new rows because the source column has another type now.
+        """Warn of partition keys that are null in new rows because the type of the source column has changed.
 
-        Also warn of registered partitions with values of another type, as of earlier versions. Engines fail on the
-        whole table because of them.
+        Also warn of registered partitions with values of another type, which earlier versions created. Because of them,
+        engines fail on the whole table.
         """
         keys = self.scheme.retyped(named, written) if self.scheme is not None else []
         if self.scheme is None or not keys:
             return
         _logger.warning(
-            "Table %s: new rows are in the null partition of %s, because the stream has other types now. Their columns "
-            "have all values. To partition them, set another table_prefix and refresh the stream.",
+            "Table %s: new rows are in the null partition of %s, because the types of the stream have changed. The "
+            "columns have all values. To partition the rows, set another table_prefix and refresh the stream.",
             self.glue_table.name,
             ", ".join(f"{key.name} ({describe_type(key.type)})" for key in keys),
         )
         if not has_registered_partitions(table_input):
             return
-        if misfits := self.scheme.misfits(values_of(each) for each in self._registered.all(with_columns=False)):
+        if invalid := self.scheme.count_invalid(map(values_of, self._registered.all(with_columns=False))):
             _logger.warning(
-                "Table %s: %d of its partitions have a value that is not valid for their key's type. Athena, Trino "
-                "and Spark may fail on the whole table. Refresh the stream with an overwrite, which replaces all "
-                "partitions, or move their files to the null partition, as docs/hive/partitions.md says.",
+                "Table %s: %d partitions have a value that is not valid for the type of their key. Athena, Trino and "
+                "Spark may fail on the whole table. Refresh the stream with an overwrite, which replaces all "
+                "partitions, or move their files to the null partition as described in docs/hive/partitions.md.",
                 self.glue_table.name,
-                misfits,
+                invalid,
             )
 
     def leave_former_folders(self, table_input: TableInput) -> None:
         """Move partitions out of the content's former folders, before these folders are deleted."""
         if has_registered_partitions(table_input):
-            self.follow(table_input, StalePartitions.of(table_input) or StalePartitions())
+            self.update_stale(table_input, StalePartitions.of(table_input) or StalePartitions())
 
     def locations(self, table_input: TableInput) -> Iterator[str]:
         """Yield the locations of all registered partitions, including partitions of other writers."""
@@ -411,49 +412,50 @@ class PartitionIndex:
         return RegisteredPartitions(self.glue_table.name, self.access)
 
     def _create(self, desired: Mapping[Values, str], table_input: TableInput, folders: ContentFolders) -> bool:
-        """Create missing partitions; return whether the existing ones are up to date.
+        """Create missing partitions. Return whether the existing partitions are up to date.
 
-        An existing partition keeps the settings of other programs. It moves only from a former folder of the content.
+        An existing partition keeps the settings of other programs. Only partitions in a former folder of the content
+        may move.
         """
-        is_followed = True
+        are_up_to_date = True
 
         def attempt() -> bool:
-            nonlocal is_followed
+            nonlocal are_up_to_date
             present = self._registered.get(desired.keys())
             for values, entry in present.items():
-                location, found = desired[values], location_of(entry)
-                if found != location and folders.formerly_inside(found) is None:
-                    raise self._registered_elsewhere(values, found)
-                is_followed &= _updated(entry, location, table_input) == entry
-            missing = [_created(each, desired[each], table_input) for each in desired.keys() - present.keys()]
-            # Glue's create reports partitions that another engine created meanwhile: read them again.
-            return not self._registered.create(missing)
+                location, registered = desired[values], location_of(entry)
+                if registered != location and folders.relative_to_former(registered) is None:
+                    raise self._location_conflict(values, registered)
+                are_up_to_date &= _updated(entry, location, table_input) == entry
+            missing = desired.keys() - present.keys()
+            # If another engine created one of them meanwhile, Glue's create reports it: read them again.
+            return not self._registered.create([_created(key, desired[key], table_input) for key in missing])
 
         if not retry_until_done(attempt):
             raise TableBusy(
                 f"Cannot register partitions of table {self.glue_table.name}: another writer created and dropped them "
                 "during each attempt. Run the sync again when no other writer changes them."
             )
-        return is_followed
+        return are_up_to_date
 
     def _present(self, content: str) -> dict[Values, str]:
         """Return the locations of the partitions with files, by partition values."""
         return self._locations(content, {name.rpartition("/")[0] for name in self.folders.files(content)})
 
     def _locations(self, content: str, partition_folders: Iterable[str]) -> dict[Values, str]:
-        """Return the locations of partitions by their values. Skips folders that are not partitions."""
+        """Return the locations of partitions by their values. Skip folders that are not partitions."""
         if self.scheme is None:
             return {}
-        found = {folder: self.scheme.folders.texts_of(folder) for folder in sorted(partition_folders)}
-        return {values: f"{content}/{folder}" for folder, values in found.items() if values is not None}
+        values_by_folder = {folder: self.scheme.folders.texts_of(folder) for folder in sorted(partition_folders)}
+        return {values: f"{content}/{folder}" for folder, values in values_by_folder.items() if values is not None}
 
-    def _registered_elsewhere(self, values: Values, location: str) -> Exception:
+    def _location_conflict(self, values: Values, location: str) -> Exception:
         if self.scheme is not None and self.scheme.is_by_date:
-            problem = f"its partition {'/'.join(values)} is registered at {location}, which is not in its location"
+            problem = f"its partition {'/'.join(values)} is registered at {location}, outside the table's location"
         else:
             # Values of other columns are contents of records, which must not appear in messages.
-            problem = "a partition that rows were sent for is registered at a location that is not in the table's"
-        remedy = "Drop that partition from the catalog, after moving its files, or set another table_prefix"
+            problem = "a partition of the sent rows is registered at a location outside the table's location"
+        remedy = "Move the partition's files and drop it from the catalog, or set another table_prefix"
         return table_conflict(self.stream, self.glue_table.name, f"{problem}. {remedy}")
 
 
@@ -461,7 +463,7 @@ class PartitionIndex:
 
 
 def location_of(entry: Mapping[str, Any]) -> str:
-    """Return the location with the scheme `s3` and without a trailing slash; unchanged if it is not in S3."""
+    """Return the location with the scheme `s3` and without a trailing slash, or unchanged if it is not in S3."""
     location: str = entry.get("StorageDescriptor", {}).get("Location", "")
     try:
         return str(S3Address.parse(location)).removesuffix("/")
@@ -471,29 +473,29 @@ def location_of(entry: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ContentFolders:
-    """The folder of a table's content and its former folders (`left`), as S3 URIs without a trailing slash."""
+    """The folder of a table's content and its former folders, as S3 URIs without a trailing slash."""
 
     folder: str
-    left: tuple[str, ...] = ()
+    former_folders: tuple[str, ...] = ()
 
-    def inside(self, location: str) -> str | None:
-        """Return the part of a location below the content's folder; None if it is elsewhere."""
+    def relative(self, location: str) -> str | None:
+        """Return a location relative to the content's folder, or None if it is outside."""
         return _below(location, self.folder)
 
-    def formerly_inside(self, location: str) -> str | None:
-        """Return the part of a location below a former folder of the content; None if it is elsewhere."""
-        ours = Folders.ours_around(location)
-        beside = ours is not None and ours.rpartition("/")[0] == self.folder.rpartition("/")[0]
-        former = {*self.left, *([ours] if ours is not None and beside else [])} - {self.folder}
-        found = [relative for folder in former if (relative := _below(location, folder)) is not None]
-        return min(found, key=len, default=None)
+    def relative_to_former(self, location: str) -> str | None:
+        """Return a location relative to a former folder of the content, or None if it is outside of all.
 
-    def location_now(self, location: str) -> str | None:
-        """Return where in the content's folder a partition belongs that is there or was where the content was before.
-
-        None if it is elsewhere.
+        A folder beside the content's that this connector created is a former folder, too.
         """
-        relative = self.inside(location) or self.formerly_inside(location)
+        former, created = set(self.former_folders), Folders.created_folder_around(location)
+        if created is not None and created.rpartition("/")[0] == self.folder.rpartition("/")[0]:
+            former.add(created)
+        candidates = [_below(location, folder) for folder in former - {self.folder}]
+        return min((relative for relative in candidates if relative is not None), key=len, default=None)
+
+    def current_location(self, location: str) -> str | None:
+        """Return a partition's location in the content's folder, or None if it never was in the content."""
+        relative = self.relative(location) or self.relative_to_former(location)
         return None if relative is None else f"{self.folder}/{relative}"
 
 
@@ -502,7 +504,7 @@ def _below(location: str, folder: str) -> str | None:
 
 
 def _created(values: Values, location: str, table_input: TableInput) -> Entry:
-    """Return a new partition with the storage descriptor of the table, as Athena and awswrangler create them."""
+    """Return a new partition with the storage descriptor of the table, like partitions of Athena and awswrangler."""
     storage = copy.deepcopy(table_input["StorageDescriptor"])
     storage["Location"] = f"{location}/"
     return {"Values": list(values), "StorageDescriptor": storage, "Parameters": {}}

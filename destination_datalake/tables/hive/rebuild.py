@@ -7,14 +7,14 @@ syncs, its location is set to the folder of the rebuilt table.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from destination_datalake.files.plan import SourceFile
 from destination_datalake.partitioning.projection import LOCATION
 from destination_datalake.tables.fencing import OVERWRITES_PROPERTY, TOKEN_PROPERTY
 from destination_datalake.tables.glue.glue_table import GlueTable, TableInput, column_types, table_location
 from destination_datalake.tables.hive.content import (
-    OF_CONTENT,
+    CONTENT_PARAMETERS,
     FolderState,
     folders_in_use,
     last_commit,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class HiveRebuild:
-    """Rebuilds one table. `open_table` opens it as for a sync in append mode."""
+    """Rebuild one table. `open_table` opens it for a sync in append mode."""
 
     def __init__(self, name: TableName, open_table: Callable[[], HiveTable], access: AwsAccess) -> None:
         self._name = name
@@ -39,24 +39,25 @@ class HiveRebuild:
         self._table: HiveTable | None = None
 
     def state(self, name: TableName) -> TableState | None:
-        """Return a table's state; None if there is no such table."""
-        found = GlueTable(name, self._access).find()
-        if found is None:
+        """Return a table's state, or None if the table does not exist."""
+        table_input = GlueTable(name, self._access).find()
+        if table_input is None:
             return None
         folders = Folders("", self._access)
-        content = table_location(found)
-        unpublished = [size for folder in folders_in_use(found) - {content} for size in folders.sizes(folder).items()]
+        content = table_location(table_input)
+        pending = folders_in_use(table_input) - {content}
+        unpublished = [size for folder in pending for size in folders.sizes(folder).items()]
         return TableState(
-            published_by=found["Parameters"].get(PUBLISHED_BY_PROPERTY),
+            published_by=table_input["Parameters"].get(PUBLISHED_BY_PROPERTY),
             has_pending=False,
             commits_whole=False,
             sources=tuple(SourceFile(uri, size, 0) for uri, size in folders.sizes(content).items()),
             unpublished=tuple(SourceFile(uri, size, 0) for uri, size in unpublished),
-            version=f"{content} {last_commit(found)}",
-            columns=tuple(column_types(found)),
+            version=f"{content} {last_commit(table_input)}",
+            columns=tuple(column_types(table_input)),
         )
 
-    def clone(self, made: TableName, marks: dict[str, str]) -> None:
+    def clone(self, rebuilt: TableName, marks: dict[str, str]) -> None:
         """Create a table with this table's columns, partition keys and parameters, and a new folder."""
         table_input = GlueTable(self._name, self._access).read()
         location = table_location(table_input)
@@ -66,8 +67,14 @@ class HiveRebuild:
         if template.startswith(f"{location}/"):
             parameters[LOCATION] = f"{folder}{template.removeprefix(location)}"
         storage = {**table_input["StorageDescriptor"], "Location": f"{folder}/"}
-        clone = {**table_input, "Name": made.table, "Parameters": {**parameters, **marks}, "StorageDescriptor": storage}
-        self._access.client("glue").create_table(DatabaseName=made.database, TableInput=clone)  # type: ignore[arg-type]
+        entry = {
+            **table_input,
+            "Name": rebuilt.table,
+            "Parameters": {**parameters, **marks},
+            "StorageDescriptor": storage,
+        }
+        glue: Any = self._access.client("glue")
+        glue.create_table(DatabaseName=rebuilt.database, TableInput=entry)
 
     def begin(self) -> None:
         """Take the fencing token. A running sync stops at its next step."""
@@ -75,34 +82,36 @@ class HiveRebuild:
             self._table = self._open_table()
             self._table.prepare()
 
-    def take_over(self, made: TableName, seen: TableState) -> bool:
+    def take_over(self, rebuilt: TableName, expected: TableState) -> bool:
         """Set this table's location to the rebuilt table's folder, and drop the rebuilt table.
 
-        Returns False if this table has changed since `seen`. Raises Fenced and TableBusy.
+        Returns False if this table is not in the expected state. Raises Fenced and TableBusy.
         """
         assert self._table is not None
-        location = seen.version.partition(" ")[0]
-        present = self.state(self._name)
-        if present is None or present.version != seen.version:
+        location = expected.version.partition(" ")[0]
+        state = self.state(self._name)
+        if state is None or state.version != expected.version:
             return False
-        self._table.take_over(made, location)
-        self._access.client("glue").delete_table(DatabaseName=made.database, Name=made.table)
+        self._table.take_over(rebuilt, location)
+        self._access.client("glue").delete_table(DatabaseName=rebuilt.database, Name=rebuilt.table)
         return True
 
-    def drop(self, made: TableName) -> None:
+    def drop(self, rebuilt: TableName) -> None:
         """Drop a rebuilt table. The next sync of this table deletes its folders."""
-        found = GlueTable(made, self._access).find()
-        if found is None:
+        entry = GlueTable(rebuilt, self._access).find()
+        if entry is None:
             return
-        left = {*folders_in_use(found), *other_folders(found)}
+        folders = {*folders_in_use(entry), *other_folders(entry)}
 
         def list_folders(table_input: TableInput) -> None:
-            for folder in left - folders_in_use(table_input):
+            for folder in folders - folders_in_use(table_input):
                 list_folder(table_input, folder, FolderState.DEAD)
 
         GlueTable(self._name, self._access).update(list_folders)
-        self._access.client("glue").delete_table(DatabaseName=made.database, Name=made.table)
+        self._access.client("glue").delete_table(DatabaseName=rebuilt.database, Name=rebuilt.table)
 
 
-_NOT_CLONED = frozenset((TOKEN_PROPERTY, OVERWRITES_PROPERTY, ARCHIVED_PROPERTY, PUBLISHED_BY_PROPERTY, *OF_CONTENT))
+_NOT_CLONED = frozenset(
+    (TOKEN_PROPERTY, OVERWRITES_PROPERTY, ARCHIVED_PROPERTY, PUBLISHED_BY_PROPERTY, *CONTENT_PARAMETERS)
+)
 """The parameters that describe a table's rows, folders or writers. A clone must not copy them."""

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 # --- Scheme -----------------------------------------------------------------------------------------------------------
-# What a Hive table is partitioned by: recorded in a parameter of its Glue entry, and continued by every later sync.
+# The partitioning of a Hive table, recorded in a parameter of its Glue entry and continued by every later sync.
 #
-# The partition keys of a table cannot be changed. An existing table is continued if its keys are those that the options
-# mean, or, with options that mean none, in its own way if that is known: this connector records it, and the keys of
-# Airbyte's AWS Datalake destination have telling names.
+# The partition keys of a table cannot be changed. A sync continues an existing table if its keys match the options. If
+# the options ask for no partitioning, a sync continues the table's partitioning if it is known: this connector records
+# it, and the names of the keys of Airbyte's AWS Datalake destination show it.
 
 _PARAMETER = "airbyte.partitioning"
 _OTHER_TABLE = "set another table_prefix"
@@ -49,9 +49,9 @@ _OTHER_TABLE = "set another table_prefix"
 
 @dataclass(frozen=True, slots=True)
 class PartitionScheme:
-    """The partition keys of a table, the folders of its partitions, and how the catalog knows them.
+    """The partition keys of a table, the folders of its partitions, and their registration in the catalog.
 
-    `layout` is the option `path_layout` by which the folders were chosen.
+    `layout` and `catalog` are the options `path_layout` and `catalog_partitions` of the sync that created the table.
     """
 
     folders: PartitionFolders
@@ -60,7 +60,7 @@ class PartitionScheme:
 
     @property
     def is_by_date(self) -> bool:
-        """Whether all values of partitions are dates and times, or parts of them."""
+        """Return whether all values of partitions are dates and times, or parts of them."""
         return all(isinstance(key.field.transform, CalendarPart) for key in self.folders.keys)
 
     def glue_keys(self) -> list[ColumnTypeDef]:
@@ -68,63 +68,61 @@ class PartitionScheme:
         return [{"Name": key.name, "Type": glue_type(key.type)} for key in self.folders.keys]
 
     def partitioning(self, max_open: int, named: Sequence[Field], written: Sequence[Field]) -> Partitioning:
-        """Return how files are written. Columns `named` by the stream are `written` under perhaps other names."""
+        """Return the partitioning of new files. The stream's columns `named` are `written`, maybe under other names."""
         sources = _sources(self.folders.keys, named, written)
-        # What the stream does not have, or as another type by now, is null: no column has the name of a key.
+        # A key is null if its source is missing or has another type. Then its source is the name of the key, because no
+        # column has that name.
         fields = tuple(
-            replace(key.field, source=path if type_ is not None and _is_taken(key, path, type_) else (key.name,))
+            replace(key.field, source=path if type_ is not None and _uses_source(key, path, type_) else (key.name,))
             for key, path, type_ in sources
         )
         return Partitioning(fields, self.folders, max_open)
 
     def retyped(self, named: Sequence[Field], written: Sequence[Field]) -> list[PartitionKey]:
-        """Return the keys that are null in new rows because their source has another type by now."""
+        """Return the keys that are null in new rows because the type of their source has changed."""
         sources = _sources(self.folders.keys, named, written)
-        return [key for key, path, type_ in sources if type_ is not None and not _is_taken(key, path, type_)]
+        return [key for key, path, type_ in sources if type_ is not None and not _uses_source(key, path, type_)]
 
-    def misfits(self, partitions: Iterable[Sequence[str]]) -> int:
-        """Return how many partitions, given by their values, have one that is none of its key's type."""
+    def count_invalid(self, partitions: Iterable[Sequence[str]]) -> int:
+        """Return the number of partitions, given by their values, with an invalid value for the type of its key."""
         return sum(
             not all(key.holds(text) for key, text in zip(self.folders.keys, values, strict=True))
             for values in partitions
         )
 
-    def project(self, table_input: TableInput, partitions: Collection[Sequence[str]], *, anew: bool) -> None:
-        """Let Athena look for partitions, given by their values, if the table has a projection; `anew`: for no others.
-
-        Does nothing for a table whose partitions are only registered.
-        """
+    def project(self, table_input: TableInput, partitions: Collection[Sequence[str]], *, reset: bool) -> None:
+        """Add partitions, given by their values, to the table's projection, if any. With `reset`, remove all others."""
         if self.catalog == "register":
             return
         parameters: dict[str, str] = table_input["Parameters"]
-        # All are removed: those of a key depend on the type of its projection.
-        before = {name: parameters.pop(name) for name in [*parameters] if is_projection(name)}
-        known = {} if anew else before
+        # All parameters of the projection are removed first, because those of a key depend on its projected type.
+        removed = {name: parameters.pop(name) for name in [*parameters] if is_projection(name)}
+        known = {} if reset else removed
         today = datetime.now(UTC).date()
         parameters.update(projection(self.folders, table_location(table_input), partitions, known, today))
 
-    def means_the_same(self, other: PartitionScheme) -> bool:
-        """Whether rows go to the same folders, whatever the keys are called."""
-        return self._meaning() == other._meaning()
+    def is_equivalent(self, other: PartitionScheme) -> bool:
+        """Return whether both schemes write rows to the same folders, whatever the names of their keys."""
+        return self._identity() == other._identity()
 
-    def _meaning(self) -> object:
-        keys = [(each.field.source, each.field.transform, each.null, each.projected) for each in self.folders.keys]
+    def _identity(self) -> object:
+        keys = [(key.field.source, key.field.transform, key.null, key.projected) for key in self.folders.keys]
         return keys, self.layout, self.catalog
 
     def __str__(self) -> str:
-        keys = ", ".join(f"{each.name} {glue_type(each.type)}" for each in self.folders.keys)
+        keys = ", ".join(f"{key.name} {glue_type(key.type)}" for key in self.folders.keys)
         return f"({keys}) in folders {self.folders.template}"
 
-    def _options(self) -> str:
-        """Return what the options mean that may differ between schemes with the same keys and folders."""
-        sources = (f"{each.name} is {_described_transform(each)}" for each in self.folders.keys)
+    def _details(self) -> str:
+        """Describe the details that may differ between schemes with the same keys and folders."""
+        sources = (f"{key.name} is {_described_transform(key)}" for key in self.folders.keys)
         return f"{', '.join(sources)}; path_layout {self.layout}, catalog_partitions {self.catalog}"
 
     def difference(self, other: PartitionScheme) -> tuple[str, str]:
-        """Return this scheme and another one, that means something else, as texts that differ."""
+        """Return this scheme and one that is not equivalent as texts that differ."""
         if str(self) != str(other):
             return str(self), str(other)
-        return f"{self} ({self._options()})", f"{other} ({other._options()})"
+        return f"{self} ({self._details()})", f"{other} ({other._details()})"
 
     # As a parameter
 
@@ -152,9 +150,9 @@ class PartitionScheme:
 
     @classmethod
     def recorded(cls, table_input: TableInput, columns: Sequence[Field]) -> Self | None:
-        """Return the scheme that a table's parameters record; None if they record none.
+        """Return the scheme recorded in a table's parameters, or None.
 
-        `columns` are the stream's, whose types decide how values are written as text.
+        `columns` are the stream's. Their types decide the text of values in folder names.
         """
         saved = _saved(table_input)
         if not saved or not table_input.get("PartitionKeys"):
@@ -173,9 +171,9 @@ class PartitionScheme:
 
 
 def wanted_scheme(layout: TableLayout, columns: Sequence[Field]) -> PartitionScheme | None:
-    """Return how the options mean a new table to be partitioned; None if they leave it unpartitioned.
+    """Return the scheme of a new table according to the options, or None if it is not partitioned.
 
-    `columns` are the stream's. Raises ConfigError as `TableLayout.hive_folders`.
+    `columns` are the stream's. Raises ConfigError like `TableLayout.hive_folders`.
     """
     folders = layout.hive_folders(columns)
     if folders is None or not folders.keys:
@@ -184,34 +182,34 @@ def wanted_scheme(layout: TableLayout, columns: Sequence[Field]) -> PartitionSch
 
 
 def has_registered_partitions(table_input: TableInput) -> bool:
-    """Whether readers find the table's rows by the partitions registered for it, or some of them do."""
+    """Return whether all or some readers find the table's rows through registered partitions."""
     return bool(table_input.get("PartitionKeys")) and _saved(table_input).get("catalog") != "projection"
 
 
 def _type_at(columns: Sequence[Field], path: Sequence[str]) -> ColumnType | None:
-    found = field_at(columns, path)
-    return found.type if found is not None else None
+    field = field_at(columns, path)
+    return field.type if field is not None else None
 
 
 def _sources(
     keys: Sequence[PartitionKey], named: Sequence[Field], written: Sequence[Field]
 ) -> Iterator[tuple[PartitionKey, tuple[str, ...], ColumnType | None]]:
-    """Yield each key with the path of its source among the columns written, and the type there; None if none is."""
-    names = {column.name: other.name for column, other in zip(named, written, strict=True)}
+    """Yield each key with the path of its source in the written columns and the type there; None if it is missing."""
+    names = {column.name: written_column.name for column, written_column in zip(named, written, strict=True)}
     for key in keys:
-        first, *inside = key.field.source
-        path = (names.get(first, first), *inside)
+        column, *fields = key.field.source
+        path = (names.get(column, column), *fields)
         yield key, path, _type_at((*METADATA_COLUMNS, *written), path)
 
 
-def _is_taken(key: PartitionKey, path: Sequence[str], type_: ColumnType) -> bool:
-    """Whether a key has the values at a path of the columns written.
+def _uses_source(key: PartitionKey, path: Sequence[str], type_: ColumnType) -> bool:
+    """Return whether a key gets its values from this path of the written columns.
 
-    Only a part of the date follows its source into the column of another type: any other key has the text of the value,
-    by which readers look for rows whose column has that value.
+    If the stream's column is written under another name, because its type has changed, only parts of dates use it. Any
+    other key has the text of the value, by which readers find the rows with that value in the original column.
     """
-    is_own = path[0].lower() == key.field.source[0].lower()
-    return key.takes(type_) and (is_own or isinstance(key.field.transform, CalendarPart))
+    has_original_name = path[0].lower() == key.field.source[0].lower()
+    return key.takes(type_) and (has_original_name or isinstance(key.field.transform, CalendarPart))
 
 
 def _saved(table_input: TableInput) -> Mapping[str, Any]:
@@ -247,70 +245,71 @@ def scheme_of(
     wanted: PartitionScheme | None,
     columns: Sequence[Field],
 ) -> PartitionScheme | None:
-    """Return how the rows of a stream are partitioned in an existing table; None if they are not.
+    """Return the scheme by which a stream's rows are partitioned in an existing table, or None.
 
-    `wanted` is what the options mean, None if they leave it to the table. Raises TableConflict.
+    `wanted` is the scheme of the options, or None if they ask for no partitioning. Raises TableConflict.
     """
     conflict = partial(table_conflict, stream, table)
-    keys = _described(table_input.get("PartitionKeys") or ())
+    keys = _names_and_types(table_input.get("PartitionKeys") or ())
     recorded = PartitionScheme.recorded(table_input, (*METADATA_COLUMNS, *columns))
-    own = recorded
-    if own is None and (inherited := inherited_keys(table_input, columns)):
-        own = PartitionScheme(PartitionFolders.hive([PartitionKey(*each) for each in inherited]), "hive", "register")
+    existing = recorded
+    if existing is None and (inherited := inherited_keys(table_input, columns)):
+        folders = PartitionFolders.hive([PartitionKey(*key) for key in inherited])
+        existing = PartitionScheme(folders, "hive", "register")
     if not keys:
         if wanted is None:
             return None
         raise conflict(
-            f"it is not partitioned, and the options mean the partition keys {wanted}. A Hive table cannot be "
-            f"partitioned later. Set partitioning to NO PARTITIONING and leave partition_by out, or {_OTHER_TABLE}"
+            f"it is not partitioned, but the options ask for the partition keys {wanted}. A Hive table cannot be "
+            f"partitioned later. Set partitioning to NO PARTITIONING and remove partition_by, or {_OTHER_TABLE}"
         )
     projected = table_input["Parameters"].get("projection.enabled", "").lower() == "true"
     if projected and recorded is None:
         raise conflict(
-            "its parameter projection.enabled is true, and this connector has not set it: Athena would find rows only "
-            f"where that projection says. Remove that parameter, or {_OTHER_TABLE}"
+            "its parameter projection.enabled is true, and this connector has not set it. Athena would find only rows "
+            f"in the partitions of that projection. Remove the parameter, or {_OTHER_TABLE}"
         )
-    if recorded is not None and _described(recorded.glue_keys()) != keys:
+    if recorded is not None and _names_and_types(recorded.glue_keys()) != keys:
         raise conflict(
-            f"its partition keys are {_shown(keys)}, while its parameters record {recorded}: somebody has created it "
-            f"again. {_OTHER_TABLE.capitalize()}"
+            f"its partition keys are {_as_text(keys)}, but its parameters record {recorded}. Another program has "
+            f"probably recreated the table. {_OTHER_TABLE.capitalize()}"
         )
     if wanted is None:
-        if own is None:
+        if existing is None:
             raise conflict(
-                f"it is partitioned by {_shown(keys)}, and the options do not say what these are made of. Set "
-                f"partitioning, partition_source and partition_by to what they mean, or {_OTHER_TABLE}"
+                f"it is partitioned by {_as_text(keys)}, but the options do not define these keys. Set partitioning, "
+                f"partition_source and partition_by to match them, or {_OTHER_TABLE}"
             )
-        return own
-    if own is not None and own.means_the_same(wanted):
-        return own
-    if own is None and _described(wanted.glue_keys()) == keys:
+        return existing
+    if existing is not None and existing.is_equivalent(wanted):
+        return existing
+    if existing is None and _names_and_types(wanted.glue_keys()) == keys:
         return wanted
-    found, meant = own.difference(wanted) if own is not None else (_shown(keys), str(wanted))
+    present, configured = existing.difference(wanted) if existing is not None else (_as_text(keys), str(wanted))
     raise conflict(
-        f"it is partitioned by {found}, and the options mean {meant}. A Hive table's partition keys, folders and time "
-        "zone cannot be changed. Set partitioning, partition_source, partition_by, nested, path_layout, "
-        "catalog_partitions and timezone as they were, partitioning to NO PARTITIONING to continue it as it is, or "
-        f"{_OTHER_TABLE}"
+        f"it is partitioned by {present}, but the options ask for {configured}. The partition keys, folders and time "
+        "zone of a Hive table cannot be changed. Restore partitioning, partition_source, partition_by, nested, "
+        "path_layout, catalog_partitions and timezone, set partitioning to NO PARTITIONING to keep the table's "
+        f"partitions, or {_OTHER_TABLE}"
     )
 
 
-def _described(keys: Sequence[Mapping[str, Any] | ColumnTypeDef]) -> list[tuple[str, str]]:
+def _names_and_types(keys: Sequence[Mapping[str, Any] | ColumnTypeDef]) -> list[tuple[str, str]]:
     return [(key["Name"].lower(), key.get("Type", "").lower()) for key in keys]
 
 
-def _shown(keys: Sequence[tuple[str, str]]) -> str:
+def _as_text(keys: Sequence[tuple[str, str]]) -> str:
     return f"({', '.join(f'{name} {type_}' for name, type_ in keys)})"
 
 
 # --- Compatibility ----------------------------------------------------------------------------------------------------
-# Which existing Hive tables can take files of a format: a rule for each incompatibility, with its remedy.
+# Check whether files of a format can be added to an existing Hive table. Each incompatibility has a rule and a remedy.
 
 
 WIDENED_IN_PLACE: frozenset[FileFormat] = frozenset({"jsonl"})
 """Formats whose existing files need not be rewritten when a column becomes wider.
 
-JSON text has no widths. Of Parquet, not every engine reads a 32-bit column where the catalog promises 64 bits.
+JSON text has no widths. For Parquet, some engines cannot read a 32-bit column if the catalog declares 64 bits.
 """
 
 _INPUT_FORMATS: Mapping[FileFormat, tuple[str, ...]] = {
@@ -323,9 +322,9 @@ _REMEDY = "Set another table_prefix"
 
 
 def incompatibility(table_input: TableInput, plan: FilePlan) -> str | None:
-    """Return why files of the plan's format cannot be added to the table, and the remedy; None if they can.
+    """Return why files of the plan's format cannot be added to the table, and a remedy. None means they can.
 
-    A table is compatible only if every engine that reads it finds the new files and reads their values unchanged.
+    A table is compatible if every engine that reads it finds the new files and returns their values unchanged.
     """
     return next((problem for rule in _RULES if (problem := rule(table_input, plan)) is not None), None)
 
@@ -335,7 +334,7 @@ def _link_or_view(table_input: TableInput, _plan: FilePlan) -> str | None:
         names = f"{target.get('DatabaseName')}.{target.get('Name')}"
         return (
             f"it is a resource link (TargetTable) to {names}. "
-            "Write to that table: set glue_catalog_id and lakeformation_database_name to where it is"
+            "Write to that table: set glue_catalog_id and lakeformation_database_name to its catalog and database"
         )
     kind = table_input.get("TableType", "")
     if "VIEW" in kind.upper():
@@ -350,14 +349,14 @@ def _other_table_format(table_input: TableInput, _plan: FilePlan) -> str | None:
     if kind := parameters.get("table_type", ""):
         if kind.upper() == "ICEBERG":
             return "it is an Iceberg table and table_type is HIVE. Set table_type to ICEBERG"
-        return f"its parameter table_type is {kind}: only files in that format's log are read. {_REMEDY}"
+        return f"its parameter table_type is {kind}, so engines read only files in the log of that format. {_REMEDY}"
     if provider := parameters.get("spark.sql.sources.provider", ""):
         return (
-            f"its parameter spark.sql.sources.provider is {provider}: Spark reads columns and location of such a table "
-            f"from parameters of its own. Make it again with CREATE TABLE ... STORED AS"
+            f"its parameter spark.sql.sources.provider is {provider}, so Spark reads its columns and location from "
+            "other parameters. Recreate the table with CREATE TABLE ... STORED AS"
         )
     if parameters.get("transactional", "").lower() == "true":
-        return f"its parameter transactional is true: only Hive's transactions may add files to it. {_REMEDY}"
+        return f"its parameter transactional is true, so only transactions of Hive may add files to it. {_REMEDY}"
     return None
 
 
@@ -365,10 +364,12 @@ def _other_file_format(table_input: TableInput, plan: FilePlan) -> str | None:
     descriptor = table_input.get("StorageDescriptor", {})
     serde = descriptor.get("SerdeInfo", {}).get("SerializationLibrary", "")
     if serde.rpartition(".")[2] != STORAGE_FORMATS[plan.format].serialization_library.rpartition(".")[2]:
-        return f"its files are read by {serde or 'no SerDe'}, not as {plan.format}. Set format_type as it was"
-    found = descriptor.get("InputFormat", "")
-    if found and found not in _INPUT_FORMATS[plan.format]:
-        return f"its InputFormat is {found}, which would not find or not read new {plan.format} files. {_REMEDY}"
+        return (
+            f"its SerDe is {serde or 'not set'}, which cannot read {plan.format} files. Restore the earlier format_type"
+        )
+    input_format = descriptor.get("InputFormat", "")
+    if input_format and input_format not in _INPUT_FORMATS[plan.format]:
+        return f"its InputFormat is {input_format}, which cannot read new {plan.format} files. {_REMEDY}"
     return None
 
 
@@ -378,41 +379,41 @@ def _misread_properties(table_input: TableInput, plan: FilePlan) -> str | None:
     misread = _MISREAD_PROPERTIES[plan.format]
     for key, value in sorted(properties.items()):
         if any(key.startswith(prefix) and applies(value) for prefix, applies in misread.items()):
-            return f"its property {key} is {value}, with which new files would be misread. Remove that property"
+            return f"its property {key} is {value}, so engines would misread new files. Remove that property"
     return None
 
 
 def _buckets(table_input: TableInput, _plan: FilePlan) -> str | None:
     descriptor = table_input["StorageDescriptor"]
     if buckets := descriptor.get("BucketColumns"):
-        return f"it is bucketed by {', '.join(buckets)} (BucketColumns), which this version does not write. {_REMEDY}"
+        return f"it is bucketed by {', '.join(buckets)} (BucketColumns), which is not supported. {_REMEDY}"
     if descriptor.get("StoredAsSubDirectories"):
-        return f"its skewed values have folders of their own (StoredAsSubDirectories). {_REMEDY}"
+        return f"its skewed values have separate folders (StoredAsSubDirectories), which is not supported. {_REMEDY}"
     return None
 
 
 def _unusable_location(table_input: TableInput, _plan: FilePlan) -> str | None:
     location = table_input["StorageDescriptor"].get("Location", "")
     if not location:
-        return "it has no location. Give it one"
+        return "it has no location. Set a location in the Glue Data Catalog"
     try:
         folder = S3Address.parse(location).key.removesuffix("/")
     except ValueError:
         return f"its location {location} is not in S3. {_REMEDY}"
     if not folder:
-        return f"its location {location} is a whole bucket, of which everything is read as its rows. {_REMEDY}"
+        return f"its location {location} is a whole bucket, so engines read all objects in it as rows. {_REMEDY}"
     if has_ambiguous_folder(folder):
         return (
-            f"its location {location} has a folder without a name, or one called . or .., which engines read "
-            f"differently. {_REMEDY}"
+            f"its location {location} has a folder without a name, or with the name . or .., and engines resolve such "
+            f"paths differently. {_REMEDY}"
         )
     return None
 
 
 _MISREAD_PROPERTIES: Mapping[FileFormat, Mapping[str, Callable[[str], bool]]] = {
-    # Columns by position, while ours are in the order of the stream.
+    # Columns are read by position, but this connector writes them in the order of the stream.
     "parquet": {"parquet.column.index.access": lambda value: value.lower() == "true"},
-    # Lines are skipped, keys are mapped to other columns, timestamps are parsed as other texts than ISO 8601.
+    # Lines are skipped, keys are mapped to other columns, or timestamps are not parsed as ISO 8601.
     "jsonl": {
         "skip.header.line.count": lambda value: value != "0",
         "skip.footer.line.count": lambda value: value != "0",
@@ -420,7 +421,7 @@ _MISREAD_PROPERTIES: Mapping[FileFormat, Mapping[str, Callable[[str], bool]]] = 
         "timestamp.formats": lambda _: True,
     },
 }
-"""Prefixes of properties of a table or its SerDe, in lower case, and the values with which files are misread."""
+"""Prefixes of properties of a table or its SerDe, in lower case, and tests for values that misread files."""
 
 _RULES: tuple[Callable[[TableInput, FilePlan], str | None], ...] = (
     _link_or_view,

@@ -1,15 +1,15 @@
 """Hive tables in the Glue Data Catalog: folders of Parquet or JSON-lines files.
 
-A Hive table has no snapshots; readers see the files in its location. So files stay pending multipart uploads, or small
-ones on the driver's disk, until a commit completes them, and an overwrite writes to a folder of its own, which
-publishing makes the table's location.
+A Hive table has no snapshots. Readers see the files in its location. So files stay pending multipart uploads (or small
+files on the driver's disk) until a commit completes them, and an overwrite writes to a separate folder, which becomes
+the table's location when it is published.
 
-One sync at a time writes to a table: the newest, which holds the fencing token. A commit completes its files in the
-folder that they were planned for, and then updates the table's Glue entry by compare-and-set, provided that the token
-is still there and that this folder still holds the content. A sync that takes the token after that finds the files; one
-that took it before fences this sync, which deletes what it could not acknowledge.
+One sync at a time writes to a table: the newest, which holds the fencing token. A commit first completes the files in
+the folder that they were planned for. It then updates the table's Glue entry by compare-and-set, if the sync still
+holds the token and this folder still holds the content. A sync that takes the token after the commit finds the files. A
+sync that took it before the commit fences this sync, which then deletes the files that it could not acknowledge.
 
-Other engines may add files, partitions and columns at any time, and set parameters.
+Other engines may add files, partitions and columns, and set parameters, at any time.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ if TYPE_CHECKING:
 
 
 class HiveTable:
-    """A stream's Hive table. `plan` lacks columns and folder, which `prepare` finds out."""
+    """A stream's Hive table. `prepare` sets the folder and the final columns of the plan."""
 
     # Set by `prepare`.
     _folders: Folders
@@ -135,12 +135,12 @@ class HiveTable:
         self._began = self._published = self._released = self._has_committed = False
         self._created: datetime | None = None
         self._replaces_partitions = False
-        """Whether this sync has taken partitions away: others, too, if another sync has overwritten the table since."""
+        """Whether this sync or another one has replaced the content, so that its old partitions must be deleted."""
         self._planned = set[str]()
-        """The folders of content that files were planned for."""
+        """The content folders of all plans of this sync."""
 
     def prepare(self) -> None:
-        """Create the table, or add columns to it; begin to append or overwrite."""
+        """Create the table or add columns to it, take the fencing token, and begin to append or overwrite."""
         try:
             version, created = self._glue_table.read_version(), False
         except self._access.client("glue").exceptions.EntityNotFoundException:
@@ -150,7 +150,7 @@ class HiveTable:
         if problem := incompatibility(table_input, self._plan):
             raise table_conflict(self._stream.id, self.name, problem)
         self._partition_keys = table_input.get("PartitionKeys") or []
-        # A partition key is a column that no field may have.
+        # No field may have the name of a partition key.
         sources = column_sources(table_input) | {key["Name"].lower(): None for key in self._partition_keys}
         naming = column_naming(self._owner.naming, table_input)
         parameters = table_input["Parameters"]
@@ -158,7 +158,7 @@ class HiveTable:
         is_as_new = naming == self._owner.naming and untyped is Untyped.INFER
         columns = self._stream_columns if is_as_new else self._layout.columns(naming, untyped)
         owner = replace(self._owner, naming=naming)
-        read, types = recorded_names(parameters), column_types(table_input)
+        names, types = recorded_names(parameters), column_types(table_input)
         columns = owner.name_columns(self.name, parameters, sources, columns, types)
         self._columns = inherited_types(self._stream, columns, table_input)
         wanted = wanted_scheme(replace(self._layout, known=known_columns(table_input)), self._columns)
@@ -174,43 +174,44 @@ class HiveTable:
         overwrite = Overwrite(self.name, generation, self._stream.overwrite_generation, self._sync, new_folder)
 
         def begin(table_input: TableInput) -> tuple[Content, tuple[Field, ...]]:
-            now = table_input["Parameters"]
-            if recorded_names(now) != read and owner.name_columns(self.name, now, sources, columns, types) != columns:
-                raise TableBusy(f"Another sync has given names to new fields of table {self.name}. Run the sync again.")
-            now |= owner.name_parameters(now, columns)
+            current = table_input["Parameters"]
+            has_new_names = recorded_names(current) != names
+            if has_new_names and owner.name_columns(self.name, current, sources, columns, types) != columns:
+                raise TableBusy(f"Another sync has named new columns of table {self.name}. Run the sync again.")
+            current |= owner.name_parameters(current, columns)
             self._mode = overwrite if overwrite.is_wanted(table_input, self._stream) else append
             self._mode.begin(table_input, self._columns)
             if self._archives:
-                table_input["Parameters"][ARCHIVED_PROPERTY] = "true"
+                current[ARCHIVED_PROPERTY] = "true"
             return self._reconciled_content(table_input)
 
-        with self._successor_followed():
+        with self._updating_partitions_if_fenced():
             self._replan(begin, version)
         self._created = self._glue_table.created
         self._moves = Moves(self._glue_table, self._folders, self._index, self._mode, self._in_place, generation)
         self._index.warn_of_retyped(self._current, self._columns, self._plan.columns)
 
     def is_empty(self) -> bool:
-        """Whether its folders, that of a pending overwrite too, have no objects."""
+        """Return whether no folder of the table, including that of a pending overwrite, has objects."""
         return all(map(self._folders.is_empty, folders_in_use(self._current)))
 
     def is_archived(self) -> bool:
-        """Whether it has the parameter that syncs with an archive set."""
+        """Return whether a sync with an archive has marked the table."""
         return ARCHIVED_PROPERTY in self._current["Parameters"]
 
     def position(self) -> TablePosition:
-        """Return the version of the Glue entry that this sync has written or read last."""
+        """Return the version of the Glue entry that this sync wrote or read last."""
         return TablePosition(str(self._glue_table.created), self._glue_table.number)
 
     def plan(self) -> FilePlan:
-        """Return the plan for the next batch: the content's folder, and columns as wide as its types."""
+        """Return the plan for the next batch: the content's folder, and columns with the content's types."""
         return self._plan
 
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
-        """Complete the uploads of all files, or of none; widen the content's columns first if the files need it.
+        """Complete the uploads of all files or of none. First widen the content's columns if the files require it.
 
-        The files become visible one after the other. Reencode if the content has another folder or other types than
-        the files were planned for.
+        The files become visible one after the other. Returns Reencode if the folder or the types of the content differ
+        from the plan of the files.
         """
         try:
             return self._commit(files, rewrite)
@@ -221,7 +222,7 @@ class HiveTable:
         return Reencode(RECREATED)
 
     def _commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
-        with self._successor_followed(), rollback_on_error(partial(self._roll_back, files)):
+        with self._updating_partitions_if_fenced(), rollback_on_error(partial(self._roll_back, files)):
             self._adopt_pending(rewrite)
             self._widen_for(files, rewrite)
             if (mismatch := self._mismatch(files)) is not None:
@@ -236,20 +237,20 @@ class HiveTable:
                 return Committed()
         self._roll_back(files)
         self._replan()
-        return Reencode("another writer moved its files, or changed its columns, while the batch was committed")
+        return Reencode("another writer moved the table's files or changed its columns while the batch was committed")
 
     def merge_is_due(self) -> bool:
-        """Return False: rows of Hive tables are not deduplicated."""
+        """Return False, because rows of Hive tables are not deduplicated."""
         return False
 
     def merge(self) -> None:
         """Do nothing."""
 
     def publish(self, rewrite: Rewrite) -> None:
-        """Let readers see a pending overwrite. The folder that it replaces is deleted by the next sync."""
+        """Make a pending overwrite visible. The next sync deletes the folder that it replaces."""
         if self._published:
             return
-        with self._successor_followed():
+        with self._updating_partitions_if_fenced():
             self._adopt_pending(rewrite)
             self._register_ahead()
             dead = self._glue_table.update(self._publish)
@@ -259,31 +260,31 @@ class HiveTable:
                 self._end()
         self._published = True
 
-    def take_over(self, made: TableName, seen: str) -> None:
-        """Make the content of another table that of this one, whose location is `seen`. Raises Fenced, and TableBusy.
+    def take_over(self, rebuilt: TableName, expected: str) -> None:
+        """Replace this table's content, at location `expected`, by that of a rebuilt table.
 
-        The folders of the other one lie beside this one's.
+        The folders of the rebuilt table lie beside those of this one. Raises Fenced and TableBusy.
         """
-        other = GlueTable(made, self._access).read()
+        source = GlueTable(rebuilt, self._access).read()
 
         def change(table_input: TableInput) -> None:
             self._mode.require(table_input)
-            if table_location(table_input) == table_location(other):
-                return  # An answer was lost: this is done.
-            if table_location(table_input) != seen:
-                raise TableBusy(f"The location of table {self.name} was changed. Run the replay again.")
-            add_missing_columns(table_input, other)
-            table_input["Parameters"] |= recorded_names(other["Parameters"])
-            publish_content(table_input, Content.published(other), self.name)
+            if table_location(table_input) == table_location(source):
+                return  # An earlier call succeeded, but its answer was lost.
+            if table_location(table_input) != expected:
+                raise TableBusy(f"Another writer changed the location of table {self.name}. Run the replay again.")
+            add_missing_columns(table_input, source)
+            table_input["Parameters"] |= recorded_names(source["Parameters"])
+            publish_content(table_input, Content.published(source), self.name)
             mark_partitions_stale(table_input, replaced=True)
-            for folder in {*folders_in_use(other), *other_folders(other)} - folders_in_use(table_input):
+            for folder in {*folders_in_use(source), *other_folders(source)} - folders_in_use(table_input):
                 list_folder(table_input, folder, FolderState.DEAD)
-            save_lowest_generation(table_input, lowest_generation(other))
+            save_lowest_generation(table_input, lowest_generation(source))
             save_commit(table_input, self._new_commit())
-            self._index.project_anew(table_input)
+            self._index.reset_projection(table_input)
             self._current = table_input
 
-        with self._successor_followed():
+        with self._updating_partitions_if_fenced():
             self._glue_table.update(change)
             self._bring_up_to_date()
             self._end()
@@ -295,10 +296,11 @@ class HiveTable:
     # Planning
 
     def _create(self) -> TableVersion:
-        """Create the table, unless it exists by now. An overwrite saves its generation when it is published.
+        """Create the table, unless another program has created it meanwhile, and return it.
 
-        One that appends has the fencing token from the start, which saves the call that takes it. Raises ConfigError
-        if the options mean partitions that the stream cannot have.
+        An append stores its generation and the fencing token in the new table, which saves the call that takes the
+        token. An overwrite stores its generation when it is published. Raises ConfigError if the stream lacks the
+        fields that the options partition by.
         """
         self._catalog.ensure(self.name.database)
         scheme, location = wanted_scheme(self._layout, self._columns), f"{self._first_folder()}/"
@@ -311,18 +313,17 @@ class HiveTable:
             FencingToken.after({}, self._sync).write_to(parameters)
         if scheme is not None:
             scheme.save(entry)
-            scheme.project(entry, (), anew=True)
+            scheme.project(entry, (), reset=True)
         keys = scheme.glue_keys() if scheme is not None else []
         columns = (*METADATA_COLUMNS, *self._columns)
         create_hive_table(self.name, columns, keys, location, parameters, self._plan, self._access)
         return self._glue_table.read_version()
 
     def _first_folder(self) -> str:
-        """Return an unused folder, so that files of an earlier table of that name do not show in the new one.
+        """Return an unused folder, so that files of an earlier table of the same name do not appear in the new one.
 
-        In layouts of other lakes it is the table's own folder if that is unused: keys are then exactly theirs. The
-        first content of an overwrite lies beside it as all later ones do, because a folder of the table's own is never
-        deleted.
+        With a `path_layout` of another destination, this is the table's root folder if it is unused: object keys then
+        match those of that destination. An overwrite never uses the root folder, because cleanup never deletes it.
         """
         folders = Folders(self._location.folder, self._access)
         appends = not self._stream.overwrites_table
@@ -331,10 +332,10 @@ class HiveTable:
         return folders.for_new_table(self._stream.generation)
 
     def _reconciled_content(self, table_input: TableInput) -> tuple[Content, tuple[Field, ...]]:
-        """Add the columns that the content lacks; return it, and the stream's columns as it takes them. Raises Fenced.
+        """Add missing columns to the content. Return it with the stream's columns under their final names and types.
 
-        The types of a pending overwrite are those of its files, whatever the columns of the table have become since.
-        Columns become wider with the first batch that needs it, if that requires files to be rewritten.
+        A pending overwrite keeps the types of its files, even if the table's columns have changed since. If wider
+        columns require a rewrite of files, they are widened with the first batch that needs it. Raises Fenced.
         """
         content, existing = self._mode.content(table_input), column_types(table_input)
         config = self._layout.config
@@ -347,17 +348,19 @@ class HiveTable:
             config.schema_conflicts,
             ColumnLimits.of(config, self._stream.id),
         )
-        changes = [each for each in reconciled.changes if isinstance(each, AddColumn) or self._in_place]
+        changes = [change for change in reconciled.changes if isinstance(change, AddColumn) or self._in_place]
         types = apply_changes(content.types, changes)
         written = (*METADATA_COLUMNS, *reconciled.columns)
         missing = [AddColumn((), column) for column in written if column.name not in existing]
         is_published = content.folder == table_location(table_input)
-        inside = [each for each in changes if (each.parent if isinstance(each, AddColumn) else is_published)]
-        change_columns(table_input, [*missing, *inside])
+        # New fields of structs, and wider types only if they are those of the published content.
+        nested = [change for change in changes if (change.parent if isinstance(change, AddColumn) else is_published)]
+        change_columns(table_input, [*missing, *nested])
         if types != content.types and not is_published:
             self._mode.set_content(table_input, replace(content, types=types))
         if reconciled.conflicts:
-            self._journal.redirected(self.name, {each.column: each.redirected_to for each in reconciled.conflicts})
+            redirected = {conflict.column: conflict.redirected_to for conflict in reconciled.conflicts}
+            self._journal.redirected(self.name, redirected)
             table_input["Description"] = reconciled.comment(table_input.get("Description", ""))
         return self._mode.content(table_input), reconciled.columns
 
@@ -366,15 +369,16 @@ class HiveTable:
         change: Callable[[TableInput], tuple[Content, tuple[Field, ...]]] | None = None,
         version: TableVersion | None = None,
     ) -> Content:
-        """Update the table, govern its columns, and plan the next batch for the content that it then has.
+        """Update the table, govern its columns, and plan the next batch for its present content.
 
-        No row is visible in a column that the update adds: the files that have it are pending. Raises Fenced.
+        New columns are governed before readers can see values in them, because the files with these columns are still
+        pending. Raises Fenced.
         """
         change = change or self._reconciled_content
 
         def reconciled(table_input: TableInput) -> tuple[Content, tuple[Field, ...], Collection[str], set[str]]:
             if (table_input.get("PartitionKeys") or []) != self._partition_keys:
-                problem = "its partition keys have changed since this sync began. Run the sync again"
+                problem = "its partition keys were changed during this sync. Run the sync again"
                 raise table_conflict(self._stream.id, self.name, problem)
             before = column_type_names(table_input)
             content, columns = change(table_input)
@@ -402,7 +406,7 @@ class HiveTable:
         return content
 
     def _widen_for(self, files: Sequence[DataFile], rewrite: Rewrite) -> None:
-        """Widen the content's columns to those of the plan and of all files; plan for the content after that."""
+        """Widen the content's columns so that they fit the plan and all files, and plan again."""
         content = self._replan()
         needed = self._plan.columns
         for file in files:
@@ -411,21 +415,21 @@ class HiveTable:
             return
         self._moves.widen(needed, rewrite)
         if self._replan().folder != content.folder:
-            self._cleanup.on_left(content.folder, self._current)
+            self._cleanup.replace_folder(content.folder, self._current)
 
     def _planned_folder(self, uri: str) -> str:
         return max((folder for folder in self._planned if uri.startswith(f"{folder}/")), key=len)
 
     def _relative(self, uri: str) -> str:
-        """Return a file's path in the folder that it was planned for: its partition's folder and its own name."""
+        """Return a file's path below its planned folder: its partition's folder and its name."""
         return uri.removeprefix(f"{self._planned_folder(uri)}/")
 
     def _mismatch(self, files: Sequence[DataFile]) -> str | None:
-        """Return why the files do not fit the present plan; None if they do."""
+        """Return why the files do not fit the present plan, or None if they fit."""
         if any(self._planned_folder(file.uri) != self._plan.folder for file in files):
-            return "its files were moved to another folder after the batch was encoded"
+            return "the table's files were moved to another folder after the batch was encoded"
         if not self._in_place and any(file.columns != self._plan.columns for file in files):
-            return "its columns have other types than the batch was encoded with"
+            return "the types of the table's columns changed after the batch was encoded"
         return None
 
     # Committing
@@ -437,14 +441,14 @@ class HiveTable:
 
     @property
     def _is_visible(self) -> bool:
-        """Whether readers see the content that the next batch is planned for."""
+        """Whether the next batch is planned for the published content."""
         return self._plan.folder == table_location(self._current)
 
     def _record_commit(self, table_input: TableInput, commit: str, partitions: Collection[str]) -> bool:
-        """Record the commit in the Glue entry; False if the content is not what the files were planned for any more."""
+        """Record the commit in the Glue entry. Return False if the content no longer matches the plan of the files."""
         self._current, content = table_input, self._mode.content(table_input)
-        now = evolve(content.types, self._plan.columns)
-        is_changed = bool(now.changes) or (now.columns != self._plan.columns and not self._in_place)
+        evolved = evolve(content.types, self._plan.columns)
+        is_changed = bool(evolved.changes) or (evolved.columns != self._plan.columns and not self._in_place)
         if is_changed or content.folder != self._plan.folder:
             return False
         save_commit(table_input, commit)
@@ -453,7 +457,7 @@ class HiveTable:
         return True
 
     def _roll_back(self, files: Sequence[DataFile]) -> None:
-        """Abort the uploads and delete completed files, also the copies that the next sync has made of them."""
+        """Abort the uploads, and delete completed files and the copies that the next sync may have made of them."""
         try:
             self.discard(files)
         finally:
@@ -469,27 +473,27 @@ class HiveTable:
     # Publishing
 
     def _publish(self, table_input: TableInput) -> Sequence[str]:
-        """Publish what was written; release the token if that is all. Return the folders to be deleted."""
+        """Publish the written files and return the folders to delete. Release the token if no work remains."""
         before = table_location(table_input)
         self._mode.publish(table_input)
         self._journal.columns(self.name, column_type_names(table_input))
         if table_location(table_input) != before:
-            self._index.project_anew(table_input)
+            self._index.reset_projection(table_input)
         self._current = table_input
         if not self._mode.holds(table_input):
-            return ()  # Another sync has taken over all that is left to do, or an answer was lost.
+            return ()  # Another sync does the remaining work, or an earlier call succeeded and its answer was lost.
         dead = self._cleanup.dead(table_input)
         if not dead and StalePartitions.of(table_input) is None:
             self._mode.release(table_input)
         return dead
 
     def _end(self) -> None:
-        """Release the token. If another sync has taken it, partitions may have been changed after that one has."""
+        """Release the token. If another sync has taken it, update the partitions once more."""
         if not self._glue_table.update(self._release):
-            self._follow_successor()
+            self._update_partitions_after_fencing()
 
     def _release(self, table_input: TableInput) -> bool:
-        """Release the token; False if another sync has taken it."""
+        """Release the token. Return False if another sync has taken it."""
         if self._mode.holds(table_input):
             self._mode.release(table_input)
             self._released = True
@@ -498,7 +502,7 @@ class HiveTable:
     # Partitions
 
     def _register(self, partitions: Collection[str]) -> None:
-        """Register partitions of the published content before files become visible in them. Raises Fenced."""
+        """Register partitions of the published content, before files become visible in them. Raises Fenced."""
 
         def mark(table_input: TableInput) -> None:
             self._mode.require(table_input)
@@ -510,66 +514,66 @@ class HiveTable:
             self._bring_up_to_date()
 
     def _register_ahead(self) -> None:
-        """Register the partitions of an overwrite before it is published, if readers see no rows now. Raises Fenced.
+        """Register the partitions of an overwrite before it is published, if the table has no visible rows.
 
-        Then no moment comes at which it is published and its rows are in no partition.
+        Otherwise its rows would be missing between the publication and the registration. Raises Fenced.
         """
-        pending, before = PendingOverwrite.load(self._current), table_location(self._current)
-        if pending is None or self._index.has_elsewhere(self._current, pending.location):
+        pending = PendingOverwrite.load(self._current)
+        if pending is None or self._index.has_partitions_outside(self._current, pending.location):
             return
-        if not self._folders.is_empty(before):
-            return  # Rows that no partition shows yet: their types must stay.
+        if not self._folders.is_empty(table_location(self._current)):
+            return  # The content has rows in unregistered partitions, and their column types must stay.
 
         def widen(table_input: TableInput) -> TableInput:
             set_column_types(table_input, self._mode.content(table_input).types)
             self._current = table_input
-            ahead = copy.deepcopy(table_input)
-            ahead["StorageDescriptor"]["Location"] = f"{pending.location}/"
-            return ahead
+            relocated = copy.deepcopy(table_input)
+            relocated["StorageDescriptor"]["Location"] = f"{pending.location}/"
+            return relocated
 
-        ahead = self._glue_table.update(widen)
+        relocated = self._glue_table.update(widen)
         self._replaces_partitions = True
-        self._index.register_all(ahead)
+        self._index.register_all(relocated)
 
     def _bring_up_to_date(self) -> None:
-        """Let the registered partitions follow the content. Raises Fenced."""
-        while not self._follow(self._mode.require):
+        """Update stale partitions until they match the content. Raises Fenced."""
+        while not self._update_stale_partitions(self._mode.require):
             pass
 
-    def _follow(self, require: Callable[[TableInput], None]) -> bool:
-        """Let the registered partitions follow the content; False if another change has left them behind meanwhile."""
+    def _update_stale_partitions(self, require: Callable[[TableInput], None]) -> bool:
+        """Update stale partitions. Return False if another change has made them stale again meanwhile."""
         if (stale := StalePartitions.of(self._current)) is None:
             return True
         self._replaces_partitions |= stale.replaced
-        self._index.follow(self._current, stale)
+        self._index.update_stale(self._current, stale)
 
         def conclude(table_input: TableInput) -> bool:
             require(table_input)
-            self._current, is_followed = table_input, StalePartitions.of(table_input) == stale
+            self._current, is_up_to_date = table_input, StalePartitions.of(table_input) == stale
             mark_up_to_date(table_input, stale)
-            return is_followed
+            return is_up_to_date
 
         return self._glue_table.update(conclude)
 
     @contextmanager
-    def _successor_followed(self) -> Iterator[None]:
-        """Bring the registered partitions up to date once more if this sync is fenced, whatever it fails by."""
+    def _updating_partitions_if_fenced(self) -> Iterator[None]:
+        """On any error, update the registered partitions once more if this sync is fenced."""
         try:
             yield
         except Exception as error:
-            if (fenced := self._fenced(error)) is None:
+            if (fenced := self._fenced_error(error)) is None:
                 raise
             try:
                 if not isinstance(fenced, Recreated):
-                    self._follow_successor()
-            except Exception as another:
-                fenced.add_note(f"Its partitions may be behind: {type(another).__name__}")
+                    self._update_partitions_after_fencing()
+            except Exception as update_error:
+                fenced.add_note(f"Some partitions may be stale: {type(update_error).__name__}")
             if fenced is error:
                 raise
             raise fenced from error
 
-    def _fenced(self, error: Exception) -> Fenced | None:
-        """Return what a failed sync raises if another one has taken its token; None if it holds it, or never has."""
+    def _fenced_error(self, error: Exception) -> Fenced | None:
+        """Return the error to raise if another sync has taken the token; None if this one holds it or never held it."""
         try:
             if isinstance(error, Fenced) or (self._began and not self._released):
                 self._mode.require(self._glue_table.read())
@@ -577,25 +581,25 @@ class HiveTable:
             if self._created not in (None, self._glue_table.created):
                 return Recreated(self.name)
             return error if isinstance(error, Fenced) else fenced
-        except Exception as another:
-            error.add_note(f"The table could not be read: {type(another).__name__}")
+        except Exception as read_error:
+            error.add_note(f"Cannot read the table: {type(read_error).__name__}")
         return error if isinstance(error, Fenced) else None
 
-    def _follow_successor(self) -> None:
-        """Let the registered partitions follow what other syncs have made of the table.
+    def _update_partitions_after_fencing(self) -> None:
+        """Update the registered partitions to the content that other syncs have written.
 
-        Glue changes partitions unconditionally: the last that this sync has changed may be ones that its successor had
-        brought up to date before, and the successor may have ended. If it has not, and changes the table meanwhile, it
-        says that they are behind, and they are followed again.
+        Glue changes partitions unconditionally. So the last calls of this sync may have undone updates of its
+        successor, which may have ended. If the successor still runs and changes the table meanwhile, it marks the
+        partitions as stale, and they are updated again.
         """
-        left = table_location(self._current)
+        former_folder = table_location(self._current)
 
         def mark(table_input: TableInput) -> None:
-            mark_partitions_stale(table_input, left=left, replaced=self._replaces_partitions)
+            mark_partitions_stale(table_input, former_folder=former_folder, replaced=self._replaces_partitions)
             self._current = table_input
 
         def attempt() -> bool:
             self._glue_table.update(mark)
-            return self._follow(lambda _: None)
+            return self._update_stale_partitions(lambda _: None)
 
-        retry_until_done(attempt)  # Else the next sync follows.
+        retry_until_done(attempt)  # If all attempts fail, the mark stays, and the next sync updates the partitions.

@@ -1,4 +1,4 @@
-"""What a Hive table says of its files: by its location, its registered partitions, and its columns."""
+"""List the files of a Hive table for verification, and compare them with partitions and reports."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from destination_datalake.partitioning.paths import PartitionKey
     from destination_datalake.tables.table import TableName
 
-_OTHERS = "others"
+_UNREPORTED_GROUP = "others"
+"""The group of files that no sync with a report has written."""
 
 
 class VerifiedHive(VerifiedTable):
-    """One table. `reported` is needed beforehand: by the names of the runs, their files are known."""
+    """One Hive table. File names begin with the name of a run, so `reported` decides which run has written a file."""
 
     def __init__(
         self,
@@ -53,16 +54,16 @@ class VerifiedHive(VerifiedTable):
         columns = (*METADATA_COLUMNS, *known_columns(self._input))
         self._scheme = PartitionScheme.recorded(self._input, columns)
         self._last = reported[0] if reported else None
-        self._runs = frozenset(each.run for each in reported)
-        self._newest_of_others = datetime.min.replace(tzinfo=UTC)
-        """When the newest file was written that is of no run with a report, as those of `replay --replace` are."""
+        self._runs = frozenset(report.run for report in reported)
+        self._newest_unreported = datetime.min.replace(tzinfo=UTC)
+        """Time of the newest file without a report of its run, such as the files of `replay --replace`."""
 
     def has_changed(self) -> bool:
-        """Whether there was a commit."""
+        """Return whether there was a commit since the table was read."""
         return _version(GlueTable(self._name, self._access).read()) != _version(self._input)
 
     def expected_files(self) -> Iterator[ExpectedFileStats]:
-        """Yield the expected statistics of each file that readers see, and for those of a pending overwrite."""
+        """Yield the expected statistics of each visible file and each file of a pending overwrite."""
         library = str(self._input["StorageDescriptor"].get("SerdeInfo", {}).get("SerializationLibrary", ""))
         kind = "jsonl" if "json" in library.lower() else "parquet"
         content = table_location(self._input)
@@ -80,13 +81,13 @@ class VerifiedHive(VerifiedTable):
                 if folder == content:
                     with_files.add(uri.rpartition("/")[0])
                 name = uri.rpartition("/")[2]
-                if self._folders.is_ours(folder) and not name.endswith(_ENDINGS[kind]):
-                    self.problems.append(Finding(uri, "is no file of the table, and readers take it for one"))
+                if self._folders.is_created_by_connector(folder) and not name.endswith(_ENDINGS[kind]):
+                    self.problems.append(Finding(uri, "is not a file of the table, but readers read it as one"))
                     continue
                 run = name.partition("-")[0]
-                group = run if run in self._runs else _OTHERS
-                if group == _OTHERS:
-                    self._newest_of_others = max(self._newest_of_others, listed["LastModified"])
+                group = run if run in self._runs else _UNREPORTED_GROUP
+                if group == _UNREPORTED_GROUP:
+                    self._newest_unreported = max(self._newest_unreported, listed["LastModified"])
                 source = SourceFile(uri, listed["Size"], UNKNOWN)
                 partition = self._partition_of(path.rpartition("/")[0])
                 own_schema = schema if kind == "parquet" else None
@@ -95,24 +96,21 @@ class VerifiedHive(VerifiedTable):
             self._compare_partitions(with_files)
 
     def _partition_of(self, folder: str) -> tuple[tuple[PartitionKey, str], ...]:
-        """Return the keys and values of the partition with this folder, relative to the content's."""
-        texts = self._scheme.folders.texts_of(folder) if self._scheme is not None else None
-        return (
-            () if self._scheme is None or texts is None else tuple(zip(self._scheme.folders.keys, texts, strict=True))
-        )
+        """Return the keys and values of the partition in this folder, a path relative to the content's folder."""
+        if self._scheme is None or (texts := self._scheme.folders.texts_of(folder)) is None:
+            return ()
+        return tuple(zip(self._scheme.folders.keys, texts, strict=True))
 
     def _compare_partitions(self, with_files: set[str]) -> None:
-        """Compare the partitions with the folders that have files. Partitions are read after files were listed."""
+        """Compare the partitions with the folders that have files. The files are listed before partitions are read."""
         if StalePartitions.of(self._input) is not None:
-            self.notes.append(
-                "Its partitions are behind its content, as a killed sync leaves them; the next sync completes them."
-            )
+            self.notes.append("Its partitions are stale, because a sync was killed. The next sync updates them.")
             return
         registered: set[str] = set()
         for entry in RegisteredPartitions(self._name, self._access).all(with_columns=False):
             location = str(S3Address.parse(entry["StorageDescriptor"]["Location"])).removesuffix("/")
             registered.add(location)
-            if location in with_files or any(each.startswith(f"{location}/") for each in with_files):
+            if location in with_files or any(folder.startswith(f"{location}/") for folder in with_files):
                 continue
             if next(self._folders.visible(location), None) is not None:
                 continue
@@ -121,7 +119,7 @@ class VerifiedHive(VerifiedTable):
             else:
                 self.problems.append(Finding(location, "is registered as a partition but has no objects"))
         for folder in sorted(with_files - registered):
-            if not any(folder.startswith(f"{each}/") for each in registered):
+            if not any(folder.startswith(f"{location}/") for location in registered):
                 self.problems.append(
                     Finding(folder, "has files but is not registered as a partition, so readers do not see them")
                 )
@@ -130,37 +128,40 @@ class VerifiedHive(VerifiedTable):
         """Compare the files of each sync with its report."""
         if not reported:
             self.notes.append("No sync has a report to compare with.")
-        for each in reported if read is not None else ():
-            self._compare_run(each, (read or {}).get(each.run, Total()), is_last=each is reported[0])
+        if read is not None:
+            for report in reported:
+                self._compare_run(report, read.get(report.run, Total()), is_last=report is reported[0])
 
-    def _compare_run(self, reported: Reported, found: Total, *, is_last: bool) -> None:
-        run, missing = reported.run, reported.rows - found.rows
-        has_others = self._newest_of_others > reported.finished
+    def _compare_run(self, reported: Reported, total: Total, *, is_last: bool) -> None:
+        run, missing = reported.run, reported.rows - total.rows
+        has_unreported = self._newest_unreported > reported.finished
         if reported.rows_erased is None:
-            self.notes.append(f"An erasure has begun since run {run} and has not ended: they are not compared.")
+            self.notes.append(f"Skipped the comparison with the report of run {run}: a later erasure has not ended.")
         elif is_last and reported.has_successor:
-            self.notes.append("A sync has begun since the last report: they are not compared.")
-        elif not found.files and is_last and has_others:
-            self.notes.append(
-                f"It has no files of run {run}, the last one with a report: its content was replaced since."
-            )
-        elif not found.files and not is_last and (reported.may_be_replaced or reported.has_successor or has_others):
+            self.notes.append("Skipped the comparison with the last report: a later sync has begun.")
+        elif not total.files and is_last and has_unreported:
+            self.notes.append(f"It has no files of run {run}, the last run with a report: its content was replaced.")
+        elif not total.files and not is_last and (reported.may_be_replaced or reported.has_successor or has_unreported):
             pass  # A refresh has replaced its files.
-        elif (found.files, missing) != (reported.files, 0) and not self._is_explained(reported, found):
-            by = ", and other writers have added files since" if has_others else ""
-            what = f"{found.files} files with {found.rows} rows of run {run}, and {reported.files} with {reported.rows}"
-            erased = f", of which {reported.rows_erased} were erased at most" if reported.rows_erased else ""
-            self.problems.append(Finding(table_location(self._input), f"has {what} rows by its report{erased}{by}"))
-        elif found.bytes != reported.bytes and not (reported.is_rewritten or reported.has_successor or missing):
-            what = f"files of run {run} with {found.bytes} bytes, and {reported.bytes} by its report"
-            self.problems.append(Finding(table_location(self._input), f"has {what}: a file was replaced"))
+        elif (total.files, missing) != (reported.files, 0) and not self._is_explained(reported, total):
+            erased = f", of which at most {reported.rows_erased} were erased" if reported.rows_erased else ""
+            unreported = ". Other writers have added files since" if has_unreported else ""
+            problem = (
+                f"has {total.files} files with {total.rows} rows of run {run}, but {reported.files} files with "
+                f"{reported.rows} rows by its report{erased}{unreported}"
+            )
+            self.problems.append(Finding(table_location(self._input), problem))
+        elif total.bytes != reported.bytes and not (reported.is_rewritten or reported.has_successor or missing):
+            sizes = f"{total.bytes} bytes, but {reported.bytes} bytes by its report"
+            problem = f"has files of run {run} with {sizes}: a file was replaced"
+            self.problems.append(Finding(table_location(self._input), problem))
 
-    def _is_explained(self, reported: Reported, found: Total) -> bool:
-        """Return whether an erasure explains missing rows, or a killed sync that copied files explains extra ones."""
-        missing = reported.rows - found.rows
-        if reported.rows_erased and 0 < missing <= reported.rows_erased and found.files <= reported.files:
+    def _is_explained(self, reported: Reported, total: Total) -> bool:
+        """Return whether an erasure explains missing rows, or a killed sync that copied files explains extra rows."""
+        missing = reported.rows - total.rows
+        if reported.rows_erased and 0 < missing <= reported.rows_erased and total.files <= reported.files:
             return True
-        return reported.has_successor and missing <= 0 and found.files >= reported.files
+        return reported.has_successor and missing <= 0 and total.files >= reported.files
 
 
 _ENDINGS: Mapping[str, tuple[str, ...]] = {"parquet": (".parquet",), "jsonl": (".jsonl", ".jsonl.gz")}

@@ -88,7 +88,10 @@ def test_an_unchanged_configuration_moves_no_part_of_a_connection(
     assert run.exit_code == 1
     [error] = run.errors
     assert error["failure_type"] == "config_error"
-    assert f"table {lake.database}.orderitems ({format_}), whose stream orderItems would now go to" in error["message"]
+    assert (
+        f"table {lake.database}.orderitems ({format_}), whose stream orderItems would now be written to"
+        in error["message"]
+    )
     assert f"To continue them, set {continued}. " in error["message"]
     assert run.states == []
     assert lake.objects() == before
@@ -171,7 +174,7 @@ def test_a_table_with_partition_keys_that_say_nothing_is_refused_and_stays_as_it
     assert run.exit_code == 1
     [error] = run.errors
     assert error["failure_type"] == "config_error"
-    assert "it is partitioned by (region string), and the options do not say" in error["message"]
+    assert "it is partitioned by (region string), but the options do not define these keys" in error["message"]
     assert lake.objects() == before
 
 
@@ -180,7 +183,7 @@ def test_a_table_with_partition_keys_that_say_nothing_is_refused_and_stays_as_it
 def test_a_table_that_was_partitioned_by_two_cursors_is_refused_and_stays_as_it_is(
     lake: Lake, platform: Platform
 ) -> None:
-    """The message has the table's keys and those that the options mean."""
+    """The message has the table's keys and those of the options."""
     types = {"id": "bigint", "at": "timestamp", "due": "timestamp", "at_year": "bigint", "due_year": "bigint"}
     row = {"id": 1, "at": "2024-02-29T12:00:00", "due": "2025-01-01T00:00:00", "at_year": 2024, "due_year": 2025}
     AwsDatalake(lake).append("orders", types, [row], partitions=["at_year", "due_year"])

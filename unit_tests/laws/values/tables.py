@@ -109,7 +109,7 @@ class Landing:
             locations = {each["StorageDescriptor"]["Location"].rstrip("/") for each in partitions}
             scheme = PartitionScheme.recorded(table, (*METADATA_COLUMNS, *self.columns))
             assert scheme is not None
-            assert scheme.misfits(each["Values"] for each in partitions) == 0
+            assert scheme.count_invalid(each["Values"] for each in partitions) == 0
         assert folder in locations
 
     def _opened(self, folder: Path) -> IcebergTable | HiveTable:

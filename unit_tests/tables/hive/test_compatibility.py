@@ -29,8 +29,8 @@ BUCKETED = {"BucketColumns": ["id"], "NumberOfBuckets": 4}
         ({"TableType": "GOVERNED"}, "it is a governed table"),
         ({"TargetTable": {"CatalogId": "1", "DatabaseName": "a", "Name": "b"}}, "a resource link (TargetTable) to a.b"),
         ({"PartitionKeys": [{"Name": "day", "Type": "date"}]}, "it is partitioned"),
-        (descriptor(SerdeInfo={"SerializationLibrary": JSON}), f"its files are read by {JSON}, not as parquet"),
-        ({"StorageDescriptor": {}}, "its files are read by no SerDe, not as parquet"),
+        (descriptor(SerdeInfo={"SerializationLibrary": JSON}), f"its SerDe is {JSON}, which cannot read parquet files"),
+        ({"StorageDescriptor": {}}, "its SerDe is not set, which cannot read parquet"),
         (
             descriptor(InputFormat=f"{HIVE}.SymlinkTextInputFormat"),
             f"its InputFormat is {HIVE}.SymlinkTextInputFormat",
@@ -47,7 +47,7 @@ BUCKETED = {"BucketColumns": ["id"], "NumberOfBuckets": 4}
         (descriptor(Location=f"s3://{BUCKET}/"), "is a whole bucket"),
         (descriptor(Location=f"s3://{BUCKET}/a//b"), "has a folder without a name"),
         (descriptor(Location=f"s3://{BUCKET}/a//"), "has a folder without a name"),
-        (descriptor(Location=f"s3://{BUCKET}/a/../b"), "or one called . or .."),
+        (descriptor(Location=f"s3://{BUCKET}/a/../b"), "or with the name . or .."),
         (
             descriptor(Columns=[{"Name": "_airbyte_meta", "Type": "string"}]),
             "its column _airbyte_meta has another type",

@@ -18,7 +18,7 @@ def test_folder_of_a_new_table_lies_in_its_root_and_is_used_once(cloud: Cloud) -
 
     assert one != another
     assert one.startswith(f"{ROOT}/generation-7-")
-    assert Folders.is_ours(one)
+    assert Folders.is_created_by_connector(one)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_only_folders_of_this_connector_are_deleted(cloud: Cloud) -> None:
         put(cloud, f"shop/orders/{folder}/part-0", b"rows")
 
     folders.delete_folder(OURS)
-    with pytest.raises(ValueError, match="not a folder that this connector has created"):
+    with pytest.raises(ValueError, match="because this connector did not create that folder"):
         folders.delete_folder(f"{ROOT}/generation-7-theirs")
 
     assert cloud.objects().keys() == {"shop/orders/generation-7-theirs/part-0"}

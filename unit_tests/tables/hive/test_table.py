@@ -218,7 +218,7 @@ def test_batch_planned_for_a_folder_that_the_table_has_left_is_encoded_again(clo
     first.commit("second", WIDE)
 
     assert first.table.commit([planned], rewrite) == Reencode(
-        "its files were moved to another folder after the batch was encoded"
+        "the table's files were moved to another folder after the batch was encoded"
     )
     first.commit("first-2", 2)
 

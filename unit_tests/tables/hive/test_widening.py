@@ -54,7 +54,7 @@ def test_widening_of_an_empty_table_is_noticed_by_batches_that_were_encoded_befo
     first.commit("second", WIDE)
 
     assert first.table.commit([planned], rewrite) == Reencode(
-        "its columns have other types than the batch was encoded with"
+        "the types of the table's columns changed after the batch was encoded"
     )
     first.commit("first", 1)
 

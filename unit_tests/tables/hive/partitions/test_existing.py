@@ -109,13 +109,21 @@ def test_table_goes_on_as_it_is_recorded_whatever_the_defaults_are(cloud: Cloud,
     ("made", "options", "said"),
     [
         ({}, {"partitioning": "YEAR"}, "it is partitioned by (created_at_date date) in folders created_at_date="),
-        ({}, {"partitioning": "YEAR/MONTH"}, "and the options mean (created_at_year bigint, created_at_month bigint)"),
+        (
+            {},
+            {"partitioning": "YEAR/MONTH"},
+            "but the options ask for (created_at_year bigint, created_at_month bigint)",
+        ),
         ({}, {"timezone": "Europe/Berlin"}, "created_at_date is date(created_at, Europe/Berlin)"),
         ({**BY_MONTH, "columns": [ID, OBJECT]}, {**BY_MONTH, "columns": [ID, FLAT]}, "c_month is month(alpha_c, UTC)"),
         ({}, {"partition_source": "extracted_at"}, "(extracted_at_date date)"),
-        ({}, {"path_layout": "segment"}, "partitioning to NO PARTITIONING to continue it as it is"),
-        ({}, {"catalog_partitions": "projection"}, "catalog_partitions and timezone as they were"),
-        ({"partitioning": "NO PARTITIONING"}, {}, "it is not partitioned, and the options mean the partition keys"),
+        ({}, {"path_layout": "segment"}, "partitioning to NO PARTITIONING to keep the table's partitions"),
+        (
+            {},
+            {"catalog_partitions": "projection"},
+            "Restore partitioning, partition_source, partition_by, nested, path_layout",
+        ),
+        ({"partitioning": "NO PARTITIONING"}, {}, "it is not partitioned, but the options ask for the partition keys"),
     ],
 )
 def test_table_that_is_partitioned_otherwise_is_refused_unchanged(
@@ -129,8 +137,10 @@ def test_table_that_is_partitioned_otherwise_is_refused_unchanged(
 
     assert str(refused.value).startswith("Cannot write stream shop.Events to table shop.events: ")
     assert said in str(refused.value)
-    found, _, meant = str(refused.value).partition(". A Hive table")[0].partition(", and the options mean ")
-    assert not found.endswith(meant)
+    present, _, configured = (
+        str(refused.value).partition(". The partition keys")[0].partition(", but the options ask for ")
+    )
+    assert not present.endswith(configured)
     assert str(refused.value).endswith("or set another table_prefix, or choose another lakeformation_database_name.")
     assert glue_table(cloud) == before
 
@@ -138,8 +148,8 @@ def test_table_that_is_partitioned_otherwise_is_refused_unchanged(
 @pytest.mark.parametrize(
     ("keys", "parameters", "said"),
     [
-        ((("region", "string"),), {}, "it is partitioned by (region string), and the options do not say what"),
-        (YEAR_MONTH, {}, "and the options do not say what these are made of. Set partitioning"),
+        ((("region", "string"),), {}, "it is partitioned by (region string), but the options do not define these keys"),
+        (YEAR_MONTH, {}, "but the options do not define these keys. Set partitioning"),
         ((("created_at_year", "string"),), AWS_DATALAKE, "it is partitioned by (created_at_year string)"),
         ((("updated_at_year", "bigint"),), AWS_DATALAKE, "it is partitioned by (updated_at_year bigint)"),
         ((("id_date", "date"),), AWS_DATALAKE, "it is partitioned by (id_date date)"),

@@ -159,7 +159,7 @@ def test_partition_registered_elsewhere_is_a_conflict_and_no_row_is_lost_in_it(c
 
     assert (
         f"Cannot write stream shop.Events to table shop.events: its partition {JAN} is registered at "
-        f"s3://{BUCKET}/theirs/january, which is not in its location. Drop that partition"
+        f"s3://{BUCKET}/theirs/january, outside the table's location. Move the partition's files"
     ) in str(refused.value)
     assert partitions(cloud) == before
     assert cloud.objects() == {}
