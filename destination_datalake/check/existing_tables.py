@@ -30,7 +30,7 @@ from destination_datalake.tables.naming import (
     relocations,
     tables_in_use,
 )
-from destination_datalake.tables.s3_data_lake import CONNECTOR, is_of_s3_data_lake, misfits
+from destination_datalake.tables.s3_data_lake import CONNECTOR, incompatible_options, is_of_s3_data_lake
 from destination_datalake.tables.table import cannot_write
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class ExistingTables:
         """Return a note about tables of S3 Data Lake in the database that a sync would not continue."""
         reasons: dict[str, list[str]] = {}
         for table in self._of_database():
-            for reason in misfits(table, self.config) if is_of_s3_data_lake(table) else ():
+            for reason in incompatible_options(table, self.config) if is_of_s3_data_lake(table) else ():
                 reasons.setdefault(reason, []).append(f"{self.config.lakeformation_database_name}.{table['Name']}")
         if not reasons:
             return None

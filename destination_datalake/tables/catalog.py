@@ -1,6 +1,7 @@
-"""The catalog that a configuration's tables are in: all that syncs, `check` and `maintain` ask of it.
+"""The interface of the catalog of a configuration's tables, for syncs, `check` and `maintain`.
 
-A kind of catalog is one class, chosen in `catalogs.py`. Hive tables are in the Glue Data Catalog alone, and ask Glue.
+Each kind of catalog has a class, chosen in `catalogs.py`. Hive tables exist only in the Glue Data Catalog and call Glue
+directly.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ _logger = logging.getLogger(__name__)
 
 
 class ListedDatabase(NamedTuple):
-    """A database (Iceberg: namespace). `ours`: this connector has created it."""
+    """A database (Iceberg: namespace)."""
 
     name: str
-    ours: bool
+    is_created_by_connector: bool
     created: datetime | None
 
 
 class ListedTable(NamedTuple):
-    """A table, described as Glue does it (Glue API: Table), whichever catalog it is in.
+    """A table of any catalog in Glue's format (Glue API: Table).
 
-    Of an Iceberg table, `Parameters` are its properties with `table_type` and `metadata_location`.
+    `Parameters` of an Iceberg table are its properties with `table_type` and `metadata_location`.
     """
 
     database: str
@@ -43,68 +44,70 @@ class ListedTable(NamedTuple):
 
 
 def is_iceberg(glue_table: Mapping[str, Any]) -> bool:
-    """Whether a table, described as `ListedTable` has it, is an Iceberg table. Engines write the word in any case."""
+    """Return whether a table in Glue's format is an Iceberg table. Engines write `table_type` in any case."""
     return str(glue_table.get("Parameters", {}).get("table_type", "")).upper() == "ICEBERG"
 
 
 class TableCatalog(Protocol):
-    """The catalog, governed as the options ask for. Thread-safe. Every method may raise what its library raises."""
+    """The catalog, governed according to the options. Thread-safe. Every method may raise errors of its library."""
 
     @property
     def governance(self) -> Governance:
-        """What the options ask of Lake Formation."""
+        """The configured governance by Lake Formation."""
 
     @property
     def compares_metadata(self) -> bool:
-        """Whether a commit succeeds only on the metadata that it was planned on.
+        """Whether a commit fails on any metadata other than those it was planned on.
 
-        If not, it succeeds on all metadata for which its requirements hold.
+        If not, it succeeds on all metadata that meet its requirements.
         """
 
     def pyiceberg(self) -> Catalog:
-        """Return PyIceberg's catalog for one change of one table: its tables commit through it.
+        """Return a PyIceberg catalog for one change of one table, which commits through it.
 
-        See `CompareAndSetGlueCatalog.commit_table` for what a commit raises.
+        See `CompareAndSetGlueCatalog.commit_table` for the errors of a commit.
         """
 
     def access_of(self, table: TableName) -> AwsAccess:
-        """Return the access to S3 that the files of a table are written and read with."""
+        """Return the access to S3 for writing and reading a table's files."""
 
     def ensure(self, database: str) -> None:
-        """Create the database if it does not exist, and `govern` it; asks once for each name."""
+        """Create the database if it does not exist, and `govern` it. Calls the catalog once for each name."""
 
     def govern(self, database: str) -> None:
-        """Have an existing database governed, once for each name. Raises ConnectorError."""
+        """Govern an existing database, once for each name. Raises ConnectorError."""
 
     def find(self, table: TableName) -> TableTypeDef | None:
-        """Return a table as `ListedTable` has it; None if there is none, also if there is no such database."""
+        """Return a table in Glue's format, or None if the table or its database does not exist."""
 
     def databases(self) -> Iterator[ListedDatabase]:
-        """Yield all databases that may be seen."""
+        """Yield all visible databases."""
 
     def tables(self, database: str) -> Iterator[ListedTable]:
-        """Yield all tables of a database that may be seen."""
+        """Yield all visible tables of a database."""
 
 
-# Limits of what `check` lists, because a user waits for the answer.
-_DATABASES_LISTED = 1_000
-_DATABASES_READ = 50
-_TABLES_READ = 2_000
+# Limits for `check`, because a user waits for the answer.
+_MAX_DATABASES_LISTED = 1_000
+_MAX_DATABASES_READ = 50
+_MAX_TABLES_READ = 2_000
 
 
 def list_tables(catalog: TableCatalog, database: str) -> list[ListedTable]:
-    """Return the first two thousand tables, those in `database` first.
+    """Return the first two thousand tables, beginning with those in `database`.
 
-    The others are in the latest databases that this connector has created, as far as it has access to them. Raises what
-    the catalog raises about `database`.
+    The rest are in the newest databases that this connector created, if it has access to them. Raises errors of the
+    catalog about `database`.
     """
-    return list(islice(chain(catalog.tables(database), _tables_of_other_databases(catalog, database)), _TABLES_READ))
+    return list(
+        islice(chain(catalog.tables(database), _tables_of_other_databases(catalog, database)), _MAX_TABLES_READ)
+    )
 
 
 def _tables_of_other_databases(catalog: TableCatalog, database: str) -> Iterator[ListedTable]:
-    """Yield the tables of our other databases. Ends where access is refused: only warnings depend on them."""
+    """Yield the tables of other created databases. Stop if access is refused, because only warnings depend on them."""
     try:
-        for other in _our_databases(catalog)[:_DATABASES_READ]:
+        for other in _created_databases(catalog)[:_MAX_DATABASES_READ]:
             if other != database:
                 yield from catalog.tables(other)
     except Exception as error:
@@ -114,11 +117,13 @@ def _tables_of_other_databases(catalog: TableCatalog, database: str) -> Iterator
         _logger.info("%s Only a warning depends on it.", failure.message)
 
 
-def _our_databases(catalog: TableCatalog) -> list[str]:
-    """Return the databases that this connector has created, the latest first."""
-    ours = [each for each in islice(catalog.databases(), _DATABASES_LISTED) if each.ours]
-    ours.sort(key=lambda each: each.created or _LONG_AGO, reverse=True)
-    return [each.name for each in ours]
+def _created_databases(catalog: TableCatalog) -> list[str]:
+    """Return the databases that this connector created, the newest first."""
+    databases = [
+        database for database in islice(catalog.databases(), _MAX_DATABASES_LISTED) if database.is_created_by_connector
+    ]
+    databases.sort(key=lambda database: database.created or _LONG_AGO, reverse=True)
+    return [database.name for database in databases]
 
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Which catalog the options' tables are in. A kind of catalog is a class of its own, chosen here."""
+"""Choose the class of the configured catalog."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def catalog_of(config: Config, access: AwsAccess, limits: CatalogLimits | None = None) -> TableCatalog:
-    """Return the catalog. Asks nothing of it. A table that is about to break its limits, or these, is not loaded."""
+    """Return the catalog without calling it. It refuses to load a table that exceeds `limits`, or its own limits."""
     governance = Governance(Policy.of(config), access)
     match config.catalog:
         case GlueCatalogOptions():

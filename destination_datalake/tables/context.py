@@ -1,4 +1,4 @@
-"""What the tables of one sync share: access to AWS, the catalog, jobs on executors, and a journal."""
+"""The context that the tables of one sync share: access to AWS, the catalog, jobs on executors, and a journal."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 # --- Journal ----------------------------------------------------------------------------------------------------------
 # A record of the tables of one sync: their columns, their merges, and their state after the last commit.
 #
-# Tables write it and the sync's report reads it; nothing depends on it.
+# Tables write to the journal, and only the sync's report reads it.
 
 
 @dataclass(frozen=True, slots=True)
 class MergeFigures:
-    """What the merges of a table have done. `pending_bytes` were merged, for which `written_bytes` were written.
+    """Totals of a table's merges.
 
-    Of the rows that were pending, some have replaced rows, and some have deleted them.
+    `rows` with `pending_bytes` were merged, which required `written_bytes` of new files. Of these rows, `replaced`
+    replaced a row of the table, and `deleted` deleted one.
     """
 
     merges: int = 0
@@ -49,9 +50,9 @@ class MergeFigures:
 
 @dataclass(frozen=True, slots=True)
 class TableFigures:
-    """An Iceberg table as of the last commit of a batch: its snapshots, and the files and rows that readers see.
+    """The state of an Iceberg table after the last commit of a batch: its snapshots, and visible files and rows.
 
-    `pending_rows` wait for their deduplication. `snapshot` is the id of the current one. None is what is not known.
+    `pending_rows` are not yet deduplicated. `snapshot` is the ID of the current snapshot. None means unknown.
     """
 
     snapshot: int | None
@@ -64,23 +65,23 @@ class TableFigures:
 
 @dataclass(slots=True)
 class TableHistory:
-    """What has happened to one table. `first` and `columns` have types, as text, by name: at first, and now."""
+    """The changes of one table. `first` and `columns` are the initial and the present types, as text, by column."""
 
     first: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     redirected: dict[str, str] = field(default_factory=dict)
-    """The columns that get values in place of others, by the others."""
+    """Columns that cannot hold the stream's values, and the columns that hold these values instead."""
     merged: MergeFigures = field(default_factory=MergeFigures)
     state: TableFigures | None = None
 
     @property
     def new_columns(self) -> list[str]:
-        """The names of columns that the table had not at first, in its order."""
+        """The names of columns that the table did not have initially, in its order."""
         return [name for name in self.columns if name not in self.first]
 
     @property
     def promoted_columns(self) -> dict[str, str]:
-        """The types of columns that had other ones at first."""
+        """The present types of columns whose type has changed."""
         return {name: type_ for name, type_ in self.columns.items() if self.first.get(name, type_) != type_}
 
 
@@ -92,36 +93,36 @@ class Journal:
         self._tables: defaultdict[TableName, TableHistory] = defaultdict(TableHistory)
 
     def columns(self, table: TableName, columns: Mapping[str, str]) -> None:
-        """Note the columns that a table has now."""
+        """Record the present columns of a table."""
         with self._lock:
             history = self._tables[table]
             history.first = history.first or columns
             history.columns = columns
 
     def redirected(self, table: TableName, columns: Mapping[str, str]) -> None:
-        """Note columns that cannot hold what is sent, and those that get it."""
+        """Record columns that cannot hold the stream's values, and the columns that hold these values instead."""
         with self._lock:
             self._tables[table].redirected |= columns
 
     def merged(self, table: TableName, figures: MergeFigures) -> None:
-        """Note a merge that is committed."""
+        """Record a committed merge."""
         with self._lock:
             history = self._tables[table]
             history.merged = history.merged.plus(figures)
 
     def state(self, table: TableName, state: TableFigures) -> None:
-        """Note how a table is after a commit."""
+        """Record the state of a table after a commit."""
         with self._lock:
             self._tables[table].state = state
 
     def of(self, table: TableName) -> TableHistory:
-        """Return what has happened to a table so far."""
+        """Return the changes of a table so far."""
         with self._lock:
             return self._tables[table]
 
 
 # --- Context ----------------------------------------------------------------------------------------------------------
-# What the tables of one sync share: access to AWS, the catalog, and jobs on Spark's executors.
+# The context that the tables of one sync share: access to AWS, the catalog, and jobs on Spark's executors.
 
 
 _Task = TypeVar("_Task")
@@ -129,10 +130,10 @@ _Result = TypeVar("_Result")
 
 
 class Executors(Protocol):
-    """Runs jobs on Spark. Waits for Spark's start; raises ConnectorError if a job, or Spark, has failed."""
+    """Run jobs on Spark. Waits until Spark has started. Raises ConnectorError if a job or Spark fails."""
 
     def run(self, work: Callable[[Iterable[_Task]], Iterable[_Result]], tasks: Sequence[_Task]) -> list[_Result]:
-        """Run a job of one Spark task for each of `tasks`; return all results, in the order of the tasks."""
+        """Run a job with one Spark task for each of `tasks`, and return all results in the order of the tasks."""
 
     def exchange(
         self,
@@ -141,7 +142,7 @@ class Executors(Protocol):
         consume: Callable[[int, Iterator[bytes]], Iterable[_Result]],
         partitions: int,
     ) -> list[_Result]:
-        """Run a job of two stages: what `produce` makes of each task is shuffled, and consumed by partition."""
+        """Run a job with two stages: shuffle the pairs that `produce` yields, and `consume` each partition."""
 
     def parallelism(self) -> int:
         """Return the number of tasks that run at the same time."""
@@ -149,7 +150,7 @@ class Executors(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """Executors, and what returns a folder for what one job writes for the next: `Staging.scratch`."""
+    """Executors, and a function that returns a folder for files between two jobs (`Staging.scratch`)."""
 
     executors: Executors
     scratch: Callable[[], str]
@@ -157,7 +158,7 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class TableContext:
-    """What the tables of one sync share. `sync` is a name that no other sync has. It `archives` records or does not."""
+    """The context that the tables of one sync share. `sync` is its unique name, and `archives` whether it archives."""
 
     sync: str
     access: AwsAccess

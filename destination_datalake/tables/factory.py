@@ -1,4 +1,4 @@
-"""Open the tables of streams, each of the type that the options configure."""
+"""Open the tables of streams with the configured table type."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a table is that is made from the archive of table `of`: with `in_place`, its files lie in that one's folder,
-    which then takes them over.
+    """The replay of the archive of table `of` into another table.
+
+    With `in_place`, the files of the other table lie in the folder of `of`, which then takes them over.
     """
 
     of: TableName
@@ -42,28 +43,27 @@ class Replay:
 def open_table(
     stream: Stream, name: TableName, config: Config, context: TableContext, replay: Replay | None = None
 ) -> Table:
-    """Return the stream's table, which still has to be prepared.
+    """Return the stream's table. The caller must `prepare` it.
 
-    Raises TableConflict if the stream has more columns than the options or the catalog allow, or if it would leave an
-    inherited table behind.
+    Raises TableConflict if the stream has more columns than the options or the catalog allow, or if another connector
+    created a table for the stream that would not be continued.
     """
     if replay is None:
         refuse_second_table(stream.id, name, config, context.catalog)
     naming = TableNaming.of(config).naming
-    at = replay.of if replay is not None and replay.in_place else name
+    located = replay.of if replay is not None and replay.in_place else name
     limits = ColumnLimits.of(config, stream.id)
-    layout = TableLayout(stream, config, TableLocation.of(config, stream.id, at, naming))
+    layout = TableLayout(stream, config, TableLocation.of(config, stream.id, located, naming))
     layout = _with_short_types(layout, layout.columns(naming), limits, name, context.catalog)
     columns = layout.columns(naming)
     if has_whole_record(columns):
         _logger.warning(
-            "The schema of stream %s declares no properties. Each record is kept whole, as JSON text in the column %s. "
-            "Refresh the source's schema for a column for each field.",
+            "The schema of stream %s declares no properties, so each record is written as JSON text to the column %s. "
+            "To get a column for each field, refresh the source's schema.",
             stream.id,
             WHOLE_RECORD.name,
         )
-    own = {column.name: column.type for column in columns}
-    limits.require(stream.id, name, {}, own)
+    limits.require(stream.id, name, {}, {column.name: column.type for column in columns})
     plan = FilePlan(
         format="jsonl" if config.format.format_type == "JSONL" else "parquet",
         codec=config.format.compression_codec,
@@ -76,7 +76,7 @@ def open_table(
         sync_id=stream.sync_id,
     )
     owner = TableOwner(stream.id, naming, None if replay is None else str(replay.of))
-    # Each kind is imported only if it is asked for: PyIceberg takes a second.
+    # Import only the configured table type, because the import of PyIceberg takes a second.
     if config.table_type == "ICEBERG":
         from destination_datalake.tables.iceberg.table import IcebergTable
 
@@ -89,20 +89,20 @@ def open_table(
 def _with_short_types(
     layout: TableLayout, columns: Sequence[Field], limits: ColumnLimits, name: TableName, catalog: TableCatalog
 ) -> TableLayout:
-    """Return the layout with new columns as JSON text if the catalog does not take their types.
+    """Return the layout with new columns as JSON text if their types exceed the catalog's limit.
 
-    A column that exists as a struct stays one: it would get no more values.
+    An existing struct column stays a struct, because it would get no more values otherwise.
     """
     too_long = [column for column in columns if limits.is_too_long(column.type)]
     if not too_long:
         return layout
-    found = catalog.find(name)
-    existing = [] if found is None else found.get("StorageDescriptor", {}).get("Columns", [])
+    glue_table = catalog.find(name)
+    existing = [] if glue_table is None else glue_table.get("StorageDescriptor", {}).get("Columns", [])
     types = {column["Name"].lower(): column.get("Type") for column in existing}
     new = [column for column in too_long if types.get(column.name.lower(), "string") == "string"]
     for column in new:
         _logger.warning(
-            "Stream %s: the type of field %s is longer than the %s bytes that the Glue Data Catalog takes, so its "
+            "Stream %s: the type of field %s is longer than the %s bytes that the Glue Data Catalog allows, so its "
             "column is JSON text.",
             layout.stream.id,
             quoted(".".join(column.path)),
@@ -112,8 +112,8 @@ def _with_short_types(
 
 
 def rebuild_of(config: Config, name: TableName, catalog: TableCatalog, open_to_append: Callable[[], Table]) -> Rebuild:
-    """Return what a table of the options' kind can do. `open_to_append` opens it as for a sync that appends."""
-    # Each kind is imported only if it is asked for: PyIceberg takes a second.
+    """Return the rebuild of a table with the configured table type. `open_to_append` opens the table for an append."""
+    # Import only the configured table type, because the import of PyIceberg takes a second.
     if config.table_type == "ICEBERG":
         from destination_datalake.tables.iceberg.rebuild import IcebergRebuild
 

@@ -1,14 +1,15 @@
-"""Which sync may write to a Hive table, and which may overwrite an Iceberg table or adopt a pending overwrite.
+"""Decide which sync may write to a Hive table, overwrite an Iceberg table or adopt a pending overwrite.
 
-Fencing tokens decide between syncs at the same time. A sync that begins takes the token over from its present holder,
-which is fenced: it finds another token at its next step and stops. A token is removed when its work is done. Appends
-to Iceberg tables need none.
+Fencing tokens decide between simultaneous syncs. A sync that begins takes the token from its present holder. The former
+holder is fenced: at its next step it reads another token and stops. A sync removes its token at its end. Appends to
+Iceberg tables need no token.
 
-The generations of overwrites decide between syncs one after the other: one that is older than the table's, or whose
-acknowledged rows are gone, is refused.
+The generations of overwrites decide between successive syncs. An overwrite is refused if it is older than the table's,
+or if its acknowledged rows were removed.
 
-Both are stored in the table itself, as Iceberg table properties or parameters of the Glue table, and are written only
-by commits that fail if another one came first: see `iceberg.commit.fence` for catalogs that do not compare properties.
+Both are stored in the table itself, as Iceberg table properties or as parameters of the Glue table. They are written
+only by commits that fail after a concurrent commit. For catalogs that do not compare properties, see
+`iceberg.commit.fence`.
 """
 
 from __future__ import annotations
@@ -27,31 +28,32 @@ OVERWRITES_PROPERTY = "airbyte.overwrite-generations"
 
 
 class Fenced(TableConflict):
-    """Another sync has taken the token over.
+    """Another sync has taken the token.
 
-    It has the rows that were acknowledged until then if it appends or is of the same generation. Otherwise it has
-    removed them, and `Overwrites` refuses to go on without them.
+    If it appends or has the same generation, it keeps the rows that were acknowledged so far. Otherwise it removes
+    them, and `Overwrites` refuses to continue the earlier generation without them.
     """
 
     def __init__(self, table: TableName) -> None:
         super().__init__(
-            f"Table {table}: another sync of the stream has taken over this table since this sync began, so this one "
-            "stops here. What it acknowledged is in the table if the other sync appends or is of the same generation; "
-            "an overwrite of another generation takes its place, and a retry of this sync, if it overwrites, is then "
-            "refused. Let only one connection at a time overwrite the table, or write to it if it is a Hive table."
+            f"Table {table}: another sync of the stream has taken over this table since this sync began, so this sync "
+            "stops. The rows that it acknowledged stay in the table if the other sync appends or has the same "
+            "generation. An overwrite of another generation replaces them, and a retry of this sync, if it overwrites, "
+            "is then refused. Let only one connection at a time overwrite the table, or write to it if it is a Hive "
+            "table."
         )
 
 
 class Recreated(Fenced):
-    """Another writer has dropped the table and created it again: nothing that this sync committed is in it."""
+    """Another writer dropped and recreated the table, so it has no rows of this sync."""
 
     def __init__(self, table: TableName) -> None:
         TableConflict.__init__(
             self,
-            f"Table {table} was dropped and created again while this sync wrote to it. What the sync had "
-            "committed went with the dropped table, and nothing was written to the new one. The states of those rows "
-            "may have been released, so the next sync does not send them again: refresh the stream to have them in the "
-            "new table. Let nothing else drop the table while a sync runs.",
+            f"Table {table} was dropped and created again while this sync wrote to it. The rows that the sync had "
+            "committed were dropped with the table, and nothing was written to the new table. The states of those rows "
+            "may have been released, so the next sync does not send them again. Refresh the stream to write them to "
+            "the new table. Do not drop the table while a sync runs.",
         )
 
 
@@ -64,13 +66,13 @@ class FencingToken:
 
     @classmethod
     def held(cls, properties: Mapping[str, str]) -> Self | None:
-        """Return the token in a table's properties, whichever sync holds it; None if there is none."""
+        """Return the token in a table's properties, whichever sync holds it, or None."""
         epoch, _, sync = properties.get(TOKEN_PROPERTY, "").partition(":")
         return cls(int(epoch), sync) if epoch.isdecimal() and sync else None
 
     @classmethod
     def after(cls, properties: Mapping[str, str], sync: str) -> Self:
-        """Return the token for `sync`: the table's own if `sync` holds it already, else one of the next epoch."""
+        """Return the token for `sync`: the table's token if `sync` holds it, otherwise one of the next epoch."""
         held = cls.held(properties)
         if held is not None and held.sync == sync:
             return cls(held.epoch, sync)
@@ -80,7 +82,7 @@ class FencingToken:
         return f"{self.epoch}:{self.sync}"
 
     def write_to(self, properties: MutableMapping[str, str]) -> None:
-        """Put the token into a table's properties, in place of any other."""
+        """Set the token in a table's properties, and replace any other."""
         properties[TOKEN_PROPERTY] = str(self)
 
     def require(self, properties: Mapping[str, str], table: TableName) -> None:
@@ -90,10 +92,10 @@ class FencingToken:
 
 
 class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The generations of the overwrites that a table has seen. The platform never goes back to an earlier one.
+    """The generations of the overwrites of a table. The platform never returns to an earlier generation.
 
-    `newest` is the highest that has begun. `removed` are the lowest and the highest of those whose acknowledged rows
-    were removed by another overwrite before they were published, since the last one was.
+    `newest` is the highest generation that has begun. `removed` is the range (lowest, highest) of generations whose
+    acknowledged rows another overwrite removed before they were published, since the last publication.
     """
 
     newest: int | None = None
@@ -101,7 +103,7 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self:
-        """Return those in a table's properties; none if it has none that this connector has written."""
+        """Return the overwrites in a table's properties; empty if this connector has not written the property."""
         try:
             return msgspec.json.decode(properties.get(OVERWRITES_PROPERTY, ""), type=cls)
         except msgspec.DecodeError:
@@ -111,7 +113,7 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.json.encode(self).decode()
 
     def begun(self, generation: int | None, removed: Iterable[int]) -> Overwrites:
-        """Return them after an overwrite has begun that removes pending ones. None: it has no generation."""
+        """Return the overwrites after the beginning of one that removes pending ones. `generation` may be unknown."""
         all_removed = (*removed, *(self.removed or ()))
         return Overwrites(
             self.newest if generation is None else generation,
@@ -119,25 +121,25 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def published(self) -> Overwrites:
-        """Return them after an overwrite has taken the place of all acknowledged rows."""
+        """Return the overwrites after the publication of one, which replaces all acknowledged rows."""
         return Overwrites(self.newest)
 
     def overwritten_by(self, stream: Stream, table: TableName, lowest: int | None, *, pending: bool) -> bool:
-        """Whether a sync is to overwrite the table; False if it is to append.
+        """Return whether a sync must overwrite the table. Otherwise it must append.
 
-        `lowest` is the lowest generation of the table's rows (None: unknown): an overwrite of the same was published
-        by an earlier sync, which this one continues. `pending`: an overwrite of the sync's generation is not published
-        yet. Raises TableConflict if the overwrite is older than the table, or if rows that were acknowledged in the
-        sync's generation are gone: a retry does not send them again.
+        `lowest` is the lowest generation of the table's rows, None if unknown. If it is the sync's, an earlier sync has
+        published the overwrite, and this one continues it. `pending` means that an overwrite of the sync's generation
+        is not yet published. Raises TableConflict if the overwrite is older than the table, or if acknowledged rows of
+        the sync's generation were removed, because a retry does not send them again.
         """
         generation = stream.overwrite_generation if stream.overwrites_table else stream.generation
         if generation is None:
             return stream.overwrites_table
         if not pending and self.removed is not None and self.removed[0] <= generation <= self.removed[1]:
-            raise _rows_are_gone(stream, table, generation)
+            raise _missing_rows(stream, table, generation)
         if not stream.overwrites_table:
             return False
-        newest = max(each for each in (lowest, self.newest, generation) if each is not None)
+        newest = max(known for known in (lowest, self.newest, generation) if known is not None)
         if newest == generation:
             if lowest == generation:
                 return False
@@ -146,25 +148,25 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
         if stream.has_constant_ids:
             return False
         if newest > generation:
-            raise _is_older(stream, table, generation, newest)
-        raise _rows_are_gone(stream, table, generation)
+            raise _older_generation(stream, table, generation, newest)
+        raise _missing_rows(stream, table, generation)
 
 
-def _is_older(stream: Stream, table: TableName, generation: int, newest: int) -> TableConflict:
+def _older_generation(stream: Stream, table: TableName, generation: int, newest: int) -> TableConflict:
     problem = (
         f"this overwrite is of generation {generation}, and the table has been written by generation {newest}, which "
         "is later. Let only one connection overwrite the table: choose another table_prefix or "
-        "lakeformation_database_name for this one. If it takes the place of a connection that is gone, remove the "
-        f"table properties {LOWEST_GENERATION_PROPERTY} and {OVERWRITES_PROPERTY} (ALTER TABLE ... UNSET TBLPROPERTIES)"
-        ", or drop the table, and run the sync again."
+        "lakeformation_database_name for this connection. If it replaces a deleted connection, remove the table "
+        f"properties {LOWEST_GENERATION_PROPERTY} and {OVERWRITES_PROPERTY} (ALTER TABLE ... UNSET TBLPROPERTIES), or "
+        "drop the table, and run the sync again."
     )
     return TableConflict(cannot_write(stream.id, table, problem))
 
 
-def _rows_are_gone(stream: Stream, table: TableName, generation: int) -> TableConflict:
+def _missing_rows(stream: Stream, table: TableName, generation: int) -> TableConflict:
     problem = (
-        f"an earlier sync has begun generation {generation}, and the rows that were acknowledged in it do not wait any "
-        "more: another sync has overwritten them, or has put them into the table. Refresh the stream, so that all its "
-        "records are sent again, and let only one connection overwrite the table."
+        f"an earlier sync has begun generation {generation}, and its acknowledged rows are no longer pending: another "
+        "sync has overwritten them or added them to the table. Refresh the stream, so that all records are sent again, "
+        "and let only one connection overwrite the table."
     )
     return TableConflict(cannot_write(stream.id, table, problem))

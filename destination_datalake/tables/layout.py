@@ -1,6 +1,6 @@
-"""From the options and a stream to the partition fields and the sort order that its table gets.
+"""Derive the partition fields and the sort order of a table from the options and its stream.
 
-Options that name streams and fields which a sync does not have are refused or warned of before anything is read.
+Options for streams or fields that the sync does not have cause an error or a warning before any record is read.
 """
 
 from __future__ import annotations
@@ -56,23 +56,22 @@ PARTS: Mapping[PartitioningUnits, tuple[Part, ...]] = {
     "YEAR/MONTH/DAY/HOUR": ("year", "month", "day", "hour"),
     "DAY/HOUR": ("date", "hour"),
 }
-"""The partition keys of Hive tables by the option `partitioning`, as AWS Datalake has them where it has the value.
+"""The partition keys of Hive tables by the option `partitioning`. Values of AWS Datalake have the same keys.
 
-Its DAY is the day of the month; with an hour, a day is the whole date.
+DAY alone is the day of the month. With HOUR, it is the whole date.
 """
 
-_SHOWN = 10
-"""How many fields a message names."""
+_MAX_FIELDS_IN_MESSAGE = 10
 
-_REST_OF_KEY = 160
-"""Bytes of keys besides the folders of table and partition: those of a generation, and the name of the file."""
+_MAX_NAME_BYTES = 160
+"""Maximum size of a key besides the folders of table and partition: the folder of a generation and the file's name."""
 
 _FINEST: Mapping[Part, TimeUnit] = {"date": "day", "year": "year", "month": "month", "day": "day", "hour": "hour"}
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The column by which `partitioning` partitions. `label` is what names of partition keys begin with."""
+    """A column, or a field inside one, with partition values. `label` is the prefix of names of partition keys."""
 
     path: tuple[str, ...]
     type: ColumnType
@@ -81,12 +80,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """What the options say about where the data of one stream's table lies, and how it is arranged there.
+    """The configured location, partitioning and sort order of one stream's table.
 
-    In all methods `columns` are the stream's columns under their names in the table; None leaves the matter to the
-    table. Raises ConfigError if `partition_by` or `sort_by` names a field that neither the stream has nor `known`, the
-    columns of the existing table: what the stream sends no longer, or as another type, stays what tables are arranged
-    by.
+    In all methods, `columns` are the stream's columns under their names in the table, and a result of None means that
+    an existing table keeps its layout. Methods raise ConfigError if `partition_by` or `sort_by` names a field that is
+    neither in the stream nor among the `known` columns of the existing table. A table stays partitioned by a column
+    that the stream no longer has, or has with another type.
     """
 
     stream: Stream
@@ -94,19 +93,19 @@ class TableLayout:
     location: TableLocation
     known: tuple[Field, ...] = ()
     as_json: frozenset[tuple[str, ...]] = frozenset()
-    """The paths of columns that are JSON text, whatever their schema says."""
+    """The paths of columns that are JSON text, whatever their schema."""
 
     def columns(self, naming: Naming, untyped: Untyped = Untyped.INFER) -> tuple[Field, ...]:
-        """Return the stream's own columns in a table without columns, whose names have this naming."""
+        """Return the stream's columns in a new table with this naming, without metadata columns."""
         numeric, (nested, depth) = NumericTypes(self.config.numeric_types), self.config.nested_of(*self.stream.id)
         columns = stream_columns(self.stream.json_schema, numeric, naming, Nested(nested), depth, untyped)
-        return tuple(replace(each, type=Json()) if each.path in self.as_json else each for each in columns)
+        return tuple(replace(column, type=Json()) if column.path in self.as_json else column for column in columns)
 
     def iceberg_fields(self, columns: Sequence[Field]) -> tuple[PartitionField, ...] | None:
         """Return the partition fields of an Iceberg table.
 
-        Several time units of one column would be redundant, so of those in `partitioning` the finest is taken
-        (Iceberg: PartitionSpec.checkForRedundantPartitions).
+        Only the finest unit in `partitioning` is used, because several time units of one column are redundant (Iceberg:
+        PartitionSpec.checkForRedundantPartitions).
         """
         explicit = self._explicit(columns)
         if explicit is not None:
@@ -122,7 +121,7 @@ class TableLayout:
     def hive_folders(self, columns: Sequence[Field]) -> PartitionFolders | None:
         """Return the partition keys of a Hive table, and the folders of its partitions."""
         template = path_template(self.config.path_layout, self.config.partitioning)
-        # Columns of other lakes, and those that Athena projects, are strings, as folders have them.
+        # Keys of other destinations, and projected keys of Athena, are strings with the text of the folder.
         projected = self.config.catalog_partitions != "register"
         fields = self.hive_fields(columns, digits=projected) if template is None else self._fields_of(template, columns)
         if fields is None:
@@ -133,10 +132,10 @@ class TableLayout:
             PartitionKey(field, key_type(field, types[field.source], digits=digits), types[field.source], projected)
             for field in fields
         ]
-        room = MAX_KEY_BYTES - len(S3Address.parse(self.location.folder).key.encode()) - _REST_OF_KEY
+        max_bytes = MAX_KEY_BYTES - len(S3Address.parse(self.location.folder).key.encode()) - _MAX_NAME_BYTES
         if template is None or not keys:
-            return PartitionFolders.hive(keys, room)
-        return PartitionFolders.of(template, keys, room)
+            return PartitionFolders.hive(keys, max_bytes)
+        return PartitionFolders.of(template, keys, max_bytes)
 
     def hive_fields(self, columns: Sequence[Field], *, digits: bool) -> tuple[PartitionField, ...] | None:
         """Return the partition keys of a Hive table with `path_layout` hive.
@@ -156,7 +155,7 @@ class TableLayout:
         return _distinct(fields, columns)
 
     def _fields_of(self, template: PathTemplate, columns: Sequence[Field]) -> tuple[PartitionField, ...] | None:
-        """Return a field for each variable of a template, in their order."""
+        """Return a field for each variable of a template, in the template's order."""
         explicit = self._explicit(columns)
         if explicit == []:
             return ()
@@ -166,20 +165,20 @@ class TableLayout:
         for name in given:
             if name not in template.variables:
                 raise ConfigError(
-                    f"streams: partition_by of stream {self.stream.id} has the key {name}, for which path_layout has "
-                    f"no folder. Set path_layout to hive, or to a template with the folder {name}={{{name}}}."
+                    f"streams: partition_by of stream {self.stream.id} has the key {name}, but path_layout has no "
+                    f"folder for it. Set path_layout to hive, or to a template with the folder {name}={{{name}}}."
                 )
         times = [part for part in time_parts(template) if part not in given]
         for name in template.variables:
             if name not in given and name not in times:
                 raise ConfigError(
-                    f"path_layout has a folder of {{{name}}}, and stream {self.stream.id} no partition key of that "
-                    "name. Add it to the partition_by of this stream in streams."
+                    f"path_layout has a folder {{{name}}}, but stream {self.stream.id} has no partition key with that "
+                    "name. Add it to partition_by of this stream in streams."
                 )
         if times and (source := self._date_source(columns)) is None:
             if given and not self.known:
                 raise ConfigError(
-                    f"path_layout has a folder of {{{times[0]}}}, and stream {self.stream.id} no date for it. Set "
+                    f"path_layout has a folder {{{times[0]}}}, but stream {self.stream.id} has no date for it. Set "
                     "partition_source to extracted_at."
                 )
             return None
@@ -191,90 +190,94 @@ class TableLayout:
 
     def sort_fields(self, columns: Sequence[Field]) -> tuple[SortField, ...] | None:
         """Return the order of rows within files."""
-        given = self.config.of_stream(*self.stream.id).sort_by
-        if given is None:
+        entries = self.config.of_stream(*self.stream.id).sort_by
+        if entries is None:
             return None
         fields = []
-        for each in given:
-            source = self._resolved(each.source, columns, "sort_by", Identity(), "sorted by")
-            fields.append(SortField(source.path, each.direction == "ascending", each.nulls == "first"))
+        for entry in entries:
+            source = self._resolve(entry.source, columns, "sort_by", Identity(), "sorted by")
+            fields.append(SortField(source.path, entry.direction == "ascending", entry.nulls == "first"))
         return tuple(fields)
 
     def _explicit(self, columns: Sequence[Field]) -> list[PartitionField] | None:
-        given = self.config.of_stream(*self.stream.id).partition_by
-        if given is None:
+        """Return the fields of `partition_by`, or None if the stream has no such option."""
+        entries = self.config.of_stream(*self.stream.id).partition_by
+        if entries is None:
             return None
         fields = []
-        for each in given:
-            transform = parse_transform(each.transform)
-            what = f"partitioned by its {transform}"
-            source = self._resolved(each.source, columns, "partition_by", transform, what)
-            fields.append(PartitionField(each.name or self._name(source, transform), source.path, transform))
+        for entry in entries:
+            transform = parse_transform(entry.transform)
+            use = f"partitioned by its {transform}"
+            source = self._resolve(entry.source, columns, "partition_by", transform, use)
+            fields.append(PartitionField(entry.name or self._name(source, transform), source.path, transform))
         return fields
 
-    def _not_permitted(self, name: str, type_: ColumnType, what: str, option: str) -> ConfigError:
-        of_iceberg = () if self.config.table_type == "ICEBERG" else ("bucket[N]", "truncate[W]")
-        permitted = [each for each in PERMITTED[type(type_)] if option == "partition_by" and each not in of_iceberg]
+    def _not_permitted(self, name: str, type_: ColumnType, use: str, option: str) -> ConfigError:
+        excluded = () if self.config.table_type == "ICEBERG" else ("bucket[N]", "truncate[W]")
+        transforms = PERMITTED[type(type_)] if option == "partition_by" else ()
+        permitted = [transform for transform in transforms if transform not in excluded]
         remedies = [f"choose {', '.join(permitted)}"] if permitted else []
         if isinstance(type_, Struct):
             remedies.append(f"name a field inside it, such as {name}.{type_.fields[0].source}")
         return ConfigError(
             f"streams: {option} of stream {self.stream.id}: the field {name} is of type {describe_type(type_)} and "
-            f"cannot be {what}. To correct that, {' or '.join([*remedies, 'leave the entry out'])}."
+            f"cannot be {use}. To correct this, {' or '.join([*remedies, 'remove the entry'])}."
         )
 
     def _name(self, source: Source, transform: Transform) -> str:
         kind = str(transform).partition("[")[0].replace("truncate", "trunc")
         if kind == "identity":
-            # Iceberg names such a field like its column. A partition key of Hive is a column beside it.
+            # Iceberg gives such a field the name of its column. A partition key of Hive is an additional column.
             return source.label if self.config.table_type == "ICEBERG" else f"{source.label}_key"
         return f"{source.label}_{kind}"
 
-    def _resolved(self, name: str, columns: Sequence[Field], option: str, transform: Transform, what: str) -> Source:
-        """Return the column, or the field inside one, that an option names by its key in the records."""
+    def _resolve(self, name: str, columns: Sequence[Field], option: str, transform: Transform, use: str) -> Source:
+        """Return the column, or the field inside one, that an option names by its key in the records.
+
+        `use` completes "rows cannot be …" in messages.
+        """
         if name in ("extracted_at", EXTRACTED_AT):
             return _extracted_at()
-        sent, known = _named(name, columns), _named(name, self.known)
-        fitting = (each for each in (*sent, *known) if permits(transform, each.type))
-        source = next(fitting, None)
+        sent, known = _sources_named(name, columns), _sources_named(name, self.known)
+        permitted = (candidate for candidate in (*sent, *known) if permits(transform, candidate.type))
+        source = next(permitted, None)
         if source is None:
             if sent or known:
-                raise self._not_permitted(name, (sent or known)[0].type, what, option)
+                raise self._not_permitted(name, (sent or known)[0].type, use, option)
             raise ConfigError(
                 f"streams: {option} of stream {self.stream.id} names the field {name}, which the stream does not have. "
-                "Correct the name, or leave the entry out."
+                "Correct the name, or remove the entry."
             )
         if source not in sent:
             _logger.warning(
-                "Stream %s has no field %s that rows could be %s any more. In its new rows that is null; all their "
-                "values are kept. Correct %s of this stream if another field has taken its place.",
-                self.stream.id,
+                "Field %s of stream %s is missing or has another type, so new rows cannot be %s: the key is null. "
+                "All columns keep their values. Correct %s of this stream if another field replaces it.",
                 name,
-                what,
+                self.stream.id,
+                use,
                 option,
             )
         return source
 
     def _date_source(self, columns: Sequence[Field]) -> Source | None:
-        """Return the column that `partition_source` means if it is a date or a timestamp; otherwise log that."""
+        """Return the column of `partition_source` if it is a date or a timestamp. Otherwise log a warning."""
         config = self.config
         if config.partition_source in ("extracted_at", EXTRACTED_AT):
             return _extracted_at()
-        # A cursor's keys are a path (Airbyte protocol: cursor_field). AWS Datalake took the first that is a date.
+        # A cursor's keys are a path (Airbyte protocol: cursor_field). AWS Datalake used the first key that is a date.
         cursor = self.stream.cursor_field
         keys = (".".join(cursor), *cursor) if config.partition_source == "cursor" else (config.partition_source,)
         dates = {".".join(column.path): column for column in columns if isinstance(column.type, Date | Timestamp)}
-        found = next((dates[key] for key in keys if key in dates), None)
-        if found is None:
-            what = "cursor" if config.partition_source == "cursor" else f"field {config.partition_source}"
+        column = next((dates[key] for key in keys if key in dates), None)
+        if column is None:
             _logger.warning(
-                "Stream %s is not partitioned: it has no %s that is a date or a date-time. Another partition_source, "
-                "such as extracted_at, would do.",
+                "Stream %s is not partitioned: it has no %s that is a date or a date-time. To partition it, set "
+                "another partition_source, such as extracted_at.",
                 self.stream.id,
-                what,
+                "cursor" if config.partition_source == "cursor" else f"field {config.partition_source}",
             )
             return None
-        return Source((found.name,), found.type, found.name)
+        return Source((column.name,), column.type, column.name)
 
     def _of_calendar(self, field: PartitionField, *, digits: bool) -> PartitionField:
         if not isinstance(field.transform, Since1970):
@@ -296,20 +299,20 @@ def _sources(
             yield from _sources(field.type.fields, (*keys, *field.path), (*path, field.name))
 
 
-def _named(name: str, columns: Sequence[Field]) -> list[Source]:
+def _sources_named(name: str, columns: Sequence[Field]) -> list[Source]:
     return [
         Source(path, type_, "_".join(path)) for keys, path, type_ in _sources(columns, (), ()) if ".".join(keys) == name
     ]
 
 
 def _extracted_at() -> Source:
-    # Without the underscore at the beginning: Hive, Trino and Athena do not look into folders that begin with one.
+    # The label has no leading underscore, because Hive, Trino and Athena ignore folders that begin with one.
     type_ = next(column.type for column in METADATA_COLUMNS if column.name == EXTRACTED_AT)
     return Source((EXTRACTED_AT,), type_, "extracted_at")
 
 
 def _has_name_of_column(field: PartitionField) -> bool:
-    """Whether an Iceberg field may have the name of its column (Iceberg spec: partition field names)."""
+    """Return whether an Iceberg field may have the name of its column (Iceberg spec: partition field names)."""
     return len(field.source) == 1 and isinstance(field.transform, Identity)
 
 
@@ -318,17 +321,17 @@ def _distinct(
     columns: Sequence[Field],
     has_name_of_column: Callable[[PartitionField], bool] = lambda _: False,
 ) -> tuple[PartitionField, ...]:
-    """Return the fields with names that neither a column of the table nor another field has.
+    """Return the fields with unique names: different from each other and from all columns of the table.
 
-    In a Hive table they are columns beside the others. A field that `has_name_of_column` may have that of its source.
+    A field that `has_name_of_column` may have the name of its source column.
     """
-    taken = {column.name for column in (*METADATA_COLUMNS, *columns)}
+    column_names = {column.name for column in (*METADATA_COLUMNS, *columns)}
     names: set[str] = set()
     result = []
     for field in fields:
-        own = field.source if has_name_of_column(field) else ()
+        allowed = field.source if has_name_of_column(field) else ()
         name, number = field.name, 1
-        while name in names or (name in taken and name not in own):
+        while name in names or (name in column_names and name not in allowed):
             name, number = f"{field.name}_{number}", number + 1
         names.add(name)
         result.append(PartitionField(name, field.source, field.transform))
@@ -336,21 +339,21 @@ def _distinct(
 
 
 def misnamed_streams(config: Config, streams: Sequence[StreamId]) -> Iterator[str]:
-    """Yield a warning for each entry of `streams` that is for none of a sync's streams: one of another connection.
+    """Yield a warning for each entry of the option `streams` that matches none of the sync's streams.
 
-    Raises ConfigError for one that differs from a stream without an entry only in case and separators: that stream's
-    table would be created without what the entry says.
+    Such an entry may be for another connection. Raises ConfigError if its name differs from a stream without an entry
+    only in case and separators, because that stream's table would be created without the options of the entry.
     """
     names = {str(stream).lower(): stream for stream in streams}
     for number, entry in enumerate(config.streams):
         if any(entry.is_for(*stream) for stream in streams):
             continue
         named = StreamId(entry.namespace, entry.stream)
-        similar = get_close_matches(str(named).lower(), names, n=1)
-        meant = names[similar[0]] if similar else None
-        hint = f" Did you mean {meant}?" if meant else ""
-        has_entry = meant is not None and any(each.is_for(*meant) for each in config.streams)
-        if meant is not None and not has_entry and _letters(meant) == _letters(named):
+        matches = get_close_matches(str(named).lower(), names, n=1)
+        similar = names[matches[0]] if matches else None
+        hint = f" Did you mean {similar}?" if similar else ""
+        has_entry = similar is not None and any(candidate.is_for(*similar) for candidate in config.streams)
+        if similar is not None and not has_entry and _letters(similar) == _letters(named):
             raise ConfigError(
                 f"streams.{number} names stream {named}, which is not in this sync.{hint} Names are compared exactly: "
                 "correct the entry."
@@ -364,19 +367,21 @@ def misnamed_streams(config: Config, streams: Sequence[StreamId]) -> Iterator[st
 def require_partition_source(
     config: Config, streams: Sequence[Stream], tables: Mapping[StreamId, TableName], catalog: TableCatalog
 ) -> None:
-    """Refuse a field in `partition_source` that is a date in no stream, unless a table exists already.
+    """Refuse a `partition_source` that is not a date field of any stream, unless a table exists already.
 
-    A table is partitioned when it is created, one of Hive's for ever. One that exists goes on if its source takes the
-    field away. Raises ConfigError.
+    Tables are partitioned when they are created, and the keys of Hive tables never change. An existing table continues
+    even if the source removes the field. Raises ConfigError.
     """
     source = config.partition_source
-    concerned = [stream for stream in streams if config.of_stream(*stream.id).partition_by is None]
-    if source in ("cursor", "extracted_at", EXTRACTED_AT) or not concerned or not _partitions_by_time(config):
+    affected = [stream for stream in streams if config.of_stream(*stream.id).partition_by is None]
+    if source in ("cursor", "extracted_at", EXTRACTED_AT) or not affected or not _partitions_by_time(config):
         return
-    dates = {name for stream in concerned for name in _dates(config, stream)}
-    if source in dates or any(_exists(tables[stream.id], catalog) for stream in concerned):
+    dates = {name for stream in affected for name in _dates(config, stream)}
+    if source in dates or any(_exists(tables[stream.id], catalog) for stream in affected):
         return
-    named = ", ".join([*sorted(dates)[:_SHOWN], *(["…"] if len(dates) > _SHOWN else [])])
+    named = ", ".join(
+        [*sorted(dates)[:_MAX_FIELDS_IN_MESSAGE], *(["…"] if len(dates) > _MAX_FIELDS_IN_MESSAGE else [])]
+    )
     hint = f" Fields that are dates: {named}." if dates else ""
     if similar := get_close_matches(source, dates, n=1):
         hint = f" Did you mean {similar[0]}?"
@@ -397,7 +402,7 @@ def _partitions_by_time(config: Config) -> bool:
 
 def _dates(config: Config, stream: Stream) -> Iterator[str]:
     nested, depth = config.nested_of(*stream.id)
-    # Of the columns only the fields' own names are used, whatever the table calls them.
+    # Only the names of fields in the records are used, so any naming of columns will do.
     for column in stream_columns(
         stream.json_schema, NumericTypes(config.numeric_types), SNAKE_CASE, Nested(nested), depth
     ):
@@ -406,7 +411,7 @@ def _dates(config: Config, stream: Stream) -> Iterator[str]:
 
 
 def _exists(table: TableName, catalog: TableCatalog) -> bool:
-    """Whether a table exists; if the catalog does not say, its answer to the sync's own requests will be told."""
+    """Return whether a table exists. If the catalog raises an error, return True: the sync's own calls report it."""
     try:
         return catalog.find(table) is not None
     except Exception:

@@ -1,9 +1,9 @@
 """Inherited tables, created by Airbyte's AWS Datalake destination: how to recognise and continue them.
 
-That connector used awswrangler, which records in the Glue table what the files are, but not who wrote them. Its folders
-have the source's names of namespace and stream, its tables those names sanitised. It had its own rules from JSON schema
-to column type: 64-bit numbers from the start, text for every open schema, no dates in arrays. A column whose type
-follows from those rules is continued in that type, so that no second column is added beside it.
+That connector used awswrangler, which records the format of the files in the Glue table, but not their writer. Folders
+have the source's names of namespace and stream, and tables have these names sanitised. Column types followed other
+rules: 64-bit numbers from the start, text for every open schema, and no dates in arrays. A column whose type follows
+from those rules keeps it, so that a sync does not add a second column.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ _PARTITIONINGS: Mapping[tuple[Part, ...], str] = {
     ("year", "month"): "YEAR/MONTH",
     ("year", "month", "day"): "YEAR/MONTH/DAY",
 }
-"""The values of its option `partitioning`, by the ends of the names of the keys."""
+"""The values of that connector's option `partitioning`, by the suffixes of the names of the keys."""
 
-_SHOWN = 10
+_MAX_TABLES_IN_MESSAGE = 10
 _CONCURRENT_CALLS = 8
 _NAMING = "naming.style aws_datalake"
 _SEE = "docs/operating/migrating.md has the whole configuration"
 
 
 def is_inherited(glue_table: Mapping[str, Any]) -> bool:
-    """Whether AWS Datalake created the table, also if syncs of this connector have written to it since."""
+    """Return whether AWS Datalake created the table, even if syncs of this connector have written to it since."""
     parameters: Mapping[str, str] = glue_table.get("Parameters", {})
     return (
         parameters.get("classification") in _FORMATS
@@ -84,9 +84,9 @@ def is_inherited(glue_table: Mapping[str, Any]) -> bool:
 
 
 def _is_of_glue(glue_table: Mapping[str, Any]) -> bool:
-    """Whether a crawler or a job of Glue created the table: both describe files with the parameters of awswrangler.
+    """Return whether a crawler or a job of Glue created the table. Both set the same parameters as awswrangler.
 
-    Crawlers update tables that others have created, too. Only Glue itself says who created a table.
+    Crawlers also update tables of other creators, so their parameter is not enough. Glue itself records the creator.
     """
     parameters: Mapping[str, str] = glue_table.get("Parameters", {})
     creator = glue_table.get("CreatedBy")
@@ -96,18 +96,18 @@ def _is_of_glue(glue_table: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class InheritedKeys:
-    """What AWS Datalake partitioned a table by: a column, and the parts of its date, as `partitioning` has them."""
+    """The column by which AWS Datalake partitioned a table, and the parts of its date, in the order of the keys."""
 
     column: str
     parts: tuple[Part, ...]
 
     @classmethod
     def of(cls, glue_table: Mapping[str, Any]) -> Self | None:
-        """Return what the names and types of a Glue table's partition keys tell; None if they tell nothing."""
+        """Return the column and parts according to names and types of partition keys; None for keys of other names."""
         keys = glue_table.get("PartitionKeys") or []
-        found = [_PARTITION_KEY.fullmatch(key["Name"]) for key in keys]
-        columns = {each["column"] for each in found if each is not None}
-        parts: tuple[Part, ...] = tuple(cast(Part, each["part"]) for each in found if each is not None)
+        matches = [match for key in keys if (match := _PARTITION_KEY.fullmatch(key["Name"])) is not None]
+        columns = {match["column"] for match in matches}
+        parts: tuple[Part, ...] = tuple(cast(Part, match["part"]) for match in matches)
         types = ["date" if part == "date" else "bigint" for part in parts]
         if not keys or len(parts) != len(keys) or len(columns) != 1 or parts not in _PARTITIONINGS:
             return None
@@ -121,23 +121,23 @@ class InheritedKeys:
 
 @dataclass(frozen=True, slots=True)
 class InheritedTable:
-    """A table that AWS Datalake created for a stream, in the folder that it chose."""
+    """A table that AWS Datalake created for a stream, in its folder."""
 
     name: TableName
     stream: StreamId
     format_type: str
     location: str
     keys: InheritedKeys | None
-    """None also if it has partition keys that this connector does not know."""
+    """None if it is not partitioned, or by keys that this connector cannot interpret."""
     partitioned: bool
-    taken_over: bool
+    is_continued: bool
     """Whether a sync of this connector has written to it."""
 
     @classmethod
     def of(cls, database: str, default_database: str, glue_table: Mapping[str, Any]) -> Self | None:
-        """Read a Glue table; None if AWS Datalake has not created it.
+        """Parse a Glue table, or return None if AWS Datalake did not create it.
 
-        Namespace and stream are the last two folders of its location; in the default database, streams have no
+        Namespace and stream are the last two folders of its location. In the default database, streams have no
         namespace.
         """
         descriptor = glue_table.get("StorageDescriptor", {})
@@ -159,8 +159,8 @@ class InheritedTable:
         )
 
     def options(self, config: Config) -> tuple[str, ...]:
-        """Return the options, each with its value, that must be changed for a sync to continue the table."""
-        # Columns keep their names in any style.
+        """Return the options, with values, that must be changed so that a sync continues the table."""
+        # Columns keep their names in any style. The style matters only for the name of the table.
         finds_table = TableNaming.of(config).table_of(self.stream).table == self.name.table
         required = {
             "table_type HIVE": config.table_type == "HIVE",
@@ -182,32 +182,32 @@ class InheritedTable:
 
 JsonSchema = Mapping[str, object]
 
-_Derived = Literal["text", "JSON", "timestamp", "date", "integer", "number", "boolean", "struct", "array"]
-"""The kinds of columns that it derived from schemas (AWS Datalake 0.1.35, stream_writer.py)."""
+_Kind = Literal["text", "JSON", "timestamp", "date", "integer", "number", "boolean", "struct", "array"]
+"""The kinds of columns that AWS Datalake derived from schemas (version 0.1.35, stream_writer.py)."""
 
-_SCALARS: Mapping[str, _Derived] = {"integer": "integer", "number": "number", "boolean": "boolean"}
-_TIMES: Mapping[object, _Derived] = {"date-time": "timestamp", "date": "date"}
+_SCALARS: Mapping[str, _Kind] = {"integer": "integer", "number": "number", "boolean": "boolean"}
+_TIMES: Mapping[object, _Kind] = {"date-time": "timestamp", "date": "date"}
 
 
 def column_naming(naming: Naming, glue_table: Mapping[str, Any]) -> Naming:
-    """Return how a table's columns are named: in an inherited one as AWS Datalake did, whatever `naming` is.
+    """Return the naming of a table's columns: that of AWS Datalake for an inherited table, otherwise `naming`.
 
-    A field for which an earlier sync has begun a second column, named by `naming`, keeps that one.
+    A field for which an earlier sync added a second column, named by `naming`, keeps that column.
     """
     if naming == AWS_DATALAKE or not is_inherited(glue_table):
         return naming
     columns = glue_table["StorageDescriptor"]["Columns"]
-    begun = {column["Name"]: column.get("Comment") for column in columns}
+    comments = {column["Name"]: column.get("Comment") for column in columns}
 
     def spelling(source: str) -> str:
-        own = naming.identifier(source)
-        return own if begun.get(own) == source else AWS_DATALAKE.identifier(source)
+        name = naming.identifier(source)
+        return name if comments.get(name) == source else AWS_DATALAKE.identifier(source)
 
     return Naming(AWS_DATALAKE.style, spelling, AWS_DATALAKE.spelling_inside)
 
 
 def inherited_types(stream: Stream, columns: Sequence[Field], glue_table: Mapping[str, Any]) -> tuple[Field, ...]:
-    """Return the stream's columns in a Glue table; in an inherited one, with the types that AWS Datalake gave them."""
+    """Return the stream's columns in a Glue table. In an inherited table, they have the types of AWS Datalake."""
     if not is_inherited(glue_table):
         return tuple(columns)
     glue_columns = glue_table["StorageDescriptor"]["Columns"]
@@ -218,14 +218,14 @@ def inherited_types(stream: Stream, columns: Sequence[Field], glue_table: Mappin
 def inherited_keys(
     glue_table: Mapping[str, Any], columns: Sequence[Field]
 ) -> list[tuple[PartitionField, ColumnType, ColumnType]]:
-    """Return the fields that AWS Datalake partitioned a table by, with the types of their keys and of their column.
+    """Return the fields by which AWS Datalake partitioned a table, with the types of their keys and their column.
 
-    Empty if it did not, or if the column is no date any more.
+    Empty if AWS Datalake did not partition the table, or if the column is not a date any more.
     """
     inherited = InheritedKeys.of(glue_table) if is_inherited(glue_table) else None
     if inherited is None:
         return []
-    source = next((each for each in columns if each.name.lower() == inherited.column.lower()), None)
+    source = next((column for column in columns if column.name.lower() == inherited.column.lower()), None)
     if source is None or not isinstance(source.type, Date | Timestamp):
         return []
     return [
@@ -241,10 +241,10 @@ def inherited_keys(
 def inherit_types(
     columns: Sequence[Field], json_schema: JsonSchema, existing: Mapping[str, ColumnType | None]
 ) -> tuple[Field, ...]:
-    """Return the stream's columns, with the table's type where AWS Datalake has derived it from the stream's schema.
+    """Return the stream's columns. A column keeps the table's type if AWS Datalake derived it from the stream's schema.
 
     `existing` has the types of the table's columns by name. Values that do not fit such a type are null and rejected.
-    Fields of flattened objects are new columns: AWS Datalake kept objects as structs.
+    Fields of flattened objects are new columns, because AWS Datalake kept objects as structs.
     """
     properties = json_schema.get("properties")
     if not _is_schema(properties):
@@ -256,10 +256,10 @@ def inherit_types(
     )
 
 
-def _inherited_type(schema: object, existing: ColumnType | None, own: ColumnType) -> ColumnType:
+def _inherited_type(schema: object, existing: ColumnType | None, derived: ColumnType) -> ColumnType:
     if existing is None or not _is_schema(schema):
-        return own
-    match _derived_from(schema), existing, own:
+        return derived
+    match _kind_of(schema), existing, derived:
         case "text", String() | Json(), _:
             return String()
         case "JSON", String() | Json(), _:
@@ -270,28 +270,28 @@ def _inherited_type(schema: object, existing: ColumnType | None, own: ColumnType
             return existing
         case "number", Decimal(), _:
             return existing
-        case "number", Float64(), _ if schema.get("airbyte_type") != "big_number":  # a double would round it
+        case "number", Float64(), _ if schema.get("airbyte_type") != "big_number":  # A double would round big numbers.
             return existing
         case "struct", Struct(), Struct(fields):
             return _struct(schema, existing, fields)
-        case "array", List(element), List(own_element):
-            return List(_inherited_type(_item(schema), element, own_element))
-    return own
+        case "array", List(element), List(derived_element):
+            return List(_inherited_type(_item(schema), element, derived_element))
+    return derived
 
 
 def _struct(schema: JsonSchema, existing: Struct, fields: Sequence[Field]) -> Struct:
     properties = schema["properties"]
     assert _is_schema(properties)
-    inside = {field.name: field.type for field in existing.fields}
+    types = {field.name: field.type for field in existing.fields}
     return Struct(
         tuple(
-            replace(field, type=_inherited_type(properties[field.source], inside.get(field.name), field.type))
+            replace(field, type=_inherited_type(properties[field.source], types.get(field.name), field.type))
             for field in fields
         )
     )
 
 
-def _derived_from(schema: JsonSchema) -> _Derived:
+def _kind_of(schema: JsonSchema) -> _Kind:
     declared = _only_type(schema.get("type"))
     if declared == "object":
         properties = schema.get("properties")
@@ -307,7 +307,7 @@ def _derived_from(schema: JsonSchema) -> _Derived:
     return _SCALARS.get(declared, "text")
 
 
-def _array(schema: JsonSchema) -> _Derived:
+def _array(schema: JsonSchema) -> _Kind:
     item = _item(schema)
     if not item or _is_mixed(item.get("type")):
         return "JSON"
@@ -316,19 +316,19 @@ def _array(schema: JsonSchema) -> _Derived:
 
 
 def _item(schema: JsonSchema) -> JsonSchema:
-    """Return what that connector read of the schema of an array's items: no formats, `airbyte_type` of numbers only."""
+    """Return the schema of an array's items as AWS Datalake read it: no formats, `airbyte_type` only of numbers."""
     items = schema.get("items")
     first = items[0] if isinstance(items, list) and items else items
     if not _is_schema(first) or not first:
         return {}
     if first.get("properties"):
         return {"type": "object", "properties": first["properties"]}
-    seen = ("type", "airbyte_type") if first.get("type") == "number" else ("type",)
-    return {"type": "string", **{key: first[key] for key in seen if key in first}}
+    keys = ("type", "airbyte_type") if first.get("type") == "number" else ("type",)
+    return {"type": "string", **{key: first[key] for key in keys if key in first}}
 
 
 def _closed(properties: JsonSchema) -> bool:
-    """Whether the properties made a struct: none of them open, none of more than one type, at any depth."""
+    """Return whether AWS Datalake made a struct of the properties: all are closed and of one type, at any depth."""
     return all(_is_schema(schema) and _is_closed(schema) for schema in properties.values())
 
 
@@ -340,50 +340,50 @@ def _is_closed(schema: JsonSchema) -> bool:
         return _is_schema(properties) and bool(properties) and _closed(properties)
     if declared == "array":
         item = _item(schema)
-        inside = item.get("properties")
-        return bool(item) and (not _is_schema(inside) or _closed(inside))
+        properties = item.get("properties")
+        return bool(item) and (not _is_schema(properties) or _closed(properties))
     return True
 
 
 def _only_type(declared: object) -> str:
-    """Return the one type beside null; `string` if there are several or none."""
+    """Return the only type besides null, or `string` if there are several or none."""
     if isinstance(declared, list):
-        others = [each for each in declared if each != "null"]
-        declared = others[0] if len(others) == 1 else None
+        types = [type_ for type_ in declared if type_ != "null"]
+        declared = types[0] if len(types) == 1 else None
     return declared if isinstance(declared, str) else "string"
 
 
 def _is_mixed(declared: object) -> bool:
-    return isinstance(declared, list) and len([each for each in declared if each != "null"]) > 1
+    return isinstance(declared, list) and sum(type_ != "null" for type_ in declared) > 1
 
 
 def _is_schema(schema: object) -> TypeGuard[JsonSchema]:
     return isinstance(schema, Mapping)
 
 
-# What a sync refuses, and `check` tells
+# Conflicts that a sync refuses and `check` reports
 
 
 def migration_note(glue_tables: Sequence[TableTypeDef], config: Config) -> str | None:
-    """Say which tables of AWS Datalake a sync would not continue, and with which options it would; None if none.
+    """Describe tables of AWS Datalake that a sync would not continue, with the options to continue them; None if none.
 
-    `glue_tables` are those in the options' database; tables in other buckets are left out.
+    `glue_tables` are the tables in the options' database. Tables in other buckets are ignored.
     """
     database = config.lakeformation_database_name
     existing = {TableName(database, glue_table["Name"]) for glue_table in glue_tables}
-    inherited = (InheritedTable.of(database, database, glue_table) for glue_table in glue_tables)
-    ours = (table for table in inherited if table is not None and _is_in_bucket(table, config))
-    found = ((table, _target_instead(table, config, existing)) for table in ours)
-    return _note([(table, target) for table, target in found if target is not None], config)
+    parsed = (InheritedTable.of(database, database, glue_table) for glue_table in glue_tables)
+    inherited = (table for table in parsed if table is not None and _is_in_bucket(table, config))
+    targets = ((table, _new_target(table, config, existing)) for table in inherited)
+    return _note([(table, target) for table, target in targets if target is not None], config)
 
 
 def refuse_unchanged_configuration(
     streams: Mapping[StreamId, TableName], config: Config, catalog: TableCatalog
 ) -> None:
-    """Refuse a sync with the options of AWS Datalake alone if some stream's table would not be continued with them.
+    """Refuse a sync that has only options of AWS Datalake if it would not continue the table of one of its streams.
 
-    The other streams would begin to go on here, with states from there: half of the connection would have moved.
-    `streams` have their tables. Raises ConfigError. What Glue does not tell is left to the streams.
+    Otherwise only a part of the connection would be migrated, with states that belong to the old tables. `streams` maps
+    streams to their tables. Raises ConfigError. If Glue refuses an answer, the stream itself reports the problem later.
     """
     if config.has_table_options:
         return
@@ -400,12 +400,12 @@ def refuse_unchanged_configuration(
                 raise
             _logger.info(failure.message)
             return None
-        instead = _target_instead(table, config, existing)
-        return None if instead is None else (table, instead)
+        new_target = _new_target(table, config, existing)
+        return None if new_target is None else (table, new_target)
 
     with ThreadPoolExecutor(_CONCURRENT_CALLS) as pool:
-        found = [each for each in pool.map(abandoned, streams.keys(), streams.values()) if each is not None]
-    if (note := _note(found, config)) is not None:
+        results = list(pool.map(abandoned, streams.keys(), streams.values()))
+    if (note := _note([result for result in results if result is not None], config)) is not None:
         raise ConfigError(f"{note} Nothing was written.")
 
 
@@ -413,15 +413,19 @@ def _note(abandoned: Sequence[tuple[InheritedTable, TableName]], config: Config)
     if not abandoned:
         return None
     options = dict.fromkeys(option for table, _ in abandoned for option in table.options(config))
-    shown = [_describe(table, target) for table, target in abandoned[:_SHOWN]]
-    more = [f"and {len(abandoned) - _SHOWN} more like these"] if len(abandoned) > _SHOWN else []
+    shown = [_describe(table, target) for table, target in abandoned[:_MAX_TABLES_IN_MESSAGE]]
+    more = (
+        [f"and {len(abandoned) - _MAX_TABLES_IN_MESSAGE} more like these"]
+        if len(abandoned) > _MAX_TABLES_IN_MESSAGE
+        else []
+    )
     unknown = any(table.partitioned and table.keys is None for table, _ in abandoned)
-    others = "" if config.has_table_options else "table_type, if they are none of this connection's, or "
+    table_type = "" if config.has_table_options else "table_type, if they belong to another connection, or "
     return (
-        f"Airbyte's AWS Datalake destination has left tables here: {'; '.join(shown + more)}. "
+        f"This database has tables of Airbyte's AWS Datalake destination: {'; '.join(shown + more)}. "
         + (f"To continue them, set {_listed(options)}. " if options else "")
-        + ("Tables with other partition keys than that connector's cannot be continued. " if unknown else "")
-        + f"To begin others beside them, set {others}table_prefix; {_SEE}."
+        + ("Tables with unknown partition keys cannot be continued. " if unknown else "")
+        + f"To create new tables, set {table_type}table_prefix; {_SEE}."
     )
 
 
@@ -429,40 +433,39 @@ def _is_in_bucket(table: InheritedTable, config: Config) -> bool:
     return table.location.startswith(f"s3://{config.bucket_name}/")
 
 
-def _target_instead(table: InheritedTable, config: Config, existing: Collection[TableName]) -> TableName | None:
-    """Return the table that a sync would write to instead of continuing this one; this one if it would be refused.
+def _new_target(table: InheritedTable, config: Config, existing: Collection[TableName]) -> TableName | None:
+    """Return the table that a sync would write to instead of continuing this one, or this one if the sync would fail.
 
-    None if the sync continues it, or if the other table exists, so that an earlier sync has left this one already.
+    None if the sync continues this table, or if an earlier sync has already created the other table.
     """
     target = TableNaming.of(config).table_of(table.stream)
     if target != table.name:
         return None if target in existing else target
     required = set(table.options(config))
-    if table.taken_over:
-        required.discard(_NAMING)  # its columns are named as that sync named them
+    if table.is_continued:
+        required.discard(_NAMING)  # Columns keep the names that the earlier sync chose.
     return target if required or (table.partitioned and table.keys is None) else None
 
 
 def _describe(table: InheritedTable, target: TableName) -> str:
     kind = "partitioned table" if table.partitioned else "table"
-    instead = f"would now go to {target}" if target != table.name else "cannot be added to as it is"
-    return f"{kind} {table.name} ({table.format_type}), whose stream {table.stream} {instead}"
+    outcome = f"would now be written to {target}" if target != table.name else "cannot be added with these options"
+    return f"{kind} {table.name} ({table.format_type}), whose stream {table.stream} {outcome}"
 
 
 def refuse_second_table(stream: StreamId, name: TableName, config: Config, catalog: TableCatalog) -> None:
-    """Refuse to begin table `name` beside the one that another connector of Airbyte's created for the stream.
+    """Refuse to create table `name` if another connector of Airbyte created a table for the stream.
 
-    Asks the catalog only if that connector would have chosen another name, and if no table_prefix asks for new tables.
-    Raises TableConflict, or ConnectorError if it does not answer. A missing permission is logged: then there is no
-    answer.
+    Calls the catalog only if that connector chose another name, and if no table_prefix asks for new tables. Raises
+    TableConflict, or ConnectorError if the catalog does not answer. A missing permission is only logged.
     """
-    others = dict.fromkeys((_inherited_name(stream, config), s3_data_lake.table_of(stream, config)))
-    others.pop(name, None)
-    if not others or config.table_prefix:
+    names = dict.fromkeys((_inherited_name(stream, config), s3_data_lake.table_of(stream, config)))
+    names.pop(name, None)
+    if not names or config.table_prefix:
         return
     try:
-        found = {other: glue_table for other in others if (glue_table := catalog.find(other)) is not None}
-        if not found or catalog.find(name) is not None:
+        candidates = {other: glue_table for other in names if (glue_table := catalog.find(other)) is not None}
+        if not candidates or catalog.find(name) is not None:
             return
     except Exception as error:
         failure = explain(error, doing="look for a table of another connector beside", resource=str(name))
@@ -470,9 +473,9 @@ def refuse_second_table(stream: StreamId, name: TableName, config: Config, catal
             raise
         if failure.missing is None:
             raise ConnectorError(failure) from error
-        _logger.info("%s If there is such a table, it gets no more records.", failure.message)
+        _logger.info("%s If there is such a table, it receives no more records.", failure.message)
         return
-    for other, glue_table in found.items():
+    for other, glue_table in candidates.items():
         inherited = InheritedTable.of(other.database, config.lakeformation_database_name, glue_table)
         if inherited is not None:
             connector, options = "Airbyte's AWS Datalake destination", inherited.options(config)
@@ -482,7 +485,7 @@ def refuse_second_table(stream: StreamId, name: TableName, config: Config, catal
             continue
         problem = (
             f"it would be a second table beside {other}, which {connector} created for the stream, and would have only "
-            f"new records. To continue {other}, set {_listed(options)}; to start a new table, set table_prefix; {_SEE}."
+            f"new records. To continue {other}, set {_listed(options)}. To create new tables, set table_prefix; {_SEE}."
         )
         raise TableConflict(cannot_write(stream, name, problem))
 
@@ -493,7 +496,7 @@ def _inherited_name(stream: StreamId, config: Config) -> TableName:
 
 
 def how_to_continue(glue_table: Mapping[str, Any]) -> str | None:
-    """Return the options that continue an inherited table, completing "Set …"; None for any other table."""
+    """Return the options that continue an inherited table, as the end of a sentence "Set …"; None for other tables."""
     database = glue_table.get("DatabaseName", "")
     if (inherited := InheritedTable.of(database, database, glue_table)) is None:
         return None
@@ -504,5 +507,5 @@ def how_to_continue(glue_table: Mapping[str, Any]) -> str | None:
 
 
 def _listed(options: Iterable[str]) -> str:
-    *others, last = options
-    return f"{', '.join(others)} and {last}" if others else last
+    *first, last = options
+    return f"{', '.join(first)} and {last}" if first else last

@@ -46,16 +46,16 @@ if TYPE_CHECKING:
 
 
 # --- Locations --------------------------------------------------------------------------------------------------------
-# The location of a table: the one that the options configure, compared with the one that the catalog has.
+# The configured location of a table, compared with its actual location in the catalog.
 
 _logger = logging.getLogger(__name__)
 
 TableKind = Literal["Iceberg", "Hive"]
 
 GENERATIONS_SUFFIX = "__generations"
-"""Ends the name of the folder beside a Hive table's own in which generations of its content are written."""
+"""Suffix of the folder beside a Hive table's root folder that holds the generations of its content."""
 
-_OF_A_GENERATION = re.compile(rf"(?P<root>.+){GENERATIONS_SUFFIX}/generation-[^/]+")
+_GENERATION_FOLDER = re.compile(rf"(?P<root>.+){GENERATIONS_SUFFIX}/generation-[^/]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class TableLocation:
     """The configured location of a stream's table.
 
     `folder` is the S3 URI of a new table's folder, without a trailing slash. `warehouse` is the S3 URI of the folder of
-    all tables, with one: an existing table outside it is written to only if `follow` is set, or if the catalog assigns
-    locations.
+    all tables, with a trailing slash. A sync writes to an existing table outside the warehouse only if `follow` is set,
+    or if the catalog assigns locations.
     """
 
     folder: str
@@ -74,7 +74,7 @@ class TableLocation:
 
     @classmethod
     def of(cls, config: Config, stream: StreamId, name: TableName, naming: Naming) -> Self:
-        """Return the location that the options configure for a stream's table."""
+        """Return the configured location of a stream's table."""
         database = database_folder(name.database)
         names = {
             "database": database,
@@ -90,9 +90,9 @@ class TableLocation:
         return cls(config.uri(folder), config.uri(""), config.follow_table_location, assigned)
 
     def accept(self, stream: StreamId, name: TableName, kind: TableKind, location: str, *, created: bool) -> None:
-        """Log a table's actual location. Raises TableConflict if the table must not be written to there."""
-        anywhere = self.follow or self.is_assigned
-        problem = not_in_s3(location) if anywhere else outside_warehouse(location, self.warehouse)
+        """Log a table's actual location. Raises TableConflict if the options do not allow it."""
+        allows_any = self.follow or self.is_assigned
+        problem = not_in_s3(location) if allows_any else outside_warehouse(location, self.warehouse)
         if problem is None and kind == "Iceberg":
             problem = _ambiguity(location)
         if problem is not None:
@@ -102,15 +102,15 @@ class TableLocation:
         )
 
     def content_root(self, location: str) -> str:
-        """Return the folder, without a trailing slash, in or beside which a table at `location` gets new content."""
+        """Return the folder for new content of a table at `location`, without a trailing slash."""
         if is_inside(location, self.warehouse):
             return self.folder
-        found = _OF_A_GENERATION.fullmatch(location)
-        return found["root"] if found else location
+        match = _GENERATION_FOLDER.fullmatch(location)
+        return match["root"] if match else location
 
 
 def is_inside(location: str, warehouse: str) -> bool:
-    """Whether a location is in S3 and below `warehouse`, an S3 URI with a trailing slash."""
+    """Return whether a location is in S3 and below `warehouse`, an S3 URI with a trailing slash."""
     try:
         return str(S3Address.parse(location)).startswith(warehouse)
     except ValueError:
@@ -118,18 +118,18 @@ def is_inside(location: str, warehouse: str) -> bool:
 
 
 def outside_warehouse(location: str, warehouse: str) -> str | None:
-    """Return the problem and its remedies if a location is not inside `warehouse`; None if it is."""
+    """Return the problem and its remedies if a location is outside `warehouse`, otherwise None."""
     if is_inside(location, warehouse):
         return None
     return (
-        f"its location is {location}, while bucket_name and bucket_prefix choose {warehouse}. Correct these two, "
+        f"its location is {location}, while bucket_name and bucket_prefix choose {warehouse}. Correct these options, "
         "choose another lakeformation_database_name or table_prefix, or set follow_table_location to true to write to "
-        "the table where it is."
+        "the table at its location."
     )
 
 
 def not_in_s3(location: str) -> str | None:
-    """Return the problem and its remedies if a location is not in S3; None if it is."""
+    """Return the problem and its remedies if a location is not in S3, otherwise None."""
     try:
         S3Address.parse(location)
     except ValueError:
@@ -141,23 +141,24 @@ def not_in_s3(location: str) -> str | None:
 
 
 def has_ambiguous_folder(key: str) -> bool:
-    """Whether a folder of an S3 key has no name, or is called `.` or `..`: some clients and engines resolve those."""
+    """Return whether a folder of an S3 key has no name or the name `.` or `..`, which some clients resolve."""
     return not {"", ".", ".."}.isdisjoint(key.split("/"))
 
 
 def _ambiguity(location: str) -> str | None:
-    """Return the problem if S3 clients read the key differently: some resolve dots and slashes, some cut at ? or #."""
+    """Return the problem if S3 clients resolve the key differently. Some resolve dots and slashes or cut at ? and #."""
     key = S3Address.parse(location).key.rstrip("/")
     if (key and has_ambiguous_folder(key)) or not {"?", "#"}.isdisjoint(key):
         return (
-            f"its location {location} has an empty folder, one called . or .., or a ? or #, which clients of S3 read "
-            "differently. Move the table, or choose another lakeformation_database_name or table_prefix."
+            f"its location {location} has a folder without a name or with the name . or .., or a ? or #. Clients of S3 "
+            "resolve such paths differently. Move the table, or choose another lakeformation_database_name or "
+            "table_prefix."
         )
     return None
 
 
 # --- Names ------------------------------------------------------------------------------------------------------------
-# The names of databases and tables that streams are written to.
+# The names of the databases and tables of streams.
 
 
 _NAMINGS: Mapping[tuple[str, bool], Naming] = {
@@ -166,14 +167,14 @@ _NAMINGS: Mapping[tuple[str, bool], Naming] = {
     ("preserve", False): PRESERVE,
     ("aws_datalake", False): AWS_DATALAKE,
 }
-"""The naming of each `naming.style` and `naming.split_numbers`."""
+"""The naming by `naming.style` and `naming.split_numbers`."""
 
 
 REPLAY_SUFFIX = "__replay"
-"""Ends the name of a table that is made from the archive of another one."""
+"""Suffix of the name of a table created from the archive of another table."""
 
 REBUILD_SUFFIX = "__rebuild"
-"""Ends the name of one that then takes the place of the other."""
+"""Suffix of the name of a table whose content then replaces that of another table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,30 +200,33 @@ class TableNaming:
         )
 
     def table_of(self, stream: StreamId) -> TableName:
-        """Return the stream's table. Its database is the namespace; without one, or if all go to one, `database`."""
+        """Return the stream's table. Its database is the namespace, or `database` without one or with `single`."""
         namespace = stream.namespace if self.strategy == "namespace" else None
         database = self.naming.database(namespace) if namespace else self.database
         table = bounded(f"{self.table_prefix}{self.naming.identifier(stream.name)}", stream.name)
         return TableName(database, table)
 
     def candidates(self, stream: str) -> Mapping[TableName, StreamId]:
-        """Return the tables that a stream of that name may have, and which stream then: any dot may end a namespace."""
+        """Return the possible tables of a stream named "name" or "namespace.name", each with its stream.
+
+        There are several because any dot may end the namespace.
+        """
         parts = stream.split(".")
         streams = [StreamId(".".join(parts[:number]) or None, ".".join(parts[number:])) for number in range(len(parts))]
-        return {self.table_of(each): each for each in streams}
+        return {self.table_of(candidate): candidate for candidate in streams}
 
     def tables_of(self, streams: Sequence[Stream]) -> Mapping[StreamId, TableName]:
-        """Return every stream's table.
+        """Return the tables of all streams.
 
-        Raises ConfigError if two streams have the same table, or if a table's name is reserved by the
-        connector, or is none that the catalog takes.
+        Raises ConfigError if two streams have the same table, or if a table's name is reserved for the connector or
+        invalid in the catalog.
         """
         names = {stream.id: self.table_of(stream.id) for stream in streams}
         for stream, name in names.items():
-            if (use := self._reserved_for(name)) is not None:
+            if (purpose := self._reserved_for(name)) is not None:
                 raise ConfigError(
-                    f"Stream {stream} would be written to table {name}, which is {use}. Set table_prefix, or rename "
-                    "the stream with a stream prefix in the connection's settings."
+                    f"Stream {stream} would be written to table {name}, which is {purpose}. Set table_prefix, or "
+                    "rename the stream with a stream prefix in the connection's settings."
                 )
             for part, remedy in (
                 (name.database, "Set database_strategy to single, or choose another lakeformation_database_name."),
@@ -233,8 +237,8 @@ class TableNaming:
             ):
                 if not self.limits.is_valid_name(part):
                     raise ConfigError(
-                        f"Stream {stream} would be written to table {name}, and the catalog takes no name {part}: "
-                        f"names are of {self.limits.name_in_words}. {remedy}"
+                        f"Stream {stream} would be written to table {name}, but {part} is not a valid name in the "
+                        f"catalog: names consist of {self.limits.name_in_words}. {remedy}"
                     )
         owners: dict[TableName, StreamId] = {}
         for stream, name in names.items():
@@ -244,15 +248,15 @@ class TableNaming:
         return names
 
     def _reserved_for(self, name: TableName) -> str | None:
-        """Return the connector's own table or folder that has the name; None if it is free for a stream."""
+        """Return the connector's table or folder that has the name, or None if a stream may use it."""
         if name == (self.database, REJECTS_TABLE):
             return "the table of rejects"
         if name == (self.database, REPORTS_TABLE):
             return "the table of reports"
         if name.table.endswith((REPLAY_SUFFIX, REBUILD_SUFFIX)):
             return "a name that the command `replay` gives to tables"
-        table, suffix, rest = name.table.rpartition(GENERATIONS_SUFFIX)
-        if table and suffix and not rest:
+        table = name.table.removesuffix(GENERATIONS_SUFFIX)
+        if table and table != name.table:
             return f"the folder in which table {TableName(name.database, table)} keeps its generations"
         return None
 
@@ -273,14 +277,14 @@ def _collision(strategy: DatabaseStrategy, one: StreamId, other: StreamId, name:
 
 
 # --- Owners -----------------------------------------------------------------------------------------------------------
-# The owner of a table: the stream it was created for, kept in the table's parameters.
+# The owner of a table: the stream that it was created for, recorded in the table's parameters.
 #
-# An Iceberg table has them as properties, which PyIceberg repeats in the Glue table's parameters. If changed options
-# give that stream another table, or its columns other names, a sync begins new ones and leaves the old ones behind;
-# `check` warns of it.
+# An Iceberg table has them as properties, which PyIceberg copies to the parameters of the Glue table. If changed
+# options give the stream another table, or its columns other names, a sync creates new ones and keeps the old ones
+# unchanged. `check` warns of this.
 
 
-_COLLISIONS_SHOWN = 20
+_MAX_COLLISIONS_IN_MESSAGE = 20
 
 _NAMESPACE = "airbyte.stream-namespace"
 _NAME = "airbyte.stream-name"
@@ -289,27 +293,27 @@ _TYPES = "airbyte.types"
 
 _FIELD_NAMES = "airbyte.field-names"
 _MAX_PARAMETER = 500_000
-"""Characters of ASCII in one parameter. Glue takes 512,000 bytes."""
-_NOT_IN_NAMES = re.compile(r"[\s<>(),:.]")
+"""Maximum number of ASCII characters in one parameter. Glue's limit is 512,000 bytes."""
+_INVALID_IN_NAMES = re.compile(r"[\s<>(),:.]")
 
 REPLAY_OF = "airbyte.replay-of"
-"""The parameter of a table that a replay has made: the name of the one whose archive it is made from."""
+"""A parameter of a table created by a replay: the name of the table whose archive was replayed."""
 
 
 def untyped_in(parameters: Mapping[str, str]) -> Untyped:
-    """Return what becomes of untyped schemas in a table with these parameters.
+    """Return the treatment of untyped schemas in a table with these parameters.
 
-    Tables without the parameter have their values as JSON text (`"open"` with its quotes), and go on so: in a column of
-    strings no catalog tells the two apart.
+    Tables without the parameter have their values as JSON text (`"open"` with its quotes) and keep that, because a
+    catalog cannot distinguish such columns from columns of plain strings.
     """
     return Untyped.INFER if parameters.get(_TYPES) == "inferred" else Untyped.JSON_TEXT
 
 
 @dataclass(frozen=True, slots=True)
 class TableOwner:
-    """The stream that a table was created for, and the naming that its columns were named by.
+    """The stream that a table was created for, and the naming of its columns.
 
-    `replay_of` is the name of the table that this one was made from the archive of; None for tables of syncs.
+    `replay_of` is the name of the table whose archive was replayed into this one, or None for tables of syncs.
     """
 
     stream: StreamId
@@ -324,7 +328,7 @@ class TableOwner:
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> Self | None:
-        """Return the owner that a table's parameters record; None if they record none."""
+        """Return the owner recorded in a table's parameters, or None."""
         name, naming = parameters.get(_NAME), STYLES.get(parameters.get(_NAMING, ""))
         if name is None or naming is None:
             return None
@@ -340,20 +344,21 @@ class TableOwner:
     ) -> tuple[Field, ...]:
         """Return the stream's columns under their names in an existing table with the given parameters.
 
-        `existing` has the sources of the table's columns by name, None for names that no column gets, and `types` their
-        types. Warns if the
-        table was created for another stream, and of fields whose names collide. Raises TableConflict for a table that
-        a replay has made, unless this is one of the same table, and for any other table if this is a replay.
+        `existing` has the sources of the table's columns by name (None for names that no column may get), and `types`
+        has their types. Warns if the table was created for another stream, and if names of fields collide. Raises
+        TableConflict if the table was created by a replay of another table, or if a replay did not create the table but
+        this is a replay.
         """
         recorded = TableOwner.of(parameters)
-        if parameters.get(REPLAY_OF) != self.replay_of:
-            made = f"`replay` made it from the archive of table {parameters[REPLAY_OF]}"
-            problem = made if REPLAY_OF in parameters else "a replay did not make it, and must not write to it"
-            raise table_conflict(self.stream, table, f"{problem}. Drop it if nobody needs it")
+        if (replayed := parameters.get(REPLAY_OF)) != self.replay_of:
+            problem = "it was not created by a replay, so a replay must not write to it"
+            if replayed is not None:
+                problem = f"it was created by a replay of table {replayed}"
+            raise table_conflict(self.stream, table, f"{problem}. Drop the table if it is not needed")
         if recorded is not None and recorded.stream != self.stream and self.replay_of is None:
             _logger.warning(
-                "Table %s was created for stream %s and now receives stream %s as well, so it holds rows of both. If "
-                "they do not belong together, set table_prefix, database_strategy or naming so that each has its own.",
+                "Table %s was created for stream %s and now also receives stream %s, so it holds rows of both. To "
+                "separate them, set table_prefix, database_strategy or naming so that each stream has its own table.",
                 table,
                 recorded.stream,
                 self.stream,
@@ -363,9 +368,10 @@ class TableOwner:
         return named
 
     def name_parameters(self, parameters: Mapping[str, str], columns: Sequence[Field]) -> dict[str, str]:
-        """Return the parameters that record the names of columns, and those that a table's parameters record already.
+        """Return the parameters that record the names of these columns, in addition to names recorded already.
 
-        Comments in the catalog are cut, and others change them; it has none for fields inside structs.
+        Comments of columns are not enough: Glue cuts them, other programs change them, and fields inside structs have
+        none.
         """
         record = name_record(parameters).with_columns(columns, self.naming)
         saved = {style: _names_as_json(names) for style, names in record.by_style.items()}
@@ -374,26 +380,26 @@ class TableOwner:
         return {_parameter(number): piece for number, piece in enumerate(pieces)}
 
     def _warn_of_collisions(self, columns: Sequence[Field]) -> None:
-        found = find_collisions(columns, self.naming)
-        shown = [str(collision) for collision in islice(found, _COLLISIONS_SHOWN)]
-        if not shown:
+        collisions = find_collisions(columns, self.naming)
+        descriptions = [str(collision) for collision in islice(collisions, _MAX_COLLISIONS_IN_MESSAGE)]
+        if not descriptions:
             return
-        if more := sum(1 for _ in found):
-            shown.append(f"and {more} more like these")
+        if more := sum(1 for _ in collisions):
+            descriptions.append(f"and {more} more like these")
         _logger.warning(
             "Stream %s has fields whose names collide; a suffix distinguishes their columns: %s.",
             self.stream,
-            "; ".join(shown),
+            "; ".join(descriptions),
         )
 
 
 def recorded_names(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return those parameters that record the names of fields."""
+    """Return the parameters that record the names of fields."""
     return {name: value for name, value in parameters.items() if name.startswith(_FIELD_NAMES)}
 
 
 def name_record(parameters: Mapping[str, str]) -> NameRecord:
-    """Return what a table's parameters record of the names of fields; nothing if it is unreadable."""
+    """Return the names of fields recorded in a table's parameters, or an empty record if they are unreadable."""
     pieces = takewhile(lambda piece: piece is not None, (parameters.get(_parameter(number)) for number in count()))
     try:
         saved = json.loads("".join(piece for piece in pieces if piece is not None) or "{}")
@@ -412,12 +418,12 @@ def _names_as_json(names: Names) -> dict[str, object]:
 
 
 def _names_of(saved: object) -> Names:
-    """Return names as they were saved, without any that no catalog takes or that are there twice: others write too."""
+    """Return the saved names. Skip invalid and repeated names, because other programs may change the parameter."""
     names: Names = {}
     taken: set[str] = set()
     for source, value in saved.items() if isinstance(saved, dict) else ():
         name, inside = value if isinstance(value, list) and len(value) == 2 else (value, {})
-        if isinstance(name, str) and name and name not in taken and not _NOT_IN_NAMES.search(name):
+        if isinstance(name, str) and name and name not in taken and not _INVALID_IN_NAMES.search(name):
             taken.add(name)
             names[source] = (name, _names_of(inside))
     return names
@@ -425,7 +431,7 @@ def _names_of(saved: object) -> Names:
 
 @dataclass(frozen=True, slots=True)
 class OwnedTable:
-    """A table that records its owner; `columns` are pairs of a column's name and its origin in the records."""
+    """A table that records its owner. `columns` are pairs of a column's name and its path in the records."""
 
     name: TableName
     owner: TableOwner
@@ -438,7 +444,7 @@ class OwnedTable:
 
     @classmethod
     def of(cls, database: str, glue_table: TableTypeDef) -> Self | None:
-        """Read a Glue table; None if it records no owner, or if a replay made it."""
+        """Parse a Glue table, or return None if it records no owner or a replay created it."""
         parameters = glue_table.get("Parameters", {})
         owner = TableOwner.of(parameters)
         if owner is None or owner.replay_of is not None:
@@ -451,10 +457,10 @@ class OwnedTable:
 
 
 def tables_in_use(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[OwnedTable]:
-    """Yield the tables that their streams would be written to, of those in the database of the options.
+    """Yield the tables in the options' database to which syncs would write the streams of their owners.
 
-    In a namespace's database they may belong to another connection, as long as no sync brings a stream of that
-    namespace.
+    Tables in other databases are ignored, because they may belong to another connection until a sync writes a stream of
+    that namespace.
     """
     for table in tables:
         if table.name.database == naming.database and naming.table_of(table.owner.stream) == table.name:
@@ -462,10 +468,10 @@ def tables_in_use(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator
 
 
 def relocations(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[str]:
-    """Tell of the streams and columns to which `naming` gives another table or name, unless they have that one as well.
+    """Describe streams and columns that get another table or name with `naming`, unless that one exists as well.
 
-    The other table may have another owner. If `naming` has created tables, those that it has not created are taken for
-    another connection's and left out. Streams with a namespace and streams without one are judged apart.
+    The other table may have another owner. If `naming` has created tables, all other tables are assumed to belong to
+    another connection and are ignored. This is decided separately for streams with and without a namespace.
     """
     owners = {table.name: table.owner.stream for table in tables}
     in_use = {table.owner.stream.namespace is None for table in tables if _created_by(naming, table)}
@@ -480,8 +486,8 @@ def relocations(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[s
                 move = f"stream {stream} was written to table {table.name} and would now be written to {target}"
                 yield f"{move}, which holds stream {owner}" if owner else move
         elif renamed := _renamed(table, naming):
-            (name, new), *others = renamed
-            more = f" and {len(others)} more would change too" if others else ""
+            (name, new), *rest = renamed
+            more = f" and {len(rest)} more would change too" if rest else ""
             yield f"column {name} of table {table.name} (stream {stream}) would now be {new}{more}"
 
 
@@ -490,30 +496,34 @@ def _created_by(naming: TableNaming, table: OwnedTable) -> bool:
 
 
 def _renamed(table: OwnedTable, naming: TableNaming) -> tuple[tuple[str, str], ...]:
-    """Return the columns that the present naming names otherwise than the table's; those with a suffix are left out."""
-    before, now = table.owner.naming, naming.naming
-    if before == now:
+    """Return the columns with another name in the present naming. Columns with a suffix are ignored."""
+    former, present = table.owner.naming, naming.naming
+    if former == present:
         return ()
-    taken = {name for name, _ in table.columns}
-    own = [
-        (name, path_of(origin)) for name, origin in table.columns if name not in METADATA_NAMES and _is_whole(origin)
+    existing = {name for name, _ in table.columns}
+    paths = [
+        (name, path_of(comment))
+        for name, comment in table.columns
+        if name not in METADATA_NAMES and _is_complete(comment)
     ]
-    targets = ((name, now.identifier_of_path(path)) for name, path in own if before.identifier_of_path(path) == name)
-    return tuple((name, target) for name, target in targets if target not in taken)
+    targets = (
+        (name, present.identifier_of_path(path)) for name, path in paths if former.identifier_of_path(path) == name
+    )
+    return tuple((name, target) for name, target in targets if target not in existing)
 
 
-def _is_whole(comment: str) -> bool:
-    """Whether a column's comment is certain to be the whole source: Glue's limit may have cut a longer one."""
+def _is_complete(comment: str) -> bool:
+    """Return whether a column's comment certainly has the complete path. Glue cuts comments to a maximum size."""
     return len(comment.encode()) < MAX_BYTES
 
 
 # --- Finding tables ---------------------------------------------------------------------------------------------------
-# Which tables of the catalog are a configuration's: by the stream that each was created for, and where it is.
+# Find the tables of a configuration in the catalog, by their owners and locations.
 
 
 @dataclass(slots=True)
 class TableFinder:
-    """Finds Iceberg tables, or all. `notes` says, in sentences, what was not looked at or left out."""
+    """Find Iceberg tables, or all tables. `notes` has a sentence for each database or table that was skipped."""
 
     config: Config
     catalog: TableCatalog
@@ -521,28 +531,30 @@ class TableFinder:
     with_hive: bool = False
 
     def tables(self, streams: Sequence[str]) -> list[TableName]:
-        """Return the tables of these streams, each "name" or "namespace.name"; without streams, all tables.
+        """Return the tables of these streams, each "name" or "namespace.name". Without streams, return all tables.
 
-        A table is the configuration's if it was created for a stream that this configuration writes to it, and is where
-        its options put tables. All tables are those in lakeformation_database_name and, if database_strategy is
-        namespace, in the databases that this connector has created. Raises ConfigError for a stream without such a
-        table, and what the catalog raises.
+        A table belongs to the configuration if a sync with it would write the owner's stream to the table, and if the
+        table is in the configured location. All tables are those in lakeformation_database_name and, if
+        database_strategy is namespace, in the databases that this connector created. Raises ConfigError for a stream
+        without such a table, and errors of the catalog.
         """
         if not streams:
-            return sorted(name for name, _ in self._ours(self._in_databases()))
+            return sorted(name for name, _ in self._configured(self._in_databases()))
         kind = "table" if self.with_hive else "Iceberg table"
-        found: set[TableName] = set()
+        tables: set[TableName] = set()
         for stream in dict.fromkeys(streams):
-            ours = [name for name, owner in self._ours(self._of_stream(stream)) if str(owner.stream) == stream]
-            if not ours:
+            candidates = self._configured(self._of_stream(stream))
+            names = [name for name, owner in candidates if str(owner.stream) == stream]
+            if not names:
                 raise ConfigError(
-                    f"--stream {stream}: no {kind} of this configuration was created for that stream. Name it "
+                    f"--stream {stream}: no {kind} of this configuration was created for that stream. Write it "
                     f"as namespace.name, or as name if it has no namespace.{''.join(f' {note}' for note in self.notes)}"
                 )
-            found.update(ours)
-        return sorted(found)
+            tables.update(names)
+        return sorted(tables)
 
-    def _ours(self, listed: Iterable[ListedTable]) -> Iterator[tuple[TableName, TableOwner]]:
+    def _configured(self, listed: Iterable[ListedTable]) -> Iterator[tuple[TableName, TableOwner]]:
+        """Yield the tables of the configuration with their owners."""
         naming = TableNaming.of(self.config)
         for database, table in listed:
             parameters, name = table.get("Parameters", {}), TableName(database, table["Name"])
@@ -551,12 +563,12 @@ class TableFinder:
                 continue
             if not (self.with_hive or is_iceberg(table)):
                 self.notes.append(f"Table {name} is a Hive table, which needs no maintenance.")
-            elif not self._is_here(location := table.get("StorageDescriptor", {}).get("Location", "")):
+            elif not self._is_allowed(location := table.get("StorageDescriptor", {}).get("Location", "")):
                 self.notes.append(f"Table {name} is at {location}, outside bucket_name and bucket_prefix.")
             else:
                 yield name, owner
 
-    def _is_here(self, location: str) -> bool:
+    def _is_allowed(self, location: str) -> bool:
         return self.config.follow_table_location or is_inside(location, self.config.uri(""))
 
     def _in_databases(self) -> Iterator[ListedTable]:
@@ -565,30 +577,30 @@ class TableFinder:
                 listed = list(self.catalog.tables(database))
             except Exception as error:
                 failure = explain(error, doing="list the tables of", resource=database)
-                is_of_others = database != self.config.lakeformation_database_name
-                if failure is None or failure.type != "config_error" or not is_of_others:
+                is_configured = database == self.config.lakeformation_database_name
+                if failure is None or failure.type != "config_error" or is_configured:
                     raise
-                # Another connection, with another identity, may have created it.
-                self.notes.append(f"{failure.message} Its tables were not looked at.")
+                # A connection with another identity may have created the database.
+                self.notes.append(f"{failure.message} Its tables were skipped.")
                 continue
             yield from listed
 
     def _databases(self) -> list[str]:
-        own = self.config.lakeformation_database_name
+        configured = self.config.lakeformation_database_name
         if self.config.database_strategy == "single":
-            return [own]
+            return [configured]
         try:
-            ours = {each.name for each in self.catalog.databases() if each.ours}
+            created = {database.name for database in self.catalog.databases() if database.is_created_by_connector}
         except Exception as error:
             failure = explain(error, doing="list the databases of", resource="the Data Catalog")
             if failure is None:
                 raise
-            self.notes.append(f"{failure.message} Only {own} was looked at; name streams of others with --stream.")
-            return [own]
-        return [own, *sorted(ours - {own})]
+            self.notes.append(f"{failure.message} Only database {configured} was searched. Use --stream for others.")
+            return [configured]
+        return [configured, *sorted(created - {configured})]
 
     def _of_stream(self, stream: str) -> Iterator[ListedTable]:
-        """Yield the tables that a stream of that name may have."""
+        """Yield the existing tables among the possible tables of a stream."""
         for name in TableNaming.of(self.config).candidates(stream):
-            if (found := self.catalog.find(name)) is not None:
-                yield ListedTable(name.database, found)
+            if (glue_table := self.catalog.find(name)) is not None:
+                yield ListedTable(name.database, glue_table)

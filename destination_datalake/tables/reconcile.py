@@ -22,31 +22,34 @@ if TYPE_CHECKING:
     from destination_datalake.config.tables import SchemaConflicts
 
 MAX_TYPE_BYTES = 131_072
-"""The longest type of a column (Glue API: Column). Glue has the columns of Iceberg tables, too."""
+"""Maximum size of a column's type (Glue API: Column). Glue also stores the columns of Iceberg tables."""
 
 HIGHEST_MAX_COLUMNS = 10_000
-"""The highest `max_columns`."""
+"""The highest value of `max_columns`."""
 
-_SHOWN = 3
+_MAX_COLUMNS_IN_MESSAGE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnLimits:
-    """How many columns of its own a stream's table may have, and what makes fewer of them."""
+    """Limits for the columns of a stream's table. The metadata columns do not count.
+
+    `flattened` means that the option `nested` flattens objects, which adds columns.
+    """
 
     max_columns: int
     flattened: bool
     max_type_bytes: int | None = MAX_TYPE_BYTES
-    """None for a catalog that is not Glue's."""
+    """None for a catalog other than Glue."""
 
     @classmethod
     def of(cls, config: Config, stream: StreamId) -> Self:
-        """Return the limits that the options configure for a stream."""
+        """Return the configured limits of a stream."""
         nested, _ = config.nested_of(*stream)
         return cls(config.max_columns, nested == "flatten", None if config.catalog.type == "rest" else MAX_TYPE_BYTES)
 
     def is_too_long(self, type_: ColumnType | None) -> bool:
-        """Whether a column of the type exceeds the catalog's limit."""
+        """Return whether a column of the type exceeds the catalog's limit."""
         return self.max_type_bytes is not None and type_ is not None and _glue_bytes(type_) > self.max_type_bytes
 
     def require(
@@ -56,10 +59,10 @@ class ColumnLimits:
         before: Mapping[str, ColumnType | None],
         after: Mapping[str, ColumnType | None],
     ) -> None:
-        """Raise TableConflict if the columns that the table would get exceed a limit.
+        """Raise TableConflict if new or changed columns exceed a limit.
 
-        `before` and `after` have the table's columns; the metadata columns do not count. A table that is beyond the
-        limits already is not refused as long as its columns stay as they are.
+        `before` and `after` are the table's columns. A table that exceeds the limits already is refused only if its
+        columns change.
         """
         if problem := next(self._problems(before, after), None):
             raise TableConflict(cannot_write(stream, table, problem))
@@ -67,28 +70,28 @@ class ColumnLimits:
     def _problems(
         self, before: Mapping[str, ColumnType | None], after: Mapping[str, ColumnType | None]
     ) -> Iterator[str]:
-        own = [name for name in after if name not in METADATA_NAMES]
-        added = sum(name not in before for name in own)
-        if added and len(own) > self.max_columns:
-            count = f"{len(own):,} columns" if added == len(own) else f"{len(own):,} columns, {added:,} of them new"
-            yield f"it would have {count}, and max_columns is {self.max_columns:,}. {self._fewer()}"
+        columns = [name for name in after if name not in METADATA_NAMES]
+        total, added = len(columns), sum(name not in before for name in columns)
+        if added and total > self.max_columns:
+            count = f"{total:,} columns" if added == total else f"{total:,} columns, {added:,} of them new"
+            yield f"it would have {count}, and max_columns is {self.max_columns:,}. {self._remedies()}"
         changed = (name for name, type_ in after.items() if type_ is not None and before.get(name) != type_)
-        long = [name for name in changed if self.is_too_long(after[name])]
-        if long:
-            shown = ", ".join(long[:_SHOWN]) + (f" and {len(long) - _SHOWN} more" if len(long) > _SHOWN else "")
+        too_long = [name for name in changed if self.is_too_long(after[name])]
+        if too_long:
+            names, more = ", ".join(too_long[:_MAX_COLUMNS_IN_MESSAGE]), len(too_long) - _MAX_COLUMNS_IN_MESSAGE
             yield (
-                f"the type of column {shown} would be longer than the {MAX_TYPE_BYTES:,} bytes that the Glue Data "
-                "Catalog takes. Set nested to json for the stream, or deselect fields inside the column in the "
-                "connection's settings."
+                f"the type of column {names}{f' and {more} more' if more > 0 else ''} would be longer than the "
+                f"{MAX_TYPE_BYTES:,} bytes that the Glue Data Catalog allows. Set nested to json for the stream, or "
+                "deselect fields inside the column in the connection's settings."
             )
 
-    def _fewer(self) -> str:
-        fewer = ["deselect fields in the connection's settings"]
+    def _remedies(self) -> str:
+        remedies = ["deselect fields in the connection's settings"]
         if self.flattened:
-            fewer.insert(0, "set nested to json or struct, or a lower flatten_max_depth, for the stream")
+            remedies.insert(0, "set nested to json or struct, or a lower flatten_max_depth, for the stream")
         if self.max_columns < HIGHEST_MAX_COLUMNS:
-            fewer.append("raise max_columns")
-        sentence = ", or ".join(fewer)
+            remedies.append("raise max_columns")
+        sentence = ", or ".join(remedies)
         return f"{sentence[0].upper()}{sentence[1:]}."
 
 
@@ -99,16 +102,16 @@ def _glue_bytes(type_: ColumnType) -> int:
 _logger = logging.getLogger(__name__)
 
 COMMENT_BYTES = 2048
-"""The longest comment that Glue takes (Glue API: Description)."""
+"""Maximum size of a comment (Glue API: Description)."""
 
 
-_LONGEST_TYPE = 200
-"""Characters of a type in the log: that of a struct has all of its fields."""
+_MAX_TYPE_IN_LOG = 200
+"""Maximum number of characters of a type in the log. The type of a struct has all of its fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A table's column that cannot hold the stream's values, both types as text, and the column that gets them."""
+    """A table's column that cannot hold the stream's values, both types as text, and the column for these values."""
 
     column: str
     table_type: str
@@ -118,28 +121,30 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """The changes that a table needs, in order, and the stream's columns as they are written after them."""
+    """The required changes of a table, in order, and the stream's columns under their final names and types."""
 
     changes: tuple[SchemaChange, ...]
     columns: tuple[Field, ...]
     conflicts: tuple[Conflict, ...]
 
     def comment(self, existing: str) -> str:
-        """Return a table's existing comment with a line appended for each conflict that it does not mention yet.
+        """Return a table's existing comment with an additional line for each conflict that it does not mention yet.
 
-        A line that would make the comment longer than Glue allows is left out.
+        A line that would exceed Glue's limit is skipped.
         """
+        comment = existing
         for conflict in self.conflicts:
             prefix = f"Column {conflict.redirected_to} holds "
+            # Comments of earlier versions have the same line.
             line = (
                 f"{prefix}what is sent for {conflict.column} as {conflict.stream_type}; "
                 f"{conflict.column} is {conflict.table_type}."
             )
-            longer = f"{existing}\n{line}" if existing else line
-            mentioned = any(each.startswith(prefix) for each in existing.splitlines())
-            if not mentioned and len(longer.encode()) <= COMMENT_BYTES:
-                existing = longer
-        return existing
+            longer = f"{comment}\n{line}" if comment else line
+            is_mentioned = any(present.startswith(prefix) for present in comment.splitlines())
+            if not is_mentioned and len(longer.encode()) <= COMMENT_BYTES:
+                comment = longer
+        return comment
 
 
 def reconcile(
@@ -152,11 +157,11 @@ def reconcile(
     limits: ColumnLimits,
     metadata: Sequence[Field] = METADATA_COLUMNS,
 ) -> Reconciliation:
-    """Return what lets the metadata columns and the stream's own be written to an existing table.
+    """Return the changes with which an existing table can hold the metadata columns and the stream's columns.
 
-    `existing` has the types of the table's columns (None: a type that this connector never writes), `type_names` the
-    catalog's names for those of None. Raises TableConflict if a column with the name of a metadata column has another
-    type, or if a column cannot hold the stream's values and `policy` is `fail`, or if new columns exceed `limits`.
+    `existing` has the types of the table's columns, None for a type that this connector never writes. `type_names` has
+    the catalog's names of such types. Raises TableConflict if a column with the name of a metadata column has another
+    type, if a column cannot hold the stream's values and `policy` is `fail`, or if new columns exceed `limits`.
     """
     sent = (*metadata, *columns)
     evolution = evolve(existing, sent)
@@ -166,9 +171,9 @@ def reconcile(
             raise table_conflict(
                 stream,
                 table,
-                f"its column {column.name} has another type than this connector writes. Rename that column",
+                f"its column {column.name} has another type than the connector's metadata column. Rename that column",
             )
-    # Catalogs compare names without regard to case; messages use the table's spelling.
+    # Catalogs ignore the case of names. Messages use the table's spelling.
     spelling = {name.lower(): name for name in existing}
     conflicts = tuple(
         Conflict(name, _table_type(existing[name], type_names.get(name, "")), describe_type(field.type), target.name)
@@ -185,14 +190,14 @@ def reconcile(
 
 @cache
 def _warn_once(stream: StreamId, table: TableName, conflict: Conflict) -> None:
-    """Warn of a column that is written in place of another one; once, though tables are reconciled for commits."""
+    """Warn of a column that is written instead of another one. The cache prevents a warning for each commit."""
     _logger.warning(
         "Table %s: column %s is %s, which cannot hold the %s that stream %s sends. Its values are written to column "
         "%s, and %s is null in new rows.",
         table,
         quoted(conflict.column),
-        conflict.table_type[:_LONGEST_TYPE],
-        conflict.stream_type[:_LONGEST_TYPE],
+        conflict.table_type[:_MAX_TYPE_IN_LOG],
+        conflict.stream_type[:_MAX_TYPE_IN_LOG],
         stream,
         quoted(conflict.redirected_to),
         quoted(conflict.column),
@@ -200,10 +205,13 @@ def _warn_once(stream: StreamId, table: TableName, conflict: Conflict) -> None:
 
 
 def _describe(conflicts: Sequence[Conflict]) -> str:
-    each = [f"column {found.column} is {found.table_type} and {found.stream_type} is sent" for found in conflicts]
-    targets = ", ".join(found.redirected_to for found in conflicts)
+    problems = [
+        f"column {conflict.column} is {conflict.table_type} and {conflict.stream_type} is sent"
+        for conflict in conflicts
+    ]
+    targets = ", ".join(conflict.redirected_to for conflict in conflicts)
     return (
-        f"{'; '.join(each)}; and schema_conflicts is fail. Set schema_conflicts to new_column, which writes such "
+        f"{'; '.join(problems)}; and schema_conflicts is fail. Set schema_conflicts to new_column, which writes such "
         f"values to {targets}, or rename or convert the column in the table"
     )
 

@@ -1,8 +1,8 @@
 """Tables of Airbyte's S3 Data Lake destination in the Glue Data Catalog: how to recognise and continue them.
 
-They record neither owner nor stream; their metadata columns tell them from others. Their types are long and double from
-the start; objects, unions and arrays without items are JSON text, also inside arrays. (Airbyte's bulk CDK:
-AirbyteTypeToIcebergSchema.) `tables.iceberg.compatibility` has what depends on Iceberg's metadata.
+These tables record neither owner nor stream, so they are recognised by their metadata columns. Their types are long and
+double from the start. Objects, unions and arrays without items are JSON text, also inside arrays (Airbyte's bulk CDK:
+AirbyteTypeToIcebergSchema). Rules that depend on Iceberg's metadata are in `tables.iceberg.compatibility`.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ NAMING = "naming.style preserve"
 
 
 def is_of_s3_data_lake(glue_table: Mapping[str, Any]) -> bool:
-    """Whether S3 Data Lake created the table, also if syncs of this connector have written to it since."""
+    """Return whether S3 Data Lake created the table, even if syncs of this connector have written to it since."""
     parameters: Mapping[str, str] = glue_table.get("Parameters", {})
     columns = glue_table.get("StorageDescriptor", {}).get("Columns", [])
     return (
         is_iceberg(glue_table)
         and TableOwner.of(parameters) is None
-        and has_its_metadata_columns({each["Name"]: parse_glue_type(each.get("Type", "")) for each in columns})
+        and has_epoch_metadata_columns({column["Name"]: parse_glue_type(column.get("Type", "")) for column in columns})
     )
 
 
 def table_of(stream: StreamId, config: Config) -> TableName:
-    """Return the table that it has for a stream; its database for streams without a namespace is the options'."""
+    """Return the table of S3 Data Lake for a stream. Without a namespace, its database is the configured one."""
     namespace = stream.namespace or config.lakeformation_database_name
     return TableName(table_identifier(namespace), table_identifier(stream.name))
 
 
-def misfits(glue_table: Mapping[str, Any], config: Config) -> Iterator[str]:
-    """Yield why the options do not continue a table, as clauses about it with the remedy."""
+def incompatible_options(glue_table: Mapping[str, Any], config: Config) -> Iterator[str]:
+    """Yield why the options do not continue a table, as clauses about the table, each with a remedy."""
     if config.table_prefix:
         return
     if config.table_type != "ICEBERG":
@@ -69,7 +69,7 @@ def misfits(glue_table: Mapping[str, Any], config: Config) -> Iterator[str]:
     if config.naming.style == "snake_case":
         yield (
             "streams with capitals in their names, such as orderItems, get other tables with naming.style snake_case. "
-            "If there are such streams, set naming.style to preserve"
+            "If the connection has such streams, set naming.style to preserve"
         )
 
 
@@ -80,27 +80,27 @@ _EXTRACTED_AT = "_airbyte_extracted_at"
 EPOCH_METADATA_COLUMNS = tuple(
     replace(column, type=Int64()) if column.name == _EXTRACTED_AT else column for column in METADATA_COLUMNS
 )
-"""The metadata columns as it has them: the time of extraction in milliseconds since 1970."""
+"""The metadata columns of S3 Data Lake, with the time of extraction in milliseconds since 1970."""
 
 _BLANKS = re.compile(r"[ \t-\r]+")
 _NOT_ASCII_WORD = re.compile("[^A-Za-z0-9_]")
 
 
-def has_its_metadata_columns(existing: Mapping[str, ColumnType | None]) -> bool:
-    """Whether a table's metadata columns are those of S3 Data Lake; no other connector of Airbyte's has such."""
+def has_epoch_metadata_columns(existing: Mapping[str, ColumnType | None]) -> bool:
+    """Return whether a table has the metadata columns of S3 Data Lake. No other connector of Airbyte has the same."""
     return all(existing.get(column.name) == column.type for column in EPOCH_METADATA_COLUMNS)
 
 
 def table_identifier(stream: str) -> str:
-    """Return the name that it gives to a stream's table in Glue, and likewise to a namespace's database."""
+    """Return the name of a stream's table of S3 Data Lake in Glue. The same rule applies to databases of namespaces."""
     plain = "".join(c for c in unicodedata.normalize("NFKD", stream.lower()) if unicodedata.category(c)[0] != "M")
     return _NOT_ASCII_WORD.sub("_", _BLANKS.sub("_", plain))
 
 
 def column_naming(naming: Naming, existing: Collection[str]) -> Naming:
-    """Return how fields are named in its tables: as the columns that are there, and by `naming` if there is none.
+    """Return the naming of fields in a table of S3 Data Lake: existing columns keep their names, others use `naming`.
 
-    It keeps the source's spelling, or, if it was told to, letters and digits of ASCII in lower case.
+    S3 Data Lake keeps the source's spelling, or with an option only ASCII letters and digits in lower case.
     """
     names = {name.lower() for name in existing}
 
@@ -114,7 +114,7 @@ def column_naming(naming: Naming, existing: Collection[str]) -> Naming:
 def inherit_types(
     columns: Sequence[Field], json_schema: Mapping[str, object], existing: Mapping[str, ColumnType | None]
 ) -> tuple[Field, ...]:
-    """Return the stream's columns, with the table's type where S3 Data Lake has derived it from the stream's schema.
+    """Return the stream's columns. A column keeps the table's type if S3 Data Lake derived it from the stream's schema.
 
     `existing` has the types of the table's columns by name.
     """
@@ -127,17 +127,17 @@ def inherit_types(
     )
 
 
-def _inherited(own: ColumnType, existing: ColumnType | None, schema: object) -> ColumnType:
-    match own, existing:
+def _inherited(derived: ColumnType, existing: ColumnType | None, schema: object) -> ColumnType:
+    match derived, existing:
         case Struct() | List(), String():
             return Json()
         case List(element), List(existing_element):
             return List(_inherited(element, existing_element, None))
         case Decimal(scale=0), Float64():
-            return own  # Integers, of which a double holds some only.
+            return derived  # A double cannot hold all of these integers.
         case Float32() | Float64() | Decimal(), Float64() | Decimal():
-            # Its primary keys are decimals: Iceberg allows no floats as identifier fields.
+            # Primary keys of S3 Data Lake are decimals, because Iceberg allows no floats as identifier fields.
             return existing
         case String(), Int64() if isinstance(schema, Mapping) and schema.get("airbyte_type") == "big_integer":
             return existing
-    return own
+    return derived

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 ARCHIVED_PROPERTY = "airbyte.archived"
-"""A table property: what syncs commit to the table is in a journal, also what they do not archive."""
+"""A table property: all commits to the table are in the archive's journal, including those of unarchived records."""
 
 PUBLISHED_BY_PROPERTY = "airbyte.published-by"
-"""A table property: the name of the sync that has published the last overwrite."""
+"""A table property: the name of the sync that published the last overwrite."""
 
 LOWEST_GENERATION_PROPERTY = "airbyte.lowest-generation-id"
 """A table property: the lowest generation of the table's rows. Tables filled by other writers do not have it."""
@@ -35,28 +35,28 @@ class TableName(NamedTuple):
 
 
 class TablePosition(NamedTuple):
-    """A state of a table. `table` identifies it among all tables that had its name; `number` grows with each commit."""
+    """A state of a table. `table` distinguishes it from earlier tables of the name; `number` grows with each commit."""
 
     table: str
     number: int
 
 
 class TableConflict(Exception):
-    """The existing table cannot take this stream. The text names both, and the remedy."""
+    """The stream cannot be written to the existing table. The message names both, and a remedy."""
 
 
 def cannot_write(stream: StreamId, table: TableName, problem: str) -> str:
-    """Return the text of a conflict. `problem` says why, and what to do."""
+    """Return the message of a conflict. `problem` is a clause about the table, with a remedy."""
     return f"Cannot write stream {stream} to table {table}: {problem}"
 
 
 def table_conflict(stream: StreamId, table: TableName, problem: str) -> TableConflict:
-    """Return a conflict. `problem` ends with a remedy, without a full stop; another database is offered beside it."""
+    """Return a conflict. `problem` ends with a remedy, without a full stop. Another database is added as a remedy."""
     return TableConflict(cannot_write(stream, table, f"{problem}, or choose another lakeformation_database_name."))
 
 
 class TableBusy(Exception):
-    """Every retry met an optimistic-concurrency conflict. Nothing was changed; a later sync may succeed."""
+    """Every retry met a conflict with another writer. Nothing was changed, and a later sync may succeed."""
 
 
 class CommitStateUnknown(Exception):
@@ -64,17 +64,17 @@ class CommitStateUnknown(Exception):
 
 
 Rewrite = Callable[[Sequence[RewriteTask]], Sequence[Rewritten]]
-"""Rewrites data files on the executors. Raises RewriteFailed if one of them cannot be rewritten."""
+"""Rewrites data files on the executors. Raises RewriteFailed if a file cannot be rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The batch's files are in the table, durably."""
+    """The batch's files are durably in the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reencode:
-    """The batch's files did not fit the table and are deleted. Encode the batch again by the table's new plan.
+    """The batch's files did not match the table and are deleted. Encode the batch again with the table's new plan.
 
     `reason` is a clause about the table, for log lines and failure messages.
     """
@@ -94,45 +94,45 @@ class Table(Protocol):
     name: TableName
 
     def prepare(self) -> None:
-        """Create the table or reconcile the existing one with the stream; take over unfinished work of earlier syncs.
+        """Create the table or reconcile it with the stream, and continue unfinished work of earlier syncs.
 
         Must be called first.
         """
 
     def is_empty(self) -> bool:
-        """Whether it has no rows, nor any that will be in its content. Asked after `prepare`; may call AWS."""
+        """Return whether the table has no rows, visible or pending. Call it after `prepare`. May call AWS."""
 
     def is_archived(self) -> bool:
-        """Whether a sync has archived what it has committed to the table. Asked after `prepare`."""
+        """Return whether a sync has archived its commits to the table. Call it after `prepare`."""
 
     def position(self) -> TablePosition:
         """Return the table's position after the last commit of this sync."""
 
     def plan(self) -> FilePlan:
-        """Return how the files of the next batch are to be written, given all commits so far."""
+        """Return the plan for the files of the next batch, after all commits so far."""
 
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
-        """Add the files to the table: all of them, or none.
+        """Add all files to the table, or none.
 
-        Readers see appended files at once, and those of an overwrite when it is published. Columns are promoted first
-        if the files need it; `rewrite` is then called for data files of the table that cannot stay as they are.
-        Reencode if the files do not fit the table any more.
+        Appended files are visible immediately, those of an overwrite when it is published. Columns are promoted first
+        if the files require it, and `rewrite` is called for data files of the table that must be rewritten. Returns
+        Reencode if the files no longer match the table.
         """
 
     def merge_is_due(self) -> bool:
-        """Whether enough committed rows wait for their deduplication to `merge` them before the end."""
+        """Return whether there are enough pending rows to `merge` them before the end of the sync."""
 
     def merge(self) -> None:
-        """Deduplicate the committed rows that wait for it, with those of the table. Nothing if there are none.
+        """Deduplicate pending rows with those of the table, if there are any.
 
-        What cannot be merged waits on, and is as safe as before.
+        Rows that cannot be merged stay pending, and no row is lost.
         """
 
     def publish(self, rewrite: Rewrite) -> None:
-        """Finish a stream that is complete, whether or not it had records.
+        """Finish a complete stream, whether or not it had records.
 
-        Rows that wait for their deduplication are merged first. An overwrite becomes visible in place of the old
-        content, in one step. An append finishes what `prepare` left for the first batch, if there was none.
+        Pending rows are merged first. An overwrite replaces the visible content in one step. An append without batches
+        does the work that `prepare` deferred to the first batch.
         """
 
     def discard(self, files: Sequence[DataFile]) -> None:
@@ -140,18 +140,18 @@ class Table(Protocol):
 
 
 # --- Rebuilding -------------------------------------------------------------------------------------------------------
-# The interface of a table whose archive is replayed: its state, and how its content is replaced.
+# The interface of a table whose archive is replayed: its state, and the replacement of its content.
 #
-# The new content is made in another table, the *made* one, whose files lie in the first one's folder. The first one
-# then takes them over, in one step.
+# The new content is written to another table, the *rebuilt* table, whose files lie in the folder of the original. The
+# original then takes over these files in one step.
 
 
 @dataclass(frozen=True, slots=True)
 class TableState(TableFacts):
-    """A table as it was found.
+    """The state of a table at one time.
 
-    `sources` are the files of its content with the position deletes that readers apply, `unpublished` those of
-    unfinished syncs. `version` changes with each commit of rows that readers see, or will. `columns` are their names.
+    `sources` are the files of its content with the position deletes that readers apply. `unpublished` are the files of
+    unfinished syncs. `version` changes with each commit of rows, visible or pending. `columns` are names.
     """
 
     sources: tuple[SourceFile, ...]
@@ -161,27 +161,27 @@ class TableState(TableFacts):
 
     @property
     def written(self) -> tuple[SourceFile, ...]:
-        """All files with rows that this connector may have written, deleted rows too."""
+        """All files with rows that this connector may have written, including deleted rows."""
         return tuple(replace(source, position_deletes=()) for source in (*self.sources, *self.unpublished))
 
 
 class Rebuild(Protocol):
-    """One table. Methods may raise TableConflict, TableBusy, CommitStateUnknown, or what the AWS libraries raise."""
+    """One table. Methods may raise TableConflict, TableBusy, CommitStateUnknown, or errors of the AWS libraries."""
 
     def state(self, name: TableName) -> TableState | None:
-        """Return a table's state; None if there is no such table."""
+        """Return a table's state, or None if the table does not exist."""
 
-    def clone(self, made: TableName, marks: dict[str, str]) -> None:
-        """Create the made table: as this one, without rows, and with these parameters besides."""
+    def clone(self, rebuilt: TableName, marks: dict[str, str]) -> None:
+        """Create the rebuilt table: like this one, but without rows and with additional parameters."""
 
     def begin(self) -> None:
-        """Keep other syncs from writing to this table, if it is of a kind that has one writer at a time."""
+        """Fence all syncs of this table, if its type allows only one writer at a time."""
 
-    def take_over(self, made: TableName, seen: TableState) -> bool:
-        """Put the made table's content in the place of this one's, in one step, and drop that table.
+    def take_over(self, rebuilt: TableName, expected: TableState) -> bool:
+        """Replace this table's content by that of the rebuilt table, in one step, and drop the rebuilt table.
 
-        False, and nothing is changed, if this table is not as it was seen any more.
+        Returns False without a change if this table is not in the expected state.
         """
 
-    def drop(self, made: TableName) -> None:
-        """Drop the made table. What only it has is deleted by later syncs, or as orphans."""
+    def drop(self, rebuilt: TableName) -> None:
+        """Drop the rebuilt table. Later syncs or the removal of orphans delete its remaining files."""

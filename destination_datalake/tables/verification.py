@@ -1,4 +1,4 @@
-"""The interface of a table for `verify`: its files, what it says of them, and contradictions. Nothing is changed.
+"""The read-only interface of a table for `verify`: its files, their expected statistics, and contradictions.
 
 Files are yielded one by one, so that memory does not grow with their number.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A contradiction: `where`, mostly an object's URI, and `what`, a clause about it."""
+    """A contradiction: `where` is usually an object's URI, and `what` is a clause about it."""
 
     where: str
     what: str
@@ -29,11 +29,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """What the report of a sync says of the table, as far as it can be compared. None is what it does not say.
+    """The comparable figures of a sync's report about the table. None means that the report does not have the figure.
 
-    `has_successor`: another sync has begun since that has no report (yet), and may have changed the table.
-    `may_be_replaced`: this sync or a later one may have replaced the content; `is_rewritten`: or has widened columns.
-    `rows_erased` is how many of its rows `delete-rows` has removed since at most, None if that is not known.
+    `has_successor`: a later sync without a report may have changed the table.
+    `may_be_replaced`: this sync or a later one may have replaced the content.
+    `is_rewritten`: this sync or a later one may have rewritten files to widen columns.
+    `rows_erased`: maximum number of its rows that `delete-rows` has removed since, or None if unknown.
     """
 
     run: str
@@ -51,10 +52,10 @@ class Reported:
 
 
 def unreadable(error: Exception, where: str, clauses: tuple[type[Exception], ...] = (TableConflict,)) -> str:
-    """Return why an object or a table cannot be read, as a clause about it. `clauses` are errors whose text is one.
+    """Return why an object or a table cannot be read, as a clause about it. The messages of `clauses` are such clauses.
 
-    Other errors of libraries may quote the content, so only their type is named. Raises the error if this machine lacks
-    memory, disk or the like.
+    Errors of libraries may quote the content, so only their type is named. Raises the error if a resource of this
+    machine, such as memory or disk, is exhausted.
     """
     if exhaustion(error) is not None:
         raise error
@@ -67,30 +68,30 @@ def unreadable(error: Exception, where: str, clauses: tuple[type[Exception], ...
 
 
 class VerifiedTable(Protocol):
-    """A table as it was when it was loaded. Methods may raise TableConflict, and what AWS libraries raise.
+    """A table at the time when it was loaded. Methods may raise TableConflict and errors of AWS libraries.
 
-    They add what contradicts itself to `problems`, and what is no problem, or was not compared, to `notes`.
+    They add contradictions to `problems`, and harmless differences and skipped comparisons to `notes`.
     """
 
     problems: list[Finding]
     notes: list[str]
 
     def expected_files(self) -> Iterator[ExpectedFileStats]:
-        """Yield what the table says of each of its files."""
+        """Yield the expected statistics of each file."""
 
     def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
-        """Compare what was read, by the group of the files, with what the table and its reports say, the newest first.
+        """Compare the totals that were read, by group of files, with the table and its reports, the newest first.
 
-        Call it after all files are read; `read` is None if not all files were read.
+        Call it after all files were read. `read` is None if some files were not read.
         """
 
     def has_changed(self) -> bool:
-        """Whether another writer has changed the table since it was loaded."""
+        """Return whether another writer has changed the table since it was loaded."""
 
 
 @dataclass(slots=True)
 class Total:
-    """The files of a group that were read."""
+    """Totals of the files of a group that were read."""
 
     files: int = 0
     rows: int = 0
@@ -98,8 +99,8 @@ class Total:
 
 
 def total(results: Iterable[VerifiedFile], into: dict[str, Total]) -> None:
-    """Add files that were read to their groups."""
-    for each in results:
-        if not each.was_deleted:
-            group = into.setdefault(each.group, Total())
-            group.files, group.rows, group.bytes = group.files + 1, group.rows + each.rows, group.bytes + each.size
+    """Add files that were read to the totals of their groups."""
+    for file in results:
+        if not file.was_deleted:
+            group = into.setdefault(file.group, Total())
+            group.files, group.rows, group.bytes = group.files + 1, group.rows + file.rows, group.bytes + file.size

@@ -121,7 +121,7 @@ def test_names_that_the_service_does_not_take_are_told_before_anything_is_read(
     of_stream = warehouse.attempt([stream()], orders(1), table_prefix="_")
     of_database = warehouse.attempt([stream()], orders(1), lakeformation_database_name="lake-1")
 
-    for run, words in ((of_stream, "takes no name _orders"), (of_database, "lakeformation_database_name lake-1")):
+    for run, words in ((of_stream, "_orders is not a valid name"), (of_database, "lakeformation_database_name lake-1")):
         assert run.exit_code == 1
         assert any(words in error["message"] for error in run.errors), run.report()
     assert lake.server.requests["createTable"] == 0
@@ -139,7 +139,7 @@ def test_a_table_without_room_for_another_commit_is_told_when_it_is_loaded(serve
         return RestTableCatalog(options, access, governance, limits).find(TableName(*table.name())) is not None
 
     assert found(CatalogLimits(metadata_bytes=written * 2))
-    with pytest.raises(ConfigError, match="Have snapshots expire"):
+    with pytest.raises(ConfigError, match="Expire snapshots"):
         found(CatalogLimits(metadata_bytes=written))
     assert found(NO_LIMITS)  # As `maintain` has it, which is the remedy.
 

@@ -81,7 +81,7 @@ def test_inherited_tables_of_the_default_database_are_told_of() -> None:
     note = existing(listed=(ListedTable("raw", glue_table), ListedTable("shop", glue_table))).inherited()
 
     assert note is not None
-    assert note.startswith("Airbyte's AWS Datalake destination has left tables here: table raw.orders (Parquet)")
+    assert note.startswith("This database has tables of Airbyte's AWS Datalake destination: table raw.orders (Parquet)")
 
 
 def test_the_default_database_is_listed_once_and_its_owned_tables_are_logged(

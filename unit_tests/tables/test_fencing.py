@@ -91,7 +91,7 @@ def test_a_sync_overwrites_rows_of_lower_generations_and_appends_to_those_of_its
     assert outcome in outcome_of(Overwrites(), mode, generation, minimum, sync_id, lowest)
 
 
-OLDER, GONE = "has been written by generation", "do not wait any more"
+OLDER, GONE = "has been written by generation", "are no longer pending"
 
 
 @pytest.mark.parametrize(

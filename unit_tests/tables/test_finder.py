@@ -118,7 +118,7 @@ def test_who_may_not_list_databases_is_told_and_has_one(cloud: Cloud) -> None:
     finds = TableFinder(Shop(cloud).config, ungoverned(access))
 
     assert finds.tables([]) == [TableName("raw", "orders")]
-    assert "Only raw was looked at" in finds.notes[0]
+    assert "Only database raw was searched" in finds.notes[0]
 
 
 def test_a_database_that_may_not_be_read_is_told_and_the_others_are_looked_at(cloud: Cloud) -> None:
@@ -140,4 +140,4 @@ def test_a_database_that_may_not_be_read_is_told_and_the_others_are_looked_at(cl
 
     # Then the one that may be read is looked at
     assert finds.tables([]) == [TableName("raw", "orders")]
-    assert finds.notes[0].endswith("Its tables were not looked at.")
+    assert finds.notes[0].endswith("Its tables were skipped.")

@@ -148,7 +148,10 @@ def test_a_note_of_many_tables_names_ten_and_the_options_once() -> None:
     said = note([glue_table(f"t{number:02}", f"s3://lake/raw/landing/t{number:02}/") for number in range(12)])
 
     assert said is not None
-    assert "table landing.t09 (Parquet), whose stream t09 cannot be added to as it is; and 2 more like these." in said
+    assert (
+        "table landing.t09 (Parquet), whose stream t09 cannot be added with these options; and 2 more like these."
+        in said
+    )
     assert said.count("To continue them, set table_type HIVE.") == 1
 
 
@@ -227,10 +230,10 @@ def test_only_tables_of_aws_datalake_are_called_its_tables(
             "set partitioning YEAR/MONTH and path_layout hive.",
         ),
         ({"at_date": "date"}, {"catalog_partitions": "both"}, "set catalog_partitions register."),
-        ({"at_year": "string"}, {}, "Tables with other partition keys than that connector's cannot be continued."),
-        ({"at_month": "bigint", "at_year": "bigint"}, {}, "Tables with other partition keys"),
-        ({"at_year": "bigint", "by_month": "bigint"}, {}, "Tables with other partition keys"),
-        ({"at_hour": "bigint"}, {}, "Tables with other partition keys"),
+        ({"at_year": "string"}, {}, "Tables with unknown partition keys cannot be continued."),
+        ({"at_month": "bigint", "at_year": "bigint"}, {}, "Tables with unknown partition keys"),
+        ({"at_year": "bigint", "by_month": "bigint"}, {}, "Tables with unknown partition keys"),
+        ({"at_hour": "bigint"}, {}, "Tables with unknown partition keys"),
     ],
 )
 def test_a_partitioned_table_is_continued_with_its_own_partitioning_or_none(

@@ -55,7 +55,7 @@ def test_a_table_of_another_stream_causes_a_warning(
     assert len(caplog.messages) == warnings
     for said in caplog.messages:
         assert said.startswith("Table lake.orders was created for stream ")
-        assert "and now receives stream shop.orders as well" in said
+        assert "and now also receives stream shop.orders" in said
 
 
 def named(existing: dict[str, str], *sources: str) -> list[str]:

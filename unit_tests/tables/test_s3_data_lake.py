@@ -24,7 +24,7 @@ from destination_datalake.schema.types import (
 from destination_datalake.tables.s3_data_lake import (
     EPOCH_METADATA_COLUMNS,
     column_naming,
-    has_its_metadata_columns,
+    has_epoch_metadata_columns,
     inherit_types,
     table_identifier,
 )
@@ -135,7 +135,7 @@ def test_its_metadata_columns_tell_its_tables_from_others() -> None:
     its = {column.name: column.type for column in EPOCH_METADATA_COLUMNS}
     ours = {column.name: column.type for column in METADATA_COLUMNS}
 
-    assert has_its_metadata_columns({**its, "id": Int64()})
-    assert not has_its_metadata_columns(ours)
-    assert not has_its_metadata_columns({"id": Int64()})
+    assert has_epoch_metadata_columns({**its, "id": Int64()})
+    assert not has_epoch_metadata_columns(ours)
+    assert not has_epoch_metadata_columns({"id": Int64()})
     assert SNAKE_CASE.identifier("orderItems") != table_identifier("orderItems")

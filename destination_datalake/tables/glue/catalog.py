@@ -1,4 +1,4 @@
-"""The Glue Data Catalog: the tables of streams, and tables over JSON lines of the connector."""
+"""The Glue Data Catalog: the tables of streams, and the connector's tables of JSON lines."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 # --- Tables of streams ------------------------------------------------------------------------------------------------
-# The Glue Data Catalog as the catalog of a configuration's tables.
+# The Glue Data Catalog as the catalog of the streams' tables.
 
 DATABASE_DESCRIPTION = "Created by destination-datalake"
-"""The description of databases created by this connector, by which it recognises them."""
+"""The description by which this connector recognises databases that it created."""
 
-_PAGE = 100
-"""The most that Glue returns at a time."""
+_MAX_PAGE_SIZE = 100
+"""Maximum number of databases or tables in one answer of Glue."""
 
 
 class GlueTableCatalog:
@@ -45,20 +45,20 @@ class GlueTableCatalog:
         self._lock = threading.Lock()
 
     def pyiceberg(self) -> Catalog:
-        """Return PyIceberg's catalog for one change of one table."""
-        # PyIceberg takes a second to import, which Hive tables and `check` need not spend.
+        """Return a PyIceberg catalog for one change of one table."""
+        # Hive tables and `check` do not need PyIceberg, whose import takes a second.
         from destination_datalake.tables.glue.compare_and_set import CompareAndSetGlueCatalog
 
         return CompareAndSetGlueCatalog(self._access)
 
     def access_of(self, table: TableName) -> AwsAccess:  # noqa: ARG002
-        """Return the configuration's own access: Glue lends none."""
+        """Return the configured access, because Glue does not vend credentials."""
         return self._access
 
     def ensure(self, database: str) -> None:
-        """Create the database if it does not exist, and govern it; asks Glue once for each name.
+        """Create the database if it does not exist, and govern it. Calls Glue once for each name.
 
-        Raises what Glue raises, and as `govern`.
+        Raises errors of Glue, and those of `govern`.
         """
         with self._lock:
             if database not in self._existing:
@@ -67,11 +67,11 @@ class GlueTableCatalog:
         self.govern(database)
 
     def govern(self, database: str) -> None:
-        """Have an existing database governed, once for each name. Raises ConnectorError, or what AWS raises."""
-        self.governance.govern_database(database, lambda: self._is_ours(database))
+        """Govern an existing database, once for each name. Raises ConnectorError or errors of AWS."""
+        self.governance.govern_database(database, lambda: self._is_created_by_connector(database))
 
     def find(self, table: TableName) -> TableTypeDef | None:
-        """Return the table, of whatever kind; None if there is none."""
+        """Return the table, of any type, or None."""
         glue = self._access.client("glue")
         try:
             return glue.get_table(DatabaseName=table.database, Name=table.table)["Table"]
@@ -79,29 +79,29 @@ class GlueTableCatalog:
             return None
 
     def databases(self) -> Iterator[ListedDatabase]:
-        """Yield all databases that Glue shows."""
+        """Yield all visible databases."""
         pages = self._access.client("glue").get_paginator("get_databases")
-        for page in pages.paginate(PaginationConfig={"PageSize": _PAGE}):
-            for each in page["DatabaseList"]:
-                ours = each.get("Description") == DATABASE_DESCRIPTION
-                yield ListedDatabase(each["Name"], ours, each.get("CreateTime"))
+        for page in pages.paginate(PaginationConfig={"PageSize": _MAX_PAGE_SIZE}):
+            for database in page["DatabaseList"]:
+                is_created_by_connector = database.get("Description") == DATABASE_DESCRIPTION
+                yield ListedDatabase(database["Name"], is_created_by_connector, database.get("CreateTime"))
 
     def tables(self, database: str) -> Iterator[ListedTable]:
-        """Yield all tables of a database that Glue shows, of whatever kind."""
+        """Yield all visible tables of a database, of any type."""
         pages = self._access.client("glue").get_paginator("get_tables")
-        for page in pages.paginate(DatabaseName=database, PaginationConfig={"PageSize": _PAGE}):
-            for each in page["TableList"]:
-                yield ListedTable(database, each)
+        for page in pages.paginate(DatabaseName=database, PaginationConfig={"PageSize": _MAX_PAGE_SIZE}):
+            for table in page["TableList"]:
+                yield ListedTable(database, table)
 
-    def _is_ours(self, database: str) -> bool:
-        found = self._access.client("glue").get_database(Name=database)["Database"]
-        return found.get("Description") == DATABASE_DESCRIPTION
+    def _is_created_by_connector(self, database: str) -> bool:
+        answer = self._access.client("glue").get_database(Name=database)
+        return answer["Database"].get("Description") == DATABASE_DESCRIPTION
 
 
 def ensure_database(glue: GlueClient, name: str, settings: Mapping[str, Any] | None = None) -> None:
-    """Create the database if it does not exist. Idempotent, also if several syncs do it concurrently.
+    """Create the database if it does not exist. Idempotent, also for concurrent syncs.
 
-    `settings` are further members of DatabaseInput (Glue API) for a database that is created.
+    `settings` are additional members of DatabaseInput (Glue API) for a new database.
     """
     try:
         glue.get_database(Name=name)
@@ -113,24 +113,25 @@ def ensure_database(glue: GlueClient, name: str, settings: Mapping[str, Any] | N
 
 
 # --- Tables over JSON lines -------------------------------------------------------------------------------------------
-# Glue tables over JSON lines that the connector writes beside the streams' tables: rejects, and reports of syncs.
+# Glue tables of JSON lines that the connector writes in addition to the streams' tables: rejects, and reports of syncs.
 #
-# Each is created with the first object, and gets a partition for each folder with objects.
+# A table is created with its first object, and has a partition for each folder with objects.
 
 
 _MAX_PARTITIONS = 100
-"""The most of one request (Glue API: BatchCreatePartition)."""
+"""Maximum number of partitions in one request (Glue API: BatchCreatePartition)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinesTableKind:
-    """What a table of JSON lines is: its name, the types of its columns, its partition keys (strings).
+    """The definition of a table of JSON lines: its name, the types of its columns, and its partition keys (strings).
 
-    `what` completes "not a table of …". Readers go by the names of objects; `compression` is for those who ask first.
+    `content` completes "not a table of …". Most readers derive the compression from the names of objects; `compression`
+    is for readers that use the table's parameters.
     """
 
     name: str
-    what: str
+    content: str
     description: str
     columns: Mapping[str, str]
     keys: tuple[str, ...]
@@ -143,7 +144,7 @@ class LinesTableKind:
 
 
 class LinesTable:
-    """The table of a kind, in the database of streams without a namespace, over the objects under `root`, an S3 URI.
+    """A table of JSON lines in the database of streams without a namespace, with the objects under `root`, an S3 URI.
 
     Not thread-safe.
     """
@@ -159,7 +160,7 @@ class LinesTable:
         self._registered: set[tuple[str, ...]] = set()
 
     def has(self, values: tuple[str, ...]) -> bool:
-        """Return whether there is a partition with these values, by one request. Raises what Glue raises."""
+        """Return whether the table has a partition with these values. Makes one request. Raises errors of Glue."""
         glue = self._access.client("glue")
         try:
             glue.get_partition(DatabaseName=self._name.database, TableName=self._name.table, PartitionValues=[*values])
@@ -168,17 +169,17 @@ class LinesTable:
         return True
 
     def register_folders(self, folders: Mapping[tuple[str, ...], str]) -> None:
-        """Register folders (S3 URIs) as partitions with these values; the table is created if it does not exist.
+        """Register folders (S3 URIs) as partitions with these values. Create the table if it does not exist.
 
-        Idempotent, also across syncs and by several at once. Raises TableConflict if another table has its name, or
-        what Glue raises.
+        Idempotent, also for concurrent and later syncs. Raises TableConflict if another table has the name, or errors
+        of Glue.
         """
         new = {values: folder for values, folder in folders.items() if values not in self._registered}
         if not new:
             return
         if not self._registered:
             self._ensure_table()
-            # Before the first partition, so before readers find a line in the table.
+            # Govern the table before its first partition, so before readers can see a line.
             self._catalog.governance.govern_table(*self._name, [*self._kind.columns, *self._kind.keys])
         inputs: list[PartitionInputTypeDef] = [
             {"Values": [*values], "StorageDescriptor": self._storage(folder), "Parameters": self._kind.parameters}
@@ -195,19 +196,23 @@ class LinesTable:
         for error in answer.get("Errors", []):
             detail = error.get("ErrorDetail", {})
             if detail.get("ErrorCode") != "AlreadyExistsException":
-                raise RuntimeError(f"Glue has not created a partition of {self._name}: {detail.get('ErrorCode')}")
+                raise RuntimeError(f"Glue did not create a partition of table {self._name}: {detail.get('ErrorCode')}")
 
     def _ensure_table(self) -> None:
         self._catalog.ensure(self._name.database)
         existing: Mapping[str, Any] = self._catalog.find(self._name) or {}
         if not existing:
             self._create()
-            existing = self._catalog.find(self._name) or {}  # Another sync's, or somebody's, if that came first.
+            # Read it again, because another program may have created it first.
+            existing = self._catalog.find(self._name) or {}
         if tuple(key["Name"] for key in existing.get("PartitionKeys", [])) != self._kind.keys:
-            raise TableConflict(f"Table {self._name} is not a table of {self._kind.what}: it has other partition keys.")
+            raise TableConflict(
+                f"Table {self._name} is not a table of {self._kind.content}, because it has other partition keys. "
+                "Rename or drop that table."
+            )
 
     def _create(self) -> None:
-        """Create the table, unless another sync does, or somebody."""
+        """Create the table, unless another program has created it."""
         glue = self._access.client("glue")
         with contextlib.suppress(glue.exceptions.AlreadyExistsException):
             glue.create_table(
@@ -273,17 +278,17 @@ REJECTS = LinesTableKind(
 
 
 class RejectsTable(LinesTable):
-    """The table of rejects, which awswrangler creates."""
+    """The table of rejects, created by awswrangler."""
 
     def __init__(self, database: str, root: str, access: AwsAccess, catalog: TableCatalog) -> None:
         super().__init__(REJECTS, database, root, access, catalog)
 
     def register(self, files: Iterable[RejectFile]) -> None:
-        """Register the files' folders. Raises as `register_folders`."""
+        """Register the files' folders. Raises the same errors as `register_folders`."""
         self.register_folders({file.partition: file.folder for file in files})
 
     def _create(self) -> None:
-        # Imported here because it imports pandas, which takes a second that only a lake's first rejects need spend.
+        # Only the first rejects of a lake need awswrangler. Its import takes a second, because it imports pandas.
         import awswrangler as wr
 
         wr.config.glue_endpoint_url = self._access.endpoint_url

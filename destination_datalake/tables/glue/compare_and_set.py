@@ -1,4 +1,4 @@
-"""PyIceberg's Glue catalog with compare-and-set commits that preserve what other writers keep in the Glue table."""
+"""PyIceberg's Glue catalog with compare-and-set commits that preserve the data of other writers in the Glue table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _METADATA_LOCATION = "metadata_location"
 
 
 class CommitStatus(Enum):
-    """What became of a commit whose response is missing (Iceberg: BaseMetastoreTableOperations.CommitStatus)."""
+    """The outcome of a commit whose response was lost (Iceberg: BaseMetastoreTableOperations.CommitStatus)."""
 
     SUCCESS = auto()
     FAILURE = auto()
@@ -47,8 +47,8 @@ class CommitStatus(Enum):
 class CompareAndSetGlueCatalog(GlueCatalog):
     """A Glue catalog for one change of one table. A commit succeeds only on the metadata that it was planned on.
 
-    Of the Glue table a commit changes only what Iceberg defines. A metadata file is read only if this process has not
-    written it, nor read it before.
+    A commit changes only the members of the Glue table that Iceberg defines. A metadata file is read only if this
+    process has neither written nor read it before.
     """
 
     _planned_on = ""
@@ -67,23 +67,24 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         return S3FileIO(self._access.client("s3"), self._writes)
 
     def _is_s3tables_database(self, database_name: str) -> bool:  # noqa: ARG002
-        # PyIceberg asks Glue at every creation and commit. Such databases reject tables with a location of ours.
+        # PyIceberg calls Glue for this at every creation and commit. Tables with a location, as this connector creates
+        # them, are never in databases of S3 Tables, which reject a location.
         return False
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
         document = Compressor.get_compressor(metadata_path).bytes_compressor()(self._document.of(metadata).encode())
-        # The name contains a new UUID: checking that the object does not exist would be a wasted request.
+        # The name contains a new UUID, so a request that checks whether the object exists is unnecessary.
         with io.new_output(metadata_path).create(overwrite=True) as output:
             output.write(document)
 
     def _get_glue_table(self, database_name: str, table_name: str) -> TableTypeDef:
-        found, self._loaded = self._loaded or super()._get_glue_table(database_name, table_name), None
-        # PyIceberg changes the parameters of the returned dict in place, and nothing else in it.
-        self._glue_table = {**found, "Parameters": {**found.get("Parameters", {})}}
-        return found
+        glue_table, self._loaded = self._loaded or super()._get_glue_table(database_name, table_name), None
+        # Copy the parameters, because PyIceberg changes them in the returned dict. It changes nothing else.
+        self._glue_table = {**glue_table, "Parameters": {**glue_table.get("Parameters", {})}}
+        return glue_table
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Load the table. A commit that is planned on it replaces this version, and does not ask for it again."""
+        """Load the table. A commit planned on it replaces exactly this version, without reading it again."""
         self._loaded = None
         table = super().load_table(identifier)
         self._loaded = self._glue_table
@@ -98,20 +99,20 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: Properties = EMPTY_DICT,
     ) -> Table:
-        """Create the table, whose first commit need not read what was just written."""
+        """Create the table, and cache its metadata for the first commit."""
         table = super().create_table(identifier, schema, location, partition_spec, sort_order, properties)
-        KeptMetadata(table.metadata, self._document).put(table.metadata_location)
+        CachedMetadata(table.metadata, self._document).put(table.metadata_location)
         return DataOnlyTable(table.name(), table.metadata, table.metadata_location, table.io, self)
 
     def _convert_glue_to_iceberg(self, glue_table: TableTypeDef) -> Table:
         parameters = glue_table.get("Parameters", {})
         location = parameters.get(_METADATA_LOCATION, "")
-        kept = METADATA.get(location) if is_iceberg(glue_table) else None
-        if kept is not None:
+        cached = METADATA.get(location) if is_iceberg(glue_table) else None
+        if cached is not None:
             name = (glue_table["DatabaseName"], glue_table["Name"])
-            return DataOnlyTable(name, kept.metadata, location, self._load_file_io(), self)
+            return DataOnlyTable(name, cached.metadata, location, self._load_file_io(), self)
         table = super()._convert_glue_to_iceberg(glue_table)
-        KeptMetadata(table.metadata, MetadataDocument()).put(location)
+        CachedMetadata(table.metadata, MetadataDocument()).put(location)
         return DataOnlyTable(table.name(), table.metadata, location, table.io, self)
 
     def commit_table(
@@ -119,19 +120,19 @@ class CompareAndSetGlueCatalog(GlueCatalog):
     ) -> CommitTableResponse:
         """Commit updates that were planned on `table`.
 
-        Raises CommitFailedException if another writer has committed since: this commit was not made and never will be.
-        Raises CommitStateUnknownException, or botocore's exceptions, if it may have been made.
+        Raises CommitFailedException if another writer has committed since. Then this commit was not made and never will
+        be. Raises CommitStateUnknownException, or botocore's exceptions, if it may have been made.
         """
         self._planned_on, self._table_uuid = table.metadata_location, table.metadata.table_uuid
         self._added_snapshots = frozenset(
             update.snapshot.snapshot_id for update in updates if isinstance(update, AddSnapshotUpdate)
         )
-        kept = METADATA.get(self._planned_on)
-        self._document = kept.document if kept is not None else MetadataDocument()
+        cached = METADATA.get(self._planned_on)
+        self._document = cached.document if cached is not None else MetadataDocument()
         response = super().commit_table(table, requirements, updates)
         if response.metadata_location != self._planned_on:
             METADATA.forget(self._planned_on)
-            KeptMetadata(response.metadata, self._document).put(response.metadata_location)
+            CachedMetadata(response.metadata, self._document).put(response.metadata_location)
         return response
 
     def _update_and_stage_table(
@@ -141,14 +142,15 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> StagedTable:
-        # PyIceberg's requirements cover one branch and no properties; the fencing token is a property.
+        # Compare the metadata, because PyIceberg's requirements cover only one branch, and not the properties, which
+        # have the fencing token.
         if current_table is None or current_table.metadata_location != self._planned_on:
             raise CommitFailedException("Another writer has committed since this commit was planned")
-        before = current_table.metadata
+        current = current_table.metadata
         for requirement in requirements:
-            requirement.validate(before)
-        metadata = updated(before, updates, current_table.metadata_location)
-        self._removed_properties = frozenset(before.properties) - frozenset(metadata.properties)
+            requirement.validate(current)
+        metadata = updated(current, updates, current_table.metadata_location)
+        self._removed_properties = frozenset(current.properties) - frozenset(metadata.properties)
         version = self._parse_metadata_version(current_table.metadata_location) + 1
         provider = location_provider(metadata.location, metadata.properties)
         location = provider.new_table_metadata_file_location(version)
@@ -157,29 +159,29 @@ class CompareAndSetGlueCatalog(GlueCatalog):
     def _update_glue_table(
         self, database_name: str, table_name: str, table_input: TableInputTypeDef, version_id: str
     ) -> None:
-        """Update the Glue table if it is still at `version_id`. Raises as `commit_table`."""
-        # `_glue_table` is the table at `version_id`: a change of it after that makes the update fail.
+        """Update the Glue table if it is still at `version_id`. Raises the same errors as `commit_table`."""
+        # `_glue_table` is the table at `version_id`, so the update fails if another writer has changed it since.
         self._writes.wait()
         existing = as_table_input(self._glue_table)
         merged = cast("TableInputTypeDef", _merged(existing, dict(table_input), self._removed_properties))
         try:
             super()._update_glue_table(database_name, table_name, merged, version_id)
         except (CommitFailedException, ClientError, BotoCoreError) as error:
-            # botocore retries a request whose response was lost, and the retry then conflicts with our own update.
+            # botocore retries a request whose response was lost. Such a retry conflicts with the first request.
             status = self._commit_status(database_name, table_name, merged["Parameters"][_METADATA_LOCATION])
             if status is CommitStatus.SUCCESS:
                 return
             if status is CommitStatus.UNKNOWN and isinstance(error, CommitFailedException):
                 raise CommitStateUnknownException(
-                    f"It is unknown whether the commit to {database_name}.{table_name} was made"
+                    f"Cannot determine whether the commit to table {database_name}.{table_name} was made"
                 ) from error
             raise
 
     def _commit_status(self, database_name: str, table_name: str, metadata_location: str) -> CommitStatus:
-        """Look for our metadata file or snapshots in the table's history, however many commits have followed.
+        """Search the table's history for the commit's metadata file or snapshots. Later commits do not matter.
 
-        UNKNOWN if the history no longer reaches back to the metadata that ours was planned on. Raises
-        CommitFailedException if the table was dropped and created again: whatever became of the commit went with it.
+        Returns UNKNOWN if the history no longer has the metadata that the commit was planned on. Raises
+        CommitFailedException if the table was dropped and created again, because the new table lacks the commit.
         """
         current = self._convert_glue_to_iceberg(self._get_glue_table(database_name, table_name))
         if current.metadata.table_uuid != self._table_uuid:
@@ -191,7 +193,7 @@ class CompareAndSetGlueCatalog(GlueCatalog):
 
 
 def _merged(existing: TableInput, new: TableInput, removed_properties: frozenset[str]) -> TableInput:
-    """Return the new table input with everything of the existing one that Iceberg does not define."""
+    """Return the new table input with all members of the existing one that Iceberg does not define."""
     storage = {**existing["StorageDescriptor"], **new["StorageDescriptor"]}
     comments = {
         column["Name"].lower(): column.get("Comment") for column in existing["StorageDescriptor"].get("Columns", [])
@@ -209,55 +211,56 @@ def _with_comment(column: dict[str, Any], comment: str | None) -> dict[str, Any]
     return {**column, "Comment": comment} if comment is not None else column
 
 
-# --- a metadata file, as it is written and kept -----------------------------------------------------------------------
+# --- Writing and caching metadata -------------------------------------------------------------------------------------
 
 
-_NONE = '"snapshots":[]'
+_NO_SNAPSHOTS = '"snapshots":[]'
 
 
 class MetadataDocument:
-    """The documents of one table's metadata, one commit after the other.
+    """The JSON documents of one table's metadata, for successive commits.
 
-    A document is nearly all snapshots, and the last document had most of them: from the second document on, the text
-    of a snapshot is made once. The texts of a first document are not kept: many processes write no second one.
+    Nearly all of a document are snapshots, and the previous document had most of them. So from the second document on,
+    the text of a snapshot is serialized only once. The first document caches nothing, because many processes write no
+    second one.
     """
 
     def __init__(self) -> None:
         self._texts: dict[int, tuple[Snapshot, str]] | None = None
 
     def of(self, metadata: TableMetadata) -> str:
-        """Return the document, to the letter as PyIceberg writes it."""
+        """Return the document, exactly as PyIceberg writes it."""
         former, texts = self._texts, dict[int, tuple[Snapshot, str]]()
         if former is None:
             self._texts = texts
             return metadata.model_dump_json()
         for snapshot in metadata.snapshots:
-            known = former.get(snapshot.snapshot_id)
-            # One whose parent has expired is another snapshot of the same id.
-            text = known[1] if known is not None and known[0] is snapshot else snapshot.model_dump_json()
+            cached = former.get(snapshot.snapshot_id)
+            # Compare objects, not IDs: a snapshot whose parent has expired is a different object with the same ID.
+            text = cached[1] if cached is not None and cached[0] is snapshot else snapshot.model_dump_json()
             texts[snapshot.snapshot_id] = (snapshot, text)
-        self._texts = texts  # Of several threads one's: whichever it is, what it has is right.
-        rest = metadata.model_copy(update={"snapshots": []}).model_dump_json()
-        # In a JSON text quotes within strings are escaped, and no other array has this name (Iceberg spec).
-        return rest.replace(_NONE, f'"snapshots":[{",".join(text for _, text in texts.values())}]', 1)
+        self._texts = texts  # Threads may overwrite each other's texts, but all texts are correct.
+        document = metadata.model_copy(update={"snapshots": []}).model_dump_json()
+        # The first match is the array: quotes within JSON strings are escaped, and no other array has this name.
+        return document.replace(_NO_SNAPSHOTS, f'"snapshots":[{",".join(text for _, text in texts.values())}]', 1)
 
 
-_BYTES_OF_A_SNAPSHOT = 6 * 1024
-_BYTES_OF_A_TABLE = 64 * 1024
+_BYTES_PER_SNAPSHOT = 6 * 1024
+_BYTES_PER_TABLE = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class KeptMetadata:
-    """A table's metadata, and the texts of its snapshots for the next document."""
+class CachedMetadata:
+    """A table's metadata with the texts of its snapshots for the next document."""
 
     metadata: TableMetadata
     document: MetadataDocument
 
     def put(self, location: str) -> None:
-        """Keep it as what the metadata file at `location` holds."""
-        # Roughly: what grows are snapshots.
-        METADATA.put(location, self, _BYTES_OF_A_TABLE + _BYTES_OF_A_SNAPSHOT * len(self.metadata.snapshots))
+        """Cache this as the content of the metadata file at `location`."""
+        # An estimate is enough. Only the number of snapshots grows.
+        METADATA.put(location, self, _BYTES_PER_TABLE + _BYTES_PER_SNAPSHOT * len(self.metadata.snapshots))
 
 
-METADATA: LruCache[KeptMetadata] = LruCache(64 << 20)
-"""Tables' metadata by its file: what the next commit is planned on."""
+METADATA: LruCache[CachedMetadata] = LruCache(64 << 20)
+"""The metadata of tables by the location of the file, for the next commit."""

@@ -1,7 +1,7 @@
-"""Tables of the Glue Data Catalog: changed by compare-and-set, read and described in Glue's own terms, and created.
+"""Create, read and change tables of the Glue Data Catalog.
 
-No other writer's concurrent change of a table is lost. Changes keep what others have set: comments, the order of
-columns, and columns that the stream does not have.
+Tables are changed by compare-and-set, so that no concurrent change of another writer is lost. Changes keep the settings
+of other writers: comments, the order of columns, and columns that the stream does not have.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 TableInput = dict[str, Any]
-"""What UpdateTable takes (Glue API: TableInput). `Parameters` is always present."""
+"""The argument of UpdateTable (Glue API: TableInput). `Parameters` is always present."""
 
-# GetTable answers with more keys (Glue API: Table), which UpdateTable refuses.
+# GetTable returns more keys (Glue API: Table), which UpdateTable refuses.
 _TABLE_INPUT_KEYS = (
     "Name",
     "Description",
@@ -52,15 +52,16 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """A table as it was read, with the id of that version (Glue API: VersionId), which every update changes."""
+    """A table with the ID of its version (Glue API: VersionId), which every update changes."""
 
     table_input: TableInput
     version_id: str | None
 
 
 class GlueTable:
-    """One table. It need not exist yet. `created` is when the table was created that was read last, and `number` its
-    version: the one after it, if it was then changed.
+    """One table, which need not exist yet.
+
+    `created` and `number` are the creation time and the version of the table after the last read or update.
     """
 
     def __init__(self, name: TableName, access: AwsAccess) -> None:
@@ -74,7 +75,7 @@ class GlueTable:
         return as_table_input(self._get())
 
     def find(self) -> TableInput | None:
-        """Return the table; None if it does not exist."""
+        """Return the table, or None if it does not exist."""
         try:
             return self.read()
         except self._access.client("glue").exceptions.EntityNotFoundException:
@@ -86,20 +87,20 @@ class GlueTable:
         return TableVersion(as_table_input(table), table.get("VersionId"))
 
     def update(self, change: Callable[[TableInput], _Result], version: TableVersion | None = None) -> _Result:
-        """Apply `change` to the table and return its result. No call is made if the table stays equal.
+        """Apply `change` to the table and return its result. Glue is not called if the table stays equal.
 
-        Retries on optimistic-concurrency conflicts with exponential backoff and jitter: `change` is then called again,
-        on the table as the other writer left it. `version` saves reading the table, if it was just read. Raises what
-        Glue raises; ConcurrentModificationException only after the last attempt.
+        After a conflict with another writer, `change` is called again on the new state of the table, with exponential
+        backoff and jitter. Pass a `version` that was just read to save a call. Raises errors of Glue, but
+        ConcurrentModificationException only after the last attempt.
         """
 
         def attempt() -> _Result:
             nonlocal version
-            before, version = version or self.read_version(), None
-            changed = copy.deepcopy(before.table_input)
+            current, version = version or self.read_version(), None
+            changed = copy.deepcopy(current.table_input)
             result = change(changed)
-            if changed != before.table_input:
-                self._put(changed, before)
+            if changed != current.table_input:
+                self._put(changed, current)
             return result
 
         return retry_on(self._access.client("glue").exceptions.ConcurrentModificationException, attempt)
@@ -119,12 +120,12 @@ class GlueTable:
 
 
 def as_table_input(table: Mapping[str, Any]) -> TableInput:
-    """Return the part of GetTable's answer that UpdateTable takes."""
+    """Return the keys of GetTable's answer that UpdateTable accepts."""
     table_input = {key: table[key] for key in _TABLE_INPUT_KEYS if key in table}
     return {**table_input, "Parameters": {**table_input.get("Parameters", {})}}
 
 
-# In a table's storage descriptor (Glue API: StorageDescriptor): location and columns
+# Location and columns in a table's storage descriptor (Glue API: StorageDescriptor)
 
 
 def table_location(table_input: TableInput) -> str:
@@ -133,13 +134,13 @@ def table_location(table_input: TableInput) -> str:
 
 
 def storage_column(field: Field) -> ColumnTypeDef:
-    """Return a new column; its comment is its origin in the records, if that is spelled differently."""
+    """Return a new column. If its name differs from its path in the records, its comment is the path."""
     comment = {"Comment": comment_of(field.origin)} if field.origin != field.name else {}
     return {"Name": field.name, "Type": glue_type(field.type), **comment}  # type: ignore[typeddict-item]
 
 
 def column_types(table_input: TableInput) -> dict[str, ColumnType | None]:
-    """Return the columns' types by name; None is a type that this connector never writes."""
+    """Return the columns' types by name. None stands for a type that this connector never writes."""
     return {name: parse_glue_type(type_name) for name, type_name in column_type_names(table_input).items()}
 
 
@@ -149,19 +150,19 @@ def column_type_names(table_input: TableInput) -> dict[str, str]:
 
 
 def column_sources(table_input: TableInput) -> dict[str, str]:
-    """Return the keys in the record that the columns were made for, by column name."""
+    """Return the keys in the records for which the columns were created, by column name."""
     return {column["Name"]: column.get("Comment") or column["Name"] for column in _columns(table_input)}
 
 
 def known_columns(table_input: TableInput) -> tuple[Field, ...]:
-    """Return the columns of types that this connector writes, with the keys in the record that they were made for."""
+    """Return the columns of types that this connector writes, with the keys in the records of their sources."""
     sources = column_sources(table_input)
     types = column_types(table_input)
     return tuple(as_column(name, sources[name], type_) for name, type_ in types.items() if type_ is not None)
 
 
 def change_columns(table_input: TableInput, changes: Sequence[SchemaChange]) -> None:
-    """Apply changes: add columns at the end, and change the types of existing ones."""
+    """Add columns at the end, and change the types of existing columns."""
     columns = _columns(table_input)
     before = column_types(table_input)
     after = apply_changes(before, changes)
@@ -175,13 +176,13 @@ def change_columns(table_input: TableInput, changes: Sequence[SchemaChange]) -> 
 
 
 def add_missing_columns(table_input: TableInput, other: TableInput) -> None:
-    """Add the columns that `other` has at the end, as it has them."""
+    """Add the columns that only `other` has at the end, unchanged."""
     present = {column["Name"].lower() for column in _columns(table_input)}
     _columns(table_input).extend(dict(column) for column in _columns(other) if column["Name"].lower() not in present)
 
 
 def set_column_types(table_input: TableInput, types: Mapping[str, ColumnType | None]) -> None:
-    """Set the types of columns; those that are None or not in `types` stay as they are."""
+    """Set the types of columns. Columns whose type is None or not in `types` do not change."""
     for column in _columns(table_input):
         type_ = types.get(column["Name"])
         if type_ is not None and parse_glue_type(column.get("Type", "")) != parse_glue_type(glue_type(type_)):
@@ -193,12 +194,12 @@ def _columns(table_input: TableInput) -> list[dict[str, Any]]:
     return columns
 
 
-# Creation of Hive tables, as Athena, Spark and Trino expect them
+# Creation of Hive tables for Athena, Spark and Trino
 
 
 @dataclass(frozen=True, slots=True)
 class StorageFormat:
-    """How engines read files: Hive's classes for a format, its SerDe's parameters, and the name in Glue's crawlers."""
+    """Hive's classes for a file format, the parameters of its SerDe, and its name in Glue's crawlers."""
 
     classification: str
     input_format: str
@@ -234,7 +235,7 @@ def create_hive_table(
     plan: FilePlan,
     access: AwsAccess,
 ) -> None:
-    """Create a table with these columns at `location`, unless a table of that name exists already."""
+    """Create a table with these columns at `location`, unless a table with the name exists already."""
     storage = STORAGE_FORMATS[plan.format]
     compressed = plan.codec != "UNCOMPRESSED"
     file_parameters = {

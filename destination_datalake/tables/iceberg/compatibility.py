@@ -32,7 +32,7 @@ from destination_datalake.tables.iceberg.schema import column_types
 from destination_datalake.tables.iceberg.snapshots.files import BranchFiles, has_row_level_deletes
 from destination_datalake.tables.migration import how_to_continue
 from destination_datalake.tables.naming import TableOwner
-from destination_datalake.tables.s3_data_lake import has_its_metadata_columns
+from destination_datalake.tables.s3_data_lake import has_epoch_metadata_columns
 from destination_datalake.tables.table import TableConflict, TableName, table_conflict
 
 _NEWEST_FORMAT = 2
@@ -241,7 +241,7 @@ STAGING_PREFIX = "airbyte_staging"
 
 def is_of_s3_data_lake(metadata: TableMetadata) -> bool:
     """Whether S3 Data Lake created the table, even if syncs of this connector have written to it since."""
-    return TableOwner.of(metadata.properties) is None and has_its_metadata_columns(column_types(metadata))
+    return TableOwner.of(metadata.properties) is None and has_epoch_metadata_columns(column_types(metadata))
 
 
 def staging_branch_ahead(metadata: TableMetadata) -> str | None:

@@ -1,4 +1,4 @@
-"""An Iceberg REST catalog, also one of AWS's, as the catalog of a configuration's tables."""
+"""An Iceberg REST catalog, such as those of AWS, as the catalog of the streams' tables."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 RestOptions = RestCatalogOptions | GlueRestCatalogOptions | S3TablesCatalogOptions
 
-_OURS = {"created-by": "destination-datalake"}
-"""The property of namespaces created by this connector, by which it recognises them."""
+_CREATED_BY_CONNECTOR = {"created-by": "destination-datalake"}
+"""The property by which this connector recognises namespaces that it created."""
 
 
 class RestTableCatalog:
-    """The `TableCatalog` of namespaces and tables behind Iceberg's REST protocol. It governs nothing."""
+    """The `TableCatalog` of namespaces and tables of an Iceberg REST server, without governance."""
 
     compares_metadata = False
 
@@ -49,39 +49,39 @@ class RestTableCatalog:
         self._client: CertainRestCatalog | None = None
 
     def pyiceberg(self) -> Catalog:
-        """Return PyIceberg's catalog, one for all tables. Raises ConnectorError."""
+        """Return the PyIceberg catalog of all tables. Raises ConnectorError."""
         return self._connected()
 
     def access_of(self, table: TableName) -> AwsAccess:
-        """Return what the server lends for the table, or else the configuration's own access. Raises ConnectorError."""
+        """Return access with vended credentials for the table, or the configured access. Raises ConnectorError."""
         return self._connected().access_of(table)
 
     def ensure(self, database: str) -> None:
-        """Create the namespace if it does not exist; asks once for each name. Raises ConnectorError."""
+        """Create the namespace if it does not exist. Calls the server once for each name. Raises ConnectorError."""
         if database not in self._existing:
-            self._connected().ensure_namespace(database, _OURS)
+            self._connected().ensure_namespace(database, _CREATED_BY_CONNECTOR)
             self._existing.add(database)
 
     def govern(self, database: str) -> None:
-        """Do nothing: nothing is governed."""
+        """Do nothing, because there is no governance."""
 
     def find(self, table: TableName) -> TableTypeDef | None:
-        """Return the table, described as Glue does it; None if there is none."""
-        found = self._connected().find_table(table)
-        return _described(found) if found is not None else None
+        """Return the table in Glue's format, or None."""
+        iceberg_table = self._connected().find_table(table)
+        return _in_glue_format(iceberg_table) if iceberg_table is not None else None
 
     def databases(self) -> Iterator[ListedDatabase]:
         """Yield all namespaces of the first level."""
         for name, properties in self._connected().namespaces():
-            yield ListedDatabase(name, _OURS.items() <= properties.items(), None)
+            yield ListedDatabase(name, _CREATED_BY_CONNECTOR.items() <= properties.items(), None)
 
     def tables(self, database: str) -> Iterator[ListedTable]:
-        """Yield all tables of a namespace: each is loaded."""
+        """Load and yield all tables of a namespace."""
         for table in self._connected().tables(database):
-            yield ListedTable(database, _described(table))
+            yield ListedTable(database, _in_glue_format(table))
 
     def _connected(self) -> CertainRestCatalog:
-        # PyIceberg takes a second to import, and asks the server for its configuration.
+        # The import of PyIceberg takes a second, and the client requests the server's configuration.
         from destination_datalake.tables.rest.client import CertainRestCatalog
 
         with self._lock:
@@ -92,7 +92,7 @@ class RestTableCatalog:
 
 
 def rest_options(options: RestOptions, access: AwsAccess) -> RestCatalogOptions:
-    """Return what the options of an AWS service stand for. Raises what STS raises where they do not name an account.
+    """Return the equivalent options of a REST catalog. Raises errors of STS if the options do not name an account.
 
     https://docs.aws.amazon.com/glue/latest/dg/connect-glu-iceberg-rest.html
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/s3-tables-integrating-open-source.html
@@ -103,7 +103,7 @@ def rest_options(options: RestOptions, access: AwsAccess) -> RestCatalogOptions:
         case GlueRestCatalogOptions():
             return RestCatalogOptions(
                 type="rest",
-                uri=_below(access.client("glue").meta.endpoint_url),
+                uri=_iceberg_uri(access.client("glue").meta.endpoint_url),
                 warehouse=options.warehouse or catalog_id(access),
                 signing_name="glue",
                 signing_region=access.glue_region or access.region,
@@ -112,19 +112,19 @@ def rest_options(options: RestOptions, access: AwsAccess) -> RestCatalogOptions:
         case S3TablesCatalogOptions():
             return RestCatalogOptions(
                 type="rest",
-                uri=_below(access.client("s3tables").meta.endpoint_url),
+                uri=_iceberg_uri(access.client("s3tables").meta.endpoint_url),
                 warehouse=options.table_bucket_arn,
                 signing_name="s3tables",
                 vended_credentials=False,
             )
 
 
-def _below(endpoint: str) -> str:
+def _iceberg_uri(endpoint: str) -> str:
     return f"{endpoint.rstrip('/')}/iceberg"
 
 
-def _described(table: Table) -> TableTypeDef:
-    """Return what of a table is asked for, in Glue's terms."""
+def _in_glue_format(table: Table) -> TableTypeDef:
+    """Return a table with the members that this connector reads, in Glue's format."""
     name = table.name()
     parameters = {**table.properties, "table_type": "ICEBERG", "metadata_location": table.metadata_location}
     return cast(

@@ -1,9 +1,9 @@
-"""PyIceberg's REST catalog, with commits of which it is certain whether they were made, and with errors for users.
+"""PyIceberg's REST catalog with commits of certain outcome, and with errors for users.
 
-A server compares what a commit requires, and nothing else (Iceberg REST specification: TableRequirement);
-`iceberg.commit.fence` requires so much that of two commits planned on the same state one is refused. An answer that is
-lost, or that says nothing (500, 502, 504), is not asked for again: the commit is looked for in the table, and if it is
-not there, the state that it requires is taken away, so that a request which is still on its way is refused.
+A server checks only the requirements of a commit (Iceberg REST specification: TableRequirement). `iceberg.commit.fence`
+adds requirements, so that the server refuses one of two commits planned on the same state. If the answer is lost or
+inconclusive (500, 502, 504), the commit is not sent again. The client searches for the commit in the table. If it is
+missing, the client changes the state that the commit requires, so that the server refuses a request that arrives late.
 """
 
 from __future__ import annotations
@@ -66,20 +66,20 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 COMMIT_PROPERTY = "airbyte.commit"
-"""The table property with the id of the last commit that added no snapshot: by it such a commit is recognised."""
+"""The table property with the ID of the last commit without a snapshot, by which such a commit is recognised."""
 
-_SECONDS = (10, 60)
-"""How long a connection, and an answer, may take."""
+_TIMEOUT_SECONDS = (10, 60)
+"""Timeouts of a connection and of an answer."""
 
-_FULL = 0.95
-"""How much of the metadata that a catalog takes a table may have before a sync."""
+_MAX_METADATA_RATIO = 0.95
+"""Maximum share of the catalog's limit that a table's metadata may use before a sync."""
 
-_LOOKS = 4
-"""How often a commit is looked for whose answer was lost."""
+_MAX_SEARCHES = 4
+"""Maximum number of searches for a commit whose answer was lost."""
 
 
 def client_properties(options: RestCatalogOptions) -> dict[str, Any]:
-    """Return what PyIceberg is configured with."""
+    """Return the properties of PyIceberg's catalog."""
     uri = options.uri.rstrip("/")
     properties: dict[str, Any] = {"uri": uri}
     if options.warehouse is not None:
@@ -93,17 +93,17 @@ def client_properties(options: RestCatalogOptions) -> dict[str, Any]:
         properties["oauth2-server-uri"] = options.oauth2_server_uri or f"{uri}/v1/oauth/tokens"
     elif options.token is not None:
         properties["token"] = options.token.get_secret_value()
-        properties["oauth2-server-uri"] = uri  # Never asked; without it, PyIceberg warns.
+        properties["oauth2-server-uri"] = uri  # Never requested, but PyIceberg warns without it.
     else:
         properties["auth"] = {"type": "noop"}
     return properties
 
 
 class _Signing(requests.auth.AuthBase):
-    """Signs requests with the AWS credentials (SigV4). PyIceberg's own way needs a session that nobody else uses."""
+    """Sign requests with the AWS credentials (SigV4). PyIceberg's signing requires a separate boto3 session."""
 
     def __init__(self, service: str, region: str, access: AwsAccess) -> None:
-        self.auth_manager = NoopAuthManager()  # What PyIceberg asks for another token.
+        self.auth_manager = NoopAuthManager()  # PyIceberg calls it to renew a token.
         self._service = service
         self._region = region
         self._access = access
@@ -114,7 +114,10 @@ class _Signing(requests.auth.AuthBase):
 
         credentials = self._access.session().get_credentials()
         if credentials is None:
-            raise ConfigError("Requests to the Iceberg catalog are to be signed, and there are no AWS credentials.")
+            raise ConfigError(
+                "Cannot sign requests to the Iceberg catalog, because there are no AWS credentials. Configure "
+                "credentials, or provide them in the environment."
+            )
         headers = {"Content-Type": request.headers["Content-Type"]}
         signed = AWSRequest(method=request.method, url=request.url, data=request.body or b"", headers=headers)
         SigV4Auth(credentials.get_frozen_credentials(), self._service, self._region).add_auth(signed)
@@ -125,7 +128,7 @@ class _Signing(requests.auth.AuthBase):
 class CertainRestCatalog(RestCatalog):
     """A REST catalog for all changes of all tables of a sync. Thread-safe.
 
-    Raises ConnectorError for what a user can mend, and for servers that are out of order.
+    Raises ConnectorError for errors that a user can correct, and for failures of the server.
     """
 
     def __init__(self, options: RestCatalogOptions, access: AwsAccess, limits: CatalogLimits = NO_LIMITS) -> None:
@@ -136,17 +139,17 @@ class CertainRestCatalog(RestCatalog):
         self._signing: _Signing | None = None
         if options.signing_name is not None:
             self._signing = _Signing(options.signing_name, options.signing_region or access.region, access)
-        self._lent: dict[str, Lent] = {}
+        self._vended: dict[str, VendedAccess] = {}
         with _explained(options.uri):
             super().__init__("rest", **client_properties(options))
 
     def _config_headers(self, session: requests.Session) -> None:
-        # PyIceberg sets the headers first, and asks for a token before it returns the session.
+        # PyIceberg calls this before it requests a token, so all requests of the session are covered.
         super()._config_headers(session)
-        # Of a session alone, variables such as REQUESTS_CA_BUNDLE would come before it.
-        trusted: dict[str, Any] = {} if self._authorities is None else {"verify": self._authorities.name}
-        session.request = partial(self._requests.send, session.request, timeout=_SECONDS, **trusted)  # type: ignore[method-assign]
-        session.hooks["response"].append(_bounded_on_its_host)
+        # Set per request, because variables such as REQUESTS_CA_BUNDLE override the attribute of a session.
+        verify: dict[str, Any] = {} if self._authorities is None else {"verify": self._authorities.name}
+        session.request = partial(self._requests.send, session.request, timeout=_TIMEOUT_SECONDS, **verify)  # type: ignore[method-assign]
+        session.hooks["response"].append(_read_bounded)
         if not session.headers["X-Iceberg-Access-Delegation"]:
             del session.headers["X-Iceberg-Access-Delegation"]
 
@@ -157,59 +160,60 @@ class CertainRestCatalog(RestCatalog):
         return session
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
-        """Return a table; what its files are read and written with is what the server lends, if it does."""
+        """Return a table, with vended credentials for its files if the server provides them."""
         name, location = ".".join(identifier_tuple), table_response.metadata.location
-        lent = Lent.of(table_response.config, table_response.storage_credentials, location, self._access)
-        if lent is not None:
-            self._lent[name] = lent
-        self._require_room(name, table_response.metadata)
+        vended = VendedAccess.of(table_response.config, table_response.storage_credentials, location, self._access)
+        if vended is not None:
+            self._vended[name] = vended
+        self._require_metadata_below_limit(name, table_response.metadata)
         return DataOnlyTable(
             identifier_tuple,
             table_response.metadata,
             str(table_response.metadata_location),
-            S3FileIO((self._access if lent is None else lent.access).client("s3")),
+            S3FileIO((self._access if vended is None else vended.access).client("s3")),
             self,
-            # Not its config: a token in it would become that of the requests about all tables.
+            # The response's config is not passed on, because a token in it would be used for requests of all tables.
         )
 
-    def _require_room(self, name: str, metadata: TableMetadata) -> None:
-        """Raise ConfigError if the catalog is about to refuse the table's metadata, which every commit makes larger."""
-        # A snapshot takes about a thousand bytes: most tables need not be measured.
+    def _require_metadata_below_limit(self, name: str, metadata: TableMetadata) -> None:
+        """Raise ConfigError if the table's metadata, which grow with every commit, nearly reach the catalog's limit."""
+        # A snapshot takes about a thousand bytes, so the metadata of most tables need not be measured.
         limit = self._limits.metadata_bytes
         if limit is None or len(metadata.snapshots) < limit / 5000:
             return
         size = len(metadata.model_dump_json().encode())
-        if size > limit * _FULL:
+        if size > limit * _MAX_METADATA_RATIO:
             raise ConfigError(
-                f"The metadata of table {name} is {size:,} bytes long, and the catalog takes {limit:,}. Have snapshots "
-                "expire: by the table's properties history.expire.*, by its maintenance, or by an engine."
+                f"The metadata of table {name} has {size:,} bytes, but the catalog allows only {limit:,}. Expire "
+                "snapshots: by the table's properties history.expire.*, by its maintenance, or by an engine."
             )
 
     def access_of(self, identifier: Identifier) -> AwsAccess:
-        """Return the access to the files of a table. Of lent credentials, at least a third of their time is left.
+        """Return the access to the files of a table. Vended credentials are renewed after two thirds of their lifetime.
 
-        It is the options' if the server lends none, or if the table was not loaded before. Raises ConnectorError.
+        Without vended credentials, or if the table was not loaded before, it is the configured access. Raises
+        ConnectorError.
         """
-        lent = self._lent.get(".".join(identifier))
-        if lent is None:
+        vended = self._vended.get(".".join(identifier))
+        if vended is None:
             return self._access
-        if lent.is_due(time.time()):
-            lent = self._renewed(identifier, lent)
-        return lent.access
+        if vended.must_be_renewed(time.time()):
+            vended = self._renewed(identifier, vended)
+        return vended.access
 
-    def _renewed(self, identifier: Identifier, lent: Lent) -> Lent:
+    def _renewed(self, identifier: Identifier, vended: VendedAccess) -> VendedAccess:
         with _explained(self.uri):
             if Capability.V1_LOAD_CREDENTIALS not in self._supported_endpoints:
                 _retried(super().load_table, identifier)
-                return self._lent[".".join(identifier)]
+                return self._vended[".".join(identifier)]
             credentials = _retried(self._load_credentials, identifier).storage_credentials
-        renewed = Lent.of({}, credentials, lent.location, self._access) or lent
-        self._lent[".".join(identifier)] = renewed
+        renewed = VendedAccess.of({}, credentials, vended.location, self._access) or vended
+        self._vended[".".join(identifier)] = renewed
         return renewed
 
     @staticmethod
     def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
-        """Do nothing: metadata files are the server's."""
+        """Do nothing, because the server manages metadata files."""
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Return the table's present state. Raises NoSuchTableError, and ConnectorError."""
@@ -217,31 +221,32 @@ class CertainRestCatalog(RestCatalog):
             table: Table = _retried(super().load_table, identifier)
         return table
 
-    def create_table(self, identifier: str | Identifier, *arguments: Any, **more: Any) -> Table:
-        """Create the table. Raises TableAlreadyExistsError, also if it is ours by a lost answer, and ConnectorError."""
+    def create_table(self, identifier: str | Identifier, *arguments: Any, **options: Any) -> Table:
+        """Create the table. Raises TableAlreadyExistsError, also after a lost answer, and ConnectorError."""
         with _explained(self.uri):
             try:
-                table: Table = _retried(super().create_table, identifier, *arguments, **more)
+                table: Table = _retried(super().create_table, identifier, *arguments, **options)
             except _UNKNOWN as error:
                 with suppress(NoSuchTableError):
                     super().load_table(identifier)
-                    raise TableAlreadyExistsError(f"Table {identifier} exists by now") from error
+                    raise TableAlreadyExistsError(f"Table {identifier} exists already") from error
                 raise
         return table
 
     def find_table(self, identifier: str | Identifier) -> Table | None:
-        """Return the table's present state; None if there is no such table, or namespace. Raises ConnectorError."""
+        """Return the table's present state, or None if it or its namespace does not exist. Raises ConnectorError."""
         try:
             return self.load_table(identifier)
         except NoSuchTableError:
             return None
 
     def tables(self, namespace: str) -> Iterator[Table]:
-        """Yield all tables of a namespace: each is loaded. Raises ConnectorError."""
+        """Load and yield all tables of a namespace. Raises ConnectorError."""
         with _explained(self.uri):
             identifiers = super().list_tables(namespace)
         for identifier in identifiers:
-            if (table := self.find_table(identifier)) is not None:  # It was dropped meanwhile.
+            # Skip tables that were dropped meanwhile.
+            if (table := self.find_table(identifier)) is not None:
                 yield table
 
     def namespaces(self) -> Iterator[tuple[str, Properties]]:
@@ -268,10 +273,10 @@ class CertainRestCatalog(RestCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Commit updates that were planned on `table`, with all that `fence.requirements` requires of it.
+        """Commit updates that were planned on `table`, with the requirements of `iceberg.commit.fence`.
 
-        Raises CommitFailedException if another writer has committed since: this commit was not made and never will be.
-        Raises CommitStateUnknownException if it may have been made, and ConnectorError.
+        Raises CommitFailedException if another writer has committed since. Then this commit was not made and never will
+        be. Raises CommitStateUnknownException if it may have been made, and ConnectorError.
         """
         background_writes(table).wait()
         commit = _Commit.of(updates)
@@ -279,151 +284,156 @@ class CertainRestCatalog(RestCatalog):
             try:
                 return self._post(table, requirements, commit.updates)
             except (CommitFailedException, *_UNKNOWN) as error:
-                # A refusal too: a proxy may have sent what was accepted a second time.
-                return self._settled(commit, table, requirements, error)
+                # Also after a refusal, because a proxy may have repeated a request that the server had accepted.
+                return self._outcome(commit, table, requirements, error)
 
     def _post(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        with self._requests.with_one_key():
+        with self._requests.with_idempotency_key():
             response: CommitTableResponse = _retried(super().commit_table, table, requirements, updates)
         return response
 
-    def _settled(
+    def _outcome(
         self, commit: _Commit, table: Table, requirements: tuple[TableRequirement, ...], error: Exception
     ) -> CommitTableResponse:
-        """Find out whether a commit was made; if not, see to it that it never is, and raise CommitFailedException."""
+        """Find out whether a commit was made. If not, ensure that it never will be, and raise CommitFailedException."""
         was_refused = isinstance(error, CommitFailedException)
-        for _ in range(_LOOKS):
+        for _ in range(_MAX_SEARCHES):
             try:
-                now = _retried(super().load_table, table.name())
-                if commit.is_in(now.metadata):
-                    return CommitTableResponse(metadata=now.metadata, **{"metadata-location": now.metadata_location})
-                if not was_refused and _hold(requirements, now.metadata):
-                    self._change_state(now)
+                current = _retried(super().load_table, table.name())
+                metadata = current.metadata
+                if commit.is_in(metadata):
+                    return CommitTableResponse(metadata=metadata, **{"metadata-location": current.metadata_location})
+                if not was_refused and _are_met(requirements, metadata):
+                    self._change_state(current)
                 break
             except (CommitFailedException, *_UNKNOWN):
                 continue  # Another commit came before the change, or another answer was lost.
         else:
-            raise CommitStateUnknownException(f"It is unknown whether a commit to {table.name()} was made") from error
-        raise CommitFailedException("The commit was not made: another one was") from error
+            raise CommitStateUnknownException(
+                f"Cannot determine whether a commit to table {'.'.join(table.name())} was made"
+            ) from error
+        raise CommitFailedException("Another commit was made first") from error
 
     def _change_state(self, table: Table) -> None:
-        """Commit a change without content, after which no commit planned on this state is accepted."""
+        """Commit a change without content, so that the server refuses all commits planned on this state."""
         change = SharingTransaction(table)
         set_property(COMMIT_PROPERTY, uuid.uuid4().hex, change)
         fence(table, change, whole=False)
         self._post(table, change.requirements, change.updates)
 
 
-# --- credentials that a server lends ----------------------------------------------------------------------------------
+# --- Vended credentials -----------------------------------------------------------------------------------------------
 
 
 _LIFETIME_SECONDS = 900
-"""How long credentials last that do not say it: the least that STS gives."""
+"""Assumed lifetime of credentials without an expiry: the minimum of STS."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
-    """The access that a server lends to a table's files, from `since` to `ends` (seconds since 1970)."""
+class VendedAccess:
+    """Access to a table's files with vended credentials, valid from `begins` to `ends` (seconds since 1970)."""
 
     access: AwsAccess
     location: str
-    since: float
+    begins: float
     ends: float
 
     @classmethod
     def of(
-        cls, config: Properties, credentials: Sequence[StorageCredential], location: str, own: AwsAccess
+        cls, config: Properties, credentials: Sequence[StorageCredential], location: str, configured: AwsAccess
     ) -> Self | None:
-        """Return what a server lends for a location, that of the longest prefix; None if it lends nothing.
+        """Return the access to a location with the vended credentials of the longest prefix, or None without any.
 
-        A server may name the region, and an endpoint of AWS. Raises ConnectorError if it names another endpoint, which
-        is not that of the options either, or wants to sign requests itself.
+        A server may name the region, and an endpoint of AWS or of the options. Raises ConnectorError if it names any
+        other endpoint, or requires that it signs requests itself.
         """
-        fitting = [each for each in credentials if location.startswith(each.prefix)]
-        best = max(fitting, key=lambda each: len(each.prefix), default=None)
-        said = allowed({**config, **(best.config if best is not None else {})}, SERVER_KEYS)
-        keys = [said.get(f"s3.{name}") for name in ("access-key-id", "secret-access-key", "session-token")]
+        matching = [credential for credential in credentials if location.startswith(credential.prefix)]
+        best = max(matching, key=lambda credential: len(credential.prefix), default=None)
+        settings = allowed({**config, **(best.config if best is not None else {})}, SERVER_KEYS)
+        keys = [settings.get(f"s3.{name}") for name in ("access-key-id", "secret-access-key", "session-token")]
         if None in keys:
-            if said.get("s3.remote-signing-enabled", "").lower() == "true":
+            if settings.get("s3.remote-signing-enabled", "").lower() == "true":
                 raise ConfigError(
                     "The Iceberg catalog signs requests to S3 itself (remote signing), which the connector does not "
-                    "use. Have it vend credentials, or set catalog.vended_credentials to false."
+                    "support. Configure the catalog to vend credentials, or set catalog.vended_credentials to false."
                 )
             return None
-        endpoint, own_endpoint = said.get("s3.endpoint"), own.client("s3").meta.endpoint_url
-        if endpoint is not None and origin(endpoint) != origin(own_endpoint) and not _is_of_aws(endpoint):
+        endpoint, configured_endpoint = settings.get("s3.endpoint"), configured.client("s3").meta.endpoint_url
+        if endpoint is not None and origin(endpoint) != origin(configured_endpoint) and not _is_of_aws(endpoint):
             raise ConfigError(
-                f"The Iceberg catalog refers to {endpoint} for files of tables, and the connector is "
-                f"configured for {own_endpoint}. If you trust that server, set endpoint_url to its address."
+                f"The Iceberg catalog refers to {endpoint} for files of tables, but the connector is "
+                f"configured for {configured_endpoint}. If you trust that server, set endpoint_url to its address."
             )
-        session = AccessKeys(*map(str, keys))
-        register_secrets(session.access_key_id, session.secret_access_key, session.session_token)
+        identity = AccessKeys(*map(str, keys))
+        register_secrets(identity.access_key_id, identity.secret_access_key, identity.session_token)
         access = replace(
-            own,
-            identity=session,
-            region=said.get("client.region") or said.get("s3.region") or own.region,
-            endpoint_url=own.endpoint_url or endpoint,
+            configured,
+            identity=identity,
+            region=settings.get("client.region") or settings.get("s3.region") or configured.region,
+            endpoint_url=configured.endpoint_url or endpoint,
         )
-        now, end = time.time(), said.get("s3.session-token-expires-at-ms", "")
-        return cls(access, location, now, int(end) / 1000 if end.isdecimal() else now + _LIFETIME_SECONDS)
+        now, expiry = time.time(), settings.get("s3.session-token-expires-at-ms", "")
+        return cls(access, location, now, int(expiry) / 1000 if expiry.isdecimal() else now + _LIFETIME_SECONDS)
 
-    def is_due(self, now: float) -> bool:
-        """Whether less than a third of the time is left."""
-        return self.ends - now < (self.ends - self.since) / 3
+    def must_be_renewed(self, now: float) -> bool:
+        """Return whether less than a third of the lifetime remains."""
+        return self.ends - now < (self.ends - self.begins) / 3
 
 
-# --- commits ----------------------------------------------------------------------------------------------------------
+# --- Commits ----------------------------------------------------------------------------------------------------------
 
 
 _UNKNOWN = (CommitStateUnknownException, requests.ConnectionError, requests.Timeout, ServerError)
-"""Errors after which it is unknown whether the server acted on a request."""
+"""Errors after which it is unknown whether the server processed a request."""
 
-_NOT_YET = (ServiceUnavailableError, TooManyRequestsError)
-"""Errors by which the server did not act on a request: it may be sent again (Iceberg REST specification: 429, 503)."""
+_NOT_PROCESSED = (ServiceUnavailableError, TooManyRequestsError)
+"""Errors that guarantee that the server did not process a request (Iceberg REST specification: 429, 503)."""
 
 
 class _Requests:
-    """What is sent to a server, and what of its configuration is read.
+    """Send requests to a server, and restrict its configuration to allowed entries.
 
-    A server that supports idempotency keys answers a repeated request, also one that a proxy repeats, like the first:
-    only such servers get keys (Iceberg REST specification: Idempotency-Key, CatalogConfig).
+    A server with support for idempotency keys returns the first answer to a repeated request, also if a proxy repeats
+    it. Only such servers get keys (Iceberg REST specification: Idempotency-Key, CatalogConfig).
     """
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
-        self._takes_keys = False
+        self._supports_keys = False
         self._key: ContextVar[str | None] = ContextVar("key", default=None)
 
     @contextmanager
-    def with_one_key(self) -> Iterator[None]:
-        """Send one key with all requests of the block, which are attempts at the same."""
-        token = self._key.set(_uuid7() if self._takes_keys else None)
+    def with_idempotency_key(self) -> Iterator[None]:
+        """Send the same key with all requests of the block, which are attempts of one operation."""
+        token = self._key.set(_uuid7() if self._supports_keys else None)
         try:
             yield
         finally:
             self._key.reset(token)
 
-    def send(self, request: Callable[..., requests.Response], method: str, url: str, **more: Any) -> requests.Response:
-        """Send a request, with its key if it has one; of a server's configuration, return what is read of it."""
+    def send(
+        self, request: Callable[..., requests.Response], method: str, url: str, **options: Any
+    ) -> requests.Response:
+        """Send a request, with the idempotency key if there is one. Restrict the answer if it is a configuration."""
         if (key := self._key.get()) is not None:
-            more["headers"] = {**more["headers"], "Idempotency-Key": key}
-        response = request(method, url, **more)
+            options["headers"] = {**options["headers"], "Idempotency-Key": key}
+        response = request(method, url, **options)
         if response.ok and url == f"{self._uri}/v1/config":
             self._restrict(response)
         return response
 
     def _restrict(self, response: requests.Response) -> None:
-        # Read as PyIceberg does, which then reads nothing else.
+        # Parse the configuration with PyIceberg's model, and keep only allowed entries before PyIceberg reads it.
         config = ConfigResponse.model_validate_json(response.text)
-        with suppress(ValueError, RecursionError):  # PyIceberg drops this entry.
-            self._takes_keys = "idempotency-key-lifetime" in response.json()
-        known = allowed({**(config.defaults or {}), **(config.overrides or {})}, SERVER_KEYS)
-        if origin(known.get("uri", self._uri)) != origin(self._uri):
-            _refuse(self._uri, known["uri"])
+        with suppress(ValueError, RecursionError):  # PyIceberg's model does not have this entry.
+            self._supports_keys = "idempotency-key-lifetime" in response.json()
+        settings = allowed({**(config.defaults or {}), **(config.overrides or {})}, SERVER_KEYS)
+        if origin(settings.get("uri", self._uri)) != origin(self._uri):
+            _refuse(self._uri, settings["uri"])
         endpoints = [str(endpoint) for endpoint in config.endpoints or ()]
-        response._content = json.dumps({"overrides": known, "endpoints": endpoints}).encode()
+        response._content = json.dumps({"overrides": settings, "endpoints": endpoints}).encode()
         response.encoding = "utf-8"
 
 
@@ -435,13 +445,13 @@ def _uuid7() -> str:
     return str(uuid.UUID(bytes=bytes(octets)))
 
 
-def _retried(call: Callable[_Arguments, _Result], *arguments: _Arguments.args, **more: _Arguments.kwargs) -> _Result:
-    return retry_on(_NOT_YET, partial(call, *arguments, **more))
+def _retried(call: Callable[_Arguments, _Result], *arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
+    return retry_on(_NOT_PROCESSED, partial(call, *arguments, **options))
 
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """The updates of a commit, and how it is recognised in a table's metadata: by its snapshots, or its id."""
+    """The updates of a commit, with the snapshots or the ID by which it is recognised in a table's metadata."""
 
     updates: tuple[TableUpdate, ...]
     snapshots: frozenset[int]
@@ -449,29 +459,30 @@ class _Commit:
 
     @classmethod
     def of(cls, updates: tuple[TableUpdate, ...]) -> Self:
-        snapshots = frozenset(each.snapshot.snapshot_id for each in updates if isinstance(each, AddSnapshotUpdate))
+        added = (update.snapshot for update in updates if isinstance(update, AddSnapshotUpdate))
+        snapshots = frozenset(snapshot.snapshot_id for snapshot in added)
         id_ = uuid.uuid4().hex
-        told = () if snapshots else (SetPropertiesUpdate(updates={COMMIT_PROPERTY: id_}),)
-        return cls((*updates, *told), snapshots, id_)
+        marks = () if snapshots else (SetPropertiesUpdate(updates={COMMIT_PROPERTY: id_}),)
+        return cls((*updates, *marks), snapshots, id_)
 
     def is_in(self, metadata: TableMetadata) -> bool:
         if not self.snapshots:
             return metadata.properties.get(COMMIT_PROPERTY) == self.id
-        return any(metadata.snapshot_by_id(each) is not None for each in self.snapshots)
+        return any(metadata.snapshot_by_id(snapshot) is not None for snapshot in self.snapshots)
 
 
-def _hold(requirements: tuple[TableRequirement, ...], metadata: TableMetadata) -> bool:
-    """Whether all of them hold, so that a commit which requires them is accepted if it arrives now."""
+def _are_met(requirements: tuple[TableRequirement, ...], metadata: TableMetadata) -> bool:
+    """Return whether the server would accept a commit with these requirements if it arrived now."""
     try:
-        for each in requirements:
-            each.validate(metadata)
+        for requirement in requirements:
+            requirement.validate(metadata)
     except CommitFailedException:
         return False
     return True
 
 
 def _authorities(certificates: str | None) -> IO[bytes] | None:
-    """Return a file with the user's certificates and all public ones, for as long as it is referred to."""
+    """Return a temporary file with the user's certificates and all public ones. It exists while it is referenced."""
     if certificates is None:
         return None
     file = tempfile.NamedTemporaryFile(prefix="destination-datalake-", suffix=".pem")  # noqa: SIM115
@@ -480,19 +491,19 @@ def _authorities(certificates: str | None) -> IO[bytes] | None:
     return file
 
 
-# --- hosts ------------------------------------------------------------------------------------------------------------
+# --- Hosts ------------------------------------------------------------------------------------------------------------
 
 
 MAX_ANSWER_BYTES = 256 * 1024**2
-"""How long the body of an answer may be, decompressed. The metadata of a table is the longest that servers send."""
+"""Maximum size of the decompressed body of an answer. The largest answers are the metadata of tables."""
 
 _OF_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 
-def _bounded_on_its_host(response: requests.Response, **_: object) -> None:
-    """Read an answer's body. Raises ConfigError for a long one, and for a redirect to another host.
+def _read_bounded(response: requests.Response, **_: object) -> None:
+    """Read an answer's body. Raises ConfigError if it exceeds the limit, and for a redirect to another host.
 
-    requests repeats the body at a redirect's target, which has the client's secret.
+    After a redirect, requests sends the body again to the target, and the body may contain the client's secret.
     """
     try:
         if response.is_redirect:
@@ -504,8 +515,8 @@ def _bounded_on_its_host(response: requests.Response, **_: object) -> None:
             body += part
             if len(body) > MAX_ANSWER_BYTES:
                 raise ConfigError(
-                    f"The Iceberg catalog at {response.url} answers with more than {MAX_ANSWER_BYTES:,} "
-                    "bytes, which is the limit. Check catalog.uri."
+                    f"The answer of the Iceberg catalog at {response.url} exceeds the limit of {MAX_ANSWER_BYTES:,} "
+                    "bytes. Check catalog.uri."
                 )
         response._content = bytes(body)
     finally:
@@ -519,39 +530,44 @@ def _is_of_aws(url: str) -> bool:
     return False
 
 
-def _refuse(asked: str, named: str) -> NoReturn:
-    """Raise ConfigError for an address of another host that a server names in place of the one that was asked."""
+def _refuse(requested: str, target: str) -> NoReturn:
+    """Raise ConfigError for an address of another host to which a server redirects."""
     raise ConfigError(
-        f"The Iceberg catalog at {asked} refers to {named}, which is another server. Secrets are "
-        "sent to configured servers only. If you trust that one, set catalog.uri (or catalog.oauth2_server_uri, where "
-        "tokens are issued) to its address."
+        f"The Iceberg catalog at {requested} refers to {target}, which is another server. The connector sends secrets "
+        "only to configured servers. If you trust the other server, set catalog.uri (or catalog.oauth2_server_uri for "
+        "tokens) to its address."
     )
 
 
-# --- errors -----------------------------------------------------------------------------------------------------------
+# --- Errors -----------------------------------------------------------------------------------------------------------
 
 
 _CREDENTIALS = "Check catalog.client_id and catalog.client_secret, or catalog.token, and that they are not expired."
-_RIGHTS = "Give the connector's principal the right to create and write tables there."
-_SERVER = "Run the sync again; if that does not help, look into the catalog's own log."
+_RIGHTS = "Grant the connector's principal the right to create and write tables in the catalog."
+_SERVER = "Run the sync again. If it fails again, check the log of the catalog's server."
 _RULES: Sequence[tuple[tuple[type[Exception], ...], str, str, FailureType]] = (
-    ((OAuthError, UnauthorizedError, AuthorizationExpiredError), "it does not know us", _CREDENTIALS, "config_error"),
-    ((ForbiddenError,), "it is not permitted", _RIGHTS, "config_error"),
+    (
+        (OAuthError, UnauthorizedError, AuthorizationExpiredError),
+        "it rejects the credentials",
+        _CREDENTIALS,
+        "config_error",
+    ),
+    ((ForbiddenError,), "it denies access", _RIGHTS, "config_error"),
     (
         (requests.exceptions.SSLError,),
         "its certificate is not trusted",
-        "If it is from an authority of your own, set catalog.ca_certificates.",
+        "If a private authority issued it, set catalog.ca_certificates.",
         "config_error",
     ),
     (
         (requests.ConnectionError, requests.Timeout),
         "it does not answer",
-        "Check catalog.uri, that the server is up, and that this machine reaches it; then try again.",
+        "Check catalog.uri, that the server is running, and that this machine can reach it. Then try again.",
         "transient_error",
     ),
-    ((*_NOT_YET, ServerError), "it is out of order", _SERVER, "transient_error"),
-    ((InvalidAnswer,), "what answers there is none", "Check catalog.uri.", "config_error"),
-    ((requests.RequestException,), "it cannot be asked", "Check catalog.uri.", "config_error"),
+    ((*_NOT_PROCESSED, ServerError), "its server has failed", _SERVER, "transient_error"),
+    ((InvalidAnswer,), "its answer is not that of an Iceberg catalog", "Check catalog.uri.", "config_error"),
+    ((requests.RequestException,), "the request cannot be sent", "Check catalog.uri.", "config_error"),
     (
         (RESTError,),
         "it refuses the request",
@@ -563,7 +579,7 @@ _RULES: Sequence[tuple[tuple[type[Exception], ...], str, str, FailureType]] = (
 
 @contextmanager
 def _explained(uri: str) -> Iterator[None]:
-    """Raise ConnectorError for what a server, or the way to it, answers to requests that are right."""
+    """Raise errors of the server and the network as ConnectorError, with a reason and a remedy."""
     try:
         yield
     except CommitStateUnknownException:
@@ -572,13 +588,14 @@ def _explained(uri: str) -> Iterator[None]:
         for kinds, reason, remedy, type_ in _RULES:
             if isinstance(error, kinds):
                 text = printable(mask_secrets(str(error)))
-                # Of a server that does not answer, the text is Python's.
-                said = "" if isinstance(error, requests.ConnectionError | requests.Timeout) else text[:_SHOWN]
-                message = f"The Iceberg catalog at {uri}: {reason}. {remedy}{said and f' It said: {said}'}"
+                message = f"The Iceberg catalog at {uri}: {reason}. {remedy}"
+                # Without an answer, the text is Python's, and does not help a user.
+                if text and not isinstance(error, requests.ConnectionError | requests.Timeout):
+                    message += f" Its answer: {text[:_MAX_ANSWER_IN_MESSAGE]}"
                 detail = f"{type(error).__name__}: {text}"
                 raise ConnectorError(Failure(message, detail, type_)) from error
         raise
 
 
-_SHOWN = 500
-"""Characters of a server's answer that a message has."""
+_MAX_ANSWER_IN_MESSAGE = 500
+"""Maximum number of characters of a server's answer in a message."""

@@ -362,7 +362,7 @@ def test_sync_that_has_committed_stops_where_its_table_was_made_again(shop: Shop
     sync.commit(*ids(1))
     make_again(shop)
 
-    with pytest.raises(Recreated, match="refresh the stream"):
+    with pytest.raises(Recreated, match="Refresh the stream"):
         sync.commit(*ids(8))
     if overwrite:
         with pytest.raises(Recreated):

@@ -35,32 +35,32 @@ def layout(stream_options: dict[str, Any], **given: Any) -> TableLayout:
 @pytest.mark.parametrize(
     ("table_type", "source", "transform", "type_", "remedies"),
     [
-        ("ICEBERG", "day", "hour", "date", "choose identity, bucket[N], year, month, day or leave the entry out"),
-        ("HIVE", "day", "hour", "date", "choose identity, year, month, day or leave the entry out"),
+        ("ICEBERG", "day", "hour", "date", "choose identity, bucket[N], year, month, day or remove the entry"),
+        ("HIVE", "day", "hour", "date", "choose identity, year, month, day or remove the entry"),
         (
             "ICEBERG",
             "day",
             "truncate[10]",
             "date",
-            "choose identity, bucket[N], year, month, day or leave the entry out",
+            "choose identity, bucket[N], year, month, day or remove the entry",
         ),
-        ("ICEBERG", "name", "day", "string", "choose identity, bucket[N], truncate[W] or leave the entry out"),
-        ("HIVE", "raw", "day", "JSON text", "choose identity or leave the entry out"),
-        ("ICEBERG", "price", "bucket[4]", "double", "choose identity or leave the entry out"),
+        ("ICEBERG", "name", "day", "string", "choose identity, bucket[N], truncate[W] or remove the entry"),
+        ("HIVE", "raw", "day", "JSON text", "choose identity or remove the entry"),
+        ("ICEBERG", "price", "bucket[4]", "double", "choose identity or remove the entry"),
         (
             "ICEBERG",
             "createdAt",
             "truncate[4]",
             "timestamp, UTC",
-            "choose identity, bucket[N], year, month, day, hour or leave the entry out",
+            "choose identity, bucket[N], year, month, day, hour or remove the entry",
         ),
-        ("ICEBERG", "tags", "identity", "array<string>", "leave the entry out"),
+        ("ICEBERG", "tags", "identity", "array<string>", "remove the entry"),
         (
             "ICEBERG",
             "address",
             "bucket[2]",
             "struct<city:string>",
-            "name a field inside it, such as address.City or leave the entry out",
+            "name a field inside it, such as address.City or remove the entry",
         ),
     ],
 )
@@ -74,7 +74,7 @@ def test_a_transform_that_the_type_does_not_permit_is_refused(
 
     assert str(caught.value) == (
         f"streams: partition_by of stream shop.orders: the field {source} is of type {type_} and cannot be partitioned "
-        f"by its {transform}. To correct that, {remedies}."
+        f"by its {transform}. To correct this, {remedies}."
     )
 
 

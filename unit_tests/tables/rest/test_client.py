@@ -21,7 +21,7 @@ from destination_datalake.aws.access import AwsAccess
 from destination_datalake.config.services import RestCatalogOptions
 from destination_datalake.errors import ConnectorError
 from destination_datalake.tables.rest import client
-from destination_datalake.tables.rest.client import CertainRestCatalog, Lent
+from destination_datalake.tables.rest.client import CertainRestCatalog, VendedAccess
 from integration_tests.harness.loopback import Answer, LoopbackServer, Request
 from unit_tests.certificates import certificate
 
@@ -79,7 +79,7 @@ def test_a_certificate_of_the_user_s_authority_is_trusted_and_no_other(tmp_path:
 @pytest.mark.parametrize(
     ("body", "status", "type_", "words"),
     [
-        ("<html>", 200, "config_error", "what answers there is none"),
+        ("<html>", 200, "config_error", "its answer is not that of an Iceberg catalog"),
         ("<html>", 404, "config_error", "Check catalog.uri"),
         ("", 401, "config_error", "catalog.client_secret"),
         ("", 403, "config_error", "right to create"),
@@ -104,8 +104,8 @@ def test_a_server_that_is_down_is_explained_without_python_s_text() -> None:
     failure = refused.value.failure
     assert failure.type == "transient_error"
     assert failure.message == (
-        f"The Iceberg catalog at {uri}: it does not answer. Check catalog.uri, that the server is up, and that this "
-        "machine reaches it; then try again."
+        f"The Iceberg catalog at {uri}: it does not answer. Check catalog.uri, that the server is running, and that "
+        "this machine can reach it. Then try again."
     )
     assert "Connection refused" in failure.detail
 
@@ -231,7 +231,7 @@ def test_an_answer_that_unpacks_to_more_than_the_limit_is_refused(monkeypatch: p
         def answer(self, request: Request) -> Answer:  # noqa: ARG002
             return Answer(200, {"Content-Encoding": "gzip"}, gzip.compress(bytes(1_000_001)))
 
-    with Bomb() as catalog, pytest.raises(ConnectorError, match="more than 1,000,000 bytes"):
+    with Bomb() as catalog, pytest.raises(ConnectorError, match="exceeds the limit of 1,000,000 bytes"):
         login(catalog.endpoint_url)
 
 
@@ -255,9 +255,9 @@ def test_files_go_to_the_configured_endpoint_or_to_aws(own: str | None, named: s
     credentials = [StorageCredential(prefix="s3://lake/", config={**LENT, **({"s3.endpoint": named} if named else {})})]
     if used is ConnectorError:
         with pytest.raises(ConnectorError, match="set endpoint_url"):
-            Lent.of({}, credentials, "s3://lake/orders", access)
+            VendedAccess.of({}, credentials, "s3://lake/orders", access)
         return
-    lent = Lent.of({"py-io-impl": "subprocess.Popen"}, credentials, "s3://lake/orders", access)
+    lent = VendedAccess.of({"py-io-impl": "subprocess.Popen"}, credentials, "s3://lake/orders", access)
 
     assert lent is not None
     assert lent.access.endpoint_url == used
