@@ -75,7 +75,7 @@ class Hourly:
     reading: Reading
 
 
-def run(rows: int, syncs: int, upserts: int, deletes: str) -> tuple[Hourly, Reading]:
+def run(rows: int, syncs: int, upserts: int, deletes: str, maintenance: str) -> tuple[Hourly, Reading]:
     """Sync into a new lake; return the costs, and those of reading the table before the first sync."""
     workload = HourlyUpserts(records=upserts, table_rows=rows)
     [name] = workload.stream_names
@@ -84,7 +84,8 @@ def run(rows: int, syncs: int, upserts: int, deletes: str) -> tuple[Hourly, Read
         fill(workload, lake)
         before = _read(lake, name, folder)
         stored, costs = lake.files(), list[Cost]()
-        options = saved(folder / "config.json", config(lake, {**OPTIONS, "dedup": {"deletes": deletes}}))
+        own = {"dedup": {"deletes": deletes}, "maintenance": {"mode": maintenance}}
+        options = saved(folder / "config.json", config(lake, {**OPTIONS, **own}))
         for sync in range(syncs):
             workload = replace(workload, sync=sync)
             catalog = saved(folder / "catalog.json", workload.catalog())
@@ -145,13 +146,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--syncs", type=int, default=50)
     parser.add_argument("--upserts", type=int, default=1_000, help="records of each sync")
     parser.add_argument("--deletes", nargs="+", default=["copy_on_write", "merge_on_read"])
+    parser.add_argument("--maintenance", choices=("none", "connector"), default="none")
     asked = parser.parse_args(arguments)
     table = Table(title=f"{asked.syncs} syncs of {asked.upserts} upserts into {asked.rows} rows")
     headings = ("seconds", "CPU seconds", "MB written", "data files", "delete files", "DuckDB", "Spark")
     for heading in ("deletes", *headings):
         table.add_column(heading, justify="right")
     for deletes in asked.deletes:
-        hourly, before = run(asked.rows, asked.syncs, asked.upserts, deletes)
+        hourly, before = run(asked.rows, asked.syncs, asked.upserts, deletes, asked.maintenance)
         now = hourly.reading
         costs = (f"{hourly.seconds:.0f}", f"{hourly.cpu_seconds:.0f}", f"{hourly.written / 1e6:.1f}")
         files = (f"{before.data_files} → {now.data_files}", str(now.delete_files))
