@@ -45,15 +45,15 @@ _COMMANDS = {
 }
 
 _EXIT_CODES = {
-    "spec": "The exit code is 0, and 2 for a wrong command line.",
+    "spec": "The exit code is 0, and 2 for an invalid command line.",
     "check": (
         "The result is a CONNECTION_STATUS message with the status SUCCEEDED or FAILED. As Airbyte's protocol "
         "requires, the exit code is 0 for both, so scripts must read the status. The exit code is 1 if there is no "
-        "result, and 2 for a wrong command line."
+        "result, and 2 for an invalid command line."
     ),
     "write": (
-        "The exit code is 0 if every stream is complete, 1 if the sync or a stream failed, 2 for a wrong command line, "
-        "and 143 after SIGTERM. In each case, all records before a state on standard output are stored."
+        "The exit code is 0 if every stream is complete, 1 if the sync or a stream failed, 2 for an invalid command "
+        "line, and 143 after SIGTERM. In each case, all records before a state on standard output are stored."
     ),
 }
 """The last paragraph of the help of the platform's commands."""

@@ -131,6 +131,7 @@ def run(options: argparse.Namespace, doing: str, resource: str, command: Callabl
     from destination_datalake.aws.errors import explain
     from destination_datalake.config.options import Config
     from destination_datalake.config.parsing import read_object
+    from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict
 
     try:
         config = Config.parse(read_object(options.config, "configuration"))
@@ -140,6 +141,8 @@ def run(options: argparse.Namespace, doing: str, resource: str, command: Callabl
         return command(config)
     except ConnectorError as error:
         note(error.failure.advice)
+    except (TableBusy, TableConflict, CommitStateUnknown) as error:
+        note(str(error))
     except Exception as error:
         failure = explain(error, doing=doing, resource=resource)
         if failure is None:

@@ -75,7 +75,7 @@ def test_every_help_names_the_exit_codes(command: str, capsys: pytest.CaptureFix
 
     said = " ".join(capsys.readouterr().out.split())
     assert "exit code is 0" in said
-    assert "2 for a wrong command line" in said
+    assert "2 for an invalid command line" in said
     assert command != "check" or "the exit code is 0 for both" in said
 
 

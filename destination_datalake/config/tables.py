@@ -185,7 +185,7 @@ REPORTS_FOLDER = "_reports"
 REPORTS_TABLE = "airbyte_sync_reports"
 """The Glue table of that folder, in the database of streams without a namespace."""
 
-TAKEN_FOLDERS = frozenset({"_staging", "_raw", "_schema", "_errors", REPORTS_FOLDER}) | RESERVED_FOLDERS
+TAKEN_FOLDERS = frozenset({"_staging", "_raw", "_schema", "_errors", "_deletions", REPORTS_FOLDER}) | RESERVED_FOLDERS
 """Folders under bucket_prefix without tables, or with tables of another layout. Lifecycle rules delete from some."""
 
 

@@ -153,8 +153,7 @@ class HiveTarget(Objects):
 
     def includes(self, uri: str) -> bool:
         """Return whether an object is outside the connector's other folders, which the table's location may contain."""
-        excluded = (*TAKEN_FOLDERS, "_deletions")
-        return not uri.startswith(tuple(f"{self.request.config.uri(folder)}/" for folder in excluded))
+        return not uri.startswith(tuple(f"{self.request.config.uri(folder)}/" for folder in TAKEN_FOLDERS))
 
 
 def stream_of(table: TableName, table_input: TableInput | None, request: Request) -> StreamId | None:

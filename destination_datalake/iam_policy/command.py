@@ -37,13 +37,13 @@ Examples:
 
   destination-datalake iam-policy --config config.json --grants | sh
 
-The exit code is 0, 1 if the configuration is not valid, and 2 for a wrong command line."""
+The exit code is 0, 1 if the configuration is not valid, and 2 for an invalid command line."""
 
 
 def run_iam_policy(arguments: Sequence[str]) -> int:
     """Run the command with these arguments (without its name); return the exit code, 0 or 1.
 
-    Raises SystemExit with code 2 for a wrong command line, and with 0 for `--help`.
+    Raises SystemExit with code 2 for an invalid command line, and with 0 for `--help`.
     """
     options = _parser().parse_args(arguments)
     return terminal.run(options, "print the policy of", "the configuration", lambda config: _print(config, options))

@@ -31,14 +31,14 @@ The option maintenance, or its defaults, determines the retention. The output ha
   destination-datalake maintain --config config.json --dry-run
   destination-datalake maintain --config config.json --stream shop.orders
 
-The exit code is 0, 1 if the configuration is not valid or a step failed, 2 for a wrong command line, and 143 after
+The exit code is 0, 1 if the configuration is not valid or a step failed, 2 for an invalid command line, and 143 after
 SIGTERM."""
 
 
 def run_maintain(arguments: Sequence[str]) -> int:
     """Run the command with these arguments (without its name); return the exit code: 0, 1 or 143.
 
-    Raises SystemExit with code 2 for a wrong command line, and with 0 for `--help`.
+    Raises SystemExit with code 2 for an invalid command line, and with 0 for `--help`.
     """
     with terminal.terminable() as termination:
         options = _parser().parse_args(arguments)

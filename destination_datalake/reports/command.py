@@ -30,7 +30,7 @@ without an outcome has died, or is still running."""
 
 _HISTORY_EPILOG = """\
 The exit code is 0 for any outcome of the syncs, 1 if the configuration is not valid, the reports cannot be read or no
-sync had the stream, and 2 for a wrong command line."""
+sync had the stream, and 2 for an invalid command line."""
 
 _HEALTH = """\
 Report the health of each table of a configuration, from the reports of its syncs: failures, stalled or slow syncs,
@@ -38,8 +38,8 @@ unusual numbers of rows or rejects, small files, many snapshots, and rows that a
 has a remedy."""
 
 _HEALTH_EPILOG = """\
-For cron and CI: the exit code is 0 if all is healthy, 1 if something is unhealthy or cannot be read, 2 for a wrong
-command line."""
+For cron and CI: the exit code is 0 if all is healthy, 1 if something is unhealthy or cannot be read, 2 for an
+invalid command line."""
 
 _REPORT = """\
 Write a page about the syncs of a configuration, from their reports. It is one HTML file without scripts and external
@@ -47,7 +47,7 @@ resources."""
 
 _REPORT_EPILOG = """\
 The exit code is 0 for any outcome of the syncs, 1 if the configuration is not valid, the reports cannot be read or the
-page cannot be written, and 2 for a wrong command line."""
+page cannot be written, and 2 for an invalid command line."""
 
 _WIDE = 200
 

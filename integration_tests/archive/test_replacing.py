@@ -337,3 +337,18 @@ def test_a_stream_without_an_archive_is_told(warehouse: Warehouse, replays: Repl
 
     assert told.exit_code == 1
     assert "has no archive of this stream" in told.stderr
+
+
+@pytest.mark.parametrize("table_kind", TABLE_KINDS[:1], ids=lambda kind: kind.name, indirect=True)
+def test_a_replacement_with_options_for_other_columns_is_refused(warehouse: Warehouse, replays: Replays) -> None:
+    address = object_schema(street=STRING)
+    rows = [record("orders", {"id": 1, "address": {"street": "a"}}), state("orders", 1), status("orders", "COMPLETE")]
+    warehouse.sync([configured_stream("orders", object_schema(id=INTEGER, address=address))], rows, **ARCHIVE)
+    before = warehouse.whole_rows("orders")
+
+    refused = replays.run(warehouse.config(**ARCHIVE, nested="flatten"), "--stream", "orders", "--replace")
+
+    assert refused.exit_code == 1, refused
+    assert "Traceback" not in refused.stderr
+    assert "has no column address_street of the replayed rows" in refused.stderr.replace("\n", " ")
+    assert warehouse.whole_rows("orders") == before

@@ -42,7 +42,7 @@ from destination_datalake.tables.table import (
     ARCHIVED_PROPERTY,
     LOWEST_GENERATION_PROPERTY,
     PUBLISHED_BY_PROPERTY,
-    TableBusy,
+    TableConflict,
     TableName,
     TableState,
 )
@@ -162,10 +162,18 @@ def _live_files(table: Table) -> list[IcebergFile]:
 
 
 def _require_same_columns(name: TableName, made: Schema, present: Schema) -> None:
-    """Raise TableBusy unless the table has every column of the made one, with the same field id."""
+    """Raise TableConflict unless the table has every column of the made one, with the same field id.
+
+    The made table began with the columns of this one. It has more if the options changed since the syncs.
+    """
     ids = {id_: field.name for id_, field in index_by_id(present).items()}
-    if any(ids.get(id_) != field.name for id_, field in index_by_id(made).items()):
-        raise TableBusy(f"The columns of table {name} have been changed while it was replayed. Run the replay again.")
+    for id_, field in index_by_id(made).items():
+        if ids.get(id_) != field.name:
+            raise TableConflict(
+                f"Table {name} has no column {made.find_column_name(id_)} of the replayed rows: the options differ "
+                "from those of its syncs, or its columns were changed during the replay. The table was not changed. "
+                "Restore the options and run the replay again, or replay into another table (--into)."
+            )
 
 
 def _without_snapshots() -> Mapping[str, Any]:
