@@ -184,11 +184,11 @@ def delegable_credentials(session: Session, sts: Callable[[], STSClient]) -> Cre
     from botocore.credentials import RefreshableCredentials
     from botocore.exceptions import NoCredentialsError
 
-    own = session.get_credentials()
-    if own is None:
+    credentials = session.get_credentials()
+    if credentials is None:
         raise NoCredentialsError()
-    if own.get_frozen_credentials().token is not None:
-        return own
+    if credentials.get_frozen_credentials().token is not None:
+        return credentials
 
     def fetch() -> dict[str, Any]:
         keys = sts().get_session_token(DurationSeconds=_SESSION_SECONDS)["Credentials"]
@@ -232,14 +232,14 @@ def name_catalog(session: Session, catalog_id: str) -> None:
 def _with_catalog_id(value: Any, shape: Any, catalog_id: str) -> Any:
     """Return a copy of `value` with the catalog ID in each structure that has a member for it."""
     if isinstance(value, dict) and shape.type_name == "structure":
-        # botocore later rejects unknown members, with a message.
-        known = {
-            name: _with_catalog_id(inner, shape.members[name], catalog_id) if name in shape.members else inner
-            for name, inner in value.items()
+        # Unknown members stay, so that botocore rejects them with a message.
+        members = {
+            name: _with_catalog_id(member, shape.members[name], catalog_id) if name in shape.members else member
+            for name, member in value.items()
         }
-        return {**dict.fromkeys(_members(shape), catalog_id), **known}
+        return {**dict.fromkeys(_members(shape), catalog_id), **members}
     if isinstance(value, (list, tuple)) and shape.type_name == "list":
-        return [_with_catalog_id(inner, shape.member, catalog_id) for inner in value]
+        return [_with_catalog_id(member, shape.member, catalog_id) for member in value]
     return value
 
 
@@ -345,8 +345,8 @@ def take_usage() -> Usage:
     with _usage_lock:
         calls = dict(_calls)
         _calls.clear()
-        now = time.process_time()
-        elapsed, _reported_cpu_seconds = now - _reported_cpu_seconds, now
+        cpu_seconds = time.process_time()
+        elapsed, _reported_cpu_seconds = cpu_seconds - _reported_cpu_seconds, cpu_seconds
     return Usage(calls, elapsed, peak)
 
 
@@ -453,7 +453,7 @@ class AwsAccess:
             return self._boto_session()
 
     def delegable_credentials(self) -> Credentials:
-        """Return session credentials of this identity for other processes (see `session.delegable_credentials`).
+        """Return session credentials of this identity for other processes (see the function of this name).
 
         Raises NoCredentialsError (botocore) without credentials, and errors of STS.
         """
@@ -527,16 +527,16 @@ _sessions: dict[AwsAccess, boto3.Session] = {}
 _clients: dict[tuple[AwsAccess, Service], object] = {}
 
 
-_SESSIONS_KEPT = 2
-"""The number of delegated sessions that keep their clients. Other tasks may still use the previous one."""
+_MAX_DELEGATED_SESSIONS = 2
+"""Maximum number of delegated sessions with clients. Other tasks may still use the previous one."""
 
 
 def _forget_ended_sessions() -> None:
     """Drop the clients of replaced sessions, which use megabytes each. The caller must hold `_clients_lock`."""
-    lent = [access for access in _sessions if access.has_session_credentials]
-    for access in lent[:-_SESSIONS_KEPT]:
+    delegated = [access for access in _sessions if access.has_session_credentials]
+    for access in delegated[:-_MAX_DELEGATED_SESSIONS]:
         del _sessions[access]
-    for key in [key for key in _clients if key[0] in lent and key[0] not in _sessions]:
+    for key in [key for key in _clients if key[0] in delegated and key[0] not in _sessions]:
         del _clients[key]
 
 

@@ -61,10 +61,11 @@ def is_expired(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
+    """Yield the error and its causes. Chains of causes may have cycles."""
+    yielded: set[int] = set()
     cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
+    while cause is not None and id(cause) not in yielded:
+        yielded.add(id(cause))
         yield cause
         cause = cause.__cause__ or cause.__context__
 

@@ -71,9 +71,9 @@ def known_regions() -> Sequence[str]:
 def nearest_region(region: str) -> str:
     """Return the known region with the most similar code, also if letters are in the wrong order."""
 
-    def similarity(known: str) -> float:
-        in_order = SequenceMatcher(None, region, known).ratio()
-        return in_order + SequenceMatcher(None, sorted(region), sorted(known)).ratio()
+    def similarity(candidate: str) -> float:
+        in_order = SequenceMatcher(None, region, candidate).ratio()
+        return in_order + SequenceMatcher(None, sorted(region), sorted(candidate)).ratio()
 
     return max(known_regions(), key=similarity)
 
@@ -90,8 +90,8 @@ class S3Address(NamedTuple):
 
         Keys are literal: `?`, `#` and `%` have no special meaning. Raises ValueError for any other text.
         """
-        scheme, _, rest = uri.partition("://")
-        bucket, _, key = rest.partition("/")
+        scheme, _, path = uri.partition("://")
+        bucket, _, key = path.partition("/")
         if scheme.lower() not in _SCHEMES or not bucket:
             raise ValueError(f"{uri} is not an address in S3")
         return cls(bucket, key)
@@ -142,7 +142,8 @@ def retry_until_done(attempt: Callable[[], bool]) -> bool:
 
     Raises exceptions of an attempt immediately.
     """
-    retrying = Retrying(retry=retry_if_result(lambda done: not done), retry_error_callback=lambda _: False, **_SCHEDULE)
+    is_false = retry_if_result(lambda result: not result)
+    retrying = Retrying(retry=is_false, retry_error_callback=lambda _: False, **_SCHEDULE)
     return retrying(attempt)
 
 
@@ -165,7 +166,7 @@ CONCURRENT_CALLS = 8
 MEMBER_BYTES = 16 * 1024 * 1024
 """The size of a gzip member before compression. Members start with a line, so readers can split a file there."""
 
-HELD_BYTES = 1024 * 1024
+MAX_DEFERRED_BYTES = 1024 * 1024
 """Maximum size of an object that waits on the shared disk. Larger ones are sent while others are being encoded."""
 
 
@@ -532,15 +533,15 @@ class Upload:
 
     def write(self, data: bytes | memoryview) -> int:
         """Buffer bytes and send each full part in the background. Raises the error of the previous part."""
-        rest = memoryview(data).cast("B")  # Arrow's buffers consist of signed bytes.
-        while len(rest) >= (space := PART_BYTES - self._filled):
-            self._fill(rest[:space])
+        remaining = memoryview(data).cast("B")  # Arrow's buffers consist of signed bytes.
+        while len(remaining) >= (space := PART_BYTES - self._filled):
+            self._fill(remaining[:space])
             self._wait_for_part()
             self._part, self._sent = self._sent or bytearray(PART_BYTES), self._part
             self._filled = 0
             self._in_flight = self._sender.submit(self._send, self._sent)
-            rest = rest[space:]
-        self._fill(rest)
+            remaining = remaining[space:]
+        self._fill(remaining)
         self.written += len(data)
         return len(data)
 
@@ -551,8 +552,8 @@ class Upload:
         self.closed = True
         with self._sender:
             self._wait_for_part()
-        if self._upload_id is None and self._held_in is not None and self._filled <= HELD_BYTES:
-            self.pending_upload = self._held(Path(self._held_in))
+        if self._upload_id is None and self._held_in is not None and self._filled <= MAX_DEFERRED_BYTES:
+            self.pending_upload = self._write_to_disk(Path(self._held_in))
             if self.pending_upload is not None:
                 return
         if self._upload_id is None and not self._deferred:
@@ -600,7 +601,7 @@ class Upload:
         self._filled = 0
         return taken
 
-    def _held(self, folder: Path) -> DeferredUpload | None:
+    def _write_to_disk(self, folder: Path) -> DeferredUpload | None:
         """Write the whole object to the disk. Return None if the disk is full."""
         path = folder / secrets.token_hex(16)
         try:
@@ -750,10 +751,10 @@ def _inflated(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
     inflate = library.decompressobj(wbits=_GZIP_WBITS)
     is_open = False
     for piece in pieces:
-        rest = memoryview(piece)
-        while rest:
+        remaining = memoryview(piece)
+        while remaining:
             is_open = True
-            part: bytes | memoryview = rest[:_INPUT_BYTES]
+            part: bytes | memoryview = remaining[:_INPUT_BYTES]
             consumed, is_full = len(part), True
             while is_full and not inflate.eof:
                 try:
@@ -762,7 +763,7 @@ def _inflated(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
                     raise BadGzipFile(f"{error}") from error
                 part, is_full = inflate.unconsumed_tail, len(content) == _MAX_INFLATED
                 yield content, inflate.eof
-            rest = rest[consumed - len(inflate.unused_data) :]
+            remaining = remaining[consumed - len(inflate.unused_data) :]
             if inflate.eof:
                 inflate = library.decompressobj(wbits=_GZIP_WBITS)
                 is_open = False

@@ -138,7 +138,7 @@ def try_lf_tags(context: CheckContext, findings: StepFindings) -> None:
     """Check that the caller may create the missing LF-Tags, and assign the defined ones to a temporary table."""
     policy, database = Policy.of(context.config), context.database
     definitions = policy.location().tag_values
-    desired = Desired(tag_values=definitions, tags=policy.database(database, created_by_us=False).tags)
+    desired = Desired(tag_values=definitions, tags=policy.database(database, created_by_connector=False).tags)
     with _reporting_errors(context, findings):
         present = read(desired, _client(context))
         _require(context, findings, _difference(context, findings, desired, present).changes)
@@ -165,7 +165,7 @@ def _assign(tags: Iterable[Tag], context: CheckContext) -> None:
 def try_grants(context: CheckContext, findings: StepFindings) -> None:
     """Check that the caller may make the missing grants on the database and its tables."""
     desired = replace(
-        Policy.of(context.config).database(context.database, created_by_us=False),
+        Policy.of(context.config).database(context.database, created_by_connector=False),
         tags=frozenset(),
     )
     with _reporting_errors(context, findings):

@@ -52,8 +52,8 @@ class ReadError(Exception):
         self.text = text
 
 
-_PAGE = 1000
-"""The maximum page size of Lake Formation."""
+_MAX_PAGE_SIZE = 1000
+"""Maximum number of entries in one answer of Lake Formation."""
 _MAX_PAGES = 5
 """The maximum number of pages of a list that may be as long as the catalog."""
 
@@ -67,8 +67,8 @@ class EffectivePermissions:
 
     def missing(self, permissions: Iterable[str], *, grantable: bool) -> frozenset[str]:
         """Return those of `permissions` that are missing. ALL includes every other permission."""
-        held = self.grantable if grantable else self.permissions
-        return frozenset() if ALL in held else frozenset(permissions) - held
+        effective = self.grantable if grantable else self.permissions
+        return frozenset() if ALL in effective else frozenset(permissions) - effective
 
 
 def read(desired: Desired, client: LakeFormationClient) -> Present:
@@ -177,7 +177,7 @@ def _pages(operation: Any, request: dict[str, Any]) -> Iterator[Any]:
     """Yield the pages of a response. botocore does not have paginators for most of these operations."""
     token: dict[str, str] = {}
     while True:
-        page = operation(**request, MaxResults=_PAGE, **token)
+        page = operation(**request, MaxResults=_MAX_PAGE_SIZE, **token)
         yield page
         if not (next_token := page.get("NextToken")):
             return
@@ -197,8 +197,8 @@ def _reading(property_name: str, resource: Resource) -> Iterator[None]:
         raise ReadError(property_name, resource, str(error.operation_name), code, text) from error
 
 
-_VALUES = 50
-"""The maximum number of an LF-Tag's values in one call (Lake Formation API: LFTag)."""
+_MAX_VALUES = 50
+"""Maximum number of an LF-Tag's values in one call (Lake Formation API: LFTag)."""
 
 
 class ChangeError(Exception):
@@ -255,8 +255,8 @@ def _calls(changes: Sequence[Change]) -> Iterator[Call]:
             request: dict[str, Any] = {"ResourceArn": arn, "RoleArn": role_arn, "HybridAccessEnabled": hybrid}
             yield Call("RegisterResource", request, change)
         case CreateLfTag(key, values):
-            yield Call("CreateLFTag", {"TagKey": key, "TagValues": [*values[:_VALUES]]}, change)
-            yield from _additions(key, values[_VALUES:], change)
+            yield Call("CreateLFTag", {"TagKey": key, "TagValues": [*values[:_MAX_VALUES]]}, change)
+            yield from _additions(key, values[_MAX_VALUES:], change)
         case AddLfTagValues(key, values):
             yield from _additions(key, values, change)
         case Tag(resource, key, value):
@@ -279,15 +279,16 @@ def _calls(changes: Sequence[Change]) -> Iterator[Call]:
 
 
 def _additions(key: str, values: Sequence[str], change: Change) -> Iterator[Call]:
-    for start in range(0, len(values), _VALUES):
-        yield Call("UpdateLFTag", {"TagKey": key, "TagValuesToAdd": [*values[start : start + _VALUES]]}, change)
+    for start in range(0, len(values), _MAX_VALUES):
+        yield Call("UpdateLFTag", {"TagKey": key, "TagValuesToAdd": [*values[start : start + _MAX_VALUES]]}, change)
 
 
 def _combined(changes: Iterable[Change]) -> Any:
     """Return the resource of the changes for a request. Several resources are columns of one table."""
-    resource, *rest = dict.fromkeys(change.resource for change in changes if isinstance(change, Tag | Grant))
-    names = [name for columns in rest if isinstance(columns, Columns) for name in columns.names]
-    return to_request(replace(resource, names=(*resource.names, *names)) if isinstance(resource, Columns) else resource)
+    resources = list(dict.fromkeys(change.resource for change in changes if isinstance(change, Tag | Grant)))
+    names = tuple(name for columns in resources if isinstance(columns, Columns) for name in columns.names)
+    first = resources[0]
+    return to_request(replace(first, names=names) if isinstance(first, Columns) else first)
 
 
 def _principal(identifier: str) -> dict[str, str]:

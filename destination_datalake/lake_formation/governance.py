@@ -335,10 +335,10 @@ def _may_associate(tag: LfTag, access: AwsAccess) -> bool:
     from botocore.exceptions import BotoCoreError
 
     try:
-        held = effective_permissions(_caller(access), tag, access.client("lakeformation"))
+        effective = effective_permissions(_caller(access), tag, access.client("lakeformation"))
     except (BotoCoreError, ReadError):
         return False
-    return not held.missing(["ASSOCIATE"], grantable=False)
+    return not effective.missing(["ASSOCIATE"], grantable=False)
 
 
 # --- Governance -------------------------------------------------------------------------------------------------------
@@ -368,7 +368,7 @@ class Governance:
 
     @property
     def database_settings(self) -> Mapping[str, Any]:
-        """See Policy."""
+        """Members of DatabaseInput (Glue API) for databases that the connector creates: see `Policy`."""
         return self._policy.database_settings
 
     def govern_location(self) -> None:
@@ -383,15 +383,15 @@ class Governance:
                 raise
             raise ConnectorError(failure) from error
 
-    def govern_database(self, name: str, created_by_us: Callable[[], bool]) -> None:
+    def govern_database(self, name: str, created_by_connector: Callable[[], bool]) -> None:
         """Apply the LF-Tags and grants of a database, once per sync.
 
-        `created_by_us` is called only if its result matters.
+        `created_by_connector` is called only if its result matters.
         """
         with self._database_lock:
             if name not in self._databases:
-                is_own = self._policy.default_tag is not None and created_by_us()
-                self._converge(self._policy.database(name, created_by_us=is_own))
+                is_created = self._policy.default_tag is not None and created_by_connector()
+                self._converge(self._policy.database(name, created_by_connector=is_created))
                 self._databases.add(name)
 
     def govern_table(

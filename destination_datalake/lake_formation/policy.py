@@ -106,10 +106,10 @@ class Policy:
         ]
         return Desired(registration, self._tag_values(), grants=frozenset(grants))
 
-    def database(self, name: str, *, created_by_us: bool) -> Desired:
+    def database(self, name: str, *, created_by_connector: bool) -> Desired:
         """Return the desired state of a database and of AllTables in it."""
         tags: Values = self.options.tags
-        if created_by_us and self.default_tag is not None:
+        if created_by_connector and self.default_tag is not None:
             tags = {**_lowered(dict([self.default_tag])), **_lowered(tags)}
         grants = [
             grant
@@ -142,8 +142,8 @@ class Policy:
         if table != REJECTS_TABLE:
             return
         entries = [entry for entry in self.options.table_tags if entry.table == table and entry.columns is None]
-        own = {key for entry in entries if entry.database in (None, database) for key in _lowered(entry.tags)}
-        tags = {key: (value,) for key, value in self._record_tags().items() if key not in own}
+        table_keys = {key for entry in entries if entry.database in (None, database) for key in _lowered(entry.tags)}
+        tags = {key: (value,) for key, value in self._record_tags().items() if key not in table_keys}
         for column in columns:
             if column in ORIGINALS:
                 yield Columns(database, table, (column,)), tags

@@ -191,8 +191,8 @@ class Registration:
         A registration includes all folders below its path
         (https://docs.aws.amazon.com/lake-formation/latest/dg/register-data-lake.html).
         """
-        own = self.arn.removesuffix("*").rstrip("/")
-        return arn == own or arn.startswith(f"{own}/")
+        folder = self.arn.removesuffix("*").rstrip("/")
+        return arn == folder or arn.startswith(f"{folder}/")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -73,10 +73,10 @@ class FencingToken:
     @classmethod
     def after(cls, properties: Mapping[str, str], sync: str) -> Self:
         """Return the token for `sync`: the table's token if `sync` holds it, otherwise one of the next epoch."""
-        held = cls.held(properties)
-        if held is not None and held.sync == sync:
-            return cls(held.epoch, sync)
-        return cls(held.epoch + 1 if held is not None else 1, sync)
+        present = cls.held(properties)
+        if present is not None and present.sync == sync:
+            return cls(present.epoch, sync)
+        return cls(present.epoch + 1 if present is not None else 1, sync)
 
     def __str__(self) -> str:
         return f"{self.epoch}:{self.sync}"

@@ -161,22 +161,22 @@ class TableLayout:
             return ()
         if explicit is None and not template.variables:
             return None
-        given = {field.name: self._of_calendar(field, digits=True) for field in explicit or ()}
-        for name in given:
+        by_name = {field.name: self._of_calendar(field, digits=True) for field in explicit or ()}
+        for name in by_name:
             if name not in template.variables:
                 raise ConfigError(
                     f"streams: partition_by of stream {self.stream.id} has the key {name}, but path_layout has no "
                     f"folder for it. Set path_layout to hive, or to a template with the folder {name}={{{name}}}."
                 )
-        times = [part for part in time_parts(template) if part not in given]
+        times = [part for part in time_parts(template) if part not in by_name]
         for name in template.variables:
-            if name not in given and name not in times:
+            if name not in by_name and name not in times:
                 raise ConfigError(
                     f"path_layout has a folder {{{name}}}, but stream {self.stream.id} has no partition key with that "
                     "name. Add it to partition_by of this stream in streams."
                 )
         if times and (source := self._date_source(columns)) is None:
-            if given and not self.known:
+            if by_name and not self.known:
                 raise ConfigError(
                     f"path_layout has a folder {{{times[0]}}}, but stream {self.stream.id} has no date for it. Set "
                     "partition_source to extracted_at."
@@ -184,8 +184,8 @@ class TableLayout:
             return None
         for part in times:
             assert source is not None
-            given[part] = PartitionField(part, source.path, self._calendar(part, digits=True))
-        fields = [replace(given[name], name=template.key_name(name)) for name in template.variables]
+            by_name[part] = PartitionField(part, source.path, self._calendar(part, digits=True))
+        fields = [replace(by_name[name], name=template.key_name(name)) for name in template.variables]
         return _distinct(fields, columns)
 
     def sort_fields(self, columns: Sequence[Field]) -> tuple[SortField, ...] | None:

@@ -171,8 +171,10 @@ class InheritedTable:
             "bucket_prefix as it was": config.follow_table_location or is_inside(self.location, config.uri("")),
         }
         if self.keys is not None:
-            same = config.partitioning in ("NO PARTITIONING", self.keys.partitioning)
-            required[f"partitioning {self.keys.partitioning}"] = same
+            required[f"partitioning {self.keys.partitioning}"] = config.partitioning in (
+                "NO PARTITIONING",
+                self.keys.partitioning,
+            )
             required["path_layout hive"] = config.path_layout == "hive"
             required["catalog_partitions register"] = config.catalog_partitions == "register"
         return tuple(option for option, is_set in required.items() if not is_set)
@@ -413,7 +415,7 @@ def _note(abandoned: Sequence[tuple[InheritedTable, TableName]], config: Config)
     if not abandoned:
         return None
     options = dict.fromkeys(option for table, _ in abandoned for option in table.options(config))
-    shown = [_describe(table, target) for table, target in abandoned[:_MAX_TABLES_IN_MESSAGE]]
+    descriptions = [_describe(table, target) for table, target in abandoned[:_MAX_TABLES_IN_MESSAGE]]
     more = (
         [f"and {len(abandoned) - _MAX_TABLES_IN_MESSAGE} more like these"]
         if len(abandoned) > _MAX_TABLES_IN_MESSAGE
@@ -422,7 +424,7 @@ def _note(abandoned: Sequence[tuple[InheritedTable, TableName]], config: Config)
     unknown = any(table.partitioned and table.keys is None for table, _ in abandoned)
     table_type = "" if config.has_table_options else "table_type, if they belong to another connection, or "
     return (
-        f"This database has tables of Airbyte's AWS Datalake destination: {'; '.join(shown + more)}. "
+        f"This database has tables of Airbyte's AWS Datalake destination: {'; '.join(descriptions + more)}. "
         + (f"To continue them, set {_listed(options)}. " if options else "")
         + ("Tables with unknown partition keys cannot be continued. " if unknown else "")
         + f"To create new tables, set {table_type}table_prefix; {_SEE}."

@@ -242,9 +242,9 @@ class TableNaming:
                     )
         owners: dict[TableName, StreamId] = {}
         for stream, name in names.items():
-            other = owners.setdefault(name, stream)
-            if other is not stream:
-                raise ConfigError(_collision(self.strategy, other, stream, name))
+            owner = owners.setdefault(name, stream)
+            if owner is not stream:
+                raise ConfigError(_collision(self.strategy, owner, stream, name))
         return names
 
     def _reserved_for(self, name: TableName) -> str | None:
@@ -261,16 +261,16 @@ class TableNaming:
         return None
 
 
-def _collision(strategy: DatabaseStrategy, one: StreamId, other: StreamId, name: TableName) -> str:
-    both = f"Streams {one} and {other} would both be written to table {name}: "
-    if strategy == "single" and one.namespace != other.namespace:
+def _collision(strategy: DatabaseStrategy, first: StreamId, second: StreamId, name: TableName) -> str:
+    problem = f"Streams {first} and {second} would both be written to table {name}: "
+    if strategy == "single" and first.namespace != second.namespace:
         return (
-            f"{both}database_strategy single ignores their namespaces. Set database_strategy to namespace, "
+            f"{problem}database_strategy single ignores their namespaces. Set database_strategy to namespace, "
             "rename one with a stream prefix in the connection's settings, or sync them in two connections with "
             "different table_prefix."
         )
     return (
-        f"{both}their names differ only in characters that table names do not distinguish. Rename one with a stream "
+        f"{problem}their names differ only in characters that table names do not distinguish. Rename one with a stream "
         "prefix or another namespace in the connection's settings, or sync them in two connections with different "
         "databases or table_prefix."
     )
@@ -486,8 +486,8 @@ def relocations(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[s
                 move = f"stream {stream} was written to table {table.name} and would now be written to {target}"
                 yield f"{move}, which holds stream {owner}" if owner else move
         elif renamed := _renamed(table, naming):
-            (name, new), *rest = renamed
-            more = f" and {len(rest)} more would change too" if rest else ""
+            (name, new), *further = renamed
+            more = f" and {len(further)} more would change too" if further else ""
             yield f"column {name} of table {table.name} (stream {stream}) would now be {new}{more}"
 
 

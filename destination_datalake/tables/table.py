@@ -60,7 +60,7 @@ class TableBusy(Exception):
 
 
 class CommitStateUnknown(Exception):
-    """It cannot be determined whether a commit was made, so none of its files may be deleted."""
+    """A commit with an unknown outcome. None of its files may be deleted."""
 
 
 Rewrite = Callable[[Sequence[RewriteTask]], Sequence[Rewritten]]

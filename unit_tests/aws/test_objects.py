@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from destination_datalake.aws.objects import (
-    HELD_BYTES,
+    MAX_DEFERRED_BYTES,
     PART_BYTES,
     DeferredUpload,
     GzipUpload,
@@ -90,7 +90,7 @@ def held(cloud: Cloud, content: bytes, folder: Path, *, deferred: bool = True) -
 
 
 @pytest.mark.parametrize("deferred", [False, True])
-@pytest.mark.parametrize("content", [b"", b"x", b"x" * HELD_BYTES])
+@pytest.mark.parametrize("content", [b"", b"x", b"x" * MAX_DEFERRED_BYTES])
 def test_a_small_object_waits_on_the_shared_disk_until_it_is_published(
     cloud: Cloud, tmp_path: Path, content: bytes, deferred: bool
 ) -> None:
@@ -131,9 +131,9 @@ def test_an_object_whose_publication_fails_can_be_published_again(cloud: Cloud, 
 @pytest.mark.parametrize(
     ("content", "folder", "deferred"),
     [
-        pytest.param(b"x" * (HELD_BYTES + 1), "", True, id="a large object"),
+        pytest.param(b"x" * (MAX_DEFERRED_BYTES + 1), "", True, id="a large object"),
         pytest.param(b"x", "a file", True, id="a disk that takes no more"),
-        pytest.param(b"x" * (HELD_BYTES + 1), "", False, id="a large object that is visible at once"),
+        pytest.param(b"x" * (MAX_DEFERRED_BYTES + 1), "", False, id="a large object that is visible at once"),
         pytest.param(b"x", "a file", False, id="an object that is visible at once, as the disk takes no more"),
     ],
 )
@@ -346,7 +346,7 @@ def test_object_whose_folder_may_not_be_listed_is_refused_for_that(cloud: Cloud)
         get_or_none(s3, f"s3://{BUCKET}/file")
 
 
-@pytest.mark.parametrize("size", [1, HELD_BYTES + 1, PART_BYTES + 1], ids=["small", "one part", "two parts"])
+@pytest.mark.parametrize("size", [1, MAX_DEFERRED_BYTES + 1, PART_BYTES + 1], ids=["small", "one part", "two parts"])
 @pytest.mark.parametrize("deferred", [True, False])
 def test_an_object_has_its_metadata_however_it_is_uploaded(
     cloud: Cloud, tmp_path: Path, deferred: bool, size: int

@@ -58,7 +58,7 @@ def test_a_grant_is_on_location_database_or_table(
     found = policy(mode="managed", grants=[{"principal": ANALYST, **grant}])
 
     assert granted(found.location()) == location
-    assert granted(found.database("shop", created_by_us=True)) == database
+    assert granted(found.database("shop", created_by_connector=True)) == database
     assert granted(found.table("shop", "orders", ["id", "name"])) == table
 
 
@@ -138,7 +138,7 @@ def test_principals_are_opted_in_on_databases_and_tables_of_a_hybrid_location() 
     hybrid, managed = policy(mode="hybrid", grants=grants), policy(mode="managed", grants=grants)
 
     assert hybrid.location().opt_ins == frozenset()
-    assert hybrid.database("shop", created_by_us=False).opt_ins == {OptIn(ANALYST, Database("shop"))}
+    assert hybrid.database("shop", created_by_connector=False).opt_ins == {OptIn(ANALYST, Database("shop"))}
     assert hybrid.table("shop", "orders", ["id"]).opt_ins == {OptIn(ANALYST, Table("shop", "orders"))}
     assert not managed.table("shop", "orders", ["id"]).opt_ins
 
@@ -154,7 +154,7 @@ def test_the_right_to_grant_goes_with_each_permission() -> None:
 def test_an_explicit_tag_of_a_database_goes_before_the_default_one() -> None:
     found = policy(("domain", ("landing",)), mode="managed", tags={"domain": ["sales"]})
 
-    assert found.database("shop", created_by_us=True).tags == {Tag(Database("shop"), "domain", "sales")}
+    assert found.database("shop", created_by_connector=True).tags == {Tag(Database("shop"), "domain", "sales")}
     assert found.location().tag_values == {"domain": ("sales", "landing")}
 
 
@@ -189,7 +189,7 @@ def test_by_default_nothing_is_desired() -> None:
     found = Policy.of(Config.parse(options()))
 
     assert not found.location()
-    assert not found.database("shop", created_by_us=True)
+    assert not found.database("shop", created_by_connector=True)
     assert not found.table("shop", "orders", ["id"])
     assert [*found.notes()] == []
 

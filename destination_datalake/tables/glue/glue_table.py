@@ -164,11 +164,11 @@ def known_columns(table_input: TableInput) -> tuple[Field, ...]:
 def change_columns(table_input: TableInput, changes: Sequence[SchemaChange]) -> None:
     """Add columns at the end, and change the types of existing columns."""
     columns = _columns(table_input)
-    before = column_types(table_input)
-    after = apply_changes(before, changes)
+    types = column_types(table_input)
+    new_types = apply_changes(types, changes)
     for column in columns:
-        type_ = after[column["Name"]]
-        if type_ is not None and type_ != before[column["Name"]]:
+        type_ = new_types[column["Name"]]
+        if type_ is not None and type_ != types[column["Name"]]:
             column["Type"] = glue_type(type_)
     for change in changes:
         if isinstance(change, AddColumn) and not change.parent:

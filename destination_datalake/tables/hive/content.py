@@ -191,24 +191,24 @@ def publish_content(table_input: TableInput, content: Content, table: TableName)
 
     In a table with registered partitions, it becomes visible when these are updated.
     """
-    before, types = table_location(table_input), column_types(table_input)
+    former_folder, types = table_location(table_input), column_types(table_input)
     set_column_types(table_input, content.types)
-    if before != content.folder or types != column_types(table_input):
-        mark_partitions_stale(table_input, former_folder=before)
-    if before == content.folder:
+    if former_folder != content.folder or types != column_types(table_input):
+        mark_partitions_stale(table_input, former_folder=former_folder)
+    if former_folder == content.folder:
         return
     table_input["StorageDescriptor"]["Location"] = f"{content.folder}/"
     template = table_input["Parameters"].get(LOCATION, "")
-    if template.startswith(f"{before}/"):
-        table_input["Parameters"][LOCATION] = f"{content.folder}{template.removeprefix(before)}"
+    if template.startswith(f"{former_folder}/"):
+        table_input["Parameters"][LOCATION] = f"{content.folder}{template.removeprefix(former_folder)}"
     unlist_folders(table_input, content.folder)
-    if Folders.is_created_by_connector(before):
-        list_folder(table_input, before, FolderState.SUPERSEDED)
+    if Folders.is_created_by_connector(former_folder):
+        list_folder(table_input, former_folder, FolderState.SUPERSEDED)
     else:
         _logger.info(
             "Table %s moved from %s. Its old files stay there, because this connector did not create that folder.",
             table,
-            before,
+            former_folder,
         )
 
 

@@ -301,7 +301,7 @@ class PartitionIndex:
     folders: Folders
     stream: StreamId
     scheme: PartitionScheme | None
-    _known: set[Values] = field(default_factory=set)
+    _registered_values: set[Values] = field(default_factory=set)
 
     def register(self, table_input: TableInput, partition_folders: Iterable[str]) -> bool:
         """Register partitions of the published content by their folders. Skip partitions known to be registered.
@@ -313,10 +313,10 @@ class PartitionIndex:
             return True
         content, are_up_to_date = table_location(table_input), True
         desired = self._locations(content, partition_folders)
-        unknown = {values: location for values, location in desired.items() if values not in self._known}
+        unknown = {values: location for values, location in desired.items() if values not in self._registered_values}
         for batch in in_batches(unknown.items(), _MAX_PARTITIONS_IN_MEMORY):
             are_up_to_date &= self._create(dict(batch), table_input, ContentFolders(content))
-        self._known |= unknown.keys()
+        self._registered_values |= unknown.keys()
         return are_up_to_date
 
     def register_all(self, table_input: TableInput) -> None:

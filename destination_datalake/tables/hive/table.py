@@ -380,16 +380,16 @@ class HiveTable:
             if (table_input.get("PartitionKeys") or []) != self._partition_keys:
                 problem = "its partition keys were changed during this sync. Run the sync again"
                 raise table_conflict(self._stream.id, self.name, problem)
-            before = column_type_names(table_input)
+            former_types = column_type_names(table_input)
             content, columns = change(table_input)
-            after = column_type_names(table_input)
-            self._journal.columns(self.name, before)
-            self._journal.columns(self.name, after)
-            if after != before:
+            types = column_type_names(table_input)
+            self._journal.columns(self.name, former_types)
+            self._journal.columns(self.name, types)
+            if types != former_types:
                 mark_partitions_stale(table_input)
             self._current = table_input
-            present = [*after, *(key["Name"] for key in self._partition_keys)]
-            return content, columns, present, after.keys() - before.keys()
+            present = [*types, *(key["Name"] for key in self._partition_keys)]
+            return content, columns, present, types.keys() - former_types.keys()
 
         content, columns, present, added = self._glue_table.update(reconciled, version)
         self._began = True
@@ -441,7 +441,7 @@ class HiveTable:
 
     @property
     def _is_visible(self) -> bool:
-        """Whether the next batch is planned for the published content."""
+        """Return whether the next batch is planned for the published content."""
         return self._plan.folder == table_location(self._current)
 
     def _record_commit(self, table_input: TableInput, commit: str, partitions: Collection[str]) -> bool:
@@ -474,10 +474,10 @@ class HiveTable:
 
     def _publish(self, table_input: TableInput) -> Sequence[str]:
         """Publish the written files and return the folders to delete. Release the token if no work remains."""
-        before = table_location(table_input)
+        former_location = table_location(table_input)
         self._mode.publish(table_input)
         self._journal.columns(self.name, column_type_names(table_input))
-        if table_location(table_input) != before:
+        if table_location(table_input) != former_location:
             self._index.reset_projection(table_input)
         self._current = table_input
         if not self._mode.holds(table_input):

@@ -238,4 +238,4 @@ def test_check_says_that_a_table_with_other_partition_keys_cannot_be_continued(l
     message = platform.check(lake.config(**OPTIONS)).connection_status["message"]
 
     assert f"partitioned table {lake.database}.orders (Parquet)" in message
-    assert "Tables with other partition keys than that connector's cannot be continued." in message
+    assert "Tables with unknown partition keys cannot be continued." in message

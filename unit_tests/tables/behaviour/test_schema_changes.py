@@ -47,7 +47,7 @@ def test_records_without_declared_fields_are_kept_whole_until_fields_are_declare
 ) -> None:
     shop.sync(schema={}).commit({"id": 1, "more": [1.50]})
     [warning] = [each for each in caplog.messages if "declares no properties" in each]
-    assert "as JSON text in the column _airbyte_data" in warning
+    assert "as JSON text to the column _airbyte_data" in warning
 
     shop.sync().commit({"id": 2})
     shop.sync(schema={}).commit({"id": 3})

@@ -129,7 +129,7 @@ def test_failed_deletion_after_publishing_is_only_a_warning(cloud: Cloud, caplog
     assert ids(cloud) == [2]
     (message,) = caplog.messages
     assert message.startswith("Cannot remove old files of table shop.orders (S3, DeleteObject): ")
-    assert f"The next one tries again: {ROOT}/generation-1-" in message
+    assert f"The next sync deletes these folders: {ROOT}/generation-1-" in message
 
     sync(cloud, generation=2).publish()
     assert folders(cloud) == {location(cloud)}
