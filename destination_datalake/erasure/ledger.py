@@ -55,14 +55,14 @@ class Ledger:
     def open(cls, column: str, target: Sequence[str], file: IdsFile, config: Config, access: AwsAccess) -> Self:
         """Return the ledger of an unfinished identical request, or a new ledger, which is not yet written."""
         root = config.uri(DELETIONS_FOLDER)
-        unfinished = [record for record in requests(root, access.client("s3")) if record.finished is None]
-        ledgers = [cls(record, f"{root}/{record.id}", access) for record in unfinished]
+        records = [record for record in requests(root, access.client("s3")) if record.finished is None]
+        ledgers = [cls(record, f"{root}/{record.id}", access) for record in records]
         for ledger in ledgers:
             ledger._read_marked()
         for ledger in ledgers:
             is_same_target = (ledger.record.column, ledger.record.target) == (column, tuple(target))
             if is_same_target and _checksum(file, ledger.salt) == (ledger.record.check, ledger.record.ids):
-                ledger._unfinished = [other for other in ledgers if other is not ledger]
+                ledger._unfinished = [unfinished for unfinished in ledgers if unfinished is not ledger]
                 return ledger
         salt = new_salt()
         checksum, count = _checksum(file, salt)

@@ -473,8 +473,8 @@ class Replayer:
 
     def _land(self, sync: StoredSync, group: Sequence[Step], plan: Plan, present: Mapping[str, BitMap]) -> None:
         lines = plan.lines(group)
-        if missing := [part for stored in lines if (part := _exclude_present(stored, present.get(stored.unit)))]:
-            self._rejected += self._sync_replays[sync.name].land(missing).refused
+        if uncommitted := [part for stored in lines if (part := _exclude_present(stored, present.get(stored.unit)))]:
+            self._rejected += self._sync_replays[sync.name].land(uncommitted).refused
         records = sum(stored.archived.lines for stored in lines)
         self._records += records
         self._bytes += sum(stored.archived.bytes for stored in lines)
@@ -572,11 +572,11 @@ class Replayer:
         source = self._rows(state.sources, syncs, self._source.name)
         target = self._rows(target_state.sources, syncs, self._target_table)
         pending = self._rows(state.unpublished if state.has_pending else (), syncs, self._source.name).lines
-        no_rows, missing, extra = BitMap(), Counter[str](), Counter[str]()
+        no_rows, missing_rows, extra_rows = BitMap(), Counter[str](), Counter[str]()
         for unit, sync in syncs.items():
             source_rows, target_rows = source.lines.get(unit, no_rows), target.lines.get(unit, no_rows)
-            missing[str(sync)] += 0 if state.has_pending else len(source_rows - target_rows)
-            extra[str(sync)] += len(target_rows - source_rows - pending.get(unit, no_rows))
+            missing_rows[str(sync)] += 0 if state.has_pending else len(source_rows - target_rows)
+            extra_rows[str(sync)] += len(target_rows - source_rows - pending.get(unit, no_rows))
         unknown = max(0, source.unknown - target.unknown)
         columns = ", ".join(sorted({*state.columns} - {*target_state.columns}))
         differences = [
@@ -584,11 +584,11 @@ class Replayer:
             (unknown, f"The table has {counted(unknown, 'row')} of other writers, or of syncs without an archive."),
             *(
                 (rows, f"The table has {counted(rows, 'row')} of sync {sync} that the archive does not have.")
-                for sync, rows in missing.items()
+                for sync, rows in missing_rows.items()
             ),
             *(
                 (rows, f"The archive has {counted(rows, 'row')} of sync {sync} that the table no longer has.")
-                for sync, rows in extra.items()
+                for sync, rows in extra_rows.items()
             ),
         ]
         return [text for count, text in differences if count]
@@ -614,5 +614,5 @@ def _exclude_present(lines: StoredLines, present: BitMap | None) -> StoredLines 
     """Return the lines that are not `present` as rows of the table; None if all are."""
     if not present:
         return lines
-    missing = set(range(lines.archived.lines) if lines.line_numbers is None else lines.line_numbers) - set(present)
-    return replace(lines, line_numbers=tuple(sorted(missing))) if missing else None
+    numbers = set(range(lines.archived.lines) if lines.line_numbers is None else lines.line_numbers) - set(present)
+    return replace(lines, line_numbers=tuple(sorted(numbers))) if numbers else None
