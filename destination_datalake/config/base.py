@@ -18,7 +18,10 @@ REGION = r"^[a-z]{2,4}(-[a-z]+)+-[0-9]+$"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """An option's table in `form.toml`, which explains the keys: texts in Airbyte's form, and the expected value."""
+    """The entry of an option in `form.toml`: its texts in Airbyte's form, and a description of valid values.
+
+    The comments of `form.toml` explain the keys.
+    """
 
     description: str
     title: str | None = None

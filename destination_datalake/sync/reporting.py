@@ -94,7 +94,7 @@ class Reporting:
         self._write(lines)
 
     def fail(self, error: BaseException) -> None:
-        """Write the report of a sync that this error has ended, if there is none yet."""
+        """Write the report of a failed sync, unless it is already written. `error` is the cause."""
         if self._access is None:
             return
         failure = Failure(type(error).__name__, "", "system_error")

@@ -86,7 +86,7 @@ class ExactFloat(Float64):
 
 
 class ExactFloatRules(FloatRules):
-    """Doubles that each represent one number: an integer itself, or the shortest decimal text of another double."""
+    """The rules for numbers with a unique double: integers, and the shortest decimal text of a double."""
 
     native_type = pa.int64()
     # No two numbers of up to 15 digits have the same double.

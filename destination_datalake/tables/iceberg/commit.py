@@ -252,9 +252,9 @@ class SharingTransaction(OpenTransaction):
 def updated(
     base: TableMetadata, updates: tuple[TableUpdate, ...], metadata_location: str | None = None
 ) -> TableMetadata:
-    """Return the metadata with the updates, as PyIceberg's `update_table_metadata`, but share its unchanged parts.
+    """Apply updates to the metadata, like PyIceberg's `update_table_metadata`, but share unchanged parts with `base`.
 
-    With `metadata_location`, that of `base`, it becomes the last entry of the metadata log.
+    `metadata_location` is the location of `base`, which is then appended to the metadata log.
     """
     metadata = _without_gaps(base, with_updates(base, tuple(_with_retention(base, updates)), metadata_location))
     metadata.spec().check_compatible(metadata.schema())

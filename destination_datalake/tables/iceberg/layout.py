@@ -240,9 +240,9 @@ def source_paths(schema: Schema) -> dict[int, Path]:
 
 
 def partitioning(metadata: TableMetadata, columns: Sequence[Field], max_open: int) -> Partitioning | None:
-    """Return the assignment of rows with these columns to partitions of the table's default spec.
+    """Return how rows with these columns are partitioned by the table's default spec; None if all fields are null.
 
-    Fields whose source column is not written are null in every row, like void fields. None if all fields are null.
+    A field is null in every row if its transform is void, or if its source column is not written.
     """
     schema, spec = metadata.schema(), metadata.spec()
     paths = source_paths(schema)

@@ -234,13 +234,13 @@ class IdColumn:
         if path is None:
             names = ", ".join(field.name for field in schema.fields)
             raise NoSuchColumn(
-                f"--column {column}: table {table} has no such column. Its columns are {names}; a field within one is "
-                "named by its path, as user.id. Nothing was changed."
+                f"--column {column}: table {table} has no such column. Its columns are {names}. Specify a nested "
+                "field by its path, such as user.id. Nothing was changed."
             )
         if not isinstance(path[-1].field_type, PrimitiveType):
             raise ConfigError(
-                f"--column {column}: in table {table} it is of type {path[-1].field_type}, not a single value. Name a "
-                "field within it by its path, as user.id. Nothing was changed."
+                f"--column {column}: in table {table} it is of type {path[-1].field_type}, not a single value. "
+                "Specify a nested field by its path, such as user.id. Nothing was changed."
             )
         try:
             return cls(tuple(field.name for field in path), path[-1], _projected(path))
