@@ -198,12 +198,17 @@ ICEBERG_CORRUPTIONS: Sequence[tuple[str, Corrupt, str]] = [
 ]
 HIVE_CORRUPTIONS: Sequence[tuple[str, TableKind, Corrupt, str]] = [
     ("deleted", HIVE_PARQUET, delete, "has 0 files with 0 rows of run .*, but 1 files with 3 rows by its report"),
-    ("deleted long ago", HIVE_PARQUET, of_first_sync(delete), "has 0 files with 0 rows of run .*, and 1 with 3 rows"),
+    (
+        "deleted long ago",
+        HIVE_PARQUET,
+        of_first_sync(delete),
+        "has 0 files with 0 rows of run .*, but 1 files with 3 rows",
+    ),
     (
         "emptied long ago",
         HIVE_JSONL,
         of_first_sync(lambda lake, key: put(lake, key, b"")),
-        "has 0 files with 0 rows of run .*, and 1 with 3 rows",
+        "has 0 files with 0 rows of run .*, but 1 files with 3 rows",
     ),
     ("without a column", HIVE_PARQUET, of_first_sync(same_rows_without_a_column), "by its report: a file was replaced"),
     ("in another partition", BY_DAY, in_another_partition, "of another partition than extracted_at_day of its folder"),
@@ -215,8 +220,18 @@ HIVE_CORRUPTIONS: Sequence[tuple[str, TableKind, Corrupt, str]] = [
         "has column id as string, which is int",
     ),
     ("a foreign file", HIVE_PARQUET, foreign("readme.txt"), "is not a file of the table, but readers read it as one"),
-    ("fewer rows", HIVE_PARQUET, changed(lambda rows: rows.slice(1)), "with 2 rows of run .*, and 1 with 3 rows by"),
-    ("a report of more rows", HIVE_JSONL, in_report("row_count"), "with 3 rows of run .*, and 1 with 4 rows by its"),
+    (
+        "fewer rows",
+        HIVE_PARQUET,
+        changed(lambda rows: rows.slice(1)),
+        "with 2 rows of run .*, but 1 files with 3 rows by",
+    ),
+    (
+        "a report of more rows",
+        HIVE_JSONL,
+        in_report("row_count"),
+        "with 3 rows of run .*, but 1 files with 4 rows by its",
+    ),
     ("a broken line", HIVE_JSONL, broken_line, "has no JSON object in line 2"),
     ("a truncated file", HIVE_JSONL, truncate, "has no JSON object in line 3"),
 ]
