@@ -54,18 +54,24 @@ class Cloud:
             service, endpoint_url=self.url, region_name=REGION, aws_access_key_id=KEY, aws_secret_access_key=SECRET
         )
 
+    def iceberg_table(self, table: str) -> StaticTable | None:
+        """The current state of an Iceberg table; None for a table of another type."""
+        parameters = self.client("glue").get_table(DatabaseName=DATABASE, Name=table)["Table"].get("Parameters", {})
+        if parameters.get("table_type", "").upper() != "ICEBERG":
+            return None
+        access = {
+            "s3.endpoint": self.url,
+            "s3.region": REGION,
+            "s3.access-key-id": KEY,
+            "s3.secret-access-key": SECRET,
+        }
+        return StaticTable.from_metadata(parameters["metadata_location"], access)
+
     def rows(self, table: str) -> int:
         """How many rows a reader of the Glue table finds: Iceberg's own count, Parquet footers, or lines."""
+        if (iceberg := self.iceberg_table(table)) is not None:
+            return iceberg.scan().count()
         found = self.client("glue").get_table(DatabaseName=DATABASE, Name=table)["Table"]
-        parameters = found.get("Parameters", {})
-        if parameters.get("table_type", "").upper() == "ICEBERG":
-            access = {
-                "s3.endpoint": self.url,
-                "s3.region": REGION,
-                "s3.access-key-id": KEY,
-                "s3.secret-access-key": SECRET,
-            }
-            return StaticTable.from_metadata(parameters["metadata_location"], access).scan().count()
         return sum(self._rows_of_file(key) for key in self._data_files(found["StorageDescriptor"]["Location"]))
 
     def file_sizes(self) -> tuple[int, ...]:

@@ -4,26 +4,16 @@ Arguments: the folder with a copy of S3, the URI of the metadata file, and the n
 CPU seconds.
 """
 
-import importlib
 import statistics
 import sys
 import time
-from pathlib import Path
 
-import duckdb
-
-from unit_tests.laws.dedup.extension.scan import Buckets
+from unit_tests.laws.dedup.extension.scan import connect
 
 
 def main(metadata: str, reads: int) -> None:
     """Read the table."""
-    engine = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-    engine.register_filesystem(Buckets())
-    for name in ("avro", "iceberg"):
-        [module] = importlib.import_module(f"duckdb_extension_{name}").__path__
-        [extension] = Path(module).rglob("*.duckdb_extension")
-        engine.load_extension(str(extension))
-    seconds = []
+    engine, seconds = connect(), []
     for _ in range(reads):
         started = time.process_time()
         engine.execute(f"SELECT count(*), sum(score), max(ref) FROM iceberg_scan('{metadata}')").fetchall()

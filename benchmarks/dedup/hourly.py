@@ -8,7 +8,6 @@ has the same number of rows in files without deleted rows. Needs the environment
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -19,12 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from pyiceberg.table import StaticTable
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cloud import BUCKET, DATABASE, KEY, REGION, SECRET, Cloud, cloud
-from benchmarks.dedup.systems import ROOT
+from benchmarks.cloud import BUCKET, DATABASE, Cloud, cloud
+from benchmarks.dedup.systems import ROOT, spark_sql
 from benchmarks.dedup.table import OPTIONS, fill
 from benchmarks.dedup.workload import TABLE_ROWS, Upserts
 from benchmarks.measure import Cost
@@ -100,17 +98,14 @@ def run(rows: int, syncs: int, upserts: int, deletes: str, maintenance: str) -> 
 
 
 def _read(lake: Cloud, name: str, folder: Path) -> Reading:
-    metadata = lake.client("glue").get_table(DatabaseName=DATABASE, Name=name)["Table"]["Parameters"]
-    location = metadata["metadata_location"]
-    access = {
-        "s3.endpoint": lake.url,
-        "s3.region": REGION,
-        "s3.access-key-id": KEY,
-        "s3.secret-access-key": SECRET,
-    }
-    files = [*StaticTable.from_metadata(location, access).scan().plan_files()]
+    table = lake.iceberg_table(name)
+    assert table is not None
+    files = [*table.scan().plan_files()]
     deletes = {delete.file_path for file in files for delete in file.delete_files}
-    return Reading(_duckdb(lake, location, folder), _spark(lake, name, folder), len(files), len(deletes))
+    read = f"SELECT count(*), sum(score), max(ref) FROM glue.{DATABASE}.{name}"
+    # The first read loads and compiles Spark's classes.
+    spark = spark_sql(lake, folder, read, read).cpu_seconds
+    return Reading(_duckdb(lake, table.metadata_location, folder), spark, len(files), len(deletes))
 
 
 def _duckdb(lake: Cloud, location: str, folder: Path) -> float:
@@ -127,16 +122,6 @@ def _duckdb(lake: Cloud, location: str, folder: Path) -> float:
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=True)
     shutil.rmtree(copy)
     return float(done.stdout)
-
-
-def _spark(lake: Cloud, name: str, folder: Path) -> float:
-    """Return the CPU seconds of Spark with Iceberg, without its start."""
-    read = f"SELECT count(*), sum(score), max(ref) FROM glue.{DATABASE}.{name}"
-    uv = [str(ROOT / ".uv/bin/uv"), "run", "--no-project", "--isolated", "--with", "pyspark==4.1.*", "python"]
-    command = [*uv, str(Path(__file__).with_name("spark_merge.py")), read, read]
-    keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION}
-    measured(command, None, folder, keys | {"ENDPOINT": lake.url, "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "UTC"})
-    return float(json.loads((folder / "stdout").read_text().splitlines()[-1])["cpu_seconds"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

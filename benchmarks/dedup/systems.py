@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.cloud import DATABASE, KEY, REGION, SECRET, cloud
+from benchmarks.cloud import DATABASE, KEY, REGION, SECRET, Cloud, cloud
 from benchmarks.dedup.references import Asked
 from benchmarks.dedup.table import OPTIONS, fill, fill_with_upserts, touched_bytes
 from benchmarks.dedup.workload import Upserts
@@ -85,6 +85,16 @@ class Reference:
         return replace(cost, file_bytes=(found["bytes"],))
 
 
+def spark_sql(lake: Cloud, folder: Path, *statements: str) -> Cost:
+    """Run statements in Spark with Iceberg. The cost is that of the last one, without the start of Spark."""
+    uv = [str(ROOT / ".uv/bin/uv"), "run", "--no-project", "--isolated", "--with", "pyspark==4.1.*", "python"]
+    command = [*uv, str(Path(__file__).with_name("spark_merge.py")), *statements]
+    keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION}
+    cost = measured(command, None, folder, keys | {"ENDPOINT": lake.url, "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "UTC"})
+    last = json.loads((folder / "stdout").read_text().splitlines()[-1])
+    return replace(cost, seconds=last["seconds"], cpu_seconds=last["cpu_seconds"])
+
+
 @dataclass(frozen=True)
 class SparkMerge:
     """MERGE in Spark with the Iceberg runtime, which is downloaded; `mode` is copy-on-write or merge-on-read.
@@ -112,17 +122,12 @@ class SparkMerge:
                 f"MERGE INTO {table} t USING glue.{DATABASE}.{UPSERTS} s ON t.{workload.key} = s.{workload.key} "
                 "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
             )
-            uv = [str(ROOT / ".uv/bin/uv"), "run", "--no-project", "--isolated", "--with", "pyspark==4.1.*", "python"]
-            command = [*uv, str(Path(__file__).with_name("spark_merge.py")), properties, merge]
-            keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION}
-            env = keys | {"ENDPOINT": lake.url, "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "UTC"}
-            cost = measured(command, None, folder, env)
+            cost = spark_sql(lake, folder, properties, merge)
             cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds() - cloud_cpu)
             rows = lake.rows(name)
         if rows != workload.rows_after:
             raise BenchmarkError(f"{self.name}: {rows} rows, not {workload.rows_after}")
-        found = json.loads((folder / "stdout").read_text().splitlines()[-1])
-        return replace(cost, seconds=found["seconds"], cpu_seconds=found["cpu_seconds"])
+        return cost
 
 
 COPY_ON_WRITE = Merging("ours, copy-on-write")

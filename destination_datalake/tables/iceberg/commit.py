@@ -50,7 +50,6 @@ from destination_datalake.tables.iceberg.snapshots.change import Change, change_
 from destination_datalake.tables.table import CommitStateUnknown, TableBusy, TableConflict, TablePosition
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
     from destination_datalake.aws.access import AwsAccess

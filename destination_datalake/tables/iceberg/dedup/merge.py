@@ -63,7 +63,6 @@ from destination_datalake.tables.iceberg.snapshots.files import (
 from destination_datalake.tables.table import TableBusy, TableName
 
 if TYPE_CHECKING:
-    from destination_datalake.files.dedup.tasks import Deletes, Removed
     from destination_datalake.files.plan import FilePlan, WrittenFile
     from destination_datalake.tables.context import Jobs
     from destination_datalake.tables.iceberg.dedup.plan import MergeScope

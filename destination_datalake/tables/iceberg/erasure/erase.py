@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from destination_datalake.files.ids import Ids
-    from destination_datalake.files.plan import SourceFile, WrittenFile
+    from destination_datalake.files.plan import WrittenFile
     from destination_datalake.tables.catalog import TableCatalog
     from destination_datalake.tables.context import Executors
 

@@ -43,14 +43,20 @@ class Buckets(_fsspec.AbstractFileSystem):  # type: ignore[misc]
         return datetime.fromtimestamp(self._local(path).stat().st_mtime, UTC)
 
 
-def main() -> None:
-    """Answer requests until there are no more."""
+def connect() -> duckdb.DuckDBPyConnection:
+    """Return an engine with the Iceberg extension."""
     engine = duckdb.connect(config={"allow_unsigned_extensions": "true"})
     engine.register_filesystem(Buckets())
     for name in ("avro", "iceberg"):
         [module] = importlib.import_module(f"duckdb_extension_{name}").__path__
         [extension] = Path(module).rglob("*.duckdb_extension")
         engine.load_extension(str(extension))
+    return engine
+
+
+def main() -> None:
+    """Answer requests until there are no more."""
+    engine = connect()
     for line in sys.stdin:
         metadata, result = json.loads(line)
         try:
