@@ -305,8 +305,8 @@ class _Reader:
         prefixes = [*_listed(schema.get("prefixItems")), *filter(_is_object, [schema.get("additionalItems")])]
         declared = self._union(items if isinstance(items, list) else [items], inside)
         first = self._union(prefixes, inside)
-        is_same = first.keys() <= declared.keys()
-        return Nest({_ITEMS: self._extended(declared, first) if is_same else self._any_of([declared, first])})
+        fits = self._includes(declared, first)
+        return Nest({_ITEMS: self._extended(declared, first) if fits else self._any_of([declared, first])})
 
     def _beside(self, schema: Mapping[str, object], scope: _Scope) -> list[Shape]:
         """Return the shapes of the schemas that apply in addition to a schema's own keywords."""
@@ -395,6 +395,16 @@ class _Reader:
         if self._infers and types == {INTEGER[self._numeric], NUMBER[self._numeric]}:
             return NUMBER[self._numeric]
         return Json()
+
+    def _includes(self, one: Shape, other: Shape) -> bool:
+        """Return whether the kinds of one shape can store the values of the other, except members that it lacks."""
+        return all(kind in one and self._includes_kind(kind, one[kind], type_) for kind, type_ in other.items())
+
+    def _includes_kind(self, kind: str, one: ColumnType | Nest, other: ColumnType | Nest) -> bool:
+        if isinstance(one, Nest) and isinstance(other, Nest):
+            shared = one.members.keys() & other.members.keys()
+            return all(self._includes(one.members[key], other.members[key]) for key in shared)
+        return self._joined(kind, one, other) == one
 
     def _met(self, one: Shape, other: Shape) -> Shape:
         """Return the intersection of the shapes, with all members that either declares."""

@@ -321,6 +321,13 @@ ONE_OF = {"oneOf": [B, C]}
         ({"type": "array", "prefixItems": [{"type": "integer"}]}, Json()),
         ({"type": "array", "prefixItems": [{"type": "integer"}], "items": {"type": "string"}}, List(Json())),
         ({"type": "array", "prefixItems": [A], "items": B}, List(a_struct(b=Int32(), a=Int32()))),
+        # A first item whose member is of another kind, or wider, than the same member of the items
+        ({"type": "array", "prefixItems": [{"properties": {"a": {"type": "string"}}}], "items": A}, List(Json())),
+        ({"type": "array", "prefixItems": [{"properties": {"a": {"type": "number"}}}], "items": A}, List(Json())),
+        (
+            {"type": "array", "prefixItems": [A], "items": {"properties": {"a": {"type": "number"}}}},
+            List(a_struct(a=Float32())),
+        ),
         ({"type": "array", "items": [{"type": "string"}], "additionalItems": {"type": "integer"}}, List(Json())),
         # References
         ({"$ref": "#text"}, String()),
