@@ -125,6 +125,13 @@ def before(access: AwsAccess, service: Any, operation: str, act: Callable[[int],
         registered.callback(events.unregister, event, notice)
 
 
+def close_body(response: Any) -> None:
+    """Close the connection of a response that nobody will read, as the end of a killed process does."""
+    body = response.get("Body")
+    if body is not None:
+        body.close()
+
+
 def at_the_next_update(access: AwsAccess, act: Callable[[], object], *, response_lost: bool = False) -> None:
     """Call `act` just before these clients' next update of a Glue table; or after it, and lose the response."""
     events: Any = access.client("glue").meta.events

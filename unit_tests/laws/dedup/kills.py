@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from destination_datalake.aws.access import AwsAccess
+from unit_tests.cloud import close_body
 from unit_tests.laws.dedup.histories import Kill
 
 
@@ -59,11 +60,12 @@ class Watch:
             if self.killed:
                 raise Killed
 
-    def after(self, model: Any = None, **_: object) -> None:
+    def after(self, parsed: Any, model: Any = None, **_: object) -> None:
         with self._lock:
             if self._only is None or model.name in self._only:
                 self.killed = self.killed or self._is_due("after")
             if self.killed:
+                close_body(parsed)
                 raise Killed
 
     def _is_due(self, moment: str) -> bool:

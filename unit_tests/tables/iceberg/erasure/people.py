@@ -23,7 +23,7 @@ from destination_datalake.erasure.tables import IcebergTarget
 from destination_datalake.schema.types import Field, Int64, String, Struct
 from destination_datalake.tables.table import Committed
 from integration_tests.erasure.oracle import Id, objects_with
-from unit_tests.cloud import ungoverned
+from unit_tests.cloud import close_body, ungoverned
 from unit_tests.config.examples import options
 from unit_tests.tables.iceberg.lake import Lake, no_rewrite
 
@@ -124,8 +124,12 @@ def at_calls(lake: Lake, act: Callable[[int, str], object]) -> Iterator[None]:
     def before(**_: object) -> None:
         act(next(number), "before")
 
-    def after(**_: object) -> None:
-        act(next(number), "after")
+    def after(parsed: Any, **_: object) -> None:
+        try:
+            act(next(number), "after")
+        except Killed:
+            close_body(parsed)
+            raise
 
     with ExitStack() as registered:
         for service in ("s3", "glue"):
