@@ -1,0 +1,270 @@
+"""The native decoder of RECORD lines: `native/decoder.c`, which is compiled when the connector is installed.
+
+It decodes lines into Arrow arrays, and is strict: it accepts a value only if the careful rules (`records.values`) return
+the same one. The caller applies these rules to all other values and lines.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from destination_datalake.records.decoded import CHANGES_TYPE
+from destination_datalake.records.values.numbers import ExactFloat
+from destination_datalake.schema.arrow import arrow_type, widest
+from destination_datalake.schema.columns import CHANGE, has_whole_record
+from destination_datalake.schema.types import (
+    Boolean,
+    ColumnType,
+    Date,
+    Decimal,
+    Field,
+    Float32,
+    Float64,
+    Int32,
+    Int64,
+    Json,
+    List,
+    String,
+    Struct,
+    Timestamp,
+)
+
+logger = logging.getLogger(__name__)
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+_META = Struct((Field("changes", "changes", List(CHANGE)),))
+_EXTRACTED_AT = pa.timestamp("us", "UTC")
+_NUMBERS = 10
+"""The number of arrays of positions and line numbers that precede the columns."""
+
+_LOWEST_POWER, _HIGHEST_POWER = -342, 308
+_LOWEST_EXACT = -27
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The values that the decoder did not accept, in the order of their rows. Column 0 is `meta`."""
+
+    rows: Numbers
+    columns: Numbers
+    starts: Numbers
+    ends: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines of a block: the positions of their starts and newlines, and their numbers (from 0) in the block."""
+
+    starts: Numbers
+    ends: Numbers
+    numbers: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class NativeBlock:
+    """A decoded block.
+
+    `extracted_at` is timestamp[us, UTC]. `source_changes` are CHANGES_TYPE. Both and `columns` have a value for each of
+    the `lines`; the values of `cells` are null. `refused` are the lines that became no rows.
+    """
+
+    extracted_at: Any
+    source_changes: Any
+    columns: list[Any]
+    lines: Lines
+    cells: Cells
+    refused: Lines
+
+
+class NativeDecoder:
+    """Decodes blocks of lines with the native decoder, for one stream's columns."""
+
+    def __init__(self, columns: Sequence[Field]) -> None:
+        keys = bytearray()
+        nodes = [*_nodes(Field("meta", "meta", _META), keys)]
+        for column in columns:
+            nodes += _nodes(column, keys)
+        self._nodes = (_Node * len(nodes))(*nodes)
+        self._keys = bytes(keys)
+        self._is_whole = has_whole_record(columns)
+        self._types = [arrow_type(_META), *(arrow_type(widest(column.type)) for column in columns)]
+
+    def decode(self, block: bytes | memoryview) -> NativeBlock:
+        """Decode whole lines, each with a newline. Empty lines have numbers, but are neither rows nor refused."""
+        arrays = (_ArrowArray * (1 + _NUMBERS + len(self._types)))()
+        octets = np.frombuffer(block, np.uint8)
+        is_decoded = _library().decode_records(
+            self._nodes,
+            len(self._nodes),
+            len(self._types),
+            self._keys,
+            self._is_whole,
+            _powers_of_five(),
+            octets.ctypes.data,
+            len(octets),
+            arrays,
+        )
+        if not is_decoded:
+            raise MemoryError("There is not enough memory to decode a block of records.")
+        types = [_EXTRACTED_AT, *[pa.int64()] * _NUMBERS, *self._types]
+        extracted_at, *imported = [
+            pa.Array._import_from_c(ctypes.addressof(array), type_)
+            for array, type_ in zip(arrays, types, strict=True)
+        ]
+        numbers = [array.to_numpy() for array in imported[:_NUMBERS]]
+        meta, *columns = imported[_NUMBERS:]
+        return NativeBlock(
+            extracted_at,
+            meta.field("changes"),
+            columns,
+            Lines(*numbers[:3]),
+            Cells(*numbers[3:7]),
+            Lines(*numbers[7:]),
+        )
+
+
+def is_available() -> bool:
+    """Return whether the native decoder can be loaded. Otherwise the careful rules decode all values, slowly."""
+    return _library() is not None
+
+
+@cache
+def _library() -> Any:
+    path = Path(__file__).with_name(f"_decoder.{platform.machine()}.so")
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        logger.warning(
+            "The native decoder of records cannot be loaded, so that records are decoded several times slower: %s",
+            error,
+        )
+        return None
+    library.decode_records.restype = ctypes.c_bool
+    library.decode_records.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_int64,
+        ctypes.c_int64,
+        ctypes.c_char_p,
+        ctypes.c_bool,
+        ctypes.c_char_p,
+        ctypes.c_void_p,
+        ctypes.c_int64,
+        ctypes.c_void_p,
+    ]
+    return library
+
+
+# --- The declarations of columns -------------------------------------------------------------------------------------
+
+
+class _Node(ctypes.Structure):
+    """`struct Node` of decoder.c."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int32),
+        ("children", ctypes.c_int32),
+        ("precision", ctypes.c_int32),
+        ("scale", ctypes.c_int32),
+        ("key", ctypes.c_int64),
+        ("key_length", ctypes.c_int64),
+    )
+
+
+class _ArrowArray(ctypes.Structure):
+    """`struct ArrowArray` of Arrow's C data interface."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("length", "null_count", "offset", "n_buffers", "n_children")),
+        *((name, ctypes.c_void_p) for name in ("buffers", "children", "dictionary", "release", "private_data")),
+    )
+
+
+(
+    _BOOLEAN,
+    _INTEGER,
+    _FLOAT,
+    _EXACT_FLOAT,
+    _DECIMAL,
+    _STRING,
+    _JSON,
+    _DATE,
+    _TIMESTAMP,
+    _LOCAL_TIMESTAMP,
+    _STRUCT,
+    _LIST,
+) = range(12)
+
+
+def _nodes(field: Field, keys: bytearray) -> list[_Node]:
+    """Return the nodes of a column and of its nested columns, and append their keys."""
+    start = len(keys)
+    # A key with a lone surrogate matches no key: the decoder refuses lines that have such keys.
+    keys += field.source.encode("utf-8", "surrogatepass")
+    children = _children(field.type)
+    kind, precision, scale = _kind(field.type)
+    node = _Node(kind, len(children), precision, scale, start, len(keys) - start)
+    return [node, *(inner for child in children for inner in _nodes(child, keys))]
+
+
+def _children(type_: ColumnType) -> Sequence[Field]:
+    match type_:
+        case Struct(fields):
+            return fields
+        case List(element):
+            return [Field("", "", element)]
+    return ()
+
+
+def _kind(type_: ColumnType) -> tuple[int, int, int]:
+    """Return a type's kind, and the precision and scale of decimals."""
+    match type_:
+        case Decimal(precision, scale):
+            return _DECIMAL, precision, scale
+        case Timestamp(zoned):
+            return _TIMESTAMP if zoned else _LOCAL_TIMESTAMP, 0, 0
+    return _KINDS[type(type_)], 0, 0
+
+
+_KINDS = {
+    Boolean: _BOOLEAN,
+    Int32: _INTEGER,
+    Int64: _INTEGER,
+    Float32: _FLOAT,
+    Float64: _FLOAT,
+    ExactFloat: _EXACT_FLOAT,
+    String: _STRING,
+    Json: _JSON,
+    Date: _DATE,
+    Struct: _STRUCT,
+    List: _LIST,
+}
+
+
+@cache
+def _powers_of_five() -> bytes:
+    """Return the highest 128 bits of powers of five, from which the decoder computes doubles.
+
+    The words of each, the higher one first, are those of fast_float: truncated, and reciprocals rounded up.
+    """
+    words: list[int] = []
+    for exponent in range(_LOWEST_POWER, _HIGHEST_POWER + 1):
+        power = 5 ** abs(exponent)
+        if exponent < 0:
+            # Small powers are rounded up after they are cut to 128 bits, others before.
+            bits = (power - 1).bit_length()
+            power = (1 << (bits + 127 if exponent >= _LOWEST_EXACT else 2 * bits + 128)) // power + 1
+        shift = power.bit_length() - 128
+        power = power >> shift if shift >= 0 else power << -shift
+        words += power >> 64, power & (1 << 64) - 1
+    return np.array(words, np.uint64).tobytes()
