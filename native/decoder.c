@@ -24,7 +24,8 @@
 /* ---- Columns ---------------------------------------------------------------------------------------------------- */
 
 enum Kind {
-    BOOLEAN, INTEGER, FLOAT, EXACT_FLOAT, DECIMAL, STRING, JSON, DATE, TIMESTAMP, LOCAL_TIMESTAMP, STRUCT, LIST
+    BOOLEAN, INTEGER, FLOAT, EXACT_FLOAT, DECIMAL, STRING, JSON, DATE, TIMESTAMP, LOCAL_TIMESTAMP, STRUCT, LIST,
+    CAREFUL /* Each value of the column is a cell. */
 };
 
 /* A column as the caller declares it. Nested columns follow their parent. */
@@ -403,6 +404,7 @@ static text value(struct Decoder *decoder, struct Column *column, text at) {
         case TIMESTAMP: case LOCAL_TIMESTAMP: return timestamp(decoder, column, at);
         case STRUCT: return object(decoder, column, at);
         case LIST: return array(decoder, column, at);
+        case CAREFUL: return NULL;
     }
     return NULL;
 }
@@ -613,7 +615,7 @@ static void free_columns(struct Column *columns, int64_t count) {
 static int64_t column_of(
     struct Decoder *decoder, const struct Node *nodes, int64_t count, text keys, struct Column *column
 ) {
-    if (count < 1 || nodes->children < 0 || nodes->children >= count || nodes->kind < 0 || nodes->kind > LIST) return -1;
+    if (count < 1 || nodes->children < 0 || nodes->children >= count || nodes->kind < 0 || nodes->kind > CAREFUL) return -1;
     column->kind = (enum Kind)nodes->kind;
     column->precision = nodes->precision;
     column->scale = nodes->scale;
@@ -656,8 +658,8 @@ enum { INTEGER_COLUMNS = 11 };
  * each cell its row, column (0 is `meta`), start and end; of each refused line start, end and number. Positions are
  * offsets in the text, numbers count lines from 0, empty ones too. Then come the columns.
  *
- * Returns false if there is not enough memory, or a node is invalid; then there are no arrays. */
-bool decode_records(
+ * Returns the number of lines; -1 if there is not enough memory, or a node is invalid: then there are no arrays. */
+int64_t decode_records(
     const struct Node *nodes, int64_t total, int64_t count, const uint8_t *keys, bool is_whole, const uint64_t *powers,
     const uint8_t *lines, int64_t length, struct ArrowArray *arrays
 ) {
@@ -668,7 +670,7 @@ bool decode_records(
         &decoder.refused_starts, &decoder.refused_ends, &decoder.refused_numbers,
     };
     for (int i = 0; i < INTEGER_COLUMNS; i++) integers[i]->kind = INTEGER;
-    bool is_done = count > 0 && length > 0 && lines[length - 1] == '\n';
+    bool is_done = count > 0 && (length == 0 || lines[length - 1] == '\n');
     decoder.columns = is_done ? calloc((size_t)count, sizeof *decoder.columns) : NULL;
     is_done = decoder.columns != NULL && columns_of(&decoder, nodes, total, keys, decoder.columns, count) == total;
     if (is_done) {
@@ -693,5 +695,5 @@ bool decode_records(
     if (decoder.columns != NULL) free_columns(decoder.columns, count);
     free(decoder.columns);
     free(decoder.scratch);
-    return is_done;
+    return is_done ? number : -1;
 }

@@ -1,7 +1,7 @@
 """The native decoder of RECORD lines: `native/decoder.c`, which is compiled when the connector is installed.
 
-It decodes lines into Arrow arrays, and is strict: it accepts a value only if the careful rules (`records.values`) return
-the same one. The caller applies these rules to all other values and lines.
+It decodes lines into Arrow arrays, and is strict: it accepts a value only if the careful rules (`records.values`)
+return the same one. The caller applies these rules to all other values and lines.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from destination_datalake.records.decoded import CHANGES_TYPE
 from destination_datalake.records.values.numbers import ExactFloat
 from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.columns import CHANGE, has_whole_record
@@ -52,14 +51,13 @@ _LOWEST_POWER, _HIGHEST_POWER = -342, 308
 _LOWEST_EXACT = -27
 
 
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """The values that the decoder did not accept, in the order of their rows. Column 0 is `meta`."""
+class Cell(NamedTuple):
+    """A value that the decoder did not accept: the bounds of its text in the block. Column -1 is `meta`."""
 
-    rows: Numbers
-    columns: Numbers
-    starts: Numbers
-    ends: Numbers
+    row: int
+    column: int
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +68,29 @@ class Lines:
     ends: Numbers
     numbers: Numbers
 
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, rows: slice | Sequence[int]) -> Lines:
+        indexes: Any = rows if isinstance(rows, slice) else np.array(rows, np.intp)
+        return Lines(self.starts[indexes], self.ends[indexes], self.numbers[indexes])
+
 
 @dataclass(frozen=True, slots=True)
 class NativeBlock:
-    """A decoded block.
+    """A decoded block of `line_count` lines, empty ones included.
 
     `extracted_at` is timestamp[us, UTC]. `source_changes` are CHANGES_TYPE. Both and `columns` have a value for each of
-    the `lines`; the values of `cells` are null. `refused` are the lines that became no rows.
+    the `lines`. The values of `cells`, which are in the order of rows and columns, are null. `refused` are the lines
+    that became no rows.
     """
 
+    line_count: int
     extracted_at: Any
     source_changes: Any
-    columns: list[Any]
+    columns: Sequence[Any]
     lines: Lines
-    cells: Cells
+    cells: Sequence[Cell]
     refused: Lines
 
 
@@ -98,13 +105,15 @@ class NativeDecoder:
         self._nodes = (_Node * len(nodes))(*nodes)
         self._keys = bytes(keys)
         self._is_whole = has_whole_record(columns)
+        # The values of a column that the decoder does not know are null, whatever the column's type.
         self._types = [arrow_type(_META), *(arrow_type(widest(column.type)) for column in columns)]
+        self._is_known = [True, *(_is_known(column.type) for column in columns)]
 
     def decode(self, block: bytes | memoryview) -> NativeBlock:
         """Decode whole lines, each with a newline. Empty lines have numbers, but are neither rows nor refused."""
         arrays = (_ArrowArray * (1 + _NUMBERS + len(self._types)))()
         octets = np.frombuffer(block, np.uint8)
-        is_decoded = _library().decode_records(
+        line_count = _library().decode_records(
             self._nodes,
             len(self._nodes),
             len(self._types),
@@ -115,23 +124,35 @@ class NativeDecoder:
             len(octets),
             arrays,
         )
-        if not is_decoded:
+        if line_count < 0:
             raise MemoryError("There is not enough memory to decode a block of records.")
-        types = [_EXTRACTED_AT, *[pa.int64()] * _NUMBERS, *self._types]
-        extracted_at, *imported = [
-            pa.Array._import_from_c(ctypes.addressof(array), type_)
-            for array, type_ in zip(arrays, types, strict=True)
+        extracted_at = _imported(arrays[0], _EXTRACTED_AT)
+        numbers = [_imported(array, pa.int64()).to_numpy() for array in arrays[1 : 1 + _NUMBERS]]
+        meta, *columns = [
+            _imported(array, type_) if is_known else _nulls(len(_imported(array, pa.int64())), type_)
+            for array, type_, is_known in zip(arrays[1 + _NUMBERS :], self._types, self._is_known, strict=True)
         ]
-        numbers = [array.to_numpy() for array in imported[:_NUMBERS]]
-        meta, *columns = imported[_NUMBERS:]
+        rows, cell_columns, starts, ends = numbers[3:7]
+        order = np.lexsort((cell_columns, rows))
+        cells = np.stack([rows, cell_columns - 1, starts, ends], axis=1)[order].tolist()
         return NativeBlock(
+            line_count,
             extracted_at,
             meta.field("changes"),
             columns,
             Lines(*numbers[:3]),
-            Cells(*numbers[3:7]),
+            [Cell(*cell) for cell in cells],
             Lines(*numbers[7:]),
         )
+
+
+def _imported(array: _ArrowArray, type_: pa.DataType) -> Any:
+    importing: Any = pa.Array
+    return importing._import_from_c(ctypes.addressof(array), type_)
+
+
+def _nulls(count: int, type_: pa.DataType) -> Any:
+    return pa.array([None] * count, type_)
 
 
 def is_available() -> bool:
@@ -150,7 +171,7 @@ def _library() -> Any:
             error,
         )
         return None
-    library.decode_records.restype = ctypes.c_bool
+    library.decode_records.restype = ctypes.c_int64
     library.decode_records.argtypes = [
         ctypes.c_void_p,
         ctypes.c_int64,
@@ -203,7 +224,8 @@ class _ArrowArray(ctypes.Structure):
     _LOCAL_TIMESTAMP,
     _STRUCT,
     _LIST,
-) = range(12)
+    _CAREFUL,
+) = range(13)
 
 
 def _nodes(field: Field, keys: bytearray) -> list[_Node]:
@@ -211,7 +233,7 @@ def _nodes(field: Field, keys: bytearray) -> list[_Node]:
     start = len(keys)
     # A key with a lone surrogate matches no key: the decoder refuses lines that have such keys.
     keys += field.source.encode("utf-8", "surrogatepass")
-    children = _children(field.type)
+    children = _children(field.type) if _is_known(field.type) else ()
     kind, precision, scale = _kind(field.type)
     node = _Node(kind, len(children), precision, scale, start, len(keys) - start)
     return [node, *(inner for child in children for inner in _nodes(child, keys))]
@@ -226,14 +248,19 @@ def _children(type_: ColumnType) -> Sequence[Field]:
     return ()
 
 
+def _is_known(type_: ColumnType) -> bool:
+    """Return whether the decoder knows a type and all types inside. Otherwise each value of the column is a cell."""
+    return type(type_) in _KINDS and all(_is_known(child.type) for child in _children(type_))
+
+
 def _kind(type_: ColumnType) -> tuple[int, int, int]:
     """Return a type's kind, and the precision and scale of decimals."""
     match type_:
         case Decimal(precision, scale):
             return _DECIMAL, precision, scale
-        case Timestamp(zoned):
-            return _TIMESTAMP if zoned else _LOCAL_TIMESTAMP, 0, 0
-    return _KINDS[type(type_)], 0, 0
+        case Timestamp(False):
+            return _LOCAL_TIMESTAMP, 0, 0
+    return _KINDS[type(type_)] if _is_known(type_) else _CAREFUL, 0, 0
 
 
 _KINDS = {
@@ -246,6 +273,8 @@ _KINDS = {
     String: _STRING,
     Json: _JSON,
     Date: _DATE,
+    Decimal: _DECIMAL,
+    Timestamp: _TIMESTAMP,
     Struct: _STRUCT,
     List: _LIST,
 }

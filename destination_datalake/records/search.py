@@ -68,25 +68,20 @@ class _ColumnSearch:
         self._rules = rules_for(column.type, Floats.ANY)
         self._coerce = self._rules.coercer(column.source)
         self._decoder = BlockDecoder((replace(column, name="value"),))
-        self._decoded_lines = 0
+        self._lines = 0
 
     def found(self, block: bytes) -> NDArray[np.bool_]:
         count = block.count(b"\n")
-        matches, is_decoded = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-        first, decoded_lines = self._decoded_lines, 0
+        matches, is_row = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         for decoded in self._decoder.decode(block):
-            decoded_lines += decoded.rows + len(decoded.rejected)
-            numbers = decoded.line_numbers - first
-            numbers, is_line = numbers[numbers < count], numbers < count
-            is_decoded[numbers] = True
-            matches[numbers] = matches_of(decoded.columns[0], self._wanted)[is_line]
-        self._decoded_lines += decoded_lines
-        if decoded_lines != count:
-            is_decoded[:] = False  # A line has two records, so that record numbers are not line numbers.
-        if not is_decoded.all():
+            numbers = decoded.line_numbers - self._lines
+            is_row[numbers] = True
+            matches[numbers] = matches_of(decoded.columns[0], self._wanted)
+        self._lines += count
+        if not is_row.all():
             lines = block.split(b"\n")
-            for number in np.flatnonzero(~is_decoded).tolist():
-                matches[number] |= self._has_wanted([*self._values(lines[number])])
+            for number in np.flatnonzero(~is_row).tolist():
+                matches[number] = self._has_wanted([*self._values(lines[number])])
         return matches
 
     def _has_wanted(self, values: Sequence[Any]) -> bool:

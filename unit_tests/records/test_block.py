@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import cProfile
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from destination_datalake.records.block import BLOCK_CHANGES, BlockReader
 from destination_datalake.records.decoded import Decoded
-from destination_datalake.records.decoder import BLOCK_BYTES, BLOCK_CELLS, BlockDecoder, blocks
+from destination_datalake.records.decoder import BLOCK_BYTES, BLOCK_CELLS, BLOCK_CHANGES, BlockDecoder, blocks
 from destination_datalake.records.record import record_coercer
 from destination_datalake.records.values.rules import MAX_CHANGES
-from destination_datalake.schema.types import Field, Int32, Int64, Json, List, Struct
+from destination_datalake.schema.types import Field, Int64, Json, List, Struct
 
 pytestmark = pytest.mark.share(5)
 
@@ -91,30 +89,6 @@ def test_most_changes_of_one_record_are_noted_one_by_one() -> None:
 
     assert len(row.changes) == MAX_CHANGES
     assert row.values == [[None] * MAX_CHANGES]
-
-
-# --- Many columns
-
-
-def test_refused_columns_among_many_are_found_by_halving() -> None:
-    """Each refused column costs a logarithm of trials, not one for every column."""
-    columns = [Field(f"c{i}", f"c{i}", Int32()) for i in range(256)]
-    lines = [line({f"c{i}": n for i in range(256)}, n) for n in range(1000)]
-    for number in range(10):
-        lines[50 + 90 * number] = line({f"c{25 * number}": "x"})
-    counted = cProfile.Profile()
-
-    parts = counted.runcall(lambda: list(BlockDecoder(columns).decode(b"".join(lines))))
-
-    assert sum(part.rows for part in parts) == 1000
-    assert sum(map(changes_in, parts)) == 10
-    assert calls(counted, BlockReader.read) <= 10 * (3 * 8 + 10)
-
-
-def calls(counted: cProfile.Profile, function: Callable[..., Any]) -> int:
-    """How often a function was called while they were counted."""
-    code = function.__code__
-    return sum(entry.callcount for entry in counted.getstats() if entry.code is code)
 
 
 # --- Sizes

@@ -258,21 +258,12 @@ def test_line_without_a_record_is_rejected_and_not_quoted(line_: bytes, reason: 
     assert "secret" not in refused.message
 
 
-def test_a_block_of_blank_lines_has_no_rows() -> None:
-    [decoded] = BlockDecoder([ID]).decode(b"\n\n")
+def test_empty_lines_are_no_rows_but_have_numbers() -> None:
+    assert [*BlockDecoder([ID]).decode(b"\n\n")] == []
 
-    assert (decoded.rows, decoded.rejected) == (0, ())
+    [decoded] = BlockDecoder([ID]).decode(b"\n" + line(0) + b"\n\n" + line(1) + b"\n")
 
-
-def test_lines_of_rows_are_found_beside_blank_lines_and_lines_of_two_records() -> None:
-    first, second, third = line(0, '"x"'), line(1, "5"), line(2, '"y"')
-
-    [decoded] = BlockDecoder([ID, Field("value", "Value", Int64())]).decode(
-        b"\n".join([first + b" " + second, b"", third, b""])
-    )
-
-    assert values(decoded.columns[1]) == [None, 5, None]
-    assert [(row.row, row.line) for row in decoded.changed] == [(0, first), (2, third)]
+    assert (values(decoded.columns[0]), decoded.line_numbers.tolist()) == ([0, 1], [1, 3])
 
 
 def test_a_block_s_memory_is_free_as_soon_as_nothing_refers_to_it() -> None:

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from destination_datalake.protocol.frames import Frame, line_bounds
 from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.records.undeclared import undeclared_fields
 from destination_datalake.schema.columns import WHOLE_RECORD
-from unit_tests.strategies import json_values
 
 ODD = (
     "{}",
@@ -31,8 +24,8 @@ def line(data: str, before: str = "") -> bytes:
     return f'{{"type":"RECORD","record":{{{before}"stream":"s","data":{data},"emitted_at":1700000000000}}}}\n'.encode()
 
 
-def kept(block: bytes, frame: Frame | None = None) -> list[str | None]:
-    parts = [*BlockDecoder((WHOLE_RECORD,)).decode(block, frame)]
+def kept(block: bytes) -> list[str | None]:
+    parts = [*BlockDecoder((WHOLE_RECORD,)).decode(block)]
     assert not any(part.rejected or part.changed for part in parts)
     rows = [
         (number, value)
@@ -46,18 +39,6 @@ def kept(block: bytes, frame: Frame | None = None) -> list[str | None]:
 def test_a_record_is_kept_as_it_was_received(data: str) -> None:
     assert kept(line(data)) == [data]
     assert kept(line('{"x":1}') + line(data) + line(data, '"meta":7,')) == ['{"x":1}', data, data]
-
-
-@given(st.lists(st.dictionaries(st.text(max_size=3), json_values).map(lambda data: json.dumps(data)), max_size=4))
-def test_records_are_kept_in_flat_lines_too(texts: list[str]) -> None:
-    texts = [text for text in texts if "NaN" not in text and "Infinity" not in text and text != "{}"]
-    block = b"".join(map(line, ['{"a": 1}', *texts]))
-    frame = Frame.of(line('{"a": 1}')[:-1])
-    assert frame is not None
-    octets = np.frombuffer(bytearray(block), np.uint8)
-    frame.flatten(octets, *line_bounds(octets))
-
-    assert kept(octets.tobytes(), frame) == ['{"a": 1}', *texts] == kept(block)
 
 
 @pytest.mark.parametrize("data", ["1", "[]", '"{}"', "null"])

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from datetime import date
-from typing import Any, NamedTuple
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import NamedTuple
 
 from destination_datalake.protocol.json_text import NULL, string_or_none
 from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZATION_ERROR, TRUNCATED, ValueChange
-from destination_datalake.records.values.rules import BLANKS, Floats, ScalarRules, Value, nulled
+from destination_datalake.records.values.rules import BLANKS, Floats, TypeRules, Value, nulled
 from destination_datalake.schema.types import Timestamp
 
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -22,36 +19,9 @@ _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
 _EARLIEST, _LATEST = _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1
 
-# Years from 1000 to 9899, which are within the years 1 to 9999 in any zone, and days that exist in every year.
-_CANONICAL_DAY = (
-    r"(?:[1-8][0-9]{3}|9[0-8][0-9]{2})-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])"
-    r"|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
-)
-_CANONICAL_TIME = r"[T ](?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?"
-_CANONICAL_ZONE = r"(?:Z|[+-](?:[01][0-9]|2[0-3]):?[0-5][0-9])"
-_WITH_ZONE = rf"({_CANONICAL_TIME}){_CANONICAL_ZONE}$"
 
-
-class _TemporalRules(ScalarRules):
-    """Shared rules of dates and timestamps.
-
-    Arrow's JSON parser reads them as strings: it cannot read dates, and would apply the offset of a wall clock.
-    """
-
-    native_type = text_type = pa.string()
-    shape = str
-    _casts: tuple[pa.DataType, ...]
-    """Types to which Arrow casts texts exactly as `coerce` reads them."""
-
-    def parse_all(self, texts: Any) -> Any:
-        """Return the values if one cast accepts all texts, and all are within the years 1 to 9999; None otherwise."""
-        for type_ in self._casts:
-            try:
-                array = texts.cast(type_)
-            except pa.ArrowInvalid:
-                continue
-            return array.cast(self.arrow_type) if _within_calendar(array) else None
-        return None
+class _TemporalRules(TypeRules):
+    """Shared rules of dates and timestamps."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
         """Return the value of a string, truncated if the text has a higher precision than the type."""
@@ -75,9 +45,6 @@ class _TemporalRules(ScalarRules):
 class DateRules(_TemporalRules):
     """Days since 1970-01-01. A time of day other than midnight is truncated."""
 
-    canonical = f"^{_CANONICAL_DAY}$"
-    _casts = (pa.date32(),)
-
     def _value_of(self, moment: _Moment) -> tuple[int, bool]:
         if moment.day > _LAST_DAY:
             raise OverflowError("a year after 9999")
@@ -87,36 +54,15 @@ class DateRules(_TemporalRules):
 class TimestampRules(_TemporalRules):
     """Microseconds since 1970-01-01T00:00, in UTC if the type is zoned, else by the wall clock."""
 
-    canonical = f"^{_CANONICAL_DAY}(?:{_CANONICAL_TIME}{_CANONICAL_ZONE}?)?$"
-
     def __init__(self, type_: Timestamp, floats: Floats) -> None:
         super().__init__(type_, floats)
         self._zoned = type_.zoned
-        self._casts = (pa.timestamp("us", "UTC"), pa.timestamp("us")) if type_.zoned else (pa.timestamp("us"),)
-
-    def cast(self, texts: Any) -> Any:
-        """Return the values of canonical texts, with or without a zone."""
-        if not self._zoned:
-            return pc.replace_substring_regex(texts, _WITH_ZONE, r"\1").cast(self.arrow_type)
-        with_zone = pc.match_substring_regex(texts, _WITH_ZONE)
-        instants = pc.if_else(with_zone, texts, None).cast(pa.timestamp("us", "UTC"))
-        clocks = pc.if_else(with_zone, None, texts).cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
-        return pc.coalesce(instants, clocks)
 
     def _value_of(self, moment: _Moment) -> tuple[int, bool]:
         instant = moment.day * _DAY + moment.time - (moment.ahead if self._zoned else 0)
         if not _EARLIEST <= instant <= _LATEST:
             raise OverflowError("a year before 1 or after 9999")
         return instant, moment.is_finer
-
-
-def _within_calendar(array: Any) -> bool:
-    """Return whether all dates or timestamps (microseconds) are within the years 1 to 9999."""
-    is_date = pa.types.is_date32(array.type)
-    bounds = pc.min_max(array.view(pa.int32() if is_date else pa.int64()))
-    low, high = bounds["min"].as_py(), bounds["max"].as_py()
-    first, last = (_FIRST_DAY, _LAST_DAY) if is_date else (_EARLIEST, _LATEST)
-    return low is None or (low >= first and high <= last)
 
 
 # --- The moment of a text -------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from itertools import count
 from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from pyiceberg.types import TimeType
@@ -21,14 +20,14 @@ from destination_datalake.protocol.json_text import NULL, string_or_none
 from destination_datalake.records.decoded import SERIALIZATION_ERROR, Decoded, ValueChange
 from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.records.values.registry import RULES, rules_for
-from destination_datalake.records.values.rules import Floats, ReadStrategy, ScalarRules, Value, nulled
+from destination_datalake.records.values.rules import Floats, TypeRules, Value, nulled
 from destination_datalake.rejects.ledger import RejectLocation
 from destination_datalake.rejects.writer import RejectFormatter, RowKey
 from destination_datalake.schema.arrow import ARROW
 from destination_datalake.schema.evolution import evolve
 from destination_datalake.schema.glue import GLUE, glue_type
 from destination_datalake.schema.iceberg import ICEBERG, iceberg_type
-from destination_datalake.schema.types import ColumnType, Field, Int64, Json, List, String, Struct
+from destination_datalake.schema.types import ColumnType, Field, Int64, Json, List, Struct
 from unit_tests.records.values.coercion import coerce_value
 from unit_tests.strategies import ONE_OF_EACH, column_types, json_values
 
@@ -40,17 +39,8 @@ class TimeOfDay:
     """A time of day in microseconds, without a zone."""
 
 
-class TimeOfDayRules(ScalarRules):
+class TimeOfDayRules(TypeRules):
     """Microseconds since midnight."""
-
-    native_type = text_type = pa.string()
-    shape = str
-    canonical = r"^(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?$"
-
-    def cast(self, texts: Any) -> Any:
-        """Return the values of canonical texts, by way of timestamps: Arrow casts strings to them only."""
-        moments: Any = pc.binary_join_element_wise("1970-01-01", texts, " ")
-        return moments.cast(pa.timestamp("us")).cast(self.arrow_type)
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
         """Return the microseconds of a time that may lack its seconds."""
@@ -110,7 +100,7 @@ def test_a_new_type_is_read_from_json_lines_to_an_arrow_column(rows: int) -> Non
     ]
 
 
-@pytest.mark.parametrize("beside", [Int64(), Json()], ids=["Arrow reads the struct", "msgspec reads the struct"])
+@pytest.mark.parametrize("beside", [Int64(), Json()], ids=["number", "JSON text"])
 @pytest.mark.parametrize("rows", [3, len(SENT)], ids=["canonical", "irregular"])
 def test_a_new_type_is_read_inside_objects_and_lists(rows: int, beside: ColumnType) -> None:
     column = Field("shop", "shop", Struct((*STRUCT.fields, Field("beside", "beside", beside))))
@@ -174,22 +164,3 @@ def test_changes_of_a_column_begin_with_its_source() -> None:
 
     assert coerce(b'{"Lines": [true]}', changes) == {"lines": [None]}
     assert [change.field for change in changes] == ["Order.Lines.0"]
-
-
-# --- Strategies -----------------------------------------------------------------------------------------------------
-
-
-def test_strings_are_tried_for_types_with_numbers_and_raw_json_for_all() -> None:
-    tried = {type_: rules_for(type_, Floats.ANY).strategies for type_ in (Int64(), List(Int64()), String(), Json())}
-
-    assert tried == {
-        Int64(): (ReadStrategy.NATIVE, ReadStrategy.TEXT, ReadStrategy.RAW_JSON),
-        List(Int64()): (ReadStrategy.NATIVE, ReadStrategy.TEXT, ReadStrategy.RAW_JSON),
-        String(): (ReadStrategy.NATIVE, ReadStrategy.RAW_JSON),
-        Json(): (ReadStrategy.RAW_JSON,),
-    }
-
-
-@pytest.mark.parametrize("type_", ONE_OF_EACH)
-def test_every_type_can_be_read_as_raw_json(type_: ColumnType) -> None:
-    assert rules_for(type_, Floats.ANY).strategies[-1] is ReadStrategy.RAW_JSON
