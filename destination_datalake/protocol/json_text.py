@@ -7,7 +7,6 @@ nearly all texts. Rejected texts are scanned again with Python's scanner. Values
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
@@ -138,14 +137,6 @@ def string_or_none(raw: bytes) -> str | None:
         return _STRING.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-
-
-def can_be_member_name(key: str) -> bool:
-    """Return whether a member of a msgspec struct can be renamed to the key."""
-    return _NOT_IN_A_NAME.search(key) is None
-
-
-_NOT_IN_A_NAME = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
 
 
 def _scan_or_none(raw: bytes, brackets: str) -> list[tuple[str, bytes]] | None:

@@ -1,6 +1,6 @@
 """RECORD lines: their envelope, and the careful decoder of a single line.
 
-It also reads lines that Arrow's JSON parser or msgspec reject.
+It reads lines that the native decoder refuses, also those that msgspec rejects.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
-from msgspec import Meta, Raw
+from msgspec import Raw
 
 from destination_datalake.protocol.json_text import NULL, members_or_none
 from destination_datalake.records.decoded import ValueChange
@@ -62,20 +62,6 @@ class RawRecord(msgspec.Struct, Generic[Data], gc=False):
     data: Data
     emitted_at: Raw = Raw(NULL)
     meta: Raw = Raw(NULL)
-
-
-class AnyObject(msgspec.Struct, gc=False):
-    """An object whose members are skipped."""
-
-
-_Milliseconds = Meta(ge=EARLIEST_EMITTED, le=LATEST_EMITTED)
-
-
-class RegularRecord(msgspec.Struct, gc=False):
-    """A regular record: a block of regular records can be read by Arrow or by RAW_JSON."""
-
-    data: AnyObject
-    emitted_at: Annotated[int, _Milliseconds] | Annotated[float, _Milliseconds]
 
 
 # --- emitted_at -----------------------------------------------------------------------------------------------------

@@ -33,12 +33,6 @@ def test_text_that_is_not_utf_8_raises_no_decode_error() -> None:
     assert not isinstance(caught.value, msgspec.DecodeError)
 
 
-@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb"])
-def test_a_struct_cannot_have_a_member_whose_name_needs_an_escape(name: str) -> None:
-    with pytest.raises(ValueError, match="Renamed field names"):
-        msgspec.defstruct("Data", [("member", int, msgspec.field(name=name))])
-
-
 def test_a_lone_surrogate_cannot_be_encoded() -> None:
     with pytest.raises(UnicodeEncodeError):
         msgspec.json.encode("\ud800")

@@ -1,4 +1,4 @@
-"""Arrow: its JSON parser, time zones, INT96, statistics, and pandas at the first conversion."""
+"""Arrow: time zones, INT96, statistics, and pandas at the first conversion."""
 
 from __future__ import annotations
 
@@ -7,63 +7,14 @@ import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pj
 import pyarrow.parquet as pq
 import pytest
 
 pytestmark = pytest.mark.slow
-
-
-def parse(value: bytes, type_: pa.DataType) -> Any:
-    """What Arrow's JSON parser makes of `{"v": value}`."""
-    options = pj.ParseOptions(explicit_schema=pa.schema([pa.field("v", type_)]))
-    return pj.read_json(io.BytesIO(b'{"v":%b}\n' % value), parse_options=options).column("v")
-
-
-PARSE = """
-import pyarrow as pa
-import pyarrow.json as pj
-options = pj.ParseOptions(explicit_schema=pa.schema([pa.field("v", pa.decimal256(38, 38))]))
-pj.read_json(pa.BufferReader(b'{"v":1e-2000000000}'), parse_options=options)
-"""
-
-
-def test_a_decimal_with_a_far_negative_exponent_ends_the_process() -> None:
-    ended = subprocess.run([sys.executable, "-c", PARSE], capture_output=True, timeout=60)
-
-    assert ended.returncode == -signal.SIGSEGV
-
-
-def test_a_decimal_of_128_bits_wraps_around_when_its_scale_adds_too_many_digits() -> None:
-    array = parse(b"99", pa.decimal128(38, 38))
-
-    array.validate(full=True)
-    assert array.to_pylist() != [Decimal(99)]
-
-
-def test_strings_of_json_are_not_checked_to_be_utf_8() -> None:
-    array = parse(b'"\xff"', pa.string())
-
-    with pytest.raises(pa.ArrowInvalid, match="Invalid UTF8"):
-        array.validate(full=True)
-
-
-def test_nan_is_taken_for_json() -> None:
-    assert str(parse(b"NaN", pa.float64())[0]) == "nan"
-
-
-def test_dates_cannot_be_parsed_from_json() -> None:
-    with pytest.raises(pa.ArrowInvalid):
-        parse(b'"2024-02-29"', pa.date32())
-
-
-def test_the_offset_of_a_timestamp_is_applied_where_the_column_has_no_zone() -> None:
-    assert parse(b'"2024-02-29T01:00:00+02:00"', pa.timestamp("us")).to_pylist() == [datetime(2024, 2, 28, 23)]
 
 
 def test_there_is_no_daylight_saving_time_after_2037() -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from destination_datalake.protocol.json_text import (
     TooDeep,
-    can_be_member_name,
     decode,
     elements_or_none,
     members,
@@ -168,13 +167,3 @@ def test_other_texts_than_arrays_have_no_elements(text: bytes) -> None:
 )
 def test_a_string_has_its_content_if_utf_8_can_encode_it(text: bytes, content: str | None) -> None:
     assert string_or_none(text) == content
-
-
-@given(key=_text)
-def test_a_struct_can_have_every_member_name_that_is_allowed(key: str) -> None:
-    if can_be_member_name(key):
-        struct = msgspec.defstruct("Renamed", [("field", int)], rename={"field": key})
-
-        assert msgspec.json.decode(json.dumps({key: 7}).encode(), type=struct).field == 7  # type: ignore[attr-defined]
-    else:
-        assert any(sign in '"\\' or sign < " " or "\ud800" <= sign <= "\udfff" for sign in key)

@@ -1,1 +1,1 @@
-"""The rules for reading values, a module per family of types: Arrow's type, the vectorised and the careful rule."""
+"""The careful rules for reading values, a module per family of types."""

@@ -34,7 +34,6 @@ from destination_datalake.files.plan import (
 from destination_datalake.files.segments import LocalFile, StagedSegment
 from destination_datalake.partitioning.spec import SortField, SortOrder
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.records.block import FEW_LINES
 from destination_datalake.records.decoder import BlockDecoder
 from destination_datalake.rejects.ledger import RejectLimit, RejectLocation
 from destination_datalake.schema.types import Field, Int64
@@ -76,7 +75,7 @@ VALUES = {
 }
 
 kinds = st.sampled_from([*VALUES])
-runs = st.lists(st.tuples(kinds, st.sampled_from([1, 1, 2, FEW_LINES + 1])), min_size=1, max_size=6)
+runs = st.lists(st.tuples(kinds, st.sampled_from([1, 1, 2, 65])), min_size=1, max_size=6)
 """Kinds of neighbouring lines, and how many."""
 blocks = runs.map(lambda each: [kind for kind, count in each for _ in range(count)])
 
