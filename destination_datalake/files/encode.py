@@ -96,8 +96,7 @@ def _encode(unit: EncodeUnit, access: AwsAccess) -> Encoded:
                     sink.write(content.received(block))
                 if undeclared is None:
                     undeclared = undeclared_fields(_first_received(block, content), plan.columns)
-                has_empty = content.left_out > 0
-                for decoded in decoder.decode(block, content.frame, mixed=content.mixed, has_empty=has_empty):
+                for decoded in decoder.decode(block):
                     kept = decoded if guard is None else guard.refuse(decoded)
                     rejects.write(kept, files.write(kept))
         line_files = tuple(sink.close() for sink in sinks)
