@@ -7,6 +7,7 @@ import re
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -50,7 +51,19 @@ def plain_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
 
 
-@pytest.mark.parametrize("script", [".ci/run", "scripts/setup.sh", "scripts/jdk.sh", "scripts/apt-package.sh"])
+@pytest.mark.parametrize("source", ["build.sh", "decoder.c", "text.h", "arrow.h"])
+def test_make_setup_compiles_the_native_decoder_for_every_architecture_after_a_change(source: str) -> None:
+    command = ["make", "--dry-run", "--assume-old", ".venv/.synced", "--assume-new", f"native/{source}", "setup"]
+
+    plan = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=plain_environment())
+
+    compiled = {Path(word).name for word in plan.stdout.split() if word.endswith(".so")}
+    assert compiled == {"_decoder.aarch64.so", "_decoder.x86_64.so"}
+
+
+@pytest.mark.parametrize(
+    "script", [".ci/run", "native/build.sh", "scripts/setup.sh", "scripts/jdk.sh", "scripts/apt-package.sh"]
+)
 def test_a_script_can_be_run_and_stops_at_its_first_failure(script: str) -> None:
     assert (ROOT / script).stat().st_mode & stat.S_IXUSR
     assert "set -euo pipefail" in text(script)

@@ -1,0 +1,105 @@
+"""The native decoder: what the compiled libraries need, and that everything that is shipped has them."""
+
+from __future__ import annotations
+
+import platform
+import struct
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from destination_datalake.records import native
+from unit_tests.repository.files import ROOT, text
+
+ARCHITECTURES = {"x86_64": 62, "aarch64": 183}
+"""The names that `platform.machine()` returns, and the numbers in ELF files (the generic ABI's list of `e_machine`)."""
+
+LIBRARIES = {machine: Path(native.__file__).with_name(f"_decoder.{machine}.so") for machine in ARCHITECTURES}
+PATHS = {library.relative_to(ROOT).as_posix() for library in LIBRARIES.values()}
+SOURCES = {path.relative_to(ROOT).as_posix() for path in (ROOT / "native").iterdir()}
+
+STANDARD = {"calloc", "free", "malloc", "memchr", "memcmp", "memcpy", "memmove", "memset", "realloc"}
+"""Functions of C's standard library, which every process with Python in it has."""
+
+SHT_DYNAMIC, SHT_DYNSYM, DT_NEEDED, SHN_UNDEF = 6, 11, 1, 0
+
+
+class SharedLibrary:
+    """An ELF file of 64 bits, little endian."""
+
+    def __init__(self, path: Path) -> None:
+        self._content = path.read_bytes()
+        self.identification = self._content[:6]
+        [self.machine] = struct.unpack_from("<H", self._content, 18)
+        [start] = struct.unpack_from("<Q", self._content, 40)
+        size, count = struct.unpack_from("<HH", self._content, 58)
+        # The type, offset, size and linked section of each section.
+        self._sections = [
+            struct.unpack_from("<4xI8x8xQQI", self._content, start + size * number) for number in range(count)
+        ]
+
+    def needed(self) -> int:
+        """Return the number of other libraries that the dynamic linker would load."""
+        return sum(tag == DT_NEEDED for tag, _ in self._entries(SHT_DYNAMIC, "<qQ"))
+
+    def symbols(self, is_defined: bool) -> set[str]:
+        """Return the names of the functions that the library has, or that it needs from the process."""
+        return {
+            self._name(name)
+            for name, section in self._entries(SHT_DYNSYM, "<I2xH16x")
+            if name and (section != SHN_UNDEF) == is_defined
+        }
+
+    def _entries(self, kind: int, form: str) -> Iterator[tuple[int, ...]]:
+        [(_, offset, size, _)] = [section for section in self._sections if section[0] == kind]
+        yield from struct.iter_unpack(form, self._content[offset : offset + size])
+
+    def _name(self, start: int) -> str:
+        [names] = [section[3] for section in self._sections if section[0] == SHT_DYNSYM]
+        start += self._sections[names][1]
+        return self._content[start : self._content.index(b"\0", start)].decode()
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() not in ARCHITECTURES, reason="no library for this system"
+)
+def test_this_machine_loads_its_library() -> None:
+    assert native.is_available()
+
+
+@pytest.mark.parametrize("machine", ARCHITECTURES)
+def test_a_library_needs_no_other_library_so_that_it_fits_every_c_library(machine: str) -> None:
+    library = SharedLibrary(LIBRARIES[machine])
+
+    assert (library.identification, library.machine) == (b"\x7fELF\x02\x01", ARCHITECTURES[machine])
+    assert library.needed() == 0
+    assert library.symbols(is_defined=False) - STANDARD == set()
+    assert library.symbols(is_defined=True) == {"decode_records"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", ARCHITECTURES)
+def test_the_same_sources_give_the_same_library(machine: str, tmp_path: Path) -> None:
+    library = tmp_path / LIBRARIES[machine].name
+
+    subprocess.run([str(ROOT / "native/build.sh"), sys.executable, str(library)], cwd=tmp_path, check=True)
+
+    assert library.read_bytes() == LIBRARIES[machine].read_bytes()
+
+
+def test_the_wheel_has_the_libraries_and_the_source_distribution_their_sources(tmp_path: Path) -> None:
+    build = [str(ROOT / ".uv/bin/uv"), "build", "--offline", "--quiet", "--out-dir", str(tmp_path)]
+
+    subprocess.run(build, cwd=ROOT, check=True)
+
+    # Other systems install the same wheel, and decode without a library.
+    [wheel] = tmp_path.glob("*-py3-none-any.whl")
+    assert {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")} == PATHS
+    [source] = tmp_path.glob("*.tar.gz")
+    with tarfile.open(source) as tar:
+        assert {name.partition("/")[2] for name in tar.getnames()} >= SOURCES
