@@ -19,6 +19,12 @@ ENV UV_PROJECT_ENVIRONMENT=/opt/destination-datalake \
 COPY pyproject.toml uv.lock ./
 RUN uv sync --frozen --no-dev --no-install-project --compile-bytecode
 
+# The native decoder. Its compiler, which uv.lock pins too, is in a temporary environment.
+COPY native ./native
+RUN mkdir -p destination_datalake/records \
+    && uv run --isolated --frozen --only-group native native/build.sh python \
+           destination_datalake/records/_decoder.x86_64.so destination_datalake/records/_decoder.aarch64.so
+
 COPY README.md LICENSE ./
 COPY destination_datalake ./destination_datalake
 RUN uv sync --frozen --no-dev --no-editable --compile-bytecode

@@ -153,7 +153,7 @@ def _copy(words: Sequence[str], stage: Stage, stages: Mapping[str, Stage]) -> No
     for name in names:
         found = source / name.lstrip("/")
         if found.is_dir():
-            ignored = shutil.ignore_patterns("__pycache__") if source == PROJECT else None
+            ignored = shutil.ignore_patterns("__pycache__", "*.so") if source == PROJECT else None
             shutil.copytree(found, place, symlinks=True, dirs_exist_ok=True, ignore=ignored)
         else:
             shutil.copy2(found, place)

@@ -103,3 +103,11 @@ def test_the_wheel_has_the_libraries_and_the_source_distribution_their_sources(t
     [source] = tmp_path.glob("*.tar.gz")
     with tarfile.open(source) as tar:
         assert {name.partition("/")[2] for name in tar.getnames()} >= SOURCES
+
+
+def test_the_image_compiles_its_libraries_itself() -> None:
+    [command] = [line for line in text("Dockerfile").replace("\\\n", "").splitlines() if "native/build.sh" in line]
+
+    assert "uv run --isolated --frozen --only-group native native/build.sh" in command, "with the compiler of uv.lock"
+    assert {word for word in command.split() if word.endswith(".so")} == PATHS
+    assert "**/*.so" in text(".dockerignore").splitlines()
