@@ -157,9 +157,9 @@ def _files_of(distribution: metadata.Distribution) -> Iterator[tuple[str, Path]]
 
 
 def _connector() -> Iterator[tuple[str, Path]]:
-    """Yield the connector's modules, installed or not, and the file with its version."""
+    """Yield the connector's modules and native libraries, installed or not, and the file with its version."""
     package = Path(destination_datalake.__file__).parent
-    for source in package.rglob("*.py"):
+    for source in [*package.rglob("*.py"), *package.rglob("*.so")]:
         yield source.relative_to(package.parent).as_posix(), source
     distribution = metadata.distribution(_CONNECTOR)
     for file in distribution.files or ():
