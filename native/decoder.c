@@ -341,14 +341,6 @@ static struct Column *child_of(struct Decoder *decoder, struct Column *parent, t
     return child;
 }
 
-/* After a member or an element: the position of the next one; `*is_last` if there is none. NULL if neither follows. */
-static text following(text at, uint8_t closing, bool *is_last) {
-    at = past_space(at);
-    *is_last = *at == closing;
-    if (*at != ',' && !*is_last) return NULL;
-    return *is_last ? at + 1 : past_space(at + 1);
-}
-
 static text object(struct Decoder *decoder, struct Column *column, text at) {
     if (*at != '{' || !reserve(decoder, column)) return NULL;
     int64_t number = ++decoder->object;

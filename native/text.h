@@ -29,6 +29,14 @@ static inline text literal(text at, text end, const char *name, int64_t length) 
     return end - at >= length && memcmp(at, name, (size_t)length) == 0 ? at + length : NULL;
 }
 
+/* After a member or an element: the position of the next one; `*is_last` if there is none. NULL if neither follows. */
+static inline text following(text at, uint8_t closing, bool *is_last) {
+    at = past_space(at);
+    *is_last = *at == closing;
+    if (*at != ',' && !*is_last) return NULL;
+    return *is_last ? at + 1 : past_space(at + 1);
+}
+
 /* ---- Strings ---------------------------------------------------------------------------------------------------- */
 
 static inline int hex_digit(uint8_t byte) {

@@ -7,17 +7,15 @@ return the same one. The caller applies these rules to all other values and line
 from __future__ import annotations
 
 import ctypes
-import logging
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from destination_datalake import native
 from destination_datalake.records.values.numbers import ExactFloat
 from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.columns import CHANGE, has_whole_record
@@ -37,8 +35,6 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
-
-logger = logging.getLogger(__name__)
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -162,14 +158,8 @@ def is_available() -> bool:
 
 @cache
 def _library() -> Any:
-    path = Path(__file__).with_name(f"_decoder.{platform.machine()}.so")
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError as error:
-        logger.warning(
-            "The native decoder of records cannot be loaded, so that records are decoded several times slower: %s",
-            error,
-        )
+    library: Any = native.library()
+    if library is None:
         return None
     library.decode_records.restype = ctypes.c_int64
     library.decode_records.argtypes = [

@@ -1,0 +1,29 @@
+"""Load the native library, which is compiled from `native/*.c` when the connector is installed.
+
+Its functions are fast paths. Their callers do the same in Python if the library cannot be loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import platform
+from functools import cache
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+PATH = Path(__file__).with_name(f"_decoder.{platform.machine()}.so")
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Return the library; None if it cannot be loaded."""
+    try:
+        return ctypes.CDLL(str(PATH))
+    except OSError as error:
+        logger.warning(
+            "The native library cannot be loaded, so that records are read several times slower: %s",
+            error,
+        )
+        return None
