@@ -75,38 +75,24 @@ class ArchivedLines:
     sha256: str = ""
 
     def contents(self, access: AwsAccess) -> Iterator[Content]:
-        """Yield the members. Lines are flattened as on receipt, which saves parsing.
+        """Yield the members. An erasure leaves empty lines (`files.erase`).
 
-        An erasure leaves empty lines (`files.erase`). Raises ArchiveObjectReplaced, ArchiveObjectCorrupted,
-        SegmentUnreadable, and the errors of botocore.
+        Raises ArchiveObjectReplaced, ArchiveObjectCorrupted, SegmentUnreadable, and the errors of botocore.
         """
         import numpy as np
 
-        from destination_datalake.protocol.frames import Frame, line_bounds
+        from destination_datalake.protocol.json_text import line_bounds
 
-        frame: Frame | None = None
         preceding_lines = 0
         for member in self._members(access):
-            octets = np.frombuffer(member, np.uint8)
-            starts, ends = line_bounds(octets)
-            is_erased = starts == ends
-            first = int(np.argmin(is_erased))
-            frame = frame or Frame.of(bytes(member[starts[first] : ends[first]]))
-            fits = np.zeros(len(ends), np.bool_) if frame is None else frame.fits(octets, starts, ends)
-            if frame is not None:
-                frame.flatten(octets, starts[fits], ends[fits])
-            fits_all = bool((fits | is_erased).all())
-            content = Content(
-                member, frame if fits.any() else None, mixed=not fits.all(), left_out=int(np.count_nonzero(is_erased))
-            )
+            starts, ends = line_bounds(np.frombuffer(member, np.uint8))
+            content = Content(member, left_out=int(np.count_nonzero(starts == ends)))
             if self.line_numbers is not None:
                 numbers = range(preceding_lines, preceding_lines + len(ends))
                 excluded = [number not in self.line_numbers for number in numbers]
                 content = content.without(np.array(excluded, np.bool_))
             yield content
             preceding_lines += len(ends)
-            if not fits_all:
-                frame = None  # Derive another frame from the next member's first line: it may fit more lines.
 
     def _members(self, access: AwsAccess) -> Iterator[bytearray]:
         """Yield the members of the object. A member has complete lines. The hash is checked after the last member."""

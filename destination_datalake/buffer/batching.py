@@ -39,17 +39,6 @@ class Batch:
         """Return the size of the record lines, in bytes."""
         return sum(segment.bytes for segment in self.segments)
 
-    def line_of(self, record: int) -> int:
-        """Return the input line number of one of the batch's records. Raises ValueError for other records."""
-        for segment in self.segments:
-            offset = record - segment.first_record
-            if 0 <= offset < segment.records:
-                for first_line, lines in zip(segment.places[::2], segment.places[1::2], strict=True):
-                    if offset < lines:
-                        return first_line + offset
-                    offset -= lines
-        raise ValueError(f"record {record} is not in the batch")
-
 
 READ_AHEAD_BATCHES = 4
 """Maximum number of queued and running whole batches. Reading continues while Spark starts, and Spark never idles."""

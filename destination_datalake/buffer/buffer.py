@@ -6,18 +6,13 @@ A segment is a file of record lines of one stream. It grows until it is sealed; 
 from __future__ import annotations
 
 import os
-from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from destination_datalake.buffer.disk import MiB, disk_errors, share_of_limit
 from destination_datalake.buffer.staging import LocalStaging, Segment, Staging
 from destination_datalake.protocol.catalog import StreamId
-
-if TYPE_CHECKING:
-    from destination_datalake.protocol.frames import Frame
 
 SEGMENT_BYTES = 16 * MiB
 """Small enough that a batch divides evenly among the cores, large enough that the cost of opening it is negligible."""
@@ -65,28 +60,13 @@ class Buffer:
         """Return the size of the files that only a commit or an upload can free."""
         return self.disk_bytes - self._spare_bytes
 
-    def append(
-        self,
-        stream: StreamId,
-        lines: bytes | memoryview,
-        records: int,
-        first_record: int,
-        places: Iterable[tuple[int, int]] = (),
-        frame: Frame | None = None,
-        flat: int = 0,
-    ) -> bool:
+    def append(self, stream: StreamId, lines: bytes | memoryview, records: int, first_record: int) -> bool:
         """Append record lines to the stream's open segment; `first_record` is the number of the first in the stream.
-
-        `flat` of the lines have the `frame`. A segment has one frame, so another frame starts a new segment. `places`
-        are runs of input lines: the number of the first line, and the number of lines.
 
         Returns whether a batch may have become due: a segment was sealed, or started in an empty buffer, so that its
         age counts from now. Raises DiskFailed; the buffer is then unchanged.
         """
         segment = self._open.get(stream)
-        if segment is not None and frame is not None and segment.frame not in (None, frame):
-            self._seal(stream)
-            segment = None
         begun = segment is None and not self._waiting
         with disk_errors(self.directory):
             if segment is None:
@@ -95,7 +75,7 @@ class Buffer:
             file_bytes = segment.file_bytes
             self._open_files.mark_used(segment)
             try:
-                segment.append(lines, records, places, frame, flat)
+                segment.append(lines, records)
             finally:
                 if not segment.bytes:
                     self._delete(stream, segment)
@@ -245,9 +225,6 @@ class OpenSegment:
         self.since = since
         self.records = 0
         self.bytes = 0
-        self.frame: Frame | None = None
-        self._flat = 0
-        self._places = array("Q")
         self._former = former
         self._file: int | None = None
 
@@ -256,15 +233,8 @@ class OpenSegment:
         """Return the size of the file, in bytes."""
         return max(self._former, self.bytes)
 
-    def append(
-        self,
-        lines: bytes | memoryview,
-        records: int,
-        places: Iterable[tuple[int, int]] = (),
-        frame: Frame | None = None,
-        flat: int = 0,
-    ) -> None:
-        """Append complete lines, or none on OSError. For the parameters see `Buffer.append`."""
+    def append(self, lines: bytes | memoryview, records: int) -> None:
+        """Append complete lines, or none on OSError."""
         file = self._descriptor()
         view = memoryview(lines)
         offset = self.bytes
@@ -274,14 +244,6 @@ class OpenSegment:
             offset += written
         self.records += records
         self.bytes = offset
-        self.frame = frame or self.frame
-        self._flat += flat
-        runs = self._places
-        for first_line, count in places:
-            if runs and runs[-2] + runs[-1] == first_line:
-                runs[-1] += count
-            else:
-                runs.extend((first_line, count))
 
     def close(self) -> None:
         """Close the file descriptor; the next `append` opens the file again."""
@@ -293,8 +255,7 @@ class OpenSegment:
         """Truncate and close the file, and return it as a segment. Raises OSError."""
         os.ftruncate(self._descriptor(), self.bytes)
         self.close()
-        counts = self.first_record, self.records, self.bytes, self.since
-        return Segment(self.stream, self.path, *counts, self.frame, self._flat, self._places)
+        return Segment(self.stream, self.path, self.first_record, self.records, self.bytes, self.since)
 
     def _descriptor(self) -> int:
         if self._file is None:

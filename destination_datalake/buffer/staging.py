@@ -10,7 +10,7 @@ import itertools
 import logging
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.protocol.frames import Frame
 
 _logger = logging.getLogger(__name__)
 
@@ -41,8 +40,7 @@ class Segment:
     """A sealed file of RECORD lines of one stream.
 
     `first_record` is the number (from 0) of its first record in the stream's input, `since` the time (by the buffer's
-    clock) at which that record was read. `flat` of its lines have the `frame`. `places` are the runs of its input
-    lines, as pairs of the first line's number and the number of lines.
+    clock) at which that record was read.
     """
 
     stream: StreamId
@@ -51,14 +49,10 @@ class Segment:
     records: int
     bytes: int
     since: float
-    frame: Frame | None = None
-    flat: int = 0
-    places: Sequence[int] = field(default=(), compare=False, repr=False)
 
     def staged(self, location: SegmentLocation) -> StagedSegment:
         """Return the segment as staged at a location."""
-        mixed = 0 < self.flat < self.records
-        return StagedSegment(location, self.bytes, self.first_record, self.frame, mixed, self.records)
+        return StagedSegment(location, self.bytes, self.first_record, self.records)
 
 
 class Staging(Protocol):

@@ -29,16 +29,14 @@ from destination_datalake.files.plan import (
     EncodeTask,
     EncodeUnit,
     FilePlan,
-    MalformedRecord,
     NotEncoded,
     UnitResult,
 )
-from destination_datalake.files.segments import Content, LocalFile, contents
+from destination_datalake.files.segments import LocalFile, contents
 from destination_datalake.files.unit_files import PartitionedFileWriter, RollingFileWriter
-from destination_datalake.protocol.messages import MalformedLine
 from destination_datalake.records.decoded import TRUNCATED, Decoded, RejectedLine
 from destination_datalake.records.decoder import BlockDecoder, blocks
-from destination_datalake.records.undeclared import SAMPLE_BYTES, undeclared_fields
+from destination_datalake.records.undeclared import undeclared_fields
 from destination_datalake.records.values.numbers import ExactFloat
 from destination_datalake.records.values.rules import Floats, path_step
 from destination_datalake.rejects.ledger import RejectCounts
@@ -50,16 +48,8 @@ def encode(tasks: Iterable[EncodeTask]) -> Iterator[UnitResult]:
     """Encode each unit of the tasks; yield one result per unit. A failed unit does not stop the job."""
     for task in tasks:
         for unit in task.units:
-            result = attempt(partial(_encode_or_report, unit, task.access), partial(_problem, unit, task.access))
+            result = attempt(partial(_encode, unit, task.access), partial(_problem, unit, task.access))
             yield _not_encoded(unit, result, task.access) if isinstance(result, Failed) else result
-
-
-def _encode_or_report(unit: EncodeUnit, access: AwsAccess) -> Encoded | MalformedRecord:
-    try:
-        return _encode(unit, access)
-    except MalformedLine as error:
-        record = unit.segments[0].first_record + error.line_number - 1
-        return MalformedRecord(unit.stream, record, error.length, error.reason)
 
 
 def _encode(unit: EncodeUnit, access: AwsAccess) -> Encoded:
@@ -93,9 +83,9 @@ def _encode(unit: EncodeUnit, access: AwsAccess) -> Encoded:
                 content = filtered
             for block in blocks(content.lines, plan.columns):
                 for sink in sinks:
-                    sink.write(content.received(block))
+                    sink.write(block)
                 if undeclared is None:
-                    undeclared = undeclared_fields(_first_received(block, content), plan.columns)
+                    undeclared = undeclared_fields(block, plan.columns)
                 for decoded in decoder.decode(block):
                     kept = decoded if guard is None else guard.refuse(decoded)
                     rejects.write(kept, files.write(kept))
@@ -104,12 +94,6 @@ def _encode(unit: EncodeUnit, access: AwsAccess) -> Encoded:
         written = files.close()
     counts = RejectCounts.total([rejects.counts(), *(RejectCounts.refusing(*item) for item in refused.items())])
     return Encoded(unit.stream, tuple(written), counts, tuple(rejected), undeclared or (), line_files, left_out)
-
-
-def _first_received(block: memoryview, content: Content) -> bytes:
-    """Return the first lines of a block as they were received."""
-    start = bytes(block[:SAMPLE_BYTES])
-    return bytes(content.received(start[: start.rfind(b"\n") + 1]))
 
 
 def _problem(unit: EncodeUnit, access: AwsAccess, error: Exception) -> Problem:

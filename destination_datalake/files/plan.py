@@ -417,20 +417,7 @@ class NotEncoded(Failed):
     stream: StreamId
 
 
-@dataclass(frozen=True, slots=True)
-class MalformedRecord:
-    """The result of a unit with a flat line whose data are not valid JSON.
-
-    `record` is the record's number (from 0) in the stream's input, `length` the line's length in bytes.
-    """
-
-    stream: StreamId
-    record: int
-    length: int
-    reason: str
-
-
-UnitResult = Encoded | NotEncoded | MalformedRecord
+UnitResult = Encoded | NotEncoded
 
 
 def split_into_tasks(batches: Sequence[EncodeUnit], parallelism: int, access: AwsAccess) -> list[EncodeTask]:

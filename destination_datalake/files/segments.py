@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from destination_datalake.aws.objects import body_errors, get
 from destination_datalake.errors import ConnectorError, Failure
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from destination_datalake.aws.access import AwsAccess
-    from destination_datalake.protocol.frames import Frame
 
 READ_AHEAD_BYTES = 32 * 1024 * 1024
 """Maximum size of a segment that is downloaded while the previous one is encoded. Most segments are half as large."""
@@ -60,15 +59,12 @@ SegmentLocation: TypeAlias = LocalFile | StagedObject | SegmentSource
 class StagedSegment:
     """A segment that executors can read: its location, its size in bytes, its first record's number, its record count.
 
-    With a `frame` its lines are flat, or some of them if it is `mixed`. `first_id` is the row ID of line 0, 16 octets,
-    if the lines already have IDs, which their rows keep.
+    `first_id` is the row ID of line 0, 16 octets, if the lines already have IDs, which their rows keep.
     """
 
     location: SegmentLocation
     bytes: int
     first_record: int = 0
-    frame: Frame | None = None
-    mixed: bool = False
     records: int = 0
     first_id: RowId | None = None
 
@@ -98,29 +94,20 @@ class SegmentUnreadable(ConnectorError):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Whole lines of a segment. With a `frame` they are flat, or some of them if they are `mixed`.
+    """Whole lines of a segment, as received.
 
     `left_out` is the number of empty lines, which become no rows. They are counted, because line numbers are part of
     row IDs.
     """
 
     lines: mmap.mmap | bytes | bytearray
-    frame: Frame | None
-    mixed: bool
     left_out: int = 0
-
-    def received(self, lines: mmap.mmap | bytes | bytearray | memoryview) -> Any:
-        """Return whole lines of the content as they were received. Lines without a frame are unchanged."""
-        if self.frame is None:
-            return lines
-        text = memoryview(lines)
-        return self.frame.restored(text) if self.mixed else self.frame.all_restored(text)
 
     def without(self, is_left_out: NDArray[np.bool_]) -> Content:
         """Return the content with the lines of a mask emptied."""
         import numpy as np
 
-        from destination_datalake.protocol.frames import line_bounds
+        from destination_datalake.protocol.json_text import line_bounds
 
         if not is_left_out.any():
             return self
@@ -129,9 +116,7 @@ class Content:
         kept = np.repeat(~is_left_out, ends - starts + 1)
         kept[ends] = True
         emptied = int(np.count_nonzero(is_left_out & (starts < ends)))
-        # Empty lines are not flat, so that the reader must check each line.
-        mixed = self.frame is not None
-        return Content(octets[kept].tobytes(), self.frame, mixed, self.left_out + emptied)
+        return Content(octets[kept].tobytes(), self.left_out + emptied)
 
 
 def contents(segments: Sequence[StagedSegment], access: AwsAccess) -> Iterator[Content]:
@@ -143,9 +128,9 @@ def contents(segments: Sequence[StagedSegment], access: AwsAccess) -> Iterator[C
         for number, segment in enumerate(segments):
             match segment.location:
                 case LocalFile(path):
-                    yield Content(_mapped(path), segment.frame, segment.mixed)
+                    yield Content(_mapped(path))
                 case StagedObject():
-                    yield Content(downloads.take(number), segment.frame, segment.mixed)
+                    yield Content(downloads.take(number))
                 case source:
                     yield from source.contents(access)
 

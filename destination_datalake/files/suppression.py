@@ -23,7 +23,7 @@ from destination_datalake.aws.objects import folders_in, get_or_none, naming_obj
 from destination_datalake.errors import ConfigError, ConnectorError
 from destination_datalake.files.ids import HashedIds
 from destination_datalake.files.segments import Content
-from destination_datalake.protocol.frames import line_bounds
+from destination_datalake.protocol.json_text import line_bounds
 from destination_datalake.records.search import RecordSearch
 from destination_datalake.schema.columns import field_at
 from destination_datalake.schema.types import Field, List, Struct
@@ -93,13 +93,13 @@ class SuppressionFilter:
 
     def apply(self, content: Content) -> Content:
         """Return the content with the matching lines emptied."""
-        received = np.frombuffer(bytes(content.received(content.lines)), np.uint8)
-        if not len(received):
+        if not len(content.lines):
             return content
-        starts, ends = line_bounds(received)
+        octets = np.frombuffer(content.lines, np.uint8)
+        starts, ends = line_bounds(octets)
         is_left_out = np.zeros(len(ends), np.bool_)
         present = starts < ends
-        is_left_out[present] = self._search.found(np.delete(received, ends[~present]).tobytes())
+        is_left_out[present] = self._search.found(np.delete(octets, ends[~present]).tobytes())
         return content.without(is_left_out)
 
 

@@ -1,20 +1,19 @@
 """Reading of messages from standard input. Only the envelope is decoded; the data of a record stays bytes.
 
-The hot path compares all lines of a chunk with the frames of their streams (`frames`). For lines without a frame, the
-envelopes of a whole chunk are decoded in one call. A chunk with an irregular line is read again line by line, to accept
-texts that the strict decoder rejects unnecessarily, and to find the malformed line.
+The native library (`native/messages.c`) splits a chunk into runs of records of one stream. It validates whole lines,
+and is strict: it leaves irregular lines and other messages to this module, which reads them one by one. Without the
+library, this module reads all lines.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import mmap
 import os
 import select
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -22,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 
-from destination_datalake.protocol.frames import Frame, Frames, Octets, Positions, line_bounds
+from destination_datalake import native
 from destination_datalake.protocol.json_text import TooDeep, readable
 
 READ_BYTES = 1024 * 1024
@@ -115,12 +114,11 @@ class _Typed(msgspec.Struct):
     type: str
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
+class Records(msgspec.Struct, frozen=True, gc=False):
     """Consecutive RECORD lines of one stream: their bytes, each ending with a newline, and their count.
 
     `lines` may be a view of the chunk, and is valid only as long as the chunk. `first_line` is the number of the first
-    line in the input. With a `frame`, the lines are flat and their data may not be valid JSON.
+    line in the input.
     """
 
     namespace: str | None
@@ -128,22 +126,15 @@ class Records:
     lines: bytes | memoryview
     count: int
     first_line: int
-    frame: Frame | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, gc=False):
     """A line that is not a RECORD, as received, with its number in the input."""
 
     type: str
     line: bytes
     number: int
 
-
-_RETURN, _OPENING, _CLOSING = b"\r{}"
-
-_MIN_FRAMED = 32 * 1024
-"""The minimum size of a chunk for a comparison with frames. Decoding a smaller one is faster."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Some programs start their UTF-8 output with it. It is not part of the line."""
@@ -157,81 +148,26 @@ class MessageReader:
 
     def __init__(self) -> None:
         self.lines_read = 0
-        self._frames = Frames()
 
     def read(self, chunk: bytes | bytearray | memoryview) -> Iterator[Records | Message]:
-        """Yield the messages of whole lines. The last newline may be missing. Lines are flattened in the chunk.
+        """Yield the messages of whole lines. The last newline may be missing.
 
         Raises MalformedLine for the first line that is not a message, after yielding the messages before it.
         """
-        if len(chunk) < _MIN_FRAMED:
-            yield from self.read_envelopes(chunk)
-            return
-        text = memoryview(_ended(chunk))
-        if text.readonly:
-            text = memoryview(bytearray(text))
-        octets = np.frombuffer(text, np.uint8)
-        starts, ends = line_bounds(octets)
-        flattened = self._frames.flatten(octets, starts, ends)
-        if flattened is None:
-            yield from self._envelopes(text, octets, starts, ends)
-            return
-        frames, frame_indexes = flattened
-        for first, end in pairwise([0, *(np.flatnonzero(np.diff(frame_indexes)) + 1).tolist(), len(ends)]):
-            lines, count = text[starts[first] : ends[end - 1] + 1], end - first
-            if frame_indexes[first] < 0:
-                yield from self._line_by_line(bytes(lines))
-                continue
-            frame = frames[frame_indexes[first]]
-            self.lines_read += count
-            yield Records(frame.namespace, frame.stream, lines, count, self.lines_read - count + 1, frame)
+        text = memoryview(chunk if chunk[-1:] in (b"", b"\n") else bytes(chunk) + b"\n")
+        while text:
+            end = 0
+            for start, end, count, stream, namespace in _runs(text):
+                if stream is None:
+                    yield from self.read_one_by_one(bytes(text[start:end]))
+                else:
+                    self.lines_read += count
+                    yield Records(namespace, stream, text[start:end], count, self.lines_read - count + 1)
+            text = text[end:]
 
-    def read_envelopes(self, chunk: bytes | bytearray | memoryview) -> Iterator[Records | Message]:
-        """Yield the messages like `read`, but decode all of them and do not flatten lines."""
-        if chunk:
-            text = _ended(chunk)
-            octets = np.frombuffer(text, np.uint8)
-            yield from self._envelopes(text, octets, *line_bounds(octets))
-
-    def _envelopes(
-        self, text: bytes | memoryview, octets: Octets, starts: Positions, ends: Positions
-    ) -> Iterator[Records | Message]:
-        try:
-            envelopes = _decoder.decode_lines(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            envelopes = []
-        if len(envelopes) == len(ends) and _are_messages(octets, starts, ends):
-            yield from self._grouped(text, starts, ends, envelopes)
-        else:
-            yield from self._line_by_line(bytes(text))
-
-    def _grouped(
-        self, text: bytes | memoryview, starts: Positions, ends: Positions, envelopes: list[_Envelope]
-    ) -> Iterator[Records | Message]:
-        """Split the text at changes of the stream and at messages that are not records."""
-        runs = _runs(envelopes)
-        first = envelopes[0]
-        if len(runs) == 1 and first.type == "RECORD" and first.record is not None:
-            self.lines_read += len(envelopes)
-            first_line = self.lines_read - len(envelopes) + 1
-            yield Records(first.record.namespace, first.record.stream, text, len(envelopes), first_line)
-            return
-        for start, end in runs:
-            head = envelopes[start]
-            if head.type == "RECORD" and head.record is not None:
-                self.lines_read += end - start
-                lines, first_line = text[starts[start] : ends[end - 1] + 1], self.lines_read - (end - start) + 1
-                yield Records(head.record.namespace, head.record.stream, lines, end - start, first_line)
-                continue
-            for index in range(start, end):
-                self.lines_read += 1
-                line = bytes(text[starts[index] : ends[index]])
-                if envelopes[index].type == "RECORD":
-                    raise MalformedLine(self.lines_read, len(line), "a RECORD without a record")
-                yield Message(envelopes[index].type, line, self.lines_read)
-
-    def _line_by_line(self, chunk: bytes) -> Iterator[Records | Message]:
-        for text in chunk.split(b"\n")[:-1]:
+    def read_one_by_one(self, lines: bytes) -> Iterator[Records | Message]:
+        """Yield the messages like `read`, but decode each line alone. The last newline must not be missing."""
+        for text in lines.split(b"\n")[:-1]:
             self.lines_read += 1
             line = text.removeprefix(_BYTE_ORDER_MARK)
             if not line.strip():
@@ -300,56 +236,31 @@ def _member(line: bytes, member: pa.Field[Any]) -> Any:
     return pj.read_json(source, read, options).column(0)[0].as_py()
 
 
-def _ended(chunk: bytes | bytearray | memoryview) -> Any:
-    return chunk if chunk[-1:] == b"\n" else bytes(chunk) + b"\n"
+# --- Runs -----------------------------------------------------------------------------------------------------------
 
 
-def _are_messages(octets: Octets, starts: Positions, ends: Positions) -> bool:
-    """Return whether every line starts and ends with the braces of one message.
+_Run = tuple[int, int, int, str | None, str | None]
+"""A run: its start, its end, its number of lines, its stream and its namespace. Irregular lines have no stream."""
 
-    Equal numbers of messages and lines are not sufficient: a line may contain two messages while another is blank.
-    """
-    last = octets[ends - 1]
-    if _RETURN in last:
-        last = np.where(last == _RETURN, octets[ends - 2], last)
-    return bool(np.all(octets[starts] == _OPENING) and np.all(last == _CLOSING))
+_MAX_RUNS = 1024
+"""The maximum number of runs that one call of the native library returns."""
 
 
-def _runs(envelopes: list[_Envelope]) -> list[tuple[int, int]]:
-    """Return half-open ranges of consecutive records of one stream, and of consecutive other messages."""
-    runs: list[tuple[int, int]] = []
-    start = 0
-    stream: str | None = None
-    namespace: str | None = None
-    for index, envelope in enumerate(envelopes):
-        record = envelope.record if envelope.type == "RECORD" else None
-        if record is None:
-            if stream is None and index:
-                continue
-            next_stream = next_namespace = None
-        elif record.stream == stream and record.namespace == namespace:
-            continue
-        else:
-            next_stream, next_namespace = record.stream, record.namespace
-        stream, namespace = next_stream, next_namespace
-        if index:
-            runs.append((start, index))
-        start = index
-    runs.append((start, len(envelopes)))
-    return runs
+def _runs(text: memoryview) -> Iterator[_Run]:
+    """Yield the first runs of a text of whole lines: at least one, and at most _MAX_RUNS."""
+    library: Any = native.library()
+    if library is None:
+        yield 0, len(text), 0, None, None
+        return
+    octets = np.frombuffer(text, np.uint8)
+    runs = np.empty((_MAX_RUNS, 7), np.int64)  # `struct Run` of messages.c
+    split = library.split_messages
+    split.restype = ctypes.c_int64
+    split.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64]
+    count = split(octets.ctypes.data, len(octets), runs.ctypes.data, len(runs))
+    for start, end, lines, stream, stream_length, namespace, namespace_length in runs[:count].tolist():
+        yield start, end, lines, _name(text, stream, stream_length), _name(text, namespace, namespace_length)
 
 
-def require_records(lines: bytes, frame: Frame) -> None:
-    """Check the envelopes of lines with a frame whose data could not be read as expected.
-
-    Raises MalformedLine, with its number among these lines, for the first that is not a record of the frame's stream.
-    """
-    reader = MessageReader()
-    for item in reader.read_envelopes(lines):
-        if not isinstance(item, Records):
-            raise MalformedLine(item.number, len(item.line), _REPEATED)
-        if (item.namespace, item.stream) != (frame.namespace, frame.stream):
-            raise MalformedLine(item.first_line, bytes(item.lines).index(b"\n"), _REPEATED)
-
-
-_REPEATED = "its envelope has repeated members"
+def _name(text: memoryview, start: int, length: int) -> str | None:
+    return str(text[start : start + length], "utf-8") if length >= 0 else None

@@ -44,7 +44,7 @@ from destination_datalake.files.suppression import DELETIONS_FOLDER, requests, r
 from destination_datalake.rejects.ledger import REJECTS_FOLDER, RejectCounts, RejectFile, RejectLedger, RejectLimit
 from destination_datalake.sync.conductor import staging_for
 from destination_datalake.sync.landing import MAX_TASKS, Encoding, Landing, StreamTables
-from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchMalformed, BatchOutcome
+from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchOutcome
 from destination_datalake.sync.progress import ActiveStages
 from destination_datalake.tables.context import Jobs, TableContext
 from destination_datalake.tables.factory import Replay, open_table, rebuild_of
@@ -183,9 +183,6 @@ class SyncReplay:
                 return counts
             case BatchFailed(failure=failure):
                 raise ConnectorError(failure)
-            case BatchMalformed(record=record, reason=reason):
-                message = f"Archived record {record} of stream {self._stream} is not an Airbyte message: {reason}"
-                raise ConnectorError(Failure(message, message, "system_error"))
             case _:
                 raise AssertionError("a replay releases no states, so it skips no batch")
 

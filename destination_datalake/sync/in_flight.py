@@ -16,17 +16,14 @@ from typing import TYPE_CHECKING, assert_never
 from destination_datalake.buffer.backlog import SealFailed
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.errors import Failure
-from destination_datalake.protocol.messages import MalformedLine
 from destination_datalake.protocol.states import DueState, StateLedger, with_statistics
 from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.sync.outcome import (
     BatchCommitted,
     BatchFailed,
-    BatchMalformed,
     BatchOutcome,
     BatchSkipped,
     SyncOutcome,
-    reading_failed,
     seal_failed,
     spark_ended,
     states_not_written,
@@ -97,8 +94,7 @@ class InFlight:
                 lines = records.pieces[0] if len(records.pieces) == 1 else b"".join(records.pieces)
                 first = self._ledger.received(stream)
                 if not self._outcome.has_failed(stream):
-                    places, frame, flat = records.places, records.frame, records.flat
-                    due |= self._buffer.append(stream, lines, records.count, first, places, frame, flat)
+                    due |= self._buffer.append(stream, lines, records.count, first)
                 self._ledger.record(stream, records.count)
                 progress = self._progress[stream]
                 progress.began = progress.began or time.monotonic()
@@ -203,10 +199,7 @@ class InFlight:
             return self._ledger.can_acknowledge(batch.stream, batch.first_record)
 
     def settle(self, outcome: BatchOutcome) -> None:
-        """Release the batch's segments. If it was committed, states become due; if it failed, its stream fails.
-
-        A malformed line ends the sync. Records of other streams still land.
-        """
+        """Release the batch's segments. If it was committed, states become due; if it failed, its stream fails."""
         batch = outcome.batch
         with self._changed:
             self._buffer.release(batch.segments)
@@ -226,10 +219,6 @@ class InFlight:
                     self._notify_of_states_locked()
                 case BatchFailed(failure=failure):
                     self._fail_locked(batch.stream, failure)
-                case BatchMalformed(record=record, length=length, reason=reason):
-                    self._outcome.stop(reading_failed(MalformedLine(batch.line_of(record), length, reason)))
-                    self._ledger.fail(batch.stream)
-                    self._buffer.release_stream(batch.stream)
                 case BatchSkipped():
                     pass
                 case _:

@@ -16,7 +16,6 @@ from destination_datalake.protocol.catalog import (
     StreamId,
     UnknownStream,
 )
-from destination_datalake.protocol.frames import Frame
 from destination_datalake.protocol.json_text import TooDeep, decode
 from destination_datalake.protocol.messages import MalformedLine, Message, MessageReader, Records
 from destination_datalake.protocol.states import InvalidState, State, parse_state
@@ -30,26 +29,15 @@ class UnexpectedMessage(Exception):
 
 @dataclass(slots=True)
 class StreamRecords:
-    """Record lines of one stream: their bytes in pieces, valid as long as the chunk, and the number of lines.
-
-    `places` has for each piece the number of its first line in the input, and its number of lines. `flat` is the number
-    of lines that have the `frame`.
-    """
+    """Record lines of one stream: their bytes in pieces, valid as long as the chunk, and the number of lines."""
 
     pieces: list[bytes | memoryview] = field(default_factory=list)
     count: int = 0
-    places: list[tuple[int, int]] = field(default_factory=list)
-    frame: Frame | None = None
-    flat: int = 0
 
     def add(self, records: Records) -> None:
         """Add a run of records."""
         self.pieces.append(records.lines)
         self.count += records.count
-        self.places.append((records.first_line, records.count))
-        if records.frame is not None:
-            self.frame = records.frame
-            self.flat += records.count
 
 
 class Intake:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from destination_datalake.aws.objects import DeferredUpload, Pending
@@ -23,7 +22,6 @@ from destination_datalake.files.plan import (
     IngestOrder,
     LineFile,
     LineFilter,
-    MalformedRecord,
     NotEncoded,
     RewriteTask,
     Rewritten,
@@ -36,7 +34,6 @@ from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.sync.outcome import (
     BatchCommitted,
     BatchFailed,
-    BatchMalformed,
     BatchOutcome,
     BatchSkipped,
     failure_of,
@@ -336,9 +333,6 @@ class Landing:
             if attempt:
                 _logger.info("Table %s: batch %d is encoded again: %s.", table.name, batch.number, reason)
                 encoded = _EncodedBatch(batch, self._encoded([self._staged(batch)], batch.tasks)[batch.stream])
-            if (malformed := encoded.malformed) is not None:
-                self._discard(table, encoded)
-                return BatchMalformed(batch, malformed.record, malformed.length, malformed.reason)
             if (failure := encoded.failure or self._publish_beside(encoded)) is not None:
                 self._discard(table, encoded)
                 return BatchFailed(batch, failure)
@@ -437,12 +431,10 @@ class _EncodedBatch:
         self.partitions = sum(len({file.partition for file in each.files}) for each in encoded) / max(1, len(encoded))
         self.counts = RejectCounts.total(result.counts for result in encoded)
         self.undeclared = {path for result in encoded for path in result.undeclared}
-        malformed = [result for result in results if isinstance(result, MalformedRecord)]
-        self.malformed = min(malformed, key=attrgetter("record"), default=None)
         self.failure = next((result.failure for result in results if isinstance(result, NotEncoded)), None)
         rows = sum(file.rows for file in self.files)
         left_out = sum(result.left_out for result in encoded)
-        if self.failure is None and self.malformed is None and rows + self.counts.refused + left_out != batch.records:
+        if self.failure is None and rows + self.counts.refused + left_out != batch.records:
             self.failure = Failure(
                 f"Stream {batch.stream}: {batch.records} records were received, {rows} encoded and "
                 f"{self.counts.refused} rejected.",

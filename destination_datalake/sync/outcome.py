@@ -48,26 +48,13 @@ class BatchFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchMalformed:
-    """An executor found a line that is not a valid message: no record of the batch is in the table.
-
-    `record` is the number (from 0) of the line among the stream's records. The other fields are those of MalformedLine.
-    """
-
-    batch: Batch
-    record: int
-    length: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class BatchSkipped:
     """No state can acknowledge the batch any more: it was not committed, and its files are deleted."""
 
     batch: Batch
 
 
-BatchOutcome = BatchCommitted | BatchFailed | BatchMalformed | BatchSkipped
+BatchOutcome = BatchCommitted | BatchFailed | BatchSkipped
 
 
 class SyncOutcome:

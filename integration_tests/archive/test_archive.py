@@ -3,7 +3,7 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -88,10 +88,10 @@ def test_lines_are_archived_byte_for_byte_however_odd_they_are(warehouse: Wareho
 
 @pytest.mark.share(1)
 @pytest.mark.parametrize("shared_disk", [True, False], ids=["here", "executors elsewhere"])
-def test_lines_of_which_the_frames_were_removed_are_archived_as_they_were(
+def test_lines_of_many_chunks_and_batches_are_archived_as_they_were(
     lake: Lake, launch: WarmLaunch, tmp_path: Path, table_kind: TableKind, shared_disk: bool
 ) -> None:
-    """Chunks of many lines, among them some without the frame of the others; in batches and, elsewhere, staged."""
+    """Chunks of many lines, among them some odd ones; in batches and, elsewhere, staged."""
     launch = launch if shared_disk else launch.without_shared_disk()
     warehouse = Warehouse(lake, Platform(tmp_path, launch), table_kind)
     orders = [
@@ -281,22 +281,10 @@ def indexed(lake: Lake) -> set[str]:
     return {each["name"] for entry in entries for each in entry.get("objects", ())}
 
 
-@pytest.mark.share(1)
-@pytest.mark.parametrize(
-    ("lines", "options"),
-    [
-        pytest.param([order("x"), order("y"), order(1)], {"rejects": {"max_count": 1}}, id="too many rejects"),
-        pytest.param(
-            [*(order(number, name="x" * 50) for number in range(1000)), order(1).replace(b'"id":1', b'"id":1,')],
-            {},
-            id="a malformed line",
-        ),
-    ],
-)
-def test_nothing_is_archived_of_a_batch_that_fails(
-    warehouse: Warehouse, lines: Sequence[bytes], options: Mapping[str, object]
-) -> None:
-    run = warehouse.attempt([ORDERS], [*lines, state("orders", 1), COMPLETE], **options, **ARCHIVE)
+def test_nothing_is_archived_of_a_batch_that_fails(warehouse: Warehouse) -> None:
+    lines = [order("x"), order("y"), order(1), state("orders", 1), COMPLETE]
+
+    run = warehouse.attempt([ORDERS], lines, rejects={"max_count": 1}, **ARCHIVE)
 
     assert (run.exit_code, run.states) == (1, [])
     assert warehouse.whole_rows("orders") == []

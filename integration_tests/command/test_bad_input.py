@@ -85,7 +85,6 @@ def test_a_line_that_cannot_be_understood_fails_the_sync_after_what_stood_before
 def test_a_malformed_record_among_thousands_fails_the_sync_and_no_state_after_it_is_released(
     lake: Lake, platform: Platform
 ) -> None:
-    """Where many lines arrive together, executors are the first to parse what is within a record."""
     records = [record("orders", {"id": number, "name": SECRET}) for number in range(4000)]
     records[3000] = record("orders", {"id": 3000, "name": SECRET}).replace(b'"id":', b'"id"')
     config = lake.config(flush_interval_seconds=1)
@@ -101,8 +100,7 @@ def test_a_malformed_record_among_thousands_fails_the_sync_and_no_state_after_it
     assert message.startswith(f"Line 3002 of the input ({length} bytes) is not an Airbyte message: JSON is malformed")
     assert SECRET not in "\n".join([*run.logs, run.stderr, *map(str, run.errors)])
     assert [released.body["stream"]["stream_state"] for released in run.states] == [{"cursor": 2000}]
-    assert ids(lake, "orders")[:2000] == [*range(2000)]
-    assert 3000 not in ids(lake, "orders")
+    assert ids(lake, "orders") == [*range(3000)]
     assert lake.unfinished_uploads() == []
 
 

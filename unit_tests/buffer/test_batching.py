@@ -269,18 +269,3 @@ def test_the_files_of_a_long_sync_are_near_their_target(tmp_path: Path, slots: i
     near = sum(size for size in files if target / 2 <= size <= target * 3 / 2)
     assert sum(files) == pytest.approx(total * actual)
     assert near / sum(files) >= 0.9
-
-
-def test_the_line_of_a_record_is_found_by_the_runs_of_its_segment(tmp_path: Path) -> None:
-    buffer = Buffer(tmp_path, 4, 1000, lambda: 0.0)
-    buffer.append(ORDERS, b"a\nb\n", 2, 0, [(1, 1), (3, 1)])
-    buffer.append(ORDERS, b"c\n", 1, 2, [(4, 1)])
-    buffer.append(ORDERS, b"d\ne\nf\n", 3, 3, [(5, 1), (8, 2)])
-
-    batch = Batch(ORDERS, 1, tuple(buffer.take(ORDERS, 100)))
-
-    assert [batch.line_of(record) for record in range(6)] == [1, 3, 4, 5, 8, 9]
-    assert [[*segment.places] for segment in batch.segments] == [[1, 1, 3, 1], [4, 2, 8, 2]]
-    for record in (-1, 6):
-        with pytest.raises(ValueError, match="is not in the batch"):
-            batch.line_of(record)

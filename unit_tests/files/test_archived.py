@@ -32,7 +32,6 @@ from destination_datalake.files.plan import (
     EncodeTask,
     EncodeUnit,
     LineFile,
-    MalformedRecord,
     NotEncoded,
     UnitResult,
 )
@@ -43,7 +42,7 @@ from destination_datalake.schema.types import Field, Int32
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.cloud import cloud as account
 from unit_tests.examples import examples
-from unit_tests.files.test_encode import ORDERS, PLAN, REJECTS, Segments, files, framed, record, rows, segments
+from unit_tests.files.test_encode import ORDERS, PLAN, REJECTS, Segments, files, record, rows, segments
 from unit_tests.records.test_search import Values
 
 __all__ = ["segments"]
@@ -91,7 +90,7 @@ def segment_of(cloud: Cloud, file: LineFile, only: Sequence[int] | None = None) 
 
 
 def table(cloud: Cloud, result: Encoded) -> list[dict[str, Any]]:
-    """The rows, by their ids: lines with a frame and others are decoded apart."""
+    """The rows, by their ids: regular lines and others are decoded apart."""
     found = [row for file in files(result) for row in rows(cloud, file)]
     return sorted(found, key=lambda row: str(row["_airbyte_raw_id"]))
 
@@ -101,7 +100,6 @@ def of(lines: Sequence[bytes], staged: StagedSegment) -> StagedSegment:
 
 
 ODD = record(3, "c").replace(b"000}}", b"000.5}}")
-"""A line that the frame of the others does not fit."""
 BAD = record("x", "b")
 UNDECLARED = record(4).replace(b'"id"', b'"more": 1, "id"')
 EMPTY = record(0).replace(b'{"id": 0, "Text": null}', b"{}")
@@ -112,13 +110,12 @@ LINES = [record(1, "a"), BAD, UNDECLARED, EMPTY, SPACED, ODD, REFUSED, record(2,
 PLAIN = [record(number, "x") for number in range(9)]
 
 WAYS: list[Any] = [
-    pytest.param(LINES, lambda segments: [segments.of(*LINES)], id="as received"),
-    pytest.param(LINES, lambda segments: [framed(segments, *LINES)], id="mixed"),
-    pytest.param(PLAIN, lambda segments: [framed(segments, *PLAIN)], id="framed"),
+    pytest.param(LINES, lambda segments: [segments.of(*LINES)], id="odd lines"),
+    pytest.param(PLAIN, lambda segments: [segments.of(*PLAIN)], id="plain lines"),
     pytest.param(
         [*PLAIN, *LINES, *LINES],
-        lambda segments: [framed(segments, *PLAIN), segments.of(*LINES), framed(segments, *LINES)],
-        id="of all three",
+        lambda segments: [segments.of(*PLAIN), segments.of(*LINES), segments.of(*LINES)],
+        id="several segments",
     ),
 ]
 
@@ -202,7 +199,7 @@ def test_object_metadata_describes_its_lines(cloud: Cloud, segments: Segments) -
 
 def test_rows_are_made_of_some_lines_only_and_have_the_ids_that_they_had(cloud: Cloud, segments: Segments) -> None:
     lines = [record(n, "x") for n in range(6)]
-    first = encoded(cloud, [of(lines, framed(segments, *lines))])
+    first = encoded(cloud, [of(lines, segments.of(*lines))])
     file, _ = archived(cloud, first)
     assert isinstance(first, Encoded)
 
@@ -298,21 +295,6 @@ def kept_rejects(cloud: Cloud, result: Encoded) -> list[bytes]:
     return sorted(lines)
 
 
-def test_a_malformed_line_behind_one_that_was_taken_out_has_its_number(cloud: Cloud, segments: Segments) -> None:
-    lines = [record(1), record(2), record(3)]
-    staged = framed(segments, *lines)
-    path = staged.location.path  # type: ignore[union-attr]
-    content = Path(path).read_bytes()
-    Path(path).write_bytes(
-        content[: content.rindex(b'"id": 3')] + content[content.rindex(b'"id": 3') :].replace(b"3", b"}", 1)
-    )
-
-    result = encoded(cloud, [of(lines, staged)], rules_for(cloud, [1]))
-
-    assert isinstance(result, MalformedRecord), result
-    assert result.record == 2
-
-
 @pytest.mark.parametrize("is_refused", [False, True])
 def test_a_unit_whose_hashes_cannot_be_read_is_not_encoded(
     cloud: Cloud, segments: Segments, *, is_refused: bool
@@ -328,8 +310,7 @@ def test_a_unit_whose_hashes_cannot_be_read_is_not_encoded(
     assert result.failure.type == "config_error"
 
 
-def test_members_whose_lines_have_other_frames_are_read_too(cloud: Cloud) -> None:
-    """None of the second has the frame of the first."""
+def test_members_whose_lines_have_other_envelopes_are_read_too(cloud: Cloud) -> None:
     other = [record(n).replace(b'"type"', b'"more": 1, "type"') for n in range(2, 4)]
     members = [[record(0), record(1)], other, [SPACED, record(5)]]
     body = b"".join(gzip.compress(b"".join(each)) for each in members)
@@ -412,15 +393,6 @@ def test_archived_object_that_is_not_the_one_of_the_journal_is_refused(cloud: Cl
     assert "its hash differs from the journal" in failed.value.failure.message
 
 
-def test_nothing_is_archived_of_a_unit_that_has_a_malformed_line(cloud: Cloud, segments: Segments) -> None:
-    malformed = record(5).replace(b'"id": 5', b'"id": 5,')
-
-    result = encoded(cloud, [framed(segments, record(4), malformed)])
-
-    assert isinstance(result, MalformedRecord)
-    assert (cloud.objects(), cloud.unfinished_uploads()) == ({}, [])
-
-
 def test_unit_fails_without_leftovers_if_it_cannot_be_archived(cloud: Cloud, segments: Segments) -> None:
     refused = cloud.access.client("s3").meta.events
 
@@ -469,7 +441,6 @@ def lines_of(draw: st.DrawFn) -> bytes:
 @given(lines=st.lists(lines_of(), min_size=1, max_size=40), member=st.sampled_from([1, 500, 2**24]))
 def test_any_lines_are_archived_as_received_and_become_the_same_rows_again(lines: list[bytes], member: int) -> None:
     with pytest.MonkeyPatch.context() as patched, account() as cloud, TemporaryDirectory() as folder:
-        patched.setattr("destination_datalake.protocol.messages._MIN_FRAMED", 0)
         patched.setattr(archive_writing, "MEMBER_BYTES", member)
 
         first = encoded(cloud, received(Segments(Path(folder)), b"".join(lines)))
@@ -481,21 +452,7 @@ def test_any_lines_are_archived_as_received_and_become_the_same_rows_again(lines
 
 
 def received(segments: Segments, text: bytes) -> list[StagedSegment]:
-    """The segments of what was read: each has lines of one frame at most, and others."""
-    found: list[StagedSegment] = []
-    items: list[Records] = []
-
-    def seal() -> None:
-        staged = segments.of(*(bytes(item.lines) for item in items))
-        frame = next((item.frame for item in items if item.frame is not None), None)
-        mixed = frame is not None and any(item.frame is None for item in items)
-        found.append(replace(staged, frame=frame, mixed=mixed, records=sum(item.count for item in items)))
-        items.clear()
-
-    for item in MessageReader().read(bytearray(text)):
-        assert isinstance(item, Records)
-        if item.frame is not None and any(each.frame not in (None, item.frame) for each in items):
-            seal()
-        items.append(replace(item, lines=bytes(item.lines)))
-    seal()
-    return found
+    """The segment of the records that were read."""
+    items = [item for item in MessageReader().read(text) if isinstance(item, Records)]
+    staged = segments.of(*(bytes(item.lines) for item in items))
+    return [replace(staged, records=sum(item.count for item in items))]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 import re
 import socket
@@ -14,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -29,13 +26,11 @@ from destination_datalake.files.plan import (
     EncodeTask,
     EncodeUnit,
     FilePlan,
-    MalformedRecord,
     NotEncoded,
     UnitResult,
 )
 from destination_datalake.files.segments import LocalFile, StagedObject, StagedSegment
 from destination_datalake.protocol.catalog import StreamId
-from destination_datalake.protocol.frames import Frame, line_bounds
 from destination_datalake.records.decoder import BLOCK_BYTES
 from destination_datalake.records.undeclared import SAMPLE_BYTES
 from destination_datalake.rejects.ledger import RejectCounts, RejectLocation
@@ -103,62 +98,6 @@ def key(file: DataFile) -> str:
 
 def rows(cloud: Cloud, file: DataFile) -> list[dict[str, Any]]:
     return pq.read_table(cloud.arrow(key(file))).to_pylist()
-
-
-def framed(segments: Segments, *lines: bytes, first_record: int = 0) -> StagedSegment:
-    """A segment of which the lines that have the frame of the first are flat."""
-    frame = Frame.of(lines[0].rstrip())
-    assert frame is not None
-    text = bytearray(b"".join(lines))
-    octets = np.frombuffer(text, np.uint8)
-    starts, ends = line_bounds(octets)
-    fits = frame.fits(octets, starts, ends)
-    frame.flatten(octets, starts[fits], ends[fits])
-    return replace(segments.of(bytes(text)), frame=frame, first_record=first_record, mixed=not fits.all())
-
-
-def test_flat_lines_yield_the_same_files_as_received_lines(cloud: Cloud, segments: Segments) -> None:
-    odd = record(3, "c").replace(b"000}}", b"000.5}}")
-    bad, undeclared = record("x", "b"), record(4).replace(b'"id"', b'"more": 1, "id"')
-    lines = [record(1, "a"), bad, undeclared, odd]
-
-    flat = encoded(cloud, [framed(segments, *lines[:3]), framed(segments, *lines)])
-    received = encoded(cloud, [segments.of(*lines[:3]), segments.of(*lines)])
-
-    assert isinstance(flat, Encoded)
-    assert isinstance(received, Encoded)
-    assert (flat.counts, flat.undeclared) == (received.counts, ("more",))
-    assert data_of(cloud, flat) == data_of(cloud, received)
-    assert originals(cloud, flat) == originals(cloud, received) == [bad.rstrip()] * 2
-
-
-def data_of(cloud: Cloud, result: Encoded) -> list[dict[str, Any]]:
-    [file] = result.files
-    found = [{name: value for name, value in row.items() if name != "_airbyte_raw_id"} for row in rows(cloud, file)]
-    return sorted(found, key=lambda row: (row["id"] or 0, row["_airbyte_extracted_at"]))
-
-
-def originals(cloud: Cloud, result: Encoded) -> list[bytes]:
-    [file] = result.rejects
-    file.pending_upload.publish(cloud.access.client("s3"))
-    lines = gzip.decompress(cloud.objects()[file.uri.removeprefix(f"s3://{BUCKET}/")]).splitlines()
-    return [base64.b64decode(json.loads(line)["rawData"]) for line in lines]
-
-
-def test_a_line_that_is_malformed_within_its_frame_is_the_result_and_nothing_is_left(
-    cloud: Cloud, segments: Segments
-) -> None:
-    malformed = record(5).replace(b'"id": 5', b'"id": 5,')
-    before = framed(segments, *map(record, range(4)), first_record=70)
-    unit = [before, framed(segments, record(4), malformed, record(6), first_record=74)]
-
-    result = encoded(cloud, unit)
-
-    assert isinstance(result, MalformedRecord)
-    assert (result.stream, result.record, result.length) == (ORDERS, 75, len(malformed) - 1)
-    assert result.reason.startswith("JSON is malformed")
-    assert cloud.objects() == {}
-    assert cloud.unfinished_uploads() == []
 
 
 def test_segments_are_written_to_one_file_in_order(cloud: Cloud, segments: Segments) -> None:
@@ -285,12 +224,10 @@ def test_lines_longer_than_a_block_are_read_whole(cloud: Cloud, segments: Segmen
     assert [row["text"] for row in rows(cloud, file)] == texts
 
 
-def test_flat_first_line_longer_than_the_sample_for_undeclared_fields_is_written(
-    cloud: Cloud, segments: Segments
-) -> None:
+def test_first_line_longer_than_the_sample_for_undeclared_fields_is_written(cloud: Cloud, segments: Segments) -> None:
     text = "x" * SAMPLE_BYTES
 
-    [file] = files(encoded(cloud, [framed(segments, record(1, text), record(2, "a"))]))
+    [file] = files(encoded(cloud, [segments.of(record(1, text), record(2, "a"))]))
 
     assert [row["text"] for row in rows(cloud, file)] == [text, "a"]
 

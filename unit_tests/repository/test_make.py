@@ -117,7 +117,7 @@ def test_make_test_runs_each_scenario_with_one_kind_of_table_and_each_kind_has_i
 
 @pytest.mark.slow
 def test_make_test_slow_runs_each_slow_test_with_a_share_of_its_parameters_that_the_commit_decides() -> None:
-    module = "unit_tests/records/test_frames.py"
+    module = "unit_tests/files/test_archived.py"
     slow = collected(module, "slow or law", EXAMPLES="few")
 
     commits = ("3f1c2aa", "3f1c2aa", "90b4d17")

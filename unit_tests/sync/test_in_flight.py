@@ -26,7 +26,7 @@ from destination_datalake.protocol.stdout import Stdout
 from destination_datalake.rejects.ledger import RejectCounts
 from destination_datalake.sync.in_flight import InFlight, Releasing
 from destination_datalake.sync.intake import StreamRecords
-from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchMalformed, BatchSkipped, SyncOutcome
+from destination_datalake.sync.outcome import BatchCommitted, BatchFailed, BatchSkipped, SyncOutcome
 from destination_datalake.termination import Termination
 from unit_tests.buffer.uploads import SlowUploads
 from unit_tests.sync.fakes.messages import failures, parsed, record, state
@@ -48,11 +48,11 @@ class Flight:
         )
         self.all = InFlight([A, B], backlog, self.outcome, self.termination)
 
-    def add(self, *streams: StreamId, line: int = 1) -> None:
-        """Add a record of each, from a line of the input."""
+    def add(self, *streams: StreamId) -> None:
+        """Add a record of each."""
         read: defaultdict[StreamId, StreamRecords] = defaultdict(StreamRecords)
         for stream in streams:
-            read[stream].add(Records(None, stream.name, record(stream.name) + b"\n", 1, line))
+            read[stream].add(Records(None, stream.name, record(stream.name) + b"\n", 1, 1))
         self.all.add_records(read)
 
     def hold(self, number: int, stream: StreamId | None) -> None:
@@ -366,27 +366,3 @@ def test_a_full_disk_under_stdout_is_reported(flight: Flight) -> None:
 
     os.close(full)
     assert os.strerror(errno.ENOSPC) in reported(flight.outcome)[None][1]
-
-
-def test_a_malformed_line_of_a_batch_ends_the_sync_and_states_before_it_are_released(flight: Flight) -> None:
-    flight.add(A, line=7)
-    flight.hold(1, A)
-    flight.land()
-    flight.add(A, line=9)
-    flight.hold(2, A)
-    flight.add(B)
-    flight.hold(3, B)
-
-    flight.all.settle(BatchMalformed(flight.take(), 1, 100, "JSON is malformed"))
-    flight.land()
-
-    assert not flight.all.wait_for_room()
-    [(stream, (kind, message))] = reported(flight.outcome).items()
-    assert (stream, kind) == (None, "system_error")
-    assert message.startswith(
-        "Line 9 of the input (100 bytes) is not an Airbyte message: JSON is malformed. The source"
-    )
-    assert [flight.next_state(), flight.next_state()] == [1, 3]
-    flight.all.end_input()
-    flight.all.finish()
-    assert flight.all.next_state() is None

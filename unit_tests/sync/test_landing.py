@@ -15,7 +15,7 @@ from destination_datalake.aws.objects import DeferredUpload, PendingUpload
 from destination_datalake.buffer.batching import Batch
 from destination_datalake.buffer.staging import LocalStaging, Segment, Staging
 from destination_datalake.errors import ConfigError
-from destination_datalake.files.plan import Encoded, EncodeTask, MalformedRecord, UnitResult
+from destination_datalake.files.plan import Encoded, EncodeTask, UnitResult
 from destination_datalake.files.segments import StagedSegment
 from destination_datalake.protocol.catalog import StreamId
 from destination_datalake.rejects.ledger import Partition, RejectFile, RejectLimit
@@ -23,7 +23,6 @@ from destination_datalake.sync.landing import MAX_ENCODINGS, MAX_TASKS, Encoding
 from destination_datalake.sync.outcome import (
     BatchCommitted,
     BatchFailed,
-    BatchMalformed,
     BatchOutcome,
     BatchSkipped,
 )
@@ -217,17 +216,6 @@ def test_a_unit_that_is_not_encoded_fails_its_batch_and_deletes_the_files_of_its
 
     (failed,) = [outcome for outcome in outcomes if isinstance(outcome, BatchFailed)]
     assert failed.failure == not_encoded(A).failure
-    assert (lake.a.committed, len(lake.a.discarded), lake.b.rows) == ([], 1, 1)
-
-
-def test_a_batch_with_malformed_lines_is_not_committed_and_says_which_is_the_first(lake: Lake) -> None:
-    malformed = [MalformedRecord(A, number, 10 + number, "JSON is malformed") for number in (7, 5)]
-    lake.executors = FaultyExecutors(lambda results: [*results, not_encoded(A), *malformed])
-    batch = lake.batch(A)
-
-    outcomes = lake.land(batch, lake.batch(B))
-
-    assert BatchMalformed(batch, 5, 15, "JSON is malformed") in outcomes
     assert (lake.a.committed, len(lake.a.discarded), lake.b.rows) == ([], 1, 1)
 
 
