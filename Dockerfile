@@ -23,7 +23,7 @@ RUN uv sync --frozen --no-dev --no-install-project --compile-bytecode
 COPY native ./native
 RUN mkdir -p destination_datalake/records \
     && uv run --isolated --frozen --only-group native native/build.sh python \
-           destination_datalake/records/_decoder.x86_64.so destination_datalake/records/_decoder.aarch64.so
+           destination_datalake/_native.x86_64.so destination_datalake/_native.aarch64.so
 
 COPY README.md LICENSE ./
 COPY destination_datalake ./destination_datalake

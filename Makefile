@@ -12,7 +12,7 @@ PYTEST := .venv/bin/pytest --timeout 300 --dist worksteal
 SYNCED := .venv/.synced
 JVM_ARCHIVE := .venv/share/destination-datalake/spark.jsa
 # The native decoder, for each architecture that the wheel and the image are for.
-DECODERS := $(patsubst %,destination_datalake/records/_decoder.%.so,x86_64 aarch64)
+NATIVE := $(patsubst %,destination_datalake/_native.%.so,x86_64 aarch64)
 
 # A test run is dozens of processes: without byte code each would compile the connector, and workers rewrite all assertions.
 unexport PYTHONDONTWRITEBYTECODE
@@ -23,14 +23,14 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(SYNCED) $(DECODERS) ## create .venv: the connector, its console script and the dev tools; compile native/
+setup: $(SYNCED) $(NATIVE) ## create .venv: the connector, its console script and the dev tools; compile native/
 
 # The stamp says that .venv is what uv.lock asks for; an environment whose Python has gone is made again.
 $(SYNCED): pyproject.toml uv.lock scripts/setup.sh scripts/uv.txt $(if $(wildcard .venv/bin/python),,FORCE)
 	scripts/setup.sh
 	@touch $@
 
-$(DECODERS): native/build.sh $(wildcard native/*.[ch]) $(SYNCED)
+$(NATIVE): native/build.sh $(wildcard native/*.[ch]) $(SYNCED)
 	native/build.sh $(PYTHON) $@
 
 jdk: # Spark needs a Java 17 or newer
@@ -114,5 +114,5 @@ image-test: jdk setup ## as root, with debootstrap: follow the Dockerfile in a c
 	$(PYTHON) -m image.replay
 
 clean: ## remove what the other targets made, .venv included
-	rm -rf .venv .uv .catalogs .cluster .clients .judge dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(DECODERS)
+	rm -rf .venv .uv .catalogs .cluster .clients .judge dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(NATIVE)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

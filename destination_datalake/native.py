@@ -13,7 +13,7 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
-PATH = Path(__file__).with_name(f"_decoder.{platform.machine()}.so")
+PATH = Path(__file__).with_name(f"_native.{platform.machine()}.so")
 
 
 @cache

@@ -58,7 +58,7 @@ def test_make_setup_compiles_the_native_decoder_for_every_architecture_after_a_c
     plan = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=plain_environment())
 
     compiled = {Path(word).name for word in plan.stdout.split() if word.endswith(".so")}
-    assert compiled == {"_decoder.aarch64.so", "_decoder.x86_64.so"}
+    assert compiled == {"_native.aarch64.so", "_native.x86_64.so"}
 
 
 @pytest.mark.parametrize(

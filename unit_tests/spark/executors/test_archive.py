@@ -105,14 +105,14 @@ def test_archive_lacks_pyspark_and_the_driver_s_packages(everything: Contents) -
 
 
 def test_native_decoder_is_sent_as_files_that_executors_can_load(everything: Contents, tmp_path: Path) -> None:
-    suffix = f"_decoder.{platform.machine()}.so"
-    libraries = {path: source for path, source in everything.files.items() if "/_decoder." in path}
+    suffix = f"_native.{platform.machine()}.so"
+    libraries = {path: source for path, source in everything.files.items() if "/_native." in path}
 
     build(Contents(libraries, everything.fingerprint), tmp_path / "archive")
     subprocess.run(["tar", "-xzf", tmp_path / "archive", "-C", tmp_path], check=True)
 
     unpacked = {path.name: path for path in (tmp_path / "packages").rglob("*.so")}
-    assert {*unpacked} == {"_decoder.aarch64.so", "_decoder.x86_64.so"}
+    assert {*unpacked} == {"_native.aarch64.so", "_native.x86_64.so"}
     if sys.platform == "linux" and suffix in unpacked:
         assert ctypes.CDLL(str(unpacked[suffix])).decode_records
 
