@@ -72,7 +72,6 @@ static enum Member member_of_message(struct Name name) {
 /* Skip a record, or its rest from the data on. */
 static text record(struct Scan *scan, text start, text at, bool is_at_data) {
     bool is_last = false;
-    struct Number number;
     if (!is_at_data) {
         if (*at != '{') return NULL;
         at = past_space(at + 1);
@@ -90,7 +89,7 @@ static text record(struct Scan *scan, text start, text at, bool is_at_data) {
                 at = *at == '{' ? skipped(at, scan->end, 0) : NULL;
                 break;
             case STREAM: at = plain_string(at, scan->end, &scan->line.stream); break;
-            case EMITTED_AT: at = number_of(at, &number, false); break;
+            case EMITTED_AT: at = number_end(at); break;
             case NAMESPACE:
                 at = *at == 'n' ? literal(at, scan->end, "null", 4) : plain_string(at, scan->end, &scan->line.namespace);
                 break;
