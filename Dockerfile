@@ -19,7 +19,7 @@ ENV UV_PROJECT_ENVIRONMENT=/opt/destination-datalake \
 COPY pyproject.toml uv.lock ./
 RUN uv sync --frozen --no-dev --no-install-project --compile-bytecode
 
-# The native decoder. Its compiler, which uv.lock pins too, is in a temporary environment.
+# The native library. Its compiler, which uv.lock pins too, is in a temporary environment.
 COPY native ./native
 RUN mkdir -p destination_datalake/records \
     && uv run --isolated --frozen --only-group native native/build.sh python \

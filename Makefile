@@ -11,7 +11,7 @@ PYTHON := .venv/bin/python
 PYTEST := .venv/bin/pytest --timeout 300 --dist worksteal
 SYNCED := .venv/.synced
 JVM_ARCHIVE := .venv/share/destination-datalake/spark.jsa
-# The native decoder, for each architecture that the wheel and the image are for.
+# The native library, for each architecture that the wheel and the image are for.
 NATIVE := $(patsubst %,destination_datalake/_native.%.so,x86_64 aarch64)
 
 # A test run is dozens of processes: without byte code each would compile the connector, and workers rewrite all assertions.

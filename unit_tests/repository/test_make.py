@@ -51,8 +51,8 @@ def plain_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
 
 
-@pytest.mark.parametrize("source", ["build.sh", "decoder.c", "text.h", "arrow.h"])
-def test_make_setup_compiles_the_native_decoder_for_every_architecture_after_a_change(source: str) -> None:
+@pytest.mark.parametrize("source", ["build.sh", "decoder.c", "messages.c", "text.h", "arrow.h"])
+def test_make_setup_compiles_the_native_library_for_every_architecture_after_a_change(source: str) -> None:
     command = ["make", "--dry-run", "--assume-old", ".venv/.synced", "--assume-new", f"native/{source}", "setup"]
 
     plan = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=plain_environment())

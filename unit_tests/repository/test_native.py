@@ -1,4 +1,4 @@
-"""The native decoder: what the compiled libraries need, and that everything that is shipped has them."""
+"""The native library: what the compiled libraries need, and that everything that is shipped has them."""
 
 from __future__ import annotations
 
