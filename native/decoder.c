@@ -120,11 +120,12 @@ static bool reserve(struct Decoder *decoder, struct Column *column) {
     return true;
 }
 
+/* Make place for more bytes, and for one at least: an empty string has an address, too. */
 static bool reserve_data(struct Decoder *decoder, struct Column *column, int64_t used, int64_t more) {
     if (used + more > MAX_LENGTH) return false;
-    if (used + more <= column->data_capacity) return true;
+    if (used + more < column->data_capacity) return true;
     int64_t capacity = column->data_capacity * 2;
-    if (capacity < used + more) capacity = used + more;
+    if (capacity <= used + more) capacity = used + more + 1;
     if (capacity < 1024) capacity = 1024;
     uint8_t *data = grown(decoder, column->data, capacity);
     if (data == NULL) return false;
