@@ -101,7 +101,8 @@ static void *grown(struct Decoder *decoder, void *memory, int64_t size) {
 static bool reserve(struct Decoder *decoder, struct Column *column) {
     if (column->length < column->capacity) return true;
     int64_t capacity = column->capacity ? column->capacity * 2 : 64;
-    if (column->length >= MAX_LENGTH) return false;
+    if (capacity > MAX_LENGTH) capacity = MAX_LENGTH;
+    if (column->length >= capacity) return false;
     int64_t bitmap = (capacity + 7) / 8, before = column->valid ? (column->capacity + 7) / 8 : 0;
     uint8_t *valid = grown(decoder, column->valid, bitmap);
     if (valid == NULL) return false;
@@ -550,8 +551,8 @@ static void release(struct ArrowArray *array) {
 static bool export_column(struct Decoder *decoder, struct Column *column, struct ArrowArray *array) {
     *array = (struct ArrowArray){0};
     /* A column without values has no buffers yet, but offsets need a first one. */
-    if (column->values == NULL && !reserve(decoder, column)) return false;
-    if ((column->kind == STRING || column->kind == JSON) && !reserve_data(decoder, column, 0, 1)) return false;
+    if (column->capacity == 0 && !reserve(decoder, column)) return false;
+    if ((column->kind == STRING || column->kind == JSON) && !reserve_data(decoder, column, 0, 0)) return false;
     int64_t valid = 0, whole = column->length / 8;
     for (int64_t i = 0; i < whole; i++) valid += __builtin_popcount(column->valid[i]);
     for (int64_t i = whole * 8; i < column->length; i++) valid += column->valid[i >> 3] >> (i & 7) & 1;

@@ -177,8 +177,8 @@ static inline bool is_utf8(text at, text end) {
 
 struct Number {
     uint64_t mantissa;    /* the first 19 significant digits */
-    int32_t exponent;     /* of ten */
-    int32_t digits;       /* significant digits */
+    int64_t exponent;     /* of ten */
+    int64_t digits;       /* significant digits */
     bool is_negative;
     bool is_integer;      /* without a point and an exponent */
     bool has_exponent;
