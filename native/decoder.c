@@ -423,9 +423,9 @@ static text data(struct Decoder *decoder, text at, int64_t row) {
     if (*at != '{') return NULL;
     struct Column *columns = &decoder->data;
     if (decoder->is_whole) {
-        text after = skipped(at, decoder->end, 0);
-        for (int32_t i = 0; after != NULL && i < columns->count; i++)
-            if (!append_text(decoder, &columns->children[i], at, after)) return NULL;
+        text after = NULL;
+        for (int32_t i = 0; i < columns->count; i++)
+            if ((after = row_value(decoder, &columns->children[i], at, row)) == NULL) return NULL;
         return after;
     }
     int64_t number = ++decoder->object;

@@ -15,6 +15,7 @@ import pytest
 
 import destination_datalake
 from destination_datalake.records.native import NativeBlock, NativeDecoder
+from destination_datalake.schema.columns import WHOLE_RECORD
 from destination_datalake.schema.types import (
     Boolean,
     ColumnType,
@@ -199,6 +200,16 @@ def test_changes_that_the_source_reports_are_read() -> None:
     block = decoded(line(after=f',"meta":{json.dumps({"changes": [change]})}') + line(after=',"meta":null') + line())
 
     assert block.source_changes.to_pylist() == [[change], None, None]
+
+
+def test_each_column_beside_a_whole_record_gets_the_whole_data() -> None:
+    text = line('{"n":1}')
+
+    block = NativeDecoder([WHOLE_RECORD, Field("n", "n", Int64())]).decode(text)
+
+    assert [column.to_pylist() for column in block.columns] == [['{"n":1}'], [None]]
+    [cell] = block.cells
+    assert (cell.column, text[cell.start : cell.end]) == (1, b'{"n":1}')
 
 
 # --- Without the library --------------------------------------------------------------------------------------------
