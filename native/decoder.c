@@ -515,14 +515,15 @@ static bool decode_line(struct Decoder *decoder, text at, text end, int64_t numb
     int64_t row = decoder->starts.length, cells = decoder->cell_rows.length;
     int64_t from = at - decoder->text, to = end - decoder->text;
     decoder->end = end;
-    if (is_utf8(at, end) && line(decoder, at, row)) {
+    bool is_row = is_utf8(at, end) && line(decoder, at, row);
+    if (decoder->has_no_memory) return false;
+    if (is_row) {
         bool is_kept = true;
         for (int64_t i = 0; i < decoder->count && is_kept; i++)
             if (decoder->columns[i].length == row) is_kept = append_null(decoder, &decoder->columns[i]);
         return is_kept && append_integer(decoder, &decoder->starts, from)
             && append_integer(decoder, &decoder->ends, to) && append_integer(decoder, &decoder->numbers, number);
     }
-    if (decoder->has_no_memory) return false;
     for (int64_t i = 0; i < decoder->count; i++) truncate(&decoder->columns[i], row);
     truncate(&decoder->emitted, row);
     truncate(&decoder->cell_rows, cells);
