@@ -610,7 +610,8 @@ static void free_columns(struct Column *columns, int64_t count) {
 static int64_t column_of(
     struct Decoder *decoder, const struct Node *nodes, int64_t count, text keys, struct Column *column
 ) {
-    if (count < 1 || nodes->children < 0 || nodes->children >= count || nodes->kind < 0 || nodes->kind > CAREFUL) return -1;
+    if (count < 1 || nodes->kind < 0 || nodes->kind > CAREFUL || nodes->children < 0 || nodes->children >= count) return -1;
+    if (nodes->kind != STRUCT && nodes->children != (nodes->kind == LIST)) return -1;
     column->kind = (enum Kind)nodes->kind;
     column->precision = nodes->precision;
     column->scale = nodes->scale;
