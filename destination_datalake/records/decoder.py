@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from destination_datalake.protocol.json_text import line_bounds
 from destination_datalake.records.decoded import (
     ChangedRow,
     Decoded,
@@ -227,8 +228,7 @@ class _ReceivedLines:
 
 def _all_lines(block: memoryview) -> tuple[Lines, int]:
     """Return the lines that are not empty, and the number of all lines."""
-    ends = np.flatnonzero(np.frombuffer(block, np.uint8) == _NEWLINE)
-    starts = np.concatenate([[0], ends[:-1] + 1])
+    starts, ends = line_bounds(np.frombuffer(block, np.uint8))
     numbers = np.flatnonzero(starts < ends)
     return Lines(starts[numbers], ends[numbers], numbers), len(ends)
 
