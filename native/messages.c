@@ -108,7 +108,7 @@ static text message(struct Scan *scan, text start) {
     text at;
     if (is_at_data) {
         scan->line = scan->head_line;
-        at = start + length;
+        at = past_space(start + length);
     } else {
         scan->line = (struct Line){.namespace = {NULL, -1}};
         at = past_space(start);
