@@ -135,11 +135,6 @@ static bool reserve_data(struct Decoder *decoder, struct Column *column, int64_t
     return true;
 }
 
-static void set_bit(uint8_t *bitmap, int64_t at, bool value) {
-    uint8_t bit = (uint8_t)(1u << (at & 7));
-    bitmap[at >> 3] = value ? bitmap[at >> 3] | bit : bitmap[at >> 3] & (uint8_t)~bit;
-}
-
 /* Count the value that was written at the column's end. */
 static void append(struct Column *column, bool is_valid) {
     set_bit(column->valid, column->length, is_valid);
@@ -266,7 +261,7 @@ static bool append_text(struct Decoder *decoder, struct Column *column, text fro
 }
 
 static text json(struct Decoder *decoder, struct Column *column, text at) {
-    text after = skipped(at, decoder->end, 0);
+    text after = skipped(at, decoder->end, KEPT_DEPTH);
     return after != NULL && append_text(decoder, column, at, after) ? after : NULL;
 }
 
@@ -353,7 +348,7 @@ static text object(struct Decoder *decoder, struct Column *column, text at) {
     while (!is_last) {
         struct Column *child = child_of(decoder, column, &at);
         if (at == NULL) return NULL;
-        if (child == NULL) at = skipped(at, decoder->end, 0);
+        if (child == NULL) at = skipped(at, decoder->end, MAX_DEPTH);
         else if (child->seen == number) return NULL;
         else {
             child->seen = number;
@@ -410,7 +405,7 @@ static text row_value(struct Decoder *decoder, struct Column *column, text at, i
     text after = value(decoder, column, at);
     if (after != NULL) return after;
     truncate(column, row);
-    after = skipped(at, decoder->end, 0);
+    after = skipped(at, decoder->end, KEPT_DEPTH);
     bool is_kept = after != NULL && append_null(decoder, column)
         && append_integer(decoder, &decoder->cell_rows, row)
         && append_integer(decoder, &decoder->cell_columns, column - decoder->columns)
@@ -436,7 +431,7 @@ static text data(struct Decoder *decoder, text at, int64_t row) {
     while (!is_last) {
         struct Column *column = child_of(decoder, columns, &at);
         if (at == NULL) return NULL;
-        if (column == NULL) at = skipped(at, decoder->end, 0);
+        if (column == NULL) at = skipped(at, decoder->end, MAX_DEPTH);
         else if (column->seen == number) return NULL;
         else {
             column->seen = number;
@@ -482,7 +477,7 @@ static text record(struct Decoder *decoder, text at, int64_t row) {
         if (has == &has_data) at = data(decoder, at, row);
         else if (has == &has_time) at = emitted_at(decoder, at);
         else if (has == &has_meta) at = row_value(decoder, decoder->columns, at, row);
-        else at = skipped(at, decoder->end, 0);
+        else at = skipped(at, decoder->end, MAX_DEPTH);
         if (at == NULL || (at = following(at, '}', &is_last)) == NULL) return NULL;
     }
     return has_data && has_time ? at : NULL;
@@ -504,7 +499,7 @@ static bool line(struct Decoder *decoder, text at, int64_t row) {
             if (has_record) return false;
             has_record = true;
             at = record(decoder, at, row);
-        } else at = skipped(at, decoder->end, 0);
+        } else at = skipped(at, decoder->end, MAX_DEPTH);
         if (at == NULL || (at = following(at, '}', &is_last)) == NULL) return false;
     }
     return has_record && past_space(at) == decoder->end;
@@ -556,7 +551,7 @@ static bool export_column(struct Decoder *decoder, struct Column *column, struct
     if ((column->kind == STRING || column->kind == JSON) && !reserve_data(decoder, column, 0, 0)) return false;
     int64_t valid = 0, whole = column->length / 8;
     for (int64_t i = 0; i < whole; i++) valid += __builtin_popcount(column->valid[i]);
-    for (int64_t i = whole * 8; i < column->length; i++) valid += column->valid[i >> 3] >> (i & 7) & 1;
+    for (int64_t i = whole * 8; i < column->length; i++) valid += bit(column->valid, i);
     const void **buffers = malloc(3 * sizeof *buffers);
     struct ArrowArray **children = malloc((size_t)(column->count + 1) * sizeof *children);
     if (buffers == NULL || children == NULL) {

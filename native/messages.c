@@ -86,14 +86,14 @@ static text record(struct Scan *scan, text start, text at, bool is_at_data) {
                     scan->head_length = at - start;
                     scan->head_line = scan->line;
                 }
-                at = *at == '{' ? skipped(at, scan->end, 0) : NULL;
+                at = *at == '{' ? skipped(at, scan->end, MAX_DEPTH) : NULL;
                 break;
             case STREAM: at = plain_string(at, scan->end, &scan->line.stream); break;
             case EMITTED_AT: at = number_end(at); break;
             case NAMESPACE:
                 at = *at == 'n' ? literal(at, scan->end, "null", 4) : plain_string(at, scan->end, &scan->line.namespace);
                 break;
-            default: at = skipped(at, scan->end, 0);
+            default: at = skipped(at, scan->end, MAX_DEPTH);
         }
         if (at == NULL || (at = following(at, '}', &is_last)) == NULL) return NULL;
     }
@@ -125,7 +125,7 @@ static text message(struct Scan *scan, text start) {
                 at = plain_string(at, scan->end, &type);
                 if (at != NULL && !is_name(type, "RECORD")) return NULL;
                 break;
-            default: at = skipped(at, scan->end, 0);
+            default: at = skipped(at, scan->end, MAX_DEPTH);
         }
         if (at == NULL || (at = following(at, '}', &is_last)) == NULL) return NULL;
     }

@@ -11,7 +11,8 @@
 
 typedef const uint8_t *text;
 
-enum { MAX_DEPTH = 200 };
+/* The deepest nesting of a value that is kept, which is less than the careful rules accept, and of one that is not. */
+enum { KEPT_DEPTH = 512, MAX_DEPTH = 8192 };
 
 static const int64_t SECONDS_BELOW = INT64_C(100000000000);
 static const int64_t EARLIEST_MICROS = INT64_C(-62135596800000000); /* 0001-01-01T00:00:00 */
@@ -28,6 +29,13 @@ static inline text past_space(text at) {
 static inline text literal(text at, text end, const char *name, int64_t length) {
     return end - at >= length && memcmp(at, name, (size_t)length) == 0 ? at + length : NULL;
 }
+
+static inline void set_bit(uint8_t *bitmap, int64_t at, bool value) {
+    uint8_t bit = (uint8_t)(1u << (at & 7));
+    bitmap[at >> 3] = value ? bitmap[at >> 3] | bit : bitmap[at >> 3] & (uint8_t)~bit;
+}
+
+static inline bool bit(const uint8_t *bitmap, int64_t at) { return bitmap[at >> 3] >> (at & 7) & 1; }
 
 /* After a member or an element: the position of the next one; `*is_last` if there is none. NULL if neither follows. */
 static inline text following(text at, uint8_t closing, bool *is_last) {
@@ -364,33 +372,44 @@ static inline text moment_of(text at, int64_t *micros, int64_t *ahead) {
 
 /* ---- Any value -------------------------------------------------------------------------------------------------- */
 
-/* Skip a value. NULL if it is not JSON, or nested too deeply. */
-static text skipped(text at, text end, int depth) {
+/* Skip the key of a member, up to its value. */
+static inline text past_key(text at, text end) {
     bool has_escapes;
-    switch (*at) {
-        case '"': return string_end(at + 1, end, &has_escapes);
-        case 't': return literal(at, end, "true", 4);
-        case 'f': return literal(at, end, "false", 5);
-        case 'n': return literal(at, end, "null", 4);
-        case '{': case '[': {
-            uint8_t closing = *at == '{' ? '}' : ']';
-            if (depth == MAX_DEPTH) return NULL;
-            at = past_space(at + 1);
-            if (*at == closing) return at + 1;
-            for (;;) {
-                if (closing == '}') {
-                    at = *at == '"' ? string_end(at + 1, end, &has_escapes) : NULL;
-                    if (at == NULL || *(at = past_space(at)) != ':') return NULL;
-                    at = past_space(at + 1);
-                }
-                if ((at = skipped(at, end, depth + 1)) == NULL) return NULL;
-                at = past_space(at);
-                if (*at == closing) return at + 1;
-                if (*at != ',') return NULL;
+    at = *at == '"' ? string_end(at + 1, end, &has_escapes) : NULL;
+    if (at == NULL || *(at = past_space(at)) != ':') return NULL;
+    return past_space(at + 1);
+}
+
+/* Skip a value. NULL if it is not JSON, or nested too deeply. It is not recursive, so that the stack suffices. */
+static text skipped(text at, text end, int max_depth) {
+    uint8_t objects[MAX_DEPTH / 8];  /* a bit for each open object or array: whether it is an object */
+    int depth = 0;
+    for (;;) {
+        bool has_escapes, is_object = *at == '{', is_last = false;
+        switch (*at) {
+            case '"': at = string_end(at + 1, end, &has_escapes); break;
+            case 't': at = literal(at, end, "true", 4); break;
+            case 'f': at = literal(at, end, "false", 5); break;
+            case 'n': at = literal(at, end, "null", 4); break;
+            case '{': case '[':
                 at = past_space(at + 1);
-            }
+                if (*at == (is_object ? '}' : ']')) {
+                    at++;
+                    break;
+                }
+                if (depth == max_depth || (is_object && (at = past_key(at, end)) == NULL)) return NULL;
+                set_bit(objects, depth++, is_object);
+                continue;
+            default: at = number_end(at);
         }
-        default: return number_end(at);
+        if (at == NULL) return NULL;
+        for (;; depth--) {
+            if (depth == 0) return at;
+            is_object = bit(objects, depth - 1);
+            if ((at = following(at, is_object ? '}' : ']', &is_last)) == NULL) return NULL;
+            if (!is_last) break;
+        }
+        if (is_object && (at = past_key(at, end)) == NULL) return NULL;
     }
 }
 
