@@ -2,7 +2,7 @@
 
 Fencing tokens decide between simultaneous syncs. A sync that begins takes the token from its present holder. The former
 holder is fenced: at its next step it reads another token and stops. A sync removes its token at its end. Appends to
-Iceberg tables need no token.
+Iceberg tables need no token. One that continues a published overwrite is fenced when another overwrite replaces it.
 
 The generations of overwrites decide between successive syncs. An overwrite is refused if it is older than the table's,
 or if its acknowledged rows were removed.

@@ -129,22 +129,31 @@ _SYNC = "airbyte.sync-id"
 
 
 class WriteMode(ABC):
-    """The write mode of one sync. It writes to one branch."""
+    """The write mode of one sync. It writes to one branch.
 
-    def __init__(self, table: TableName, stream: Stream, branch: str, token: FencingToken | None) -> None:
+    `publisher` is the sync that published the overwrite which this sync continues, empty if unknown. It is None if the
+    sync may add rows to any content.
+    """
+
+    def __init__(
+        self, table: TableName, stream: Stream, branch: str, token: FencingToken | None, publisher: str | None = None
+    ) -> None:
         self._table = table
         self._stream = stream
         self._branch = branch
         self._token = token
+        self._publisher = publisher
 
     @abstractmethod
     def begin(self, table: Table, transaction: Transaction) -> None:
         """Prepare the branch, and take over or remove what earlier syncs left, unless there is a `leftover_merge`."""
 
     def require(self, metadata: TableMetadata) -> None:
-        """Raise Fenced if another sync has taken this sync's token over. A sync without a token cannot be fenced."""
+        """Raise Fenced if another sync has taken the token over, or replaced the overwrite that this sync continues."""
         if self._token is not None:
             self._token.require(metadata.properties, self._table)
+        if self._publisher not in (None, metadata.properties.get(PUBLISHED_BY_PROPERTY, "")):
+            raise Fenced(self._table)
 
     def publish(self, operations: TableOperations) -> Table | None:  # noqa: ARG002
         """Make the branch's rows the table's content; return the table, or None if they are content already."""
@@ -231,8 +240,10 @@ class Append(WriteMode):
     Pending rows of earlier syncs are merged first. With a token, no other sync may append.
     """
 
-    def __init__(self, table: TableName, stream: Stream, token: FencingToken | None = None) -> None:
-        super().__init__(table, stream, MAIN_BRANCH, token)
+    def __init__(
+        self, table: TableName, stream: Stream, token: FencingToken | None = None, publisher: str | None = None
+    ) -> None:
+        super().__init__(table, stream, MAIN_BRANCH, token, publisher)
         self._leftover_merge: MergeScope | None = None
 
     def begin(self, table: Table, transaction: Transaction) -> None:
@@ -263,9 +274,14 @@ class AppendDedup(WriteMode):
     """Writes to the branch of pending rows. Any number of syncs may write at the same time, without a token."""
 
     def __init__(
-        self, table: TableName, stream: Stream, definition: Definition, token: FencingToken | None = None
+        self,
+        table: TableName,
+        stream: Stream,
+        definition: Definition,
+        token: FencingToken | None,
+        publisher: str | None,
     ) -> None:
-        super().__init__(table, stream, PENDING_BRANCH, token)
+        super().__init__(table, stream, PENDING_BRANCH, token, publisher)
         self._definition = definition
 
     def begin(self, table: Table, transaction: Transaction) -> None:
@@ -397,10 +413,11 @@ class Overwrite(WriteMode):
 
     def published(self) -> WriteMode:
         """Return the mode that appends to the content."""
+        assert self._token is not None
         token = self._token if self._exclusive else None
         if self._definition is not None:
-            return AppendDedup(self._table, self._stream, self._definition, token)
-        return Append(self._table, self._stream, token)
+            return AppendDedup(self._table, self._stream, self._definition, token, self._token.sync)
+        return Append(self._table, self._stream, token, self._token.sync)
 
     def end_merge(self, table: Table, transaction: Transaction) -> None:
         """Publish in the commit of the merge.
@@ -450,6 +467,8 @@ def write_mode(
     lowest, pending = lowest_generation(metadata), overwrite.is_pending(metadata)
     if Overwrites.of(properties).overwritten_by(stream, table, lowest, pending=pending):
         return overwrite
+    continues = stream.overwrites_table and not stream.has_constant_ids
+    publisher = properties.get(PUBLISHED_BY_PROPERTY, "") if continues else None
     if definition is not None:
-        return AppendDedup(table, stream, definition, token if exclusive else None)
-    return Append(table, stream, token if exclusive else None)
+        return AppendDedup(table, stream, definition, token if exclusive else None, publisher)
+    return Append(table, stream, token if exclusive else None, publisher)

@@ -233,6 +233,19 @@ def test_an_overwrite_fences_a_sync_that_appends(shop: Shop) -> None:
     assert shop.ids() == [2]
 
 
+@pytest.mark.parametrize("later", [4, None])
+def test_later_overwrite_fences_sync_that_continues_published_one(shop: Shop, later: int | None) -> None:
+    published(shop, 3, 1)
+    continuing = shop.sync(3, overwrite=True)
+    continuing.commit(*ids(2))
+    published(shop, later, 4)
+
+    with pytest.raises(Fenced):
+        continuing.commit(*ids(3))
+
+    assert shop.ids() == [4]
+
+
 # --- Generations that are older than the table, or whose rows are gone
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from destination_datalake.schema.types import Field, String
+from destination_datalake.tables.fencing import Fenced
 from destination_datalake.tables.iceberg.dedup.plan import PENDING_BY, UNIQUE_BY
 from destination_datalake.tables.table import TableConflict
 from unit_tests.tables.iceberg.dedup.orders import COLUMNS, Orders, Row, named
@@ -91,6 +92,21 @@ def test_a_refresh_that_dies_goes_on_with_its_rows(orders: Orders) -> None:
     orders.sync([named(1, "c", 2)], generation=2, overwrite=True)
 
     assert orders.names() == {1: "c", 2: "b"}
+
+
+def test_later_refresh_fences_sync_that_continues_published_one(orders: Orders) -> None:
+    orders.sync([named(1, "a", 1)], generation=2, overwrite=True)
+    continuing = orders.open(2, overwrite=True)
+    orders.land(continuing, named(2, "b", 1))
+    orders.sync([named(3, "c", 1)], generation=3, overwrite=True)
+
+    with pytest.raises(Fenced):
+        orders.land(continuing, named(4, "d", 1))
+    with pytest.raises(Fenced):
+        continuing.publish(no_rewrite)
+
+    assert orders.names() == {3: "c"}
+    assert orders.lake.branches() == []
 
 
 @pytest.mark.parametrize("key", [("id",), ()], ids=["dedup", "plain"])
