@@ -15,8 +15,8 @@ The promises, for a sync that sends records between states:
 - An overwrite that is older than the table's newest is refused, and so is one, or an append in its generation, whose
   acknowledged records another overwrite has taken away.
 - Where the catalog has a table's partitions one by one, a reader who comes while an overwrite is published, or after a
-  sync has died of that, sees a part of the old rows or a part of the new ones, but never some of both. After the next
-  sync that succeeds all is there again.
+  sync has died of that, sees old partitions beside new ones, but never an empty table if both have rows. After the next
+  sync that succeeds, only the new rows are there, and all of them.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -61,7 +61,10 @@ class World:
     def admits(self, seen: Collection[Sending]) -> bool:
         if not self.leaving:
             return self.published.admits(seen)
-        return any(frozenset(seen) <= content.allowed for content in (self.published, *self.leaving))
+        contents = (self.published, *self.leaving)
+        may_be_empty = not all(content.required for content in contents)
+        allowed = NOTHING.union(*(content.allowed for content in contents))
+        return frozenset(seen) <= allowed and (bool(seen) or may_be_empty)
 
 
 @dataclass(frozen=True)
@@ -170,10 +173,8 @@ class Oracle:
         """Require that what a reader saw stays, acknowledged or not; for when no sync runs that may take it back."""
         rows = frozenset(seen)
         self.worlds = {
-            # Of a world in which they are about to be taken away they are no part.
-            world
-            if world.leaving and not rows <= world.published.allowed
-            else replace(world, published=world.published.plus(rows, NOTHING))
+            # Rows of old partitions are about to be taken away.
+            replace(world, published=world.published.plus(rows & world.published.allowed, NOTHING))
             for world in self.worlds
         }
 
