@@ -20,7 +20,7 @@ from integration_tests.chaos.aws.faults import draw
 from integration_tests.chaos.foreign import Foreigner
 from integration_tests.chaos.subjects import Subject, swaps_in_steps
 from integration_tests.chaos.verdicts.latest import LatestOracle
-from integration_tests.chaos.verdicts.oracle import Effect, Oracle
+from integration_tests.chaos.verdicts.oracle import Oracle, orders_after_overtaking
 from integration_tests.chaos.verdicts.reader import Broken
 from integration_tests.chaos.verdicts.spark import sendings_by_spark
 from integration_tests.chaos.verdicts.tally import Tally
@@ -242,7 +242,7 @@ class Round:
         old.feed_all()
         self._end(old)
         self._connection.remember(new)
-        self._oracle.after(*_afterwards(before, new.effect(), old.effect()))
+        self._oracle.after(*orders_after_overtaking(before, new.effect(), old.effect()))
 
     # Attempts.
 
@@ -289,21 +289,3 @@ def _blow(random: Random, deed: Literal["kill", "cut off"]) -> Blow:
     if random.random() < 0.7:
         return Blow(deed, random.randint(1, 9), "changes", moment, pause)
     return Blow(deed, random.randint(1, 22), "requests", moment, pause)
-
-
-def _afterwards(before: Effect, new: Effect, old: Effect) -> list[list[Effect]]:
-    """Return what a sync that was overtaken can have done to the table since: `before` is what it had done until then.
-
-    The new sync has taken the table over if it acknowledged anything or succeeded. Then an old one that overwrites is
-    fenced, and what it acknowledges late must be where the new one has found it; an old one that appends continues.
-    """
-    if not (new.succeeded or new.acknowledged):
-        return [[old], []] if not old.succeeded else [[old]]
-    late = old.sent if old.succeeded else old.acknowledged - before.acknowledged
-    if not old.overwrites:
-        # What was acknowledged late may have been there, and been replaced, before.
-        required = late - before.sent if new.overwrites else late
-        return [[replace(old, acknowledged=required, completed=False, succeeded=False)]]
-    if new.overwrites and (new.generation is None or new.generation != old.generation):
-        return [[]]
-    return [[replace(new, sent=late, acknowledged=late, completed=False, succeeded=False)]]

@@ -192,6 +192,25 @@ class Oracle:
         )
 
 
+def orders_after_overtaking(before: Effect, new: Effect, old: Effect) -> list[list[Effect]]:
+    """Return what an overtaken sync can have done to the table since: `before` is what it had done until then.
+
+    The new sync has taken the table over if it acknowledged anything or succeeded. Then an old one that overwrites is
+    fenced, and what it acknowledges late must be where the new one has found it; an old one that appends continues. A
+    new sync that was killed may have begun after the last change of an old one that succeeded.
+    """
+    if not (new.succeeded or new.acknowledged):
+        return [[old], []] if not old.succeeded else [[old, new]]
+    late = old.sent if old.succeeded else old.acknowledged - before.acknowledged
+    if not old.overwrites:
+        # What was acknowledged late may have been there, and been replaced, before.
+        required = late - before.sent if new.overwrites else late
+        return [[replace(old, acknowledged=required, completed=False, succeeded=False)]]
+    if new.overwrites and (new.generation is None or new.generation != old.generation):
+        return [[]]
+    return [[replace(new, sent=late, acknowledged=late, completed=False, succeeded=False)]]
+
+
 def _in_turn(worlds: set[World], effects: Iterable[Effect]) -> set[World]:
     for effect in effects:
         step: Callable[[World], set[World]] = effect.on

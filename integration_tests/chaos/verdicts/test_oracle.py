@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 
 from integration_tests.chaos.attempts.source import Sending
-from integration_tests.chaos.verdicts.oracle import Effect, Oracle
+from integration_tests.chaos.verdicts.oracle import Effect, Oracle, orders_after_overtaking
 
 
 def rows(attempt: int, *positions: int) -> frozenset[Sending]:
@@ -171,3 +171,19 @@ def test_an_older_overwrite_that_succeeds_is_no_possible_world() -> None:
 
     with pytest.raises(AssertionError, match="had to be refused"):
         oracle.after([replaced(5, rows(2, 0), succeeded=True)])
+
+
+def test_a_killed_overwrite_that_overtook_a_published_one_may_leave_rows_to_resume() -> None:
+    oracle = Oracle()
+    before = replaced(1, rows(1, 0), rows(1, 0), completed=True)
+    old = replaced(1, rows(1, 0), rows(1, 0), succeeded=True)
+    killed = replaced(2, rows(2, 0))
+
+    oracle.after([before, killed])
+    oracle.after(*orders_after_overtaking(before, killed, old))
+
+    assert not oracle.see(rows(2, 0))
+    assert oracle.see(rows(1, 0))
+    oracle.after([replaced(2, rows(3, 1), succeeded=True)])
+    assert not oracle.see(rows(1, 0) | rows(3, 1))
+    assert oracle.see(rows(2, 0) | rows(3, 1))
