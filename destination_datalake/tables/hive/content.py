@@ -353,7 +353,7 @@ class Overwrite(WriteMode):
 
     def publish(self, table_input: TableInput) -> None:
         """Make the pending overwrite the published content."""
-        if self._published and self._published in (table_location(table_input), *other_folders(table_input)):
+        if self._published and self._was_content(self._published, table_input):
             return  # An earlier call published it, but its answer was lost. Other writers may have changed it since.
         pending, content = self._pending(table_input), self.content(table_input)
         self._published = content.folder
@@ -363,6 +363,12 @@ class Overwrite(WriteMode):
         save_lowest_generation(table_input, pending.generation)
         save_overwrites(table_input, Overwrites.of(table_input["Parameters"]).published())
         table_input["Parameters"][PUBLISHED_BY_PROPERTY] = self._sync
+
+    @staticmethod
+    def _was_content(folder: str, table_input: TableInput) -> bool:
+        """Return whether a folder holds or held published content. A dead one was discarded or adopted."""
+        is_superseded = other_folders(table_input).get(folder) is FolderState.SUPERSEDED
+        return folder == table_location(table_input) or is_superseded
 
     def _continues(self, pending: PendingOverwrite | None) -> bool:
         if pending is None:

@@ -233,6 +233,31 @@ def test_preparing_a_table_keeps_a_column_that_another_sync_adds_meanwhile(shop:
     assert shop.types() == {"id": "int", "name": "string", "price": "float"}
 
 
+@pytest.mark.parametrize(
+    ("successor", "overwrites", "visible"),
+    [
+        pytest.param(None, True, [1], id="an overwrite without generation"),
+        pytest.param(3, True, [1], id="an overwrite of a later generation"),
+        pytest.param(1, False, [1, 2, 3], id="an append"),
+    ],
+)
+def test_overwrite_that_is_taken_over_during_its_publication_fails(
+    shop: Shop, successor: int | None, overwrites: bool, visible: list[int]
+) -> None:
+    # Given an overwrite with acknowledged rows
+    shop.sync(1).commit(*ids(1))
+    sync = shop.sync(None if successor is None else 2, overwrite=True)
+    sync.commit(*ids(2))
+
+    # When another sync discards or adopts them just before their publication
+    shop.at_the_next_update(lambda: shop.sync(successor, overwrite=overwrites).commit(*ids(3)))
+
+    # Then the overwrite fails, and readers see what the other sync has left
+    with pytest.raises(Fenced):
+        sync.publish()
+    assert shop.ids() == visible
+
+
 # --- Responses that are lost
 
 
