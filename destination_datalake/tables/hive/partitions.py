@@ -311,11 +311,12 @@ class PartitionIndex:
         """
         if not has_registered_partitions(table_input):
             return True
-        content, are_up_to_date = table_location(table_input), True
-        desired = self._locations(content, partition_folders)
+        stale, are_up_to_date = StalePartitions.of(table_input) or StalePartitions(), True
+        content = ContentFolders(table_location(table_input), stale.former_folders)
+        desired = self._locations(content.folder, partition_folders)
         unknown = {values: location for values, location in desired.items() if values not in self._registered_values}
         for batch in in_batches(unknown.items(), _MAX_PARTITIONS_IN_MEMORY):
-            are_up_to_date &= self._create(dict(batch), table_input, ContentFolders(content))
+            are_up_to_date &= self._create(dict(batch), table_input, content)
         self._registered_values |= unknown.keys()
         return are_up_to_date
 

@@ -150,6 +150,20 @@ def test_unfinished_overwrite_of_a_projected_table_is_adopted_into_projected_loc
     assert projected_ids(cloud) == [1, 11, 12]
 
 
+@pytest.mark.parametrize("layout", ["plain", "segment"])
+def test_unfinished_overwrite_with_a_wider_column_is_adopted_into_a_table_in_its_root_folder(
+    cloud: Cloud, layout: str
+) -> None:
+    options: dict[str, Any] = {"path_layout": layout, "partitioning": ..., "partition_source": "created_at"}
+    sync(cloud, generation=1, **options).commit((1, JAN), (2, FEB))
+    sync(cloud, generation=2, overwrite=True, **options).commit((WIDE, JAN), (12, MAR))
+
+    sync(cloud, generation=2, **options).publish()
+
+    assert ids(cloud) == [1, 2, 12, WIDE]
+    assert all(not location.startswith("s3://") for location in locations(cloud).values()), "partitions left behind"
+
+
 def test_rows_of_a_sync_killed_before_they_were_projected_are_not_acknowledged(cloud: Cloud) -> None:
     access = another_client()
     syncing = sync(cloud, catalog_partitions="projection", partitioning="YEAR", access=access)
