@@ -233,7 +233,7 @@ class Round:
             new.feed_all()
             self._end(new)
         self._count_kill(new)
-        failed = new.run.exit_code != 0 and not (new.is_refused() and self._oracle.refuses(new.effect()))
+        failed = new.run.exit_code != 0 and not (new.is_refused() and self._oracle.refuses(new.effect(), [before]))
         if new.order.completes and not adversary.killed and failed:
             raise Broken(f"a sync that overtook another one failed\n{new.run.report()}")
         self._oracle.after([before, new.effect()])

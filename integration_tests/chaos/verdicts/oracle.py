@@ -152,9 +152,9 @@ class Oracle:
         assert worlds, "a sync has succeeded, or acknowledged records, that had to be refused"
         self.worlds = worlds if self._swaps_in_steps else {replace(world, leaving=()) for world in worlds}
 
-    def refuses(self, effect: Effect) -> bool:
-        """Whether an attempt may have been refused."""
-        return any(effect.is_refused_by(world) for world in self.worlds)
+    def refuses(self, effect: Effect, earlier: Iterable[Effect] = ()) -> bool:
+        """Whether an attempt may have been refused, because of `earlier` effects that are not yet told, too."""
+        return any(effect.is_refused_by(world) for world in _in_turn(self.worlds, earlier))
 
     def rewritten(self, seen: Collection[Sending]) -> None:
         """Let another engine have made this of the table, while no sync was running."""

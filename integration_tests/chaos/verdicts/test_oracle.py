@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
@@ -163,6 +164,16 @@ def test_a_retry_is_refused_if_another_connection_has_taken_its_rows(
     assert oracle.refuses(retry) is refused
     with pytest.raises(AssertionError, match="had to be refused") if refused else nullcontext():
         oracle.after([retry])
+
+
+def test_a_sync_is_refused_because_of_the_unfinished_one_that_it_overtakes() -> None:
+    oracle = Oracle()
+    oracle.after([replaced(2, rows(1, 0))])
+    overtaken = replace(appended(rows(2, 0, 1), rows(2, 0)), generation=1)
+    overtaking = replaced(2, rows(3, 0))
+
+    assert not oracle.refuses(overtaking)
+    assert oracle.refuses(overtaking, [overtaken]), "the overtaken append has taken the rows of generation 2"
 
 
 def test_an_older_overwrite_that_succeeds_is_no_possible_world() -> None:
