@@ -36,7 +36,7 @@ from integration_tests.harness.glue_types import split
 from integration_tests.harness.lake import Lake
 
 if TYPE_CHECKING:
-    from mypy_boto3_glue.type_defs import TableTypeDef
+    from mypy_boto3_glue.type_defs import StorageDescriptorOutputTypeDef, TableTypeDef
 
 Row = dict[str, Any]
 
@@ -127,25 +127,47 @@ class TypedReader(Reader):
             yield from here
 
     def _hive(self, entry: "TableTypeDef", sent: Mapping[Sending, Sent]) -> Iterator[Sending]:
-        types = {column["Name"]: column["Type"] for column in entry["StorageDescriptor"]["Columns"]}
+        types = _types(entry["StorageDescriptor"])
         keys = [each["Name"] for each in entry.get("PartitionKeys", ())]
         projection = Projection.of(entry) if is_projected(entry) else None
         partitions = {
-            each["StorageDescriptor"]["Location"].rstrip("/"): dict(zip(keys, each["Values"], strict=True))
+            each["StorageDescriptor"]["Location"].rstrip("/"): each
             for page in self.lake.glue.get_paginator("get_partitions").paginate(
                 DatabaseName=self.lake.database, TableName=STREAM
             )
             for each in page["Partitions"]
         }
+        is_stale = _STALE in entry.get("Parameters", {})
         for key in self.lake.data_files(self.lake.database, STREAM):
             read = _rows_by_name if "parquet" in key else _rows_of_lines
             uri = f"s3://{self.lake.bucket}/{key}"
-            known = self._known((key, str(types)), partial(read, self._objects, uri, types), sent)
-            folder = "/".join(uri.split("/")[:-1])
-            values = partitions.get(folder) if projection is None else projection.values(uri)
+            declared, values = types, None if projection is None else projection.values(uri)
+            if projection is None and (partition := partitions.get(uri.rpartition("/")[0])) is not None:
+                declared = _types(partition["StorageDescriptor"])
+                values = dict(zip(keys, partition["Values"], strict=True))
+                require_partition_types(declared, types, is_stale=is_stale)
+            known = self._known((key, str(declared)), partial(read, self._objects, uri, declared), sent)
             for sending in known.values():
                 _require_partition(values or {}, sent[sending].row or {}, uri)
             yield from known.values()
+
+
+_STALE = "airbyte.partition-index"
+"""The parameter of a table whose partitions are not all as the table is, which the next sync brings up to date."""
+
+_WIDER = {("int", "bigint"), ("float", "double")}
+"""Types of a partition and of its table for which Athena and Trino read the partition's files by its own type."""
+
+
+def require_partition_types(own: Mapping[str, str], table: Mapping[str, str], *, is_stale: bool) -> None:
+    """Fail if engines refuse to read a partition's columns as the table's, or if they stay different for ever."""
+    for name in own.keys() & table.keys():
+        if own[name] == table[name]:
+            continue
+        if not _is_part(own[name], table[name], _WIDER):
+            raise Broken(f"{name} is {table[name]} in the table, and {own[name]} in a partition")
+        if not is_stale:
+            raise Broken(f"{name} is {table[name]} in the table, and {own[name]} in a partition that is not stale")
 
 
 def _require_found(table: StaticTable, path: str, sent: Mapping[str, object]) -> None:
@@ -185,6 +207,10 @@ def _texts(value: object, part: str) -> Collection[str]:
     whole = {"date": 10, "year": 4, "month": 7, "day": 10, "hour": 13}[part]
     spelled = moment.strftime("%Y-%m-%d-%H").rjust(13, "0")[:whole]
     return {spelled, spelled[:10] + " " + spelled[11:], str(number), f"{number:02d}", f"{number:04d}"}
+
+
+def _types(descriptor: "StorageDescriptorOutputTypeDef") -> dict[str, str]:
+    return {column["Name"]: column["Type"] for column in descriptor["Columns"]}
 
 
 def _rows_by_id(files: "_Objects", uri: str, struct: StructType) -> Iterator[Row]:
@@ -253,18 +279,21 @@ def _glue_type(held: pa.DataType) -> str:
     return "timestamp" if pa.types.is_timestamp(held) else _GLUE[held]
 
 
-def _is_part(held: str, declared: str) -> bool:
-    """Whether a file's type is the catalog's, or lacks members of structs, as files do that are older."""
-    if held == declared:
+def _is_part(held: str, declared: str, wider: Collection[tuple[str, str]] = ()) -> bool:
+    """Whether a type is the declared one, or lacks members of structs, as those of older files do.
+
+    `wider` are pairs of a type and of one by which it may be declared, too.
+    """
+    if held == declared or (held, declared) in wider:
         return True
     (outer, _, inner), (same, _, wanted) = held.partition("<"), declared.partition("<")
     if outer != same or not inner:
         return False
     if outer == "array":
-        return _is_part(inner[:-1], wanted[:-1])
+        return _is_part(inner[:-1], wanted[:-1], wider)
     members = dict(part.split(":", 1) for part in split(wanted[:-1]))
     return all(
-        name in members and _is_part(kind, members[name])
+        name in members and _is_part(kind, members[name], wider)
         for name, kind in (part.split(":", 1) for part in split(inner[:-1]))
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from integration_tests.chaos.histories.judge import Columns
+from integration_tests.chaos.histories.reader import require_partition_types
 from integration_tests.chaos.verdicts.reader import Broken
 
 Values = Mapping[str, Any]
@@ -79,3 +80,22 @@ def test_nothing_holds_two_fields(first: tuple[Values, Values], second: tuple[Va
     sent, found = second
     with pytest.raises(Broken, match="in no column"):
         columns.judge(row(**found), sent, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("own", "table", "is_stale", "right"),
+    [
+        pytest.param("int", "int", False, True, id="the table's type"),
+        pytest.param("int", "bigint", True, True, id="narrower, until the next sync"),
+        pytest.param("int", "bigint", False, False, id="narrower for ever"),
+        pytest.param("bigint", "int", True, False, id="wider"),
+        pytest.param("string", "bigint", True, False, id="another type"),
+        pytest.param("struct<a:int>", "struct<a:bigint,b:string>", True, True, id="narrower in a struct"),
+        pytest.param("array<struct<a:double>>", "array<struct<a:float>>", True, False, id="wider in a list"),
+    ],
+)
+def test_partition_may_be_narrower_than_its_table_while_it_is_stale(
+    own: str, table: str, is_stale: bool, right: bool
+) -> None:
+    with nullcontext() if right else pytest.raises(Broken, match="in a partition"):
+        require_partition_types({"x": own}, {"x": table, "y": "int"}, is_stale=is_stale)
