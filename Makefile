@@ -18,7 +18,7 @@ NATIVE := $(patsubst %,destination_datalake/_native.%.so,x86_64 aarch64)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo docs test test-slow test-all test-unit test-engines test-cluster test-clients test-catalogs test-report conformance chaos coverage lint types bench archive sbom image-test clean FORCE
+.PHONY: help setup jdk demo docs test test-slow test-all test-unit test-engines test-cluster test-clients test-catalogs test-report conformance chaos fuzz coverage lint types bench archive sbom image-test clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,11 @@ test-catalogs: jdk setup $(JVM_ARCHIVE) ## sync into REST catalogs, and ask Iceb
 
 chaos: jdk setup $(JVM_ARCHIVE) ## kill, refuse and overtake syncs at random (SECONDS=600 SEED=1, ARGS="--histories 500")
 	$(PYTHON) -m integration_tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+fuzz: setup ## run native/ on random lines, with sanitizers; KEEP=1 renews native/corpus (SECONDS=60 SEED=1)
+	@rm -rf build/fuzz/kept && mkdir -p build/fuzz/kept
+	native/fuzz.sh $(PYTHON) -t $(or $(SECONDS),60) -s $(or $(SEED),1) -k build/fuzz/kept native/corpus/*
+	$(if $(KEEP),rm native/corpus/* && mv build/fuzz/kept/* native/corpus/)
 
 coverage: setup ## run the unit tests and require the branch coverage that pyproject.toml sets
 	$(PYTEST) unit_tests -n $(WORKERS) -m "not slow" --cov --cov-report term:skip-covered

@@ -32,6 +32,7 @@ from unit_tests.repository.files import ROOT, text
         "test-catalogs",
         "conformance",
         "coverage",
+        "fuzz",
         "lint",
         "types",
         "bench",
@@ -62,7 +63,8 @@ def test_make_setup_compiles_the_native_library_for_every_architecture_after_a_c
 
 
 @pytest.mark.parametrize(
-    "script", [".ci/run", "native/build.sh", "scripts/setup.sh", "scripts/jdk.sh", "scripts/apt-package.sh"]
+    "script",
+    [".ci/run", "native/build.sh", "native/fuzz.sh", "scripts/setup.sh", "scripts/jdk.sh", "scripts/apt-package.sh"],
 )
 def test_a_script_can_be_run_and_stops_at_its_first_failure(script: str) -> None:
     assert (ROOT / script).stat().st_mode & stat.S_IXUSR

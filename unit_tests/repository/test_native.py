@@ -1,8 +1,10 @@
-"""The native library: what the compiled libraries need, and that everything that is shipped has them."""
+"""The native library: what its files need, that everything that is shipped has them, and its fuzzer."""
 
 from __future__ import annotations
 
 import platform
+import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -21,7 +23,8 @@ ARCHITECTURES = {"x86_64": 62, "aarch64": 183}
 
 LIBRARIES = {machine: Path(native.__file__).with_name(f"_native.{machine}.so") for machine in ARCHITECTURES}
 PATHS = {library.relative_to(ROOT).as_posix() for library in LIBRARIES.values()}
-SOURCES = {path.relative_to(ROOT).as_posix() for path in (ROOT / "native").iterdir()}
+SOURCES = {path.relative_to(ROOT).as_posix() for path in (ROOT / "native").rglob("*") if path.is_file()}
+CORPUS = sorted((ROOT / "native/corpus").iterdir())
 
 STANDARD = {"calloc", "free", "malloc", "memchr", "memcmp", "memcpy", "memmove", "memset", "realloc"}
 """Functions of C's standard library, which every process with Python in it has."""
@@ -111,3 +114,37 @@ def test_the_image_compiles_its_libraries_itself() -> None:
     assert "uv run --isolated --frozen --only-group native native/build.sh" in command, "with the compiler of uv.lock"
     assert {word for word in command.split() if word.endswith(".so")} == PATHS
     assert "**/*.so" in text(".dockerignore").splitlines()
+
+
+# --- The fuzzer -----------------------------------------------------------------------------------------------------
+
+
+def fuzz(source: Path, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run the inputs of the corpus, and random ones up to 40,000 runs; the same ones each time."""
+    command = [str(source / "fuzz.sh"), sys.executable, "-n", "40000", *map(str, CORPUS)]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True)
+
+
+def test_native_code_withstands_the_corpus_and_random_lines(tmp_path: Path) -> None:
+    run = fuzz(ROOT / "native", tmp_path)
+
+    assert run.returncode == 0, run.stderr
+
+
+def test_the_fuzzer_keeps_the_input_that_makes_native_code_read_beyond_the_text(tmp_path: Path) -> None:
+    source = shutil.copytree(ROOT / "native", tmp_path / "native")
+    tokens = source / "text.h"
+    correct = tokens.read_text(encoding="utf-8")
+    wrong = correct.replace("end - at >= LANES) {", "end - at >= LANES - 1) {")
+    assert wrong != correct
+    tokens.write_text(wrong, encoding="utf-8")
+
+    run = fuzz(source, tmp_path)
+
+    [failing] = re.findall(r"^(\S+): it failed with this input", run.stderr, re.MULTILINE)
+    assert subprocess.run([tmp_path / "build/fuzz/fuzz", "-n", "0", failing], cwd=tmp_path).returncode == 1
+
+
+def test_the_corpus_is_small() -> None:
+    assert 0 < len(CORPUS) <= 300
+    assert max(path.stat().st_size for path in CORPUS) <= 4096
