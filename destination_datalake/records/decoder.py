@@ -85,7 +85,8 @@ class BlockDecoder:
             yield replace(part, columns=columns, line_numbers=part.line_numbers + first)
 
     def _decode_block(self, block: memoryview, read: NativeBlock) -> Iterator[Decoded]:
-        """Yield the rows of a block, and then those of its refused lines. Line numbers are relative to the block."""
+        """Yield the rows of a block's refused lines, and then all others. Line numbers are relative to the block."""
+        yield from self._decode_one_by_one(block, read.refused)
         cells = _CoercedCells(0)
         for row, column, start, end in read.cells:
             if cells.change_count > BLOCK_CHANGES and row not in cells.changes:
@@ -94,7 +95,6 @@ class BlockDecoder:
             cells.add(row, column, bytes(block[start:end]), self._columns)
         if cells.first_row < len(read.lines):
             yield self._rows(block, read, cells, len(read.lines))
-        yield from self._decode_one_by_one(block, read.refused)
 
     def _rows(self, block: memoryview, read: NativeBlock, cells: _CoercedCells, end: int) -> Decoded:
         """Return the rows from the first row of the cells to `end`, with the values of the cells."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -269,13 +270,14 @@ def test_empty_lines_are_no_rows_but_have_numbers() -> None:
 def test_a_block_s_memory_is_free_as_soon_as_nothing_refers_to_it() -> None:
     """Without the garbage collector, which runs rarely where few objects are made."""
     block = b"".join(line(number, json.dumps("x" * 1000)) + b"\n" for number in range(1000))
-    decoder = BlockDecoder([ID, VALUE])
-    before = pa.total_allocated_bytes()
+    decoder, process = BlockDecoder([ID, VALUE]), psutil.Process()
     gc.disable()
     try:
-        for _ in range(3):
-            decoded = [*decoder.decode(block)]
-            del decoded
-        assert pa.total_allocated_bytes() == before
+        for _ in range(10):
+            assert sum(part.rows for part in decoder.decode(block)) == 1000
+        before = process.memory_info().rss
+        for _ in range(100):
+            assert sum(part.rows for part in decoder.decode(block)) == 1000
+        assert process.memory_info().rss - before < 20 * len(block)
     finally:
         gc.enable()
