@@ -119,5 +119,5 @@ image-test: jdk setup ## as root, with debootstrap: follow the Dockerfile in a c
 	$(PYTHON) -m image.replay
 
 clean: ## remove what the other targets made, .venv included
-	rm -rf .venv .uv .catalogs .cluster .clients .judge dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(NATIVE)
+	rm -rf .venv .uv .catalogs .cluster .clients .references .judge dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(NATIVE)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -32,8 +32,10 @@ from benchmarks.simulation.__main__ import print_simulation
 from benchmarks.simulation.costs import NotMeasured
 from benchmarks.systems import (
     ARCHIVED,
+    DUCKDB_COPY,
     FILLING,
     HIVE,
+    LIMIT,
     OURS,
     PARTITIONED,
     REPLAY,
@@ -43,7 +45,7 @@ from benchmarks.systems import (
     BenchmarkError,
     Command,
     Connector,
-    Limit,
+    Dlt,
     Replay,
     System,
     build_archive,
@@ -135,9 +137,10 @@ def _cases(sizes: Sequence[int], *, spark_merge: bool) -> Iterator[Case]:
     yield Case(Command("check"), nothing)
     yield Case(OURS, Workload(FLAT, 1000))
     yield Case(NO_ARCHIVE, Workload(FLAT, 1000))
-    yield Case(Ancestor(), Workload(FLAT, smallest))
+    for reference in (Ancestor(), Dlt(), DUCKDB_COPY):
+        yield Case(reference, Workload(FLAT, smallest))
     for size in sorted(set(sizes)):
-        yield Case(Limit(), Workload(FLAT, size))
+        yield Case(LIMIT, Workload(FLAT, size))
         yield Case(OURS, Workload(FLAT, size))
     of_archive = max(largest, ARCHIVED_RECORDS)
     if of_archive not in sizes:
@@ -149,7 +152,7 @@ def _cases(sizes: Sequence[int], *, spark_merge: bool) -> Iterator[Case]:
     yield Case(OURS, Workload(OPEN, largest))
     for shape in (*FLAWED.values(), QUOTED):
         yield Case(OURS, Workload(shape, largest))
-    yield Case(Limit(), Workload(WIDE, largest // WIDE_SHARE))
+    yield Case(LIMIT, Workload(WIDE, largest // WIDE_SHARE))
     yield Case(OURS, Workload(WIDE, largest // WIDE_SHARE))
     yield Case(OURS, Workload(FLAT, 10_000, streams=100))
     for size in sorted(set(sizes)):

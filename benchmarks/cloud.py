@@ -72,7 +72,11 @@ class Cloud:
         if (iceberg := self.iceberg_table(table)) is not None:
             return iceberg.scan().count()
         found = self.client("glue").get_table(DatabaseName=DATABASE, Name=table)["Table"]
-        return sum(self._rows_of_file(key) for key in self._data_files(found["StorageDescriptor"]["Location"]))
+        return self.rows_below(found["StorageDescriptor"]["Location"].removeprefix(f"s3://{BUCKET}/"))
+
+    def rows_below(self, prefix: str) -> int:
+        """How many rows the data files below a prefix of the bucket have."""
+        return sum(self._rows_of_file(key) for key in self._data_files(prefix))
 
     def file_sizes(self) -> tuple[int, ...]:
         """Sizes of all data files, in bytes, the largest first."""
@@ -85,8 +89,8 @@ class Cloud:
         found = {e["Key"]: e["Size"] for e in entries if e["Key"].endswith((".parquet", ".jsonl", ".jsonl.gz"))}
         return {key: size for key, size in found.items() if "/_raw/" not in key}
 
-    def _data_files(self, location: str) -> list[str]:
-        prefix = location.removeprefix(f"s3://{BUCKET}/").rstrip("/") + "/"
+    def _data_files(self, prefix: str) -> list[str]:
+        prefix = prefix.rstrip("/") + "/"
         pages = self.client("s3").get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
         keys = [entry["Key"] for page in pages for entry in page.get("Contents", ())]
         return [key for key in keys if not any(part[:1] in ("_", ".") for part in key.removeprefix(prefix).split("/"))]

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import destination_datalake
 from benchmarks.cloud import BUCKET, DATABASE, KEY, REGION, SECRET, Cloud, cloud, environment
 from benchmarks.measure import Cost, measure
+from benchmarks.references.environments import dlt_python
 from benchmarks.workload import CURSOR, DAYS, FLAT, LONG, MONTH, MONTH_IN_ORDER, Shape, Workload, cache_folder
 from destination_datalake.spark.classic.settings import ARCHIVE_VARIABLE
 
@@ -120,20 +121,22 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Limit:
-    """benchmarks/references/limit.py: what the machine and the libraries can do at best."""
+class LocalReference:
+    """A module of benchmarks/references/ that writes Parquet files to the local disk. It does not upload or commit."""
 
-    name: str = "limit"
+    name: str
+    module: str
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Encode the workload to local disk; every record must be in a file."""
+        """Encode the workload; every record must be in a file."""
         catalog = saved(folder / "catalog.json", workload.catalog())
         files = folder / "files"
         files.mkdir()
-        command = [sys.executable, "-m", "benchmarks.references.limit", str(workload.messages()), catalog, str(files)]
+        module = f"benchmarks.references.{self.module}"
+        command = [sys.executable, "-m", module, str(workload.messages()), catalog, str(files)]
         cost = measured(command, None, folder, {})
         rows = sum(pq.read_metadata(file).num_rows for file in files.iterdir())
-        _require(rows == workload.records, f"the limit wrote {rows} of {workload.records} rows")
+        _require(rows == workload.records, f"{self.name}: the files have {rows} rows, {workload.records} were sent")
         return cost
 
 
@@ -144,17 +147,11 @@ class Ancestor:
     name: str = "ancestor's way"
 
     def run(self, workload: Workload, folder: Path) -> Cost:
-        """Write the workload; every row must be readable."""
+        """Write the workload; every row must be readable, and every state must have come back."""
         catalog = saved(folder / "catalog.json", workload.catalog())
+        module = "benchmarks.references.ancestor"
         with cloud() as lake:
-            command = [
-                sys.executable,
-                "-m",
-                "benchmarks.references.ancestor",
-                str(workload.messages()),
-                catalog,
-                lake.url,
-            ]
+            command = [sys.executable, "-m", module, str(workload.messages()), catalog, lake.url]
             cost = measured(command, None, folder, {})
             cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds())
             _require(_count_states(folder / "stdout") == workload.states, f"{self.name}: not every state came back")
@@ -163,6 +160,30 @@ class Ancestor:
             _require(rows == workload.records, f"the ancestor's way wrote {rows} of {workload.records} rows")
             return cost
 
+
+@dataclass(frozen=True)
+class Dlt:
+    """benchmarks/references/dlt_pipeline.py, in an environment of its own: Parquet files in S3, without a catalog."""
+
+    name: str = "dlt"
+
+    def run(self, workload: Workload, folder: Path) -> Cost:
+        """Load the workload; every record must be in a file."""
+        catalog = saved(folder / "catalog.json", workload.catalog())
+        script = Path(__file__).with_name("references") / "dlt_pipeline.py"
+        with cloud() as lake:
+            arguments = [str(workload.messages()), catalog, lake.url, BUCKET, KEY, SECRET]
+            cost = measured([str(dlt_python()), str(script), *arguments], None, folder, {})
+            cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds())
+            (table,) = workload.stream_names
+            rows = lake.rows_below(f"dlt/{table}")
+        _require(rows == workload.records, f"dlt wrote {rows} of {workload.records} rows")
+        return cost
+
+
+LIMIT = LocalReference("limit", "limit")
+"""What the machine and pyarrow can do at best."""
+DUCKDB_COPY = LocalReference("DuckDB COPY", "duckdb_copy")
 
 OURS = Connector("ours")
 HIVE = Connector("ours, Hive Parquet", {"table_type": "HIVE"})

@@ -20,11 +20,16 @@ SOURCE_FAKER = HOME / "source-faker" / "bin" / "source-faker"
 def make_all() -> None:
     """Make the environments, or bring them up to the versions that the requirements files here pin."""
     for name in ("pyairbyte", "source-faker", "airflow", "dagster", "dbt"):
-        environment = HOME / name
-        if not (environment / "bin" / "python").exists():
-            _uv("venv", "--python", sys.executable, str(environment))
-        requirements = Path(__file__).with_name(f"{name}.txt")
-        _uv("pip", "sync", "--python", str(environment / "bin" / "python"), str(requirements))
+        make(HOME / name, Path(__file__).with_name(f"{name}.txt"))
+
+
+def make(environment: Path, requirements: Path) -> Path:
+    """Make one environment, or bring it up to the versions that a file pins. Returns its Python."""
+    python = environment / "bin" / "python"
+    if not python.exists():
+        _uv("venv", "--python", sys.executable, str(environment))
+    _uv("pip", "sync", "--python", str(python), str(requirements))
+    return python
 
 
 def _uv(*arguments: str) -> None:

@@ -1,0 +1,44 @@
+"""DuckDB's COPY: one statement reads the message file and writes Parquet files to the local disk.
+
+`python -m benchmarks.references.duckdb_copy MESSAGES CATALOG FOLDER` gives DuckDB the types of all columns. DuckDB uses
+all cores. It neither uploads nor commits, answers no state, and stops at the first value that does not fit.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import duckdb
+
+_TYPES = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "VARCHAR"}
+
+
+def main(messages: Path, catalog: Path, folder: Path) -> None:
+    """Copy the records of the one stream of `catalog` into Parquet files in `folder`."""
+    properties = json.loads(catalog.read_bytes())["streams"][0]["stream"]["json_schema"]["properties"]
+    data = ", ".join(f'"{name}" {_type(column)}' for name, column in properties.items())
+    duckdb.execute(
+        f"""
+        COPY (
+            SELECT record.emitted_at, unnest(record.data)
+            FROM read_json($messages, format = 'newline_delimited',
+                           columns = {{type: 'VARCHAR', record: 'STRUCT(data STRUCT({data}), emitted_at BIGINT)'}})
+            WHERE type = 'RECORD'
+        ) TO '{folder}' (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, PER_THREAD_OUTPUT, OVERWRITE_OR_IGNORE)
+        """,
+        {"messages": str(messages)},
+    )
+
+
+def _type(column: Mapping[str, object]) -> str:
+    if column.get("format") == "date-time":
+        return "TIMESTAMPTZ"
+    types = column["type"]
+    assert isinstance(types, list)
+    [kind] = (name for name in types if name != "null")
+    return _TYPES[kind]
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
