@@ -29,29 +29,29 @@ def request_of(
     folder: Path, config: Config, access: AwsAccess, catalog: TableCatalog, column: str, *ids: object
 ) -> Request:
     file = folder / "ids.txt"
-    file.write_text("".join(f"{each}\n" for each in ids))
+    file.write_text("".join(f"{id_}\n" for id_ in ids))
     return Request("r", column, IdsFile(file), config, access, catalog, in_process(folder).executors)
 
 
 def erased(asked: Request, *tables: TableName) -> list[ErasedObject]:
     """Erase in all places, as the command does: what became of objects. The second search must find nothing."""
-    found = erasure_targets(asked, tables)
-    for place in found:
+    targets = erasure_targets(asked, tables)
+    for place in targets:
         place.require()
-    assert all(each.rows_found for place in found for each in place.find())
-    done = [each for place in found for each in place.erase()]
-    left = {each.uri for each in done if each.outcome == "left"}
-    assert [each for each in second_search(asked, *tables) if each.uri not in left] == []
+    assert all(object_.rows_found for place in targets for object_ in place.find())
+    done = [object_ for place in targets for object_ in place.erase()]
+    remaining = {object_.uri for object_ in done if object_.outcome == "left"}
+    assert [object_ for object_ in second_search(asked, *tables) if object_.uri not in remaining] == []
     return done
 
 
 def second_search(asked: Request, *tables: TableName) -> list[ErasedObject]:
-    return [each for place in erasure_targets(asked, tables) for each in place.find()]
+    return [object_ for place in erasure_targets(asked, tables) for object_ in place.find()]
 
 
 def named(asked: Request, name: str, *tables: TableName) -> ErasureTarget:
     """The place of this name."""
-    (place,) = [each for each in erasure_targets(asked, tables) if each.name == name]
+    (place,) = [target for target in erasure_targets(asked, tables) if target.name == name]
     return place
 
 
@@ -62,4 +62,4 @@ def traces(cloud: Cloud, id_: int | str) -> list[str]:
 
 def outcomes(done: Sequence[ErasedObject]) -> dict[str, str]:
     """What became of each object, by the last part of its key."""
-    return {each.uri.rpartition("/")[2]: each.outcome for each in done}
+    return {object_.uri.rpartition("/")[2]: object_.outcome for object_ in done}

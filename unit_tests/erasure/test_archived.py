@@ -52,7 +52,7 @@ def archived(cloud: Cloud, json_schema: Any, *records: Any, name: str = "0a") ->
 
 
 @pytest.mark.parametrize(
-    ("column", "json_schema", "sent", "others"),
+    ("column", "json_schema", "sent", "other_record"),
     [
         ("user_id", schema(userId=INTEGER), {"userId": PERSON}, {"user_id": PERSON + 1, "n": 1}),
         ("user_id", schema(**{"user id": INTEGER}), {"user id": str(PERSON)}, {"user id": None}),
@@ -62,10 +62,10 @@ def archived(cloud: Cloud, json_schema: Any, *records: Any, name: str = "0a") ->
     ],
 )
 def test_lines_are_found_by_where_the_column_came_from_in_the_record(
-    cloud: Cloud, tmp_path: Path, column: str, json_schema: Any, sent: Any, others: Any
+    cloud: Cloud, tmp_path: Path, column: str, json_schema: Any, sent: Any, other_record: Any
 ) -> None:
     """The table was dropped: the archived streams say what the column is made of, and its type."""
-    object_ = archived(cloud, json_schema, others, sent, others)
+    object_ = archived(cloud, json_schema, other_record, sent, other_record)
     before = lines_of(cloud, object_)
 
     done = erased(request(tmp_path, cloud.access, column, PERSON, bucket_prefix="lake"), NAME)
@@ -85,7 +85,7 @@ def test_syncs_that_sent_the_column_under_other_keys_are_all_searched(cloud: Clo
     first = archived(cloud, schema(userId=INTEGER), {"userId": PERSON})
     second = archived(cloud, schema(user_id=INTEGER), {"user_id": PERSON}, name="0b")
     erased(request(tmp_path, cloud.access, "user_id", PERSON, bucket_prefix="lake"), NAME)
-    assert [lines_of(cloud, each) for each in (first, second)] == [[b"\n"], [b"\n"]]
+    assert [lines_of(cloud, object_) for object_ in (first, second)] == [[b"\n"], [b"\n"]]
 
 
 def test_journal_keeps_its_counts_and_forgets_the_hashes_of_erased_objects(cloud: Cloud, tmp_path: Path) -> None:
@@ -94,9 +94,9 @@ def test_journal_keeps_its_counts_and_forgets_the_hashes_of_erased_objects(cloud
     erased(request(tmp_path, cloud.access, "id", PERSON, bucket_prefix="lake"), NAME)
     after = read_history(FOLDER, cloud.access)
     assert after.missing == []
-    (lines,), (same,) = ([*each.syncs[0].lines()] for each in (before, after))
-    assert lines.archived.sha256
-    assert (same.archived, same.uri) == (replace(lines.archived, sha256=""), lines.uri)
+    (lines_before,), (lines_after,) = ([*history.syncs[0].lines()] for history in (before, after))
+    assert lines_before.archived.sha256
+    assert (lines_after.archived, lines_after.uri) == (replace(lines_before.archived, sha256=""), lines_before.uri)
     assert traces(cloud, PERSON) == []
 
 
@@ -128,9 +128,9 @@ def test_rejects_of_a_person_go_with_what_their_records_said(cloud: Cloud, tmp_p
         members = {"rawData": raw, "sequenceNumber": sequence, "subSequenceNumber": number, "column_value": '"x"'}
         return json.dumps(members).encode() + b"\n"
 
-    other = reject("u-2", 0, {"id": 8, "age": "x"})
+    other_reject = reject("u-2", 0, {"id": 8, "age": "x"})
     for reason, lines in (
-        ("A", [reject("u-1", 0, {"id": PERSON, "age": "x"}), other]),
+        ("A", [reject("u-1", 0, {"id": PERSON, "age": "x"}), other_reject]),
         ("B", [reject("u-1", 1)]),
     ):
         body = gzip.compress(b"".join(lines))
@@ -140,7 +140,7 @@ def test_rejects_of_a_person_go_with_what_their_records_said(cloud: Cloud, tmp_p
 
     done = erased(request(tmp_path, cloud.access, "id", PERSON, bucket_prefix="lake"), NAME)
 
-    assert [each.outcome for each in done] == ["rewritten"] * 4
+    assert [object_.outcome for object_ in done] == ["rewritten"] * 4
     kept = [name for name in cloud.objects() if "_errors/" in name]
     assert kept == [
         "lake/_errors/A/shop.orders/dt=2026-11-25/0a-000001-0000-aa.jsonl.gz",
@@ -150,7 +150,7 @@ def test_rejects_of_a_person_go_with_what_their_records_said(cloud: Cloud, tmp_p
         "lake/_errors/B/shop.orders__replay/dt=2026-11-25/r.jsonl.gz",
         "lake/_errors/B/shop.others/dt=2026-11-25/0a.jsonl.gz",
     ]
-    assert [lines_of(cloud, kept[number]) for number in (0, 1, 3, 4)] == [[other], [other], [], []]
+    assert [lines_of(cloud, kept[number]) for number in (0, 1, 3, 4)] == [[other_reject], [other_reject], [], []]
 
 
 def test_what_waits_for_spark_is_deleted_once_its_sync_is_dead(
@@ -161,13 +161,13 @@ def test_what_waits_for_spark_is_deleted_once_its_sync_is_dead(
     asked = request(tmp_path, cloud.access, "id", PERSON, bucket_prefix="lake")
 
     (place,) = [named(asked, "Staged records", NAME)]
-    assert {each.outcome for each in place.erase()} == {"left"}
-    assert [each.reason.partition(":")[0] for each in second_search(asked, NAME)] == [
+    assert {object_.outcome for object_ in place.erase()} == {"left"}
+    assert [object_.reason.partition(":")[0] for object_ in second_search(asked, NAME)] == [
         "of a sync that may be running"
     ] * 2
 
     from datetime import timedelta
 
     monkeypatch.setattr("destination_datalake.erasure.targets._MAX_SYNC_AGE", timedelta(seconds=-1))
-    assert {each.outcome for each in place.erase()} == {"removed"}
+    assert {object_.outcome for object_ in place.erase()} == {"removed"}
     assert cloud.objects() == {}

@@ -56,7 +56,7 @@ def test_rows_are_gone_and_all_others_are_there(cloud: Cloud, tmp_path: Path, fo
     done = erased(request(tmp_path, cloud.access, "id", PERSON, 77), NAME)
 
     assert outcomes(done) == {"a": "rewritten", "c": "removed"}
-    assert [(each.rows_found, each.rows_removed) for each in done] == [(1, 1), (1, 1)]
+    assert [(object_.rows_found, object_.rows_removed) for object_ in done] == [(1, 1), (1, 1)]
     assert (ids(cloud), traces(cloud, PERSON)) == ([1, 2, 3, 4], [])
     (b,) = [key for key in before if key.endswith("/b")]
     assert cloud.objects()[b] == before[b]
@@ -111,9 +111,9 @@ def test_a_pending_overwrite_is_searched_and_its_next_attempt_goes_on(cloud: Clo
     assert (ids(cloud), traces(cloud, PERSON)) == ([1], [])
     with pytest.raises(Fenced):
         refresh.commit("c", 3)
-    again = sync(cloud, generation=2, overwrite=True)
-    again.commit("c", 3)
-    again.publish()
+    next_sync = sync(cloud, generation=2, overwrite=True)
+    next_sync.commit("c", 3)
+    next_sync.publish()
     assert ids(cloud) == [2, 3]
 
 
@@ -143,10 +143,10 @@ def test_a_table_of_another_writer_is_searched_where_it_is(cloud: Cloud, tmp_pat
     done = erased(asked, NAME)
 
     assert outcomes(done)["more.parquet"] == "rewritten"
-    csv = next(each for each in done if each.uri.endswith("notes.csv"))
+    csv = next(object_ for object_ in done if object_.uri.endswith("notes.csv"))
     assert (csv.outcome, csv.rows_removed) == ("left", 0)
     assert "neither Parquet nor JSON lines" in csv.reason
-    assert {each.uri.rpartition("/")[2] for each in second_search(asked, NAME)} >= {"notes.csv"}
+    assert {object_.uri.rpartition("/")[2] for object_ in second_search(asked, NAME)} >= {"notes.csv"}
     assert 5 in ids_of(cloud, "elsewhere/more.parquet")
 
 
@@ -211,9 +211,9 @@ def test_partitions_that_a_dropped_table_has_left_are_hidden_in_what_people_read
     asked = request(tmp_path, cloud.access, "id", PERSON)
     mask = Mask("id", asked.file.typed(pa.string(), "id"))
 
-    [found] = second_search(replace(asked, mask=mask), NAME)
+    [object_] = second_search(replace(asked, mask=mask), NAME)
 
-    assert mask.uri(found.uri) == f"{ROOT}/generation-1-0123456789ab/start=…/a.parquet"
+    assert mask.uri(object_.uri) == f"{ROOT}/generation-1-0123456789ab/start=…/a.parquet"
 
 
 def test_partitions_of_other_columns_are_read_and_stay(cloud: Cloud, tmp_path: Path) -> None:
@@ -291,8 +291,8 @@ def test_an_erasure_that_is_killed_is_finished_by_the_next_one(
     erased(request(tmp_path, cloud.access, "id", PERSON), NAME)
 
     assert (ids(cloud), traces(cloud, PERSON), cloud.unfinished_uploads()) == ([1, 2, 3, 4], [], [])
-    again = sync(cloud, generation=2, overwrite=True)
-    again.publish()
+    next_sync = sync(cloud, generation=2, overwrite=True)
+    next_sync.publish()
     assert ids(cloud) == [5]
 
 

@@ -132,16 +132,16 @@ def test_an_id_is_found_in_files_from_before_the_column_was_widened(file: IdsFil
 def test_exactly_the_ids_are_found(
     tmp_path_factory: pytest.TempPathFactory, chosen: list[str], data: st.DataObject
 ) -> None:
-    chosen = [each for each in chosen if not each.startswith("\ufeff")]
-    others = data.draw(st.lists(st.none() | st.text(max_size=3) | st.sampled_from(chosen or ["x"])))
+    chosen = [id_ for id_ in chosen if not id_.startswith("\ufeff")]
+    values = data.draw(st.lists(st.none() | st.text(max_size=3) | st.sampled_from(chosen or ["x"])))
     file = IdsFile(tmp_path_factory.mktemp("ids") / "ids.txt")
     file.path.write_text("\n".join(chosen), newline="")
-    expected = [value in set(chosen) for value in others]
+    expected = [value in set(chosen) for value in values]
 
     ids = file.typed(pa.string(), "user_id")
 
     assert len(ids) == len(set(chosen))
-    assert ids.contains(pa.array(others, pa.string())).tolist() == expected
+    assert ids.contains(pa.array(values, pa.string())).tolist() == expected
 
 
 @pytest.mark.parametrize(("most", "limit"), [("MAX_IDS", 2), ("MAX_BYTES", 5)])

@@ -30,7 +30,7 @@ def versioned(cloud: Cloud) -> Cloud:
 
 def versions(cloud: Cloud) -> list[str]:
     listed = cloud.access.client("s3").list_object_versions(Bucket=BUCKET)
-    return sorted(each["Key"] for kind in ("Versions", "DeleteMarkers") for each in listed.get(kind, []))  # type: ignore[attr-defined]
+    return sorted(version["Key"] for kind in ("Versions", "DeleteMarkers") for version in listed.get(kind, []))  # type: ignore[attr-defined]
 
 
 def test_what_was_replaced_or_removed_leaves_no_version_with_rows(versioned: Cloud, tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_what_was_replaced_or_removed_leaves_no_version_with_rows(versioned: Clo
     done = erased(request(tmp_path, versioned.access, "id", PERSON), NAME)
 
     assert traces(versioned, PERSON) == []
-    assert sum(each.versions_deleted for each in done) == 2
+    assert sum(object_.versions_deleted for object_ in done) == 2
     assert [name.rpartition("/")[2] for name in versions(versioned)] == ["a"]
     assert ids(versioned) == [1]
 
@@ -83,7 +83,7 @@ def test_former_versions_of_rejects_that_a_rule_has_ended_are_searched(versioned
     versioned.access.client("s3").delete_object(Bucket=BUCKET, Key=name)
     (done,) = erased(request(tmp_path, versioned.access, "id", PERSON, bucket_prefix="lake"), NAME)
     assert (done.outcome, done.versions_deleted) == ("removed", 1)
-    assert not any(name in each for each in versions(versioned))
+    assert not any(name in key for key in versions(versioned))
 
 
 def test_a_version_that_may_not_be_deleted_is_listed_with_the_day_at_which_it_ends(
@@ -114,10 +114,17 @@ def test_a_version_that_may_not_be_deleted_is_listed_with_the_day_at_which_it_en
     finally:
         events.unregister("before-call.s3.DeleteObject", refuse)
 
-    rewritten, left = done
-    assert (rewritten.outcome, left.outcome, left.rows_found, left.rows_removed) == ("rewritten", "left", 1, 0)
-    assert re.search(r"cannot delete .* \(AccessDenied\); a lifecycle rule deletes it on 20\d\d-\d\d-\d\d", left.reason)
-    assert [each.reason for each in second_search(asked, NAME)] == ["a noncurrent version"]
+    rewritten, remaining = done
+    assert (rewritten.outcome, remaining.outcome, remaining.rows_found, remaining.rows_removed) == (
+        "rewritten",
+        "left",
+        1,
+        0,
+    )
+    assert re.search(
+        r"cannot delete .* \(AccessDenied\); a lifecycle rule deletes it on 20\d\d-\d\d-\d\d", remaining.reason
+    )
+    assert [object_.reason for object_ in second_search(asked, NAME)] == ["a noncurrent version"]
 
 
 @pytest.mark.parametrize("is_versioned", [True, False])
@@ -129,6 +136,6 @@ def test_versions_that_may_not_be_listed_are_found_where_there_may_be_some(
         cloud.access.client("s3").put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration=configuration)
     sync(cloud).commit("a", 1)
     with cloud.refusing("ListObjectVersions"):
-        found = second_search(request(tmp_path, cloud.access, "id", PERSON), NAME)
-    assert bool(found) == is_versioned
-    assert all(each.uri.endswith("/") and "could not be listed" in each.reason for each in found)
+        objects = second_search(request(tmp_path, cloud.access, "id", PERSON), NAME)
+    assert bool(objects) == is_versioned
+    assert all(object_.uri.endswith("/") and "could not be listed" in object_.reason for object_ in objects)

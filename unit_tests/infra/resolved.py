@@ -57,7 +57,7 @@ class Resolved:
 
     def of_type(self, *kinds: str) -> dict[str, Any]:
         """The properties of all resources of these types."""
-        return {name: each for name, each in self.properties.items() if self.type_of(name) in kinds}
+        return {name: properties for name, properties in self.properties.items() if self.type_of(name) in kinds}
 
     def type_of(self, name: str) -> str:
         """A resource's type."""
@@ -84,7 +84,8 @@ def every_combination(template: Template) -> Iterator[Resolved]:
 def without_catalog(resource: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
     """A Lake Formation resource without its CatalogId."""
     return {
-        kind: {name: each for name, each in fields.items() if name != "CatalogId"} for kind, fields in resource.items()
+        kind: {name: value for name, value in fields.items() if name != "CatalogId"}
+        for kind, fields in resource.items()
     }
 
 

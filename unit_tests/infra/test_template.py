@@ -37,7 +37,7 @@ def combinations() -> list[Resolved]:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_a_rule_holds_for_every_combination_of_switches(rule: Rule, combinations: list[Resolved]) -> None:
-    assert {problem for found in (*combinations, *every_combination(NAMESPACE)) for problem in rule(found)} == set()
+    assert {problem for stack in (*combinations, *every_combination(NAMESPACE)) for problem in rule(stack)} == set()
 
 
 def test_nothing_that_holds_data_goes_with_its_stack() -> None:
@@ -82,18 +82,18 @@ EVERYTHING = {
 )  # fmt: skip
 def test_a_rule_sees_a_mistake_that_cfn_lint_accepts(rule: str, original: str, mistaken: str) -> None:
     assert original in text(PATH)
-    (broken,) = [each for each in RULES if each.__name__ == rule]
+    (broken,) = [candidate for candidate in RULES if candidate.__name__ == rule]
 
-    found = Resolved(Template.parse(text(PATH).replace(original, mistaken, 1)), EVERYTHING)
+    stack = Resolved(Template.parse(text(PATH).replace(original, mistaken, 1)), EVERYTHING)
 
-    assert [*broken(found)] != []
+    assert [*broken(stack)] != []
 
 
 def test_the_archive_is_kept_for_the_days_of_its_parameter() -> None:
-    found = Resolved(TEMPLATE, {"RawArchiveDays": "90"})
+    stack = Resolved(TEMPLATE, {"RawArchiveDays": "90"})
 
-    (bucket,) = found.of_type("AWS::S3::Bucket").values()
-    days = {each["Id"]: each.get("ExpirationInDays") for each in bucket["LifecycleConfiguration"]["Rules"]}
+    (bucket,) = stack.of_type("AWS::S3::Bucket").values()
+    days = {rule["Id"]: rule.get("ExpirationInDays") for rule in bucket["LifecycleConfiguration"]["Rules"]}
     assert (days["archive"], days["rejects"]) == ("90", 90)
 
 
@@ -106,12 +106,12 @@ def test_a_resource_that_is_not_retained_is_seen() -> None:
 @pytest.mark.parametrize("mode", ["none", "hybrid", "managed"])
 @pytest.mark.parametrize("key", ["", KEY_ARN], ids=["new key", "existing key"])
 def test_the_role_s_policy_is_what_iam_policy_prints_for_the_configuration(mode: str, key: str) -> None:
-    found = Resolved(TEMPLATE, {"LakeFormationMode": mode, "ExistingKeyArn": key})
-    config = Config.parse(json.loads(found.outputs["Configuration"]))
+    stack = Resolved(TEMPLATE, {"LakeFormationMode": mode, "ExistingKeyArn": key})
+    config = Config.parse(json.loads(stack.outputs["Configuration"]))
 
-    printed = [each.document() for each in statements(config, Scope.of(config))]
+    printed = [statement.document() for statement in statements(config, Scope.of(config))]
 
-    document = found.properties["ConnectorPolicy"]["PolicyDocument"]
+    document = stack.properties["ConnectorPolicy"]["PolicyDocument"]
     assert comparable(document["Statement"]) == comparable(printed)
 
 
@@ -119,31 +119,31 @@ def comparable(policy: Any) -> Any:
     """A policy in one of its forms: a single value is a list of one, and lists have no order."""
     match policy:
         case dict():
-            return {key: comparable([each] if isinstance(each, str) else each) for key, each in policy.items()}
-        case list() if all(isinstance(each, str) for each in policy):
+            return {key: comparable([value] if isinstance(value, str) else value) for key, value in policy.items()}
+        case list() if all(isinstance(element, str) for element in policy):
             return sorted(policy)
         case list():
-            return [comparable(each) for each in policy]
+            return [comparable(element) for element in policy]
         case _:
             return policy
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "managed"])
 def test_the_role_has_the_grants_that_iam_policy_prints_but_for_new_databases(mode: str) -> None:
-    found = Resolved(TEMPLATE, {"LakeFormationMode": mode})
+    stack = Resolved(TEMPLATE, {"LakeFormationMode": mode})
 
-    assert granted(found) == printed_grants(Config.parse(json.loads(found.outputs["Configuration"])))
+    assert granted(stack) == printed_grants(Config.parse(json.loads(stack.outputs["Configuration"])))
 
 
 @pytest.mark.parametrize("mode", ["none", "hybrid", "managed"])
 def test_the_policies_of_lake_and_namespace_are_what_iam_policy_prints_for_a_stream_of_it(mode: str) -> None:
     lake, namespace, config = stacks(mode)
 
-    printed = [each.document() for each in statements(config, Scope.of(config, [ORDERS]))]
+    printed = [statement.document() for statement in statements(config, Scope.of(config, [ORDERS]))]
 
     documents = [lake.properties["ConnectorPolicy"], namespace.properties["NamespacePolicy"]]
-    found = [each for document in documents for each in document["PolicyDocument"]["Statement"]]
-    assert allowed(found) == allowed(printed)
+    template_statements = [statement for document in documents for statement in document["PolicyDocument"]["Statement"]]
+    assert allowed(template_statements) == allowed(printed)
     assert namespace.properties["NamespacePolicy"]["RoleName"] == "lake-ConnectorRole"
 
 
@@ -165,55 +165,55 @@ def stacks(mode: str) -> tuple[Resolved, Resolved, Config]:
     return lake, Resolved(NAMESPACE, {**outputs, "DatabaseName": "shop"}), config
 
 
-def allowed(found: Iterable[Mapping[str, Any]]) -> set[tuple[str, str, str]]:
+def allowed(policy_statements: Iterable[Mapping[str, Any]]) -> set[tuple[str, str, str]]:
     """Each action on each resource with its condition, however statements group them."""
     return {
         (action, resource, json.dumps(statement.get("Condition", {}), sort_keys=True))
-        for statement in map(comparable, found)
+        for statement in map(comparable, policy_statements)
         for action in statement["Action"]
         for resource in statement["Resource"]
     }
 
 
-def granted(found: Resolved, role: str | None = None) -> set[tuple[str, ...]]:
+def granted(stack: Resolved, role: str | None = None) -> set[tuple[str, ...]]:
     """The grants of a stack, all of them to the connector's role: resources without their catalog, and permissions."""
-    grants = found.of_type("AWS::LakeFormation::PrincipalPermissions").values()
-    assert {each["Principal"]["DataLakePrincipalIdentifier"] for each in grants} == {role or found.outputs["RoleArn"]}
-    return {(json.dumps(without_catalog(each["Resource"])), *sorted(each["Permissions"])) for each in grants}
+    grants = stack.of_type("AWS::LakeFormation::PrincipalPermissions").values()
+    assert {grant["Principal"]["DataLakePrincipalIdentifier"] for grant in grants} == {role or stack.outputs["RoleArn"]}
+    return {(json.dumps(without_catalog(grant["Resource"])), *sorted(grant["Permissions"])) for grant in grants}
 
 
 def printed_grants(config: Config, *streams: StreamId) -> set[tuple[str, ...]]:
     """The same, as `iam-policy` prints them. The databases exist, and the role has no other."""
     grants = lake_formation_grants(config, Scope.of(config, streams))
     return {
-        (json.dumps(to_request(each.resource)), *sorted(each.permissions))
-        for each in grants
-        if not isinstance(each.resource, Catalog)
+        (json.dumps(to_request(grant.resource)), *sorted(grant.permissions))
+        for grant in grants
+        if not isinstance(grant.resource, Catalog)
     }
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "managed"])
 def test_the_location_is_hybrid_in_that_mode_alone_and_the_database_has_the_first_value_of_the_tag(mode: str) -> None:
-    found = Resolved(TEMPLATE, {"LakeFormationMode": mode, "LFTagKey": "team", "LFTagValues": "internal, public"})
+    stack = Resolved(TEMPLATE, {"LakeFormationMode": mode, "LFTagKey": "team", "LFTagValues": "internal, public"})
 
-    assert found.properties["Location"]["HybridAccessEnabled"] is (mode == "hybrid")
-    assert found.properties["Location"]["RoleArn"] == found.outputs["LocationRoleArn"]
-    (tag,) = found.of_type("AWS::LakeFormation::Tag").values()
+    assert stack.properties["Location"]["HybridAccessEnabled"] is (mode == "hybrid")
+    assert stack.properties["Location"]["RoleArn"] == stack.outputs["LocationRoleArn"]
+    (tag,) = stack.of_type("AWS::LakeFormation::Tag").values()
     assert tag["TagValues"] == ["internal", "public"]
-    (association,) = found.of_type("AWS::LakeFormation::TagAssociation").values()
-    assert [each["TagValues"] for each in association["LFTags"]] == [["internal"]]
+    (association,) = stack.of_type("AWS::LakeFormation::TagAssociation").values()
+    assert [lf_tag["TagValues"] for lf_tag in association["LFTags"]] == [["internal"]]
 
 
 def test_the_configuration_is_accepted_and_each_of_its_options_is_an_output(combinations: list[Resolved]) -> None:
     spec = json.loads(text("destination_datalake/spec.json"))["connectionSpecification"]
-    for found in {each.outputs["Configuration"]: each for each in combinations}.values():
-        configuration = json.loads(found.outputs["Configuration"])
+    for stack in {combination.outputs["Configuration"]: combination for combination in combinations}.values():
+        configuration = json.loads(stack.outputs["Configuration"])
         jsonschema.validate(configuration, spec)
         assert Config.parse(configuration).unknown_options() == ()
 
         options = {
             TEMPLATE.sections["Outputs"][name]["Description"]: value
-            for name, value in found.outputs.items()
+            for name, value in stack.outputs.items()
             if name != "Configuration"
         }
         given = dict(flat(configuration))
@@ -225,22 +225,22 @@ def test_the_configuration_is_accepted_and_each_of_its_options_is_an_output(comb
 
 def flat(configuration: dict[str, object], path: str = "") -> list[tuple[str, object]]:
     """The options by path, such as credentials.role_arn."""
-    found: list[tuple[str, object]] = []
+    options: list[tuple[str, object]] = []
     for name, value in configuration.items():
-        found += flat(value, f"{path}{name}.") if isinstance(value, dict) else [(f"{path}{name}", value)]
-    return found
+        options += flat(value, f"{path}{name}.") if isinstance(value, dict) else [(f"{path}{name}", value)]
+    return options
 
 
 def test_errors_of_events_lie_in_folders_named_as_those_of_rejects() -> None:
-    found = Resolved(TEMPLATE, {"CreateEventStream": "true"})
-    ours = RejectLocation("lake/_errors", "sync", "2026-12-31", "landing", "events").uri("reason", "unit")
+    stack = Resolved(TEMPLATE, {"CreateEventStream": "true"})
+    reject_uri = RejectLocation("lake/_errors", "sync", "2026-12-31", "landing", "events").uri("reason", "unit")
 
-    (delivery,) = found.of_type("AWS::KinesisFirehose::DeliveryStream").values()
-    theirs = delivery["IcebergDestinationConfiguration"]["S3Configuration"]["ErrorOutputPrefix"]
+    (delivery,) = stack.of_type("AWS::KinesisFirehose::DeliveryStream").values()
+    error_prefix = delivery["IcebergDestinationConfiguration"]["S3Configuration"]["ErrorOutputPrefix"]
 
-    assert ours.rpartition("/")[0] + "/" == theirs.replace("!{firehose:error-output-type}", "reason").replace(
-        "!{timestamp:yyyy-MM-dd}", "2026-12-31"
-    )
+    assert reject_uri.rpartition("/")[0] + "/" == error_prefix.replace(
+        "!{firehose:error-output-type}", "reason"
+    ).replace("!{timestamp:yyyy-MM-dd}", "2026-12-31")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ RESERVED = {name for name in TAKEN_FOLDERS if re.fullmatch(r"[a-z0-9_]+", name)}
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
-    ("name", "accepted"), [*((each, False) for each in sorted(RESERVED)), ("_errors2", True), ("e", True)]
+    ("name", "accepted"), [*((folder, False) for folder in sorted(RESERVED)), ("_errors2", True), ("e", True)]
 )
 def test_no_database_is_made_in_a_folder_in_which_rules_delete(path: str, name: str, accepted: bool) -> None:
     assert accepts(Template.read(ROOT / path).sections["Parameters"]["DatabaseName"], name) is accepted
@@ -304,11 +304,11 @@ def test_the_page_s_command_deploys_the_template(path: str) -> None:
     (words,) = [shlex.split(command.replace("\\\n", "")) for command in commands if path in command]
 
     given = dict(word.split("=", 1) for word in words[words.index("--parameter-overrides") + 1 :])
-    found = Resolved(Template.read(ROOT / path), given)
+    stack = Resolved(Template.read(ROOT / path), given)
 
     # Names of one's own would take CAPABILITY_NAMED_IAM.
     assert words[words.index("--capabilities") + 1] == "CAPABILITY_IAM"
-    assert [name for name, role in found.of_type("AWS::IAM::Role").items() if "RoleName" in role] == []
+    assert [name for name, role in stack.of_type("AWS::IAM::Role").items() if "RoleName" in role] == []
 
 
 def test_the_template_is_short_enough_to_be_sent_without_a_bucket() -> None:
@@ -335,7 +335,11 @@ def test_the_page_s_terraform_has_parameters_that_the_template_accepts() -> None
 def unusable_defaults(template: str) -> list[str]:
     """The parameters whose Default CloudFormation refuses; cfn-lint does not compare it with their types."""
     parameters = Template.parse(template).sections["Parameters"]
-    return [name for name, each in parameters.items() if "Default" in each and not accepts(each, each["Default"])]
+    return [
+        name
+        for name, parameter in parameters.items()
+        if "Default" in parameter and not accepts(parameter, parameter["Default"])
+    ]
 
 
 @pytest.mark.parametrize("template", PATHS)
