@@ -106,12 +106,12 @@ class Stored(NamedTuple):
 
 def rows(cloud: Cloud, file: DataFile) -> list[Stored]:
     content = cloud.access.client("s3").get_object(Bucket=BUCKET, Key=key(file))["Body"].read()
-    found: list[dict[str, Any]]
+    records: list[dict[str, Any]]
     if file.uri.endswith(".parquet"):
-        found = pq.ParquetFile(pa.BufferReader(content)).read().to_pylist()
+        records = pq.ParquetFile(pa.BufferReader(content)).read().to_pylist()
     else:
-        found = [json.loads(line) for line in gzip.decompress(content).splitlines()]
-    return [Stored(row["_airbyte_raw_id"], Order(row["city"], row["number"], _days(row["day"]))) for row in found]
+        records = [json.loads(line) for line in gzip.decompress(content).splitlines()]
+    return [Stored(row["_airbyte_raw_id"], Order(row["city"], row["number"], _days(row["day"]))) for row in records]
 
 
 def _days(day: Any) -> int | None:

@@ -71,18 +71,18 @@ def archived(cloud: Cloud, result: UnitResult) -> tuple[LineFile, list[bytes]]:
     return file, gzip.decompress(content).splitlines(keepends=True)
 
 
-def replayed(cloud: Cloud, file: LineFile, only: Sequence[int] | None = None) -> Encoded:
+def replayed(cloud: Cloud, file: LineFile, line_numbers: Sequence[int] | None = None) -> Encoded:
     """Encode the lines that were archived."""
-    unit = EncodeUnit(ORDERS, "replay", (segment_of(cloud, file, only),), PLAN, REJECTS)
+    unit = EncodeUnit(ORDERS, "replay", (segment_of(cloud, file, line_numbers),), PLAN, REJECTS)
     [result] = encode([EncodeTask((unit,), cloud.access)])
     assert isinstance(result, Encoded), result
     assert result.line_files == ()
     return result
 
 
-def segment_of(cloud: Cloud, file: LineFile, only: Sequence[int] | None = None) -> StagedSegment:
+def segment_of(cloud: Cloud, file: LineFile, line_numbers: Sequence[int] | None = None) -> StagedSegment:
     head = cloud.access.client("s3").head_object(Bucket=BUCKET, Key=file.uri.removeprefix(f"s3://{BUCKET}/"))
-    lines = None if only is None else BitMap(only)
+    lines = None if line_numbers is None else BitMap(line_numbers)
     first_id = bytes.fromhex(file.content.first_id)
     location = ArchivedLines(file.uri, head["ETag"], head["ContentLength"], lines)
     counts = (file.content.bytes, file.content.first_record)
@@ -91,11 +91,11 @@ def segment_of(cloud: Cloud, file: LineFile, only: Sequence[int] | None = None) 
 
 def table(cloud: Cloud, result: Encoded) -> list[dict[str, Any]]:
     """The rows, by their ids: regular lines and others are decoded apart."""
-    found = [row for file in files(result) for row in rows(cloud, file)]
-    return sorted(found, key=lambda row: str(row["_airbyte_raw_id"]))
+    table_rows = [row for file in files(result) for row in rows(cloud, file)]
+    return sorted(table_rows, key=lambda row: str(row["_airbyte_raw_id"]))
 
 
-def of(lines: Sequence[bytes], staged: StagedSegment) -> StagedSegment:
+def with_record_count(lines: Sequence[bytes], staged: StagedSegment) -> StagedSegment:
     return replace(staged, records=len(lines))
 
 
@@ -110,11 +110,11 @@ LINES = [record(1, "a"), BAD, UNDECLARED, EMPTY, SPACED, ODD, REFUSED, record(2,
 PLAIN = [record(number, "x") for number in range(9)]
 
 WAYS: list[Any] = [
-    pytest.param(LINES, lambda segments: [segments.of(*LINES)], id="odd lines"),
-    pytest.param(PLAIN, lambda segments: [segments.of(*PLAIN)], id="plain lines"),
+    pytest.param(LINES, lambda segments: [segments.write(*LINES)], id="odd lines"),
+    pytest.param(PLAIN, lambda segments: [segments.write(*PLAIN)], id="plain lines"),
     pytest.param(
         [*PLAIN, *LINES, *LINES],
-        lambda segments: [segments.of(*PLAIN), segments.of(*LINES), segments.of(*LINES)],
+        lambda segments: [segments.write(*PLAIN), segments.write(*LINES), segments.write(*LINES)],
         id="several segments",
     ),
 ]
@@ -134,16 +134,16 @@ def _members(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def test_archived_lines_are_as_received_and_yield_the_same_rows(
     cloud: Cloud, segments: Segments, lines: Sequence[bytes], staged: Callable[[Segments], list[StagedSegment]]
 ) -> None:
-    first = encoded(cloud, [replace(each, records=9) for each in staged(segments)])
+    first = encoded(cloud, [replace(segment, records=9) for segment in staged(segments)])
     file, kept = archived(cloud, first)
     assert isinstance(first, Encoded)
 
     assert kept == [*lines]
-    again = replayed(cloud, file)
+    replay = replayed(cloud, file)
 
-    assert table(cloud, again) == table(cloud, first)
-    assert len({row["_airbyte_raw_id"] for row in table(cloud, again)}) == len(lines) - lines.count(REFUSED)
-    assert (again.counts, again.left_out) == (first.counts, 0)
+    assert table(cloud, replay) == table(cloud, first)
+    assert len({row["_airbyte_raw_id"] for row in table(cloud, replay)}) == len(lines) - lines.count(REFUSED)
+    assert (replay.counts, replay.left_out) == (first.counts, 0)
 
 
 @pytest.mark.usefixtures("_members")
@@ -156,7 +156,7 @@ def test_rows_of_lines_beside_erased_ones_have_the_ids_that_they_had(
     staged: Callable[[Segments], list[StagedSegment]],
     erased: Sequence[int],
 ) -> None:
-    first = encoded(cloud, [replace(each, records=9) for each in staged(segments)])
+    first = encoded(cloud, [replace(segment, records=9) for segment in staged(segments)])
     file, _ = archived(cloud, first)
     before = segment_of(cloud, file).location
     assert isinstance(before, ArchivedLines)
@@ -168,22 +168,22 @@ def test_rows_of_lines_beside_erased_ones_have_the_ids_that_they_had(
     # The record that is refused for its time is found by its id as well.
     assert result.found == sum(json.loads(line)["record"]["data"].get("id") in erased for line in lines)
 
-    again = replayed(cloud, file)
+    replay = replayed(cloud, file)
 
     assert isinstance(first, Encoded)
-    assert table(cloud, again) == [row for row in table(cloud, first) if row["id"] not in erased]
-    assert again.left_out == result.found
-    assert again.counts.records == len(lines) - result.found
-    some = replayed(cloud, file, only=range(0, len(lines), 2))
-    every_other = [row for row in table(cloud, again) if int(row["_airbyte_raw_id"][-8:], 16) % 2 == 0]
-    assert table(cloud, some) == every_other
+    assert table(cloud, replay) == [row for row in table(cloud, first) if row["id"] not in erased]
+    assert replay.left_out == result.found
+    assert replay.counts.records == len(lines) - result.found
+    partial_replay = replayed(cloud, file, line_numbers=range(0, len(lines), 2))
+    every_other = [row for row in table(cloud, replay) if int(row["_airbyte_raw_id"][-8:], 16) % 2 == 0]
+    assert table(cloud, partial_replay) == every_other
 
 
 def test_object_metadata_describes_its_lines(cloud: Cloud, segments: Segments) -> None:
-    one, two = [record(1), BAD], [record(3)]
+    first_lines, second_lines = [record(1), BAD], [record(3)]
     staged = [
-        replace(segments.of(*one), records=2, first_record=70),
-        replace(segments.of(*two), records=1, first_record=72),
+        replace(segments.write(*first_lines), records=2, first_record=70),
+        replace(segments.write(*second_lines), records=1, first_record=72),
     ]
 
     result = encoded(cloud, staged)
@@ -199,14 +199,14 @@ def test_object_metadata_describes_its_lines(cloud: Cloud, segments: Segments) -
 
 def test_rows_are_made_of_some_lines_only_and_have_the_ids_that_they_had(cloud: Cloud, segments: Segments) -> None:
     lines = [record(n, "x") for n in range(6)]
-    first = encoded(cloud, [of(lines, segments.of(*lines))])
+    first = encoded(cloud, [with_record_count(lines, segments.write(*lines))])
     file, _ = archived(cloud, first)
     assert isinstance(first, Encoded)
 
-    again = replayed(cloud, file, only=[0, 4])
+    replay = replayed(cloud, file, line_numbers=[0, 4])
 
-    assert table(cloud, again) == [row for row in table(cloud, first) if row["id"] in (0, 4)]
-    assert again.left_out == 4
+    assert table(cloud, replay) == [row for row in table(cloud, first) if row["id"] in (0, 4)]
+    assert replay.left_out == 4
 
 
 PEOPLE = pytest.mark.parametrize("people", [(0,), (1, 2, 7), (3,), tuple(range(9))], ids=str)
@@ -235,18 +235,18 @@ def test_replay_omits_erased_records(
     people: Sequence[int],
 ) -> None:
     """By the salted hashes of their ids; also refused records of theirs are no rejects again."""
-    first = encoded(cloud, [replace(each, records=9) for each in staged(segments)])
+    first = encoded(cloud, [replace(segment, records=9) for segment in staged(segments)])
     file, _ = archived(cloud, first)
     unit = EncodeUnit(ORDERS, "replay", (segment_of(cloud, file),), PLAN, REJECTS, filters=rules_for(cloud, people))
 
-    [again] = encode([EncodeTask((unit,), cloud.access)])
+    [replay] = encode([EncodeTask((unit,), cloud.access)])
 
-    assert isinstance(again, Encoded), again
+    assert isinstance(replay, Encoded), replay
     assert isinstance(first, Encoded)
-    assert table(cloud, again) == [row for row in table(cloud, first) if row["id"] not in people]
+    assert table(cloud, replay) == [row for row in table(cloud, first) if row["id"] not in people]
     of_people = sum(id_of(line) in people for line in lines)
-    assert again.counts.reasons.get((None, RECORD_SUPPRESSED), 0) == of_people
-    assert again.counts.records == len(lines)
+    assert replay.counts.reasons.get((None, RECORD_SUPPRESSED), 0) == of_people
+    assert replay.counts.records == len(lines)
 
 
 @pytest.mark.usefixtures("_members")
@@ -260,15 +260,15 @@ def test_of_suppressed_people_a_sync_keeps_a_count_and_nothing_else(
     people: Sequence[int],
 ) -> None:
     """No row, no reject and no archived line. What is left has the numbers of its lines, also in a replay."""
-    content = [replace(each, records=9) for each in staged(segments)]
+    content = [replace(segment, records=9) for segment in staged(segments)]
     everyone = encoded(cloud, content)
     assert isinstance(everyone, Encoded)
 
     result = encoded(cloud, content, rules_for(cloud, people))
 
     assert isinstance(result, Encoded), result
-    others = [row for row in table(cloud, everyone) if row["id"] not in people]
-    assert [in_place(row) for row in table(cloud, result)] == [in_place(row) for row in others]
+    other_rows = [row for row in table(cloud, everyone) if row["id"] not in people]
+    assert [in_place(row) for row in table(cloud, result)] == [in_place(row) for row in other_rows]
     assert (result.counts.records, result.left_out) == (len(lines), 0)
     of_people = [line for line in lines if id_of(line) in people]
     assert result.counts.reasons.get((None, RECORD_SUPPRESSED), 0) == len(of_people)
@@ -287,9 +287,9 @@ def in_place(row: dict[str, Any]) -> dict[str, Any]:
 def kept_rejects(cloud: Cloud, result: Encoded) -> list[bytes]:
     """The lines that the rejects of a unit have, in some order."""
     lines: list[bytes] = []
-    for each in result.rejects:
-        each.pending_upload.publish(cloud.access.client("s3"))
-        content = gzip.decompress(cloud.objects()[each.uri.removeprefix(f"s3://{BUCKET}/")])
+    for reject in result.rejects:
+        reject.pending_upload.publish(cloud.access.client("s3"))
+        content = gzip.decompress(cloud.objects()[reject.uri.removeprefix(f"s3://{BUCKET}/")])
         originals = (json.loads(line)["rawData"] for line in content.splitlines())
         lines += [base64.b64decode(raw) + b"\n" for raw in originals if raw]
     return sorted(lines)
@@ -303,7 +303,9 @@ def test_a_unit_whose_hashes_cannot_be_read_is_not_encoded(
     [rule, *_] = rules_for(cloud, [1])
 
     with cloud.refusing("GetObject") if is_refused else nullcontext():
-        result = encoded(cloud, [of(lines, segments.of(*lines))], (replace(rule, uri=f"{rule.uri}.gone"),))
+        result = encoded(
+            cloud, [with_record_count(lines, segments.write(*lines))], (replace(rule, uri=f"{rule.uri}.gone"),)
+        )
 
     assert isinstance(result, NotEncoded), result
     assert "int64.bin.gone does not exist. It has the hashes of the ids" in result.failure.message
@@ -311,9 +313,9 @@ def test_a_unit_whose_hashes_cannot_be_read_is_not_encoded(
 
 
 def test_members_whose_lines_have_other_envelopes_are_read_too(cloud: Cloud) -> None:
-    other = [record(n).replace(b'"type"', b'"more": 1, "type"') for n in range(2, 4)]
-    members = [[record(0), record(1)], other, [SPACED, record(5)]]
-    body = b"".join(gzip.compress(b"".join(each)) for each in members)
+    extended = [record(n).replace(b'"type"', b'"more": 1, "type"') for n in range(2, 4)]
+    members = [[record(0), record(1)], extended, [SPACED, record(5)]]
+    body = b"".join(gzip.compress(b"".join(member)) for member in members)
     uri = put(cloud, "mixed", body)
     unit = EncodeUnit(ORDERS, "replay", (uri,), PLAN, REJECTS)
 
@@ -403,7 +405,7 @@ def test_unit_fails_without_leftovers_if_it_cannot_be_archived(cloud: Cloud, seg
 
     refused.register("before-call.s3.CreateMultipartUpload", deny)
     try:
-        result = encoded(cloud, [segments.of(record(1))])
+        result = encoded(cloud, [segments.write(record(1))])
     finally:
         refused.unregister("before-call.s3.CreateMultipartUpload", deny)
 
@@ -454,5 +456,5 @@ def test_any_lines_are_archived_as_received_and_become_the_same_rows_again(lines
 def received(segments: Segments, text: bytes) -> list[StagedSegment]:
     """The segment of the records that were read."""
     items = [item for item in MessageReader().read(text) if isinstance(item, Records)]
-    staged = segments.of(*(bytes(item.lines) for item in items))
+    staged = segments.write(*(bytes(item.lines) for item in items))
     return [replace(staged, records=sum(item.count for item in items))]

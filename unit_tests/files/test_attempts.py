@@ -191,13 +191,13 @@ def test_the_files_and_rejects_of_exactly_one_attempt_are_committed_and_stay(
         assert visible.keys() == {key for key in committed if key.startswith("_errors/")}
         archived = contents(s3, "_raw/")
         assert archived.keys() == {key for key in committed if key.startswith("_raw/")}
-        assert [gzip.decompress(each) for each in archived.values()] == [LINES] * bool(committed)
+        assert [gzip.decompress(content) for content in archived.values()] == [LINES] * bool(committed)
         if deferred:
             assert contents(s3, "shop/").keys() == {key for key in committed if key.startswith("shop/")}
         if committed:
             rows = b"".join(content for key, content in committed.items() if key.startswith("shop/")).splitlines()
             assert Counter(json.loads(row)["id"] for row in rows) == Counter([1, 3, 5, 6, None, None])
-            lines = [json.loads(line) for each in visible.values() for line in gzip.decompress(each).splitlines()]
+            lines = [json.loads(line) for content in visible.values() for line in gzip.decompress(content).splitlines()]
             ids = {json.loads(row)["_airbyte_raw_id"] for row in rows}
             assert sorted(line["column_value"] for line in lines) == ['"wrong"', '"wrong, too"']
             assert {line["row_id"] for line in lines} <= ids, "rejects are those of the rows that were committed"

@@ -47,7 +47,7 @@ def test_columns_hold_time_changes_and_generation(
     _, extracted_at, meta, generations = columns
     assert extracted_at == AT
     noted = [[], []] if changes is None else CHANGED
-    assert meta.to_pylist() == [{"sync_id": sync_id, "changes": each} for each in noted]
+    assert meta.to_pylist() == [{"sync_id": sync_id, "changes": row_changes} for row_changes in noted]
     assert generations.to_pylist() == [generation, generation]
 
 

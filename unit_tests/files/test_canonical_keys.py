@@ -23,7 +23,7 @@ def test_keys_are_equal_if_and_only_if_values_are(columns: list[Column]) -> None
     for key, row in zip(canonical, rows_of(columns), strict=True):
         by_canonical.setdefault(key, set()).add(row)
         by_value.setdefault(row, set()).add(key)
-    assert all(len(each) == 1 for each in (*by_canonical.values(), *by_value.values()))
+    assert all(len(matches) == 1 for matches in (*by_canonical.values(), *by_value.values()))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_column_that_is_promoted_gives_the_same_keys(old: pa.DataType, new: pa
 def test_integers_and_texts_are_no_copies() -> None:
     for column in (pa.array([1, 2, 3]), pa.array(["a", "b", None])):
         key = canonical_keys(column)
-        addresses = [[buffer and buffer.address for buffer in each.buffers()] for each in (key, column)]
+        addresses = [[buffer and buffer.address for buffer in array.buffers()] for array in (key, column)]
 
         assert addresses[0] == addresses[1]
 

@@ -79,9 +79,9 @@ def test_rows_of_all_files_are_in_one_in_their_order(lake: Cloud) -> None:
 
 def test_every_attempt_writes_a_file_of_its_own(lake: Cloud) -> None:
     """An attempt that Spark has given up may still run when the file of the next one is in the table."""
-    again = task(lake, put(lake, "a", ids(1)), put(lake, "b", ids(2)))
+    repeated_task = task(lake, put(lake, "a", ids(1)), put(lake, "b", ids(2)))
 
-    assert compacted(again).uri != compacted(again).uri
+    assert compacted(repeated_task).uri != compacted(repeated_task).uri
     assert len(written(lake)) == 2
 
 
@@ -100,7 +100,7 @@ def test_files_that_cannot_be_compacted_are_left(lake: Cloud) -> None:
 
     assert content(lake, file).read().to_pylist() == ids(1, 2)
     assert file.sources == (sources[0].uri, sources[3].uri)
-    assert {each.uri.rpartition("/")[2]: each.reason for each in file.skipped} == {
+    assert {source.uri.rpartition("/")[2]: source.reason for source in file.skipped} == {
         "foreign": "has columns without field ids",
         "broken": "cannot be read as Parquet",
         "wide": "has column id as double, which is int64 in the table",
@@ -151,7 +151,7 @@ def test_unsupported_value_after_written_rows_restarts_the_task(lake: Cloud) -> 
     file = compacted(task(lake, *sources, schema=target))
 
     assert file.rows == 20_000
-    assert [each.reason for each in file.skipped] == ["has values in column at that timestamp[us] cannot hold"]
+    assert [source.reason for source in file.skipped] == ["has values in column at that timestamp[us] cannot hold"]
     assert len(written(lake)) == 1
 
 
@@ -206,7 +206,7 @@ def test_large_files_are_read_by_row_group(lake: Cloud, monkeypatch: pytest.Monk
         file = compacted(task(lake, *sources))
 
     assert content(lake, file).read().to_pylist() == [*rows, *ids(1)]
-    starts = [int(each.removeprefix("bytes=").split("-")[0]) for each in ranges]
+    starts = [int(header.removeprefix("bytes=").split("-")[0]) for header in ranges]
     assert starts[0] == large.size - 70_000
     assert (len(starts), starts[1:]) == (4, sorted(starts[1:]))
 
@@ -235,10 +235,10 @@ def test_rows_that_position_deletes_remove_are_left_out(lake: Cloud) -> None:
 
 
 def test_one_file_is_enough_where_rows_are_deleted(lake: Cloud) -> None:
-    one = put(lake, "a", ids(0, 1))
+    source = put(lake, "a", ids(0, 1))
 
-    [untouched] = compact([task(lake, one)])
-    file = compacted(task(lake, with_deletes(one, put_deletes(lake, "deletes", dead(one, [0, 1])))))
+    [untouched] = compact([task(lake, source)])
+    file = compacted(task(lake, with_deletes(source, put_deletes(lake, "deletes", dead(source, [0, 1])))))
 
     assert isinstance(untouched, NotCompacted)
     assert (file.rows, file.deleted) == (0, 2)
@@ -249,5 +249,5 @@ def test_a_file_whose_position_deletes_cannot_be_read_is_left(lake: Cloud) -> No
 
     file = compacted(task(lake, *sources[:2], with_deletes(sources[2], put_body(lake, "deletes", b"no Parquet"))))
 
-    assert [each.reason for each in file.skipped] == ["has position deletes that cannot be read as Parquet"]
+    assert [source.reason for source in file.skipped] == ["has position deletes that cannot be read as Parquet"]
     assert content(lake, file).read().to_pylist() == ids(0, 1)

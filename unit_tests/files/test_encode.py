@@ -71,7 +71,7 @@ class Segments:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def of(self, *lines: bytes) -> StagedSegment:
+    def write(self, *lines: bytes) -> StagedSegment:
         path = self._folder / f"{sum(1 for _ in self._folder.iterdir())}.jsonl"
         path.write_bytes(b"".join(lines))
         return on_disk(path)
@@ -101,7 +101,7 @@ def rows(cloud: Cloud, file: DataFile) -> list[dict[str, Any]]:
 
 
 def test_segments_are_written_to_one_file_in_order(cloud: Cloud, segments: Segments) -> None:
-    result = encoded(cloud, [segments.of(record(1, "a"), record(2, "b")), segments.of(record(3, "c"))])
+    result = encoded(cloud, [segments.write(record(1, "a"), record(2, "b")), segments.write(record(3, "c"))])
 
     [file] = files(result)
     assert result == Encoded(ORDERS, (file,), RejectCounts(records=3), ())
@@ -113,7 +113,7 @@ def test_segments_are_written_to_one_file_in_order(cloud: Cloud, segments: Segme
 
 
 def test_metadata_columns_come_first(cloud: Cloud, segments: Segments) -> None:
-    [file] = files(encoded(cloud, [segments.of(record(1))]))
+    [file] = files(encoded(cloud, [segments.write(record(1))]))
 
     [row] = rows(cloud, file)
     assert list(row) == [
@@ -143,7 +143,7 @@ def test_file_has_field_ids(cloud: Cloud, segments: Segments) -> None:
         "text": 12,
     }
 
-    [file] = files(encoded(cloud, [segments.of(record(1))], replace(PLAN, field_ids=ids)))
+    [file] = files(encoded(cloud, [segments.write(record(1))], replace(PLAN, field_ids=ids)))
 
     schema = pq.read_schema(cloud.arrow(key(file)))
     assert [(field.metadata or {})[b"PARQUET:field_id"] for field in schema] == [b"1", b"2", b"3", b"10", b"11", b"12"]
@@ -151,7 +151,7 @@ def test_file_has_field_ids(cloud: Cloud, segments: Segments) -> None:
 
 def test_widened_column_starts_a_new_file_and_stays_wide(cloud: Cloud, segments: Segments) -> None:
     plan = replace(PLAN, columns=(Field("id", "id", Int32()), Field("text", "Text", Float32())))
-    blocks = [segments.of(record(number, 0.5)) for number in (1, 2**31, 3)]
+    blocks = [segments.write(record(number, 0.5)) for number in (1, 2**31, 3)]
 
     first, second = files(encoded(cloud, blocks, plan))
 
@@ -165,7 +165,7 @@ def test_widened_column_starts_a_new_file_and_stays_wide(cloud: Cloud, segments:
 def test_file_of_target_size_is_followed_by_another(cloud: Cloud, segments: Segments) -> None:
     plan = replace(PLAN, format="jsonl", codec="UNCOMPRESSED", target_bytes=1)
 
-    written = files(encoded(cloud, [segments.of(record(number)) for number in range(3)], plan))
+    written = files(encoded(cloud, [segments.write(record(number)) for number in range(3)], plan))
 
     assert [key(file).rpartition("-")[2] for file in written] == [f"000{number}.jsonl" for number in range(3)]
     assert [file.rows for file in written] == [1, 1, 1]
@@ -174,7 +174,7 @@ def test_file_of_target_size_is_followed_by_another(cloud: Cloud, segments: Segm
 def test_file_ends_before_the_metadata_of_its_row_groups_takes_much_memory(
     cloud: Cloud, segments: Segments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocks = [segments.of(record(number)) for number in range(5)]
+    blocks = [segments.write(record(number)) for number in range(5)]
     row_group = CHUNK_METADATA_BYTES * len(pq.read_schema(cloud.arrow(key(files(encoded(cloud, blocks[:1]))[0]))))
     monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1)
     monkeypatch.setattr(unit_files, "MAX_METADATA_BYTES", 2 * row_group)
@@ -185,7 +185,7 @@ def test_file_ends_before_the_metadata_of_its_row_groups_takes_much_memory(
 
 
 def test_deferred_file_is_not_visible_before_it_is_published(cloud: Cloud, segments: Segments) -> None:
-    [file] = files(encoded(cloud, [segments.of(record(1))], replace(PLAN, deferred=True)))
+    [file] = files(encoded(cloud, [segments.write(record(1))], replace(PLAN, deferred=True)))
     assert cloud.objects() == {}
     assert file.pending_upload is not None
 
@@ -208,9 +208,9 @@ def test_segment_in_s3_is_downloaded(cloud: Cloud) -> None:
 
 def test_undeclared_fields_of_the_first_block_are_reported_by_name(cloud: Cloud, segments: Segments) -> None:
     body = {"stream": "orders", "data": {"id": 1, "surname": "secret"}, "emitted_at": 1}
-    first = segments.of(json.dumps({"type": "RECORD", "record": body}).encode() + b"\n")
+    first = segments.write(json.dumps({"type": "RECORD", "record": body}).encode() + b"\n")
 
-    result = encoded(cloud, [first, segments.of(record(2))])
+    result = encoded(cloud, [first, segments.write(record(2))])
 
     assert isinstance(result, Encoded)
     assert result.undeclared == ("surname",)
@@ -219,7 +219,7 @@ def test_undeclared_fields_of_the_first_block_are_reported_by_name(cloud: Cloud,
 def test_lines_longer_than_a_block_are_read_whole(cloud: Cloud, segments: Segments) -> None:
     texts = ["x" * (BLOCK_BYTES // 3), "y" * (2 * BLOCK_BYTES), "z", "x" * (BLOCK_BYTES - 50), "end"]
 
-    [file] = files(encoded(cloud, [segments.of(*(record(index, text) for index, text in enumerate(texts)))]))
+    [file] = files(encoded(cloud, [segments.write(*(record(index, text) for index, text in enumerate(texts)))]))
 
     assert [row["text"] for row in rows(cloud, file)] == texts
 
@@ -227,13 +227,13 @@ def test_lines_longer_than_a_block_are_read_whole(cloud: Cloud, segments: Segmen
 def test_first_line_longer_than_the_sample_for_undeclared_fields_is_written(cloud: Cloud, segments: Segments) -> None:
     text = "x" * SAMPLE_BYTES
 
-    [file] = files(encoded(cloud, [segments.of(record(1, text), record(2, "a"))]))
+    [file] = files(encoded(cloud, [segments.write(record(1, text), record(2, "a"))]))
 
     assert [row["text"] for row in rows(cloud, file)] == [text, "a"]
 
 
 def test_changed_value_is_counted_and_recorded_in_meta(cloud: Cloud, segments: Segments) -> None:
-    result = encoded(cloud, [segments.of(record("not a number", "a"), record(2, "b"))])
+    result = encoded(cloud, [segments.write(record("not a number", "a"), record(2, "b"))])
 
     [file] = files(result)
     assert isinstance(result, Encoded)
@@ -245,8 +245,8 @@ def test_changed_value_is_counted_and_recorded_in_meta(cloud: Cloud, segments: S
 
 
 def test_file_lists_its_columns_with_nulls(cloud: Cloud, segments: Segments) -> None:
-    with_nulls = files(encoded(cloud, [segments.of(record(1, "a"), record(2))]))
-    without = files(encoded(cloud, [segments.of(record(1, "a"), record(2, "b"))]))
+    with_nulls = files(encoded(cloud, [segments.write(record(1, "a"), record(2))]))
+    without = files(encoded(cloud, [segments.write(record(1, "a"), record(2, "b"))]))
 
     assert "text" in with_nulls[0].with_nulls
     assert {"id", "text"}.isdisjoint(without[0].with_nulls)
@@ -262,8 +262,8 @@ def test_failed_unit_has_a_reason_leaves_no_objects_and_does_not_stop_others(
     cloud: Cloud, segments: Segments, deferred: bool
 ) -> None:
     plan = replace(PLAN, deferred=deferred, target_bytes=1)
-    good = EncodeUnit(StreamId(None, "good"), "good", (segments.of(record(1)),), plan, REJECTS)
-    bad = EncodeUnit(ORDERS, "bad", (segments.of(record(1)), NOWHERE), plan, REJECTS)
+    good = EncodeUnit(StreamId(None, "good"), "good", (segments.write(record(1)),), plan, REJECTS)
+    bad = EncodeUnit(ORDERS, "bad", (segments.write(record(1)), NOWHERE), plan, REJECTS)
 
     failed, succeeded = encode([EncodeTask((bad, good), cloud.access)])
 
@@ -280,7 +280,7 @@ def test_late_attempt_does_not_touch_the_files_of_the_one_that_counts(
     cloud: Cloud, segments: Segments, late_try_fails: bool
 ) -> None:
     plan = replace(PLAN, format="jsonl", codec="UNCOMPRESSED", target_bytes=1)
-    lines = segments.of(record(1, "what was received"))
+    lines = segments.write(record(1, "what was received"))
     counts = files(encoded(cloud, [lines], plan))
     before = {key(file): cloud.objects()[key(file)] for file in counts}
 
@@ -295,7 +295,7 @@ def test_late_attempt_does_not_touch_the_files_of_the_one_that_counts(
 
 
 def test_unit_with_an_invalid_plan_does_not_stop_others(cloud: Cloud, segments: Segments) -> None:
-    lines = segments.of(record(1))
+    lines = segments.write(record(1))
     impossible = replace(PLAN, columns=(Field("id", "id", Decimal(99, 0)),))
     bad = EncodeUnit(ORDERS, "bad", (lines,), impossible, REJECTS)
     good = EncodeUnit(StreamId(None, "good"), "good", (lines,), PLAN, REJECTS)
@@ -312,9 +312,9 @@ def test_failed_unit_reports_the_first_error_when_its_parts_cannot_be_withdrawn(
     cloud: Cloud, segments: Segments, deferred: bool
 ) -> None:
     plan = replace(PLAN, format="jsonl", codec="UNCOMPRESSED", deferred=deferred)
-    lines = segments.of(record("not a number"), record(1, "x" * 2 * PART_BYTES))
+    lines = segments.write(record("not a number"), record(1, "x" * 2 * PART_BYTES))
     bad = EncodeUnit(ORDERS, "bad", (lines,), plan, REJECTS)
-    good = EncodeUnit(StreamId(None, "good"), "good", (segments.of(record(1)),), PLAN, REJECTS)
+    good = EncodeUnit(StreamId(None, "good"), "good", (segments.write(record(1)),), PLAN, REJECTS)
 
     # When S3 takes neither the parts that one unit needs nor word that they are not wanted any more
     with cloud.refusing("UploadPart", "AbortMultipartUpload", "DeleteObject"):
@@ -329,7 +329,7 @@ def test_failed_unit_reports_the_first_error_when_its_parts_cannot_be_withdrawn(
 
 
 def test_refusal_of_aws_is_a_config_error_that_names_the_bucket(cloud: Cloud, segments: Segments) -> None:
-    failed = encoded(cloud, [segments.of(record(1))], replace(PLAN, folder="s3://nobody-s-bucket/shop"))
+    failed = encoded(cloud, [segments.write(record(1))], replace(PLAN, folder="s3://nobody-s-bucket/shop"))
 
     assert isinstance(failed, NotEncoded)
     assert "nobody-s-bucket" in failed.failure.message
@@ -339,12 +339,12 @@ def test_refusal_of_aws_is_a_config_error_that_names_the_bucket(cloud: Cloud, se
 def test_failure_of_a_unit_from_another_machine_names_the_executor_s_host(cloud: Cloud, segments: Segments) -> None:
     elsewhere = replace(PLAN, folder="s3://nobody-s-bucket/shop")
 
-    here = encoded(cloud, [segments.of(record(1))], elsewhere)
-    there = encoded(cloud, [staged(cloud, record(1))], elsewhere)
+    local = encoded(cloud, [segments.write(record(1))], elsewhere)
+    remote = encoded(cloud, [staged(cloud, record(1))], elsewhere)
 
-    assert isinstance(here, NotEncoded)
-    assert isinstance(there, NotEncoded)
-    assert there.failure.message == f"{here.failure.message} This was on an executor, on host {socket.gethostname()}."
+    assert isinstance(local, NotEncoded)
+    assert isinstance(remote, NotEncoded)
+    assert remote.failure.message == f"{local.failure.message} This was on an executor, on host {socket.gethostname()}."
 
 
 IMPORTS = """

@@ -64,8 +64,8 @@ def test_a_line_of_the_archive_leaves_an_empty_line_behind(cloud: Cloud) -> None
 
     assert run(cloud, "archive", [archived]) == [Erased(archived, 3, was_written=True)]
 
-    left = gzip.decompress(cloud.objects()["_raw/a.jsonl.gz"])
-    assert left == b"\n" + LINES[1] + b"\n" + LINES[3] + b"\n"
+    remaining = gzip.decompress(cloud.objects()["_raw/a.jsonl.gz"])
+    assert remaining == b"\n" + LINES[1] + b"\n" + LINES[3] + b"\n"
     head = cloud.access.client("s3").head_object(Bucket=BUCKET, Key="_raw/a.jsonl.gz")
     assert head["Metadata"] == {"lines": "5", "stream": "users"}
 
@@ -75,10 +75,10 @@ def test_erased_lines_are_not_found_again_and_other_ids_still_are(cloud: Cloud) 
     run(cloud, "archive", [stored(cloud, "a")])
     once = cloud.objects()
 
-    again = stored(cloud, "a")
-    assert run(cloud, "archive", [again]) == [Erased(again, 0)]
+    rewritten = stored(cloud, "a")
+    assert run(cloud, "archive", [rewritten]) == [Erased(rewritten, 0)]
     assert cloud.objects() == once
-    assert counts(run(cloud, "archive", [again], chosen=Values.of(Int64(), 2))) == [1]
+    assert counts(run(cloud, "archive", [rewritten], chosen=Values.of(Int64(), 2))) == [1]
     assert gzip.decompress(cloud.objects()["a"]) == b"\n" + LINES[1] + b"\n\n\n"
 
 
@@ -98,8 +98,8 @@ def test_long_objects_are_written_piece_by_piece(cloud: Cloud, monkeypatch: pyte
 
     assert counts(run(cloud, "archive", [archived])) == [50]
 
-    left = b"".join(each if number % 10 != 7 else b"\n" for number, each in enumerate(lines))
-    assert b"".join(uploads.gunzipped([cloud.objects()["a"]])) == left
+    expected = b"".join(text if number % 10 != 7 else b"\n" for number, text in enumerate(lines))
+    assert b"".join(uploads.gunzipped([cloud.objects()["a"]])) == expected
     members = [*uploads.gunzipped([cloud.objects()["a"]])]
     assert len(members) > 1
     assert all(member.endswith(b"\n") for member in members)
@@ -107,24 +107,24 @@ def test_long_objects_are_written_piece_by_piece(cloud: Cloud, monkeypatch: pyte
 
 def test_an_object_that_was_replaced_meanwhile_is_left_alone(cloud: Cloud) -> None:
     archived = put(cloud, "a", gzip.compress(b"".join(LINES)))
-    other = gzip.compress(b"other\n")
-    put(cloud, "a", other)
+    replacement = gzip.compress(b"other\n")
+    put(cloud, "a", replacement)
     assert run(cloud, "archive", [archived]) == [Erased(archived, 0, is_gone=True)]
-    assert cloud.objects()["a"] == other
+    assert cloud.objects()["a"] == replacement
 
 
 @pytest.mark.parametrize("deleted", [True, False])
 def test_an_object_that_is_replaced_or_deleted_while_it_is_read_is_left_alone(cloud: Cloud, *, deleted: bool) -> None:
     archived = put(cloud, "a", gzip.compress(b"".join(LINES)))
-    other = another_client()
+    second_client = another_client()
 
     def interfere(time: int) -> None:
         if time > 1:
             return
         if deleted:
-            other.client("s3").delete_object(Bucket=BUCKET, Key="a")
+            second_client.client("s3").delete_object(Bucket=BUCKET, Key="a")
         else:
-            other.client("s3").put_object(Bucket=BUCKET, Key="a", Body=b"other")
+            second_client.client("s3").put_object(Bucket=BUCKET, Key="a", Body=b"other")
 
     executor = another_client()
     before(executor, "s3", "PutObject", interfere)
@@ -147,8 +147,8 @@ def test_deleted_object_is_distinguished_from_a_denied_one(cloud: Cloud) -> None
 
 @pytest.mark.parametrize("body", [b"\x1f\x8bno gzip", gzip.compress(b"".join(LINES))[:-9]], ids=["none", "cut"])
 def test_what_cannot_be_read_fails_by_name_and_stops_no_other(cloud: Cloud, body: bytes) -> None:
-    damaged, other = put(cloud, "a", body), put(cloud, "b", gzip.compress(b"".join(LINES)))
-    failed, done = run(cloud, "archive", [damaged], [other])
+    damaged, intact = put(cloud, "a", body), put(cloud, "b", gzip.compress(b"".join(LINES)))
+    failed, done = run(cloud, "archive", [damaged], [intact])
     assert isinstance(failed, NotErased)
     assert failed.object == damaged
     assert f"whether s3://{BUCKET}/a has rows" in failed.failure.message
@@ -161,8 +161,8 @@ def test_a_former_version_is_searched_and_not_written(cloud: Cloud) -> None:
     s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
     put(cloud, "a", gzip.compress(b"".join(LINES)))
     put(cloud, "a", gzip.compress(b""))
-    [_, former] = s3.list_object_versions(Bucket=BUCKET)["Versions"]
-    version = StoredObject(f"s3://{BUCKET}/a", former["ETag"], former["Size"], former["VersionId"])
+    [_, previous] = s3.list_object_versions(Bucket=BUCKET)["Versions"]
+    version = StoredObject(f"s3://{BUCKET}/a", previous["ETag"], previous["Size"], previous["VersionId"])
 
     assert run(cloud, "archive", [version]) == [Erased(version, 3)]
     assert len(s3.list_object_versions(Bucket=BUCKET)["Versions"]) == 2
@@ -171,9 +171,9 @@ def test_a_former_version_is_searched_and_not_written(cloud: Cloud) -> None:
 # --- Rejects --------------------------------------------------------------------------------------------------------
 
 
-def reject(sequence: str, number: int, raw: bytes | None = None, **others: object) -> bytes:
+def reject(sequence: str, number: int, raw: bytes | None = None, **fields: object) -> bytes:
     encoded = None if raw is None else base64.b64encode(raw).decode()
-    members = {"rawData": encoded, "sequenceNumber": sequence, "subSequenceNumber": number, **others}
+    members = {"rawData": encoded, "sequenceNumber": sequence, "subSequenceNumber": number, **fields}
     return json.dumps(members).encode() + b"\n"
 
 
@@ -229,7 +229,7 @@ def test_interrupted_erasure_of_rejects_can_be_repeated(cloud: Cloud, writes: in
     with pytest.raises(KeyboardInterrupt):
         [*erase([EraseTask((tuple(group),), "rejects", (USER,), dying, write=True, ids=SEVEN)])]
 
-    keys = [each.uri.removeprefix(f"s3://{BUCKET}/") for each in group]
+    keys = [object_.uri.removeprefix(f"s3://{BUCKET}/") for object_ in group]
     run(cloud, "rejects", [stored(cloud, key) for key in keys])
 
     assert left_of_rejects(cloud) == [ONE_REASON[2:], [OTHER_REASON[2]]]
@@ -253,16 +253,18 @@ def test_a_value_of_the_column_is_found_without_its_record(cloud: Cloud) -> None
 @pytest.mark.parametrize("ending", [b"\n", b""], ids=["ended", "not-ended"])
 @pytest.mark.parametrize("last", [7, 8])
 def test_rows_of_json_lines_are_removed_with_their_lines(cloud: Cloud, compress: Any, ending: bytes, last: int) -> None:
-    others = [b'{"a":7,"user_id":1}', b'{"USER":7}', b"", b'{"user_id":null}']
-    lines = [*others[:2], b'{"user_id": 7.0 }', *others[2:], b'{"user_id":%d}' % last]
+    kept_lines = [b'{"a":7,"user_id":1}', b'{"USER":7}', b"", b'{"user_id":null}']
+    lines = [*kept_lines[:2], b'{"user_id": 7.0 }', *kept_lines[2:], b'{"user_id":%d}' % last]
     put(cloud, "a", compress(b"\n".join(lines) + ending))
 
     results = run(cloud, "rows", [stored(cloud, "a")])
 
     assert counts(results) == [2 if last == 7 else 1]
     body = cloud.objects()["a"]
-    left = gzip.decompress(body) if compress is gzip.compress else body
-    assert left == b"\n".join([*others, *([lines[-1]] if last == 8 else [])]) + (b"\n" if last == 7 else ending)
+    remaining = gzip.decompress(body) if compress is gzip.compress else body
+    assert remaining == b"\n".join([*kept_lines, *([lines[-1]] if last == 8 else [])]) + (
+        b"\n" if last == 7 else ending
+    )
 
 
 def test_keys_of_rows_are_compared_without_case_as_readers_do(cloud: Cloud) -> None:
@@ -343,8 +345,13 @@ def test_an_object_of_the_archive_is_never_deleted(cloud: Cloud) -> None:
 def test_a_file_that_was_replaced_while_it_was_read_is_not_deleted(cloud: Cloud) -> None:
     whole = put(cloud, "a", b'{"user_id":7}')
     executor = another_client()
-    other = another_client()
-    before(executor, "s3", "DeleteObject", lambda _: other.client("s3").put_object(Bucket=BUCKET, Key="a", Body=b"x"))
+    second_client = another_client()
+    before(
+        executor,
+        "s3",
+        "DeleteObject",
+        lambda _: second_client.client("s3").put_object(Bucket=BUCKET, Key="a", Body=b"x"),
+    )
     [result] = erase([EraseTask(((whole,),), "rows", (USER,), executor, write=True, ids=SEVEN)])
     assert (result, cloud.objects()) == (Erased(whole, 0, is_gone=True), {"a": b"x"})
 
@@ -394,7 +401,7 @@ def test_a_file_that_cannot_be_searched_fails_by_name(cloud: Cloud, body: bytes)
         (pa.array([b"5", b"7"]), String()),
         (pa.array(["5", "7"], pa.large_string()), String()),
     ],
-    ids=lambda each: str(each.type) if isinstance(each, pa.Array) else "",
+    ids=lambda parameter: str(parameter.type) if isinstance(parameter, pa.Array) else "",
 )
 def test_statistics_of_another_type_exclude_no_rows(cloud: Cloud, values: pa.Array[Any], type_: ColumnType) -> None:
     ids = Ids.of(pa.array([7] if type_ == Int64() else ["7"]))

@@ -110,12 +110,12 @@ MOMENT = pa.struct([("at", pa.struct([("x", pa.int64()), ("when", pa.timestamp("
 )
 def test_slice_is_encoded_like_a_copy(type_: pa.DataType) -> None:
     # Given rows of which a slice is written, as a partition is one of its block
-    def value(of: pa.DataType, number: int) -> Any:
-        if isinstance(of, pa.StructType):
-            return None if number % 5 == 3 else {field.name: value(field.type, number) for field in of}
-        if isinstance(of, pa.ListType):
-            return [value(of.value_type, number + i) for i in range(number % 3)]
-        return number if of == pa.int64() else datetime.fromtimestamp(number, UTC)
+    def value(data_type: pa.DataType, number: int) -> Any:
+        if isinstance(data_type, pa.StructType):
+            return None if number % 5 == 3 else {field.name: value(field.type, number) for field in data_type}
+        if isinstance(data_type, pa.ListType):
+            return [value(data_type.value_type, number + i) for i in range(number % 3)]
+        return number if data_type == pa.int64() else datetime.fromtimestamp(number, UTC)
 
     values = [value(type_, number) for number in range(12)]
     table = pa.table({"id": range(12), "nested": pa.array(values, type_)})

@@ -101,8 +101,8 @@ def test_a_record_is_refused_if_its_key_was_changed_or_its_cursor_lost(kind: str
 def refusals(block: bytes) -> list[tuple[bytes, str, str]]:
     keys = KeyGuard.of(plan())
     assert keys is not None
-    refused = [each for decoded in BlockDecoder(READ).decode(block) for each in keys.refuse(decoded).rejected]
-    return [(each.line, each.reason, each.message) for each in refused]
+    refused = [reject for decoded in BlockDecoder(READ).decode(block) for reject in keys.refuse(decoded).rejected]
+    return [(reject.line, reject.reason, reject.message) for reject in refused]
 
 
 ODD_NUMBERS = [
@@ -151,7 +151,7 @@ def test_different_numbers_are_different_keys_or_rejects(type_: ColumnType, text
         for place, key in zip(part.line_numbers, canonical_keys(part.columns[0]).to_pylist(), strict=True):
             sent.setdefault(key, set()).add(decimal.Decimal(json.loads(texts[place], parse_float=str, parse_int=str)))
     assert all(len(numbers) == 1 for numbers in sent.values())
-    refused = sorted(each.line for part in parts for each in part.rejected)
+    refused = sorted(reject.line for part in parts for reject in part.rejected)
     assert len(refused) + sum(part.rows for part in parts) == len(texts)
     # And integers that a double holds are rows
     held = {t for t in texts if t.lstrip("-").isdigit() and abs(int(t)) <= 2**53}
@@ -184,21 +184,21 @@ def test_rejected_records_do_not_change_other_rows(kinds: list[str]) -> None:
     guarded = [keys.refuse(decoded) for decoded in BlockDecoder(READ).decode(b"".join(lines))]
     alone = [*BlockDecoder(READ).decode(b"".join(lines[number] for number in kept))]
 
-    assert sorted(place for each in guarded for place in each.line_numbers) == kept
+    assert sorted(place for part in guarded for place in part.line_numbers) == kept
     assert rows(guarded) == rows(alone)
-    refused = [each.line + b"\n" for decoded in guarded for each in decoded.rejected]
+    refused = [reject.line + b"\n" for decoded in guarded for reject in decoded.rejected]
     assert sorted(refused) == sorted(line_ for line_, kind in zip(lines, kinds, strict=True) if kind in REFUSED)
 
 
 def rows(parts: list[Any]) -> list[tuple[Any, ...]]:
-    found = []
+    entries = []
     for decoded in parts:
-        changed = {each.row: (each.line, tuple(each.changes)) for each in decoded.changed}
+        changed = {change.row: (change.line, tuple(change.changes)) for change in decoded.changed}
         for row in range(decoded.rows):
             values = [column[row].as_py() for column in (decoded.extracted_at, *decoded.columns)]
             changes = [] if decoded.changes is None else decoded.changes[row].as_py()
-            found.append((decoded.line_numbers[row], decoded.lines[row], values, changes, changed.get(row)))
-    return [each[1:] for each in sorted(found, key=lambda each: each[0])]
+            entries.append((decoded.line_numbers[row], decoded.lines[row], values, changes, changed.get(row)))
+    return [entry[1:] for entry in sorted(entries, key=lambda entry: entry[0])]
 
 
 def test_every_record_is_a_row_or_a_reject(cloud: Cloud, tmp_path: Path) -> None:
@@ -220,6 +220,6 @@ def test_every_record_is_a_row_or_a_reject(cloud: Cloud, tmp_path: Path) -> None
         reject.pending_upload.publish(cloud.access.client("s3"))
     [key] = [key for key in cloud.objects() if KEY_CHANGED in key]
     written = [json.loads(text) for text in gzip.decompress(cloud.objects()[key]).splitlines()]
-    assert [base64.b64decode(each["rawData"]) + b"\n" for each in written] == [*REFUSED.values()]
-    assert {each["row_id"] for each in written} == {None}
+    assert [base64.b64decode(reject["rawData"]) + b"\n" for reject in written] == [*REFUSED.values()]
+    assert {reject["row_id"] for reject in written} == {None}
     assert pa.types.is_string(table.schema.field("_airbyte_raw_id").type)

@@ -67,9 +67,9 @@ def test_rejects_have_the_ids_of_their_rows_and_refused_lines_are_in_no_partitio
     assert sorted(row.order for row in stored if row.order.number) == [Order("Oslo", 2), Order("Rome", 1)]
     publish_all([file.pending_upload for file in result.rejects], cloud.access.client("s3"))
     keys = [file.uri.removeprefix(f"s3://{BUCKET}/") for file in result.rejects]
-    rejected = [json.loads(each) for key in keys for each in gzip.decompress(cloud.objects()[key]).splitlines()]
+    rejected = [json.loads(text) for key in keys for text in gzip.decompress(cloud.objects()[key]).splitlines()]
     city_of = {row.id: row.order.city for row in stored}
-    assert [(each["column_value"], city_of.get(each["row_id"])) for each in rejected] == [
+    assert [(reject["column_value"], city_of.get(reject["row_id"])) for reject in rejected] == [
         (None, None),
         ('"none"', "Oslo"),
         ('"none either"', "Rome"),
@@ -159,8 +159,8 @@ def test_values_that_no_folder_can_have_are_in_the_null_partition(cloud: Cloud, 
     result = encoded(cloud, tmp_path, shape, b"".join(line(city, 1) for city in cities))
 
     assert isinstance(result, Encoded)
-    found = {row.order.city: file.uri.split("/")[-2] for file in result.files for row in rows(cloud, file)}
-    assert found == dict.fromkeys(cities, "city_key=__HIVE_DEFAULT_PARTITION__") | {"Rome": "city_key=Rome"}
+    folders = {row.order.city: file.uri.split("/")[-2] for file in result.files for row in rows(cloud, file)}
+    assert folders == dict.fromkeys(cities, "city_key=__HIVE_DEFAULT_PARTITION__") | {"Rome": "city_key=Rome"}
 
 
 def test_unit_without_partitions_is_sorted(cloud: Cloud, tmp_path: Path) -> None:

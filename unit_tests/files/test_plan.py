@@ -44,15 +44,15 @@ batch_sizes = st.lists(st.lists(st.integers(1, 20 * MiB), min_size=1, max_size=2
 def test_every_segment_is_in_one_task_and_a_stream_s_segments_are_in_order(
     sizes_: list[list[int]], parallelism: int
 ) -> None:
-    batches = [batch(str(index), each) for index, each in enumerate(sizes_)]
+    batches = [batch(str(index), segment_sizes) for index, segment_sizes in enumerate(sizes_)]
 
     tasks = split_into_tasks(batches, parallelism, ACCESS)
 
     units = [unit for task in tasks for unit in task.units]
-    for each in batches:
-        ours = [unit for unit in units if unit.stream == each.stream]
-        assert [segment for unit in ours for segment in unit.segments] == [*each.segments]
-        assert [unit.name for unit in ours] == [f"{each.name}-{part:04d}" for part in range(len(ours))]
+    for batch_ in batches:
+        ours = [unit for unit in units if unit.stream == batch_.stream]
+        assert [segment for unit in ours for segment in unit.segments] == [*batch_.segments]
+        assert [unit.name for unit in ours] == [f"{batch_.name}-{part:04d}" for part in range(len(ours))]
     assert sum(len(unit.segments) for unit in units) == sum(map(len, sizes_))
     assert len({unit.name for unit in units}) == len(units)
     assert all(unit.segments for unit in units)
@@ -61,7 +61,7 @@ def test_every_segment_is_in_one_task_and_a_stream_s_segments_are_in_order(
 
 @given(sizes_=batch_sizes, parallelism=st.integers(1, 16))
 def test_tasks_are_even_to_within_one_segment(sizes_: list[list[int]], parallelism: int) -> None:
-    batches = [batch(str(index), each) for index, each in enumerate(sizes_)]
+    batches = [batch(str(index), segment_sizes) for index, segment_sizes in enumerate(sizes_)]
     total = sum(map(sum, sizes_))
     share = max(MIN_TASK_BYTES, -(-total // parallelism))
     largest = max(map(max, sizes_))
@@ -97,7 +97,7 @@ def test_no_task_is_a_small_remainder(count: int, parallelism: int, size: int) -
 def test_number_of_tasks_is_the_parallelism_unless_they_would_be_too_small(
     sent: list[list[int]], parallelism: int, expected: list[int]
 ) -> None:
-    batches = [batch(str(index), each) for index, each in enumerate(sent)]
+    batches = [batch(str(index), segment_sizes) for index, segment_sizes in enumerate(sent)]
 
     assert sizes(split_into_tasks(batches, parallelism, ACCESS)) == expected
 

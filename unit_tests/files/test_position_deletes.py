@@ -17,7 +17,7 @@ from unit_tests.files.stored import FOLDER, dead, field, put_deletes, with_delet
 pytestmark = pytest.mark.share(7)
 
 FILE = SourceFile(f"{FOLDER}/a.parquet", 100, 6)
-OTHER = SourceFile(f"{FOLDER}/b.parquet", 100, 6)
+OTHER_FILE = SourceFile(f"{FOLDER}/b.parquet", 100, 6)
 
 
 def plain(**columns: pa.DataType) -> pa.Schema:
@@ -35,12 +35,12 @@ def test_a_file_without_position_deletes_has_no_dead_rows(lake: Cloud) -> None:
 
 
 def test_position_deletes_apply_only_to_their_file(lake: Cloud) -> None:
-    both = put_deletes(lake, "deletes", [*dead(FILE, [0, 4]), *dead(OTHER, [1, 2])])
-    only_other = put_deletes(lake, "of other", dead(OTHER, [3]))
+    shared_deletes = put_deletes(lake, "deletes", [*dead(FILE, [0, 4]), *dead(OTHER_FILE, [1, 2])])
+    other_deletes = put_deletes(lake, "of other", dead(OTHER_FILE, [3]))
 
-    assert positions(lake, with_deletes(FILE, both, only_other)) == [0, 4]
-    assert positions(lake, with_deletes(OTHER, both, only_other)) == [1, 2, 3]
-    assert positions(lake, with_deletes(FILE, only_other)) is None
+    assert positions(lake, with_deletes(FILE, shared_deletes, other_deletes)) == [0, 4]
+    assert positions(lake, with_deletes(OTHER_FILE, shared_deletes, other_deletes)) == [1, 2, 3]
+    assert positions(lake, with_deletes(FILE, other_deletes)) is None
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_position_deletes_apply_only_to_their_file(lake: Cloud) -> None:
     ],
 )
 def test_columns_are_found_however_their_writer_declared_them(lake: Cloud, schema: pa.Schema) -> None:
-    deletes = put_deletes(lake, "deletes", [*dead(FILE, [5]), *dead(OTHER, [0])], schema)
+    deletes = put_deletes(lake, "deletes", [*dead(FILE, [5]), *dead(OTHER_FILE, [0])], schema)
 
     assert positions(lake, with_deletes(FILE, deletes)) == [5]
 
@@ -67,7 +67,7 @@ def test_columns_are_found_however_their_writer_declared_them(lake: Cloud, schem
     ids=str,
 )
 def test_rows_are_found_in_any_layout_and_order(lake: Cloud, options: dict[str, Any]) -> None:
-    rows = [*dead(OTHER, [5]), *dead(FILE, [5, 0, 5]), *dead(OTHER, [3]), *dead(FILE, [2])]
+    rows = [*dead(OTHER_FILE, [5]), *dead(FILE, [5, 0, 5]), *dead(OTHER_FILE, [3]), *dead(FILE, [2])]
     deletes = put_deletes(lake, "deletes", rows, **options)
 
     assert positions(lake, with_deletes(FILE, deletes)) == [0, 2, 5]
@@ -102,10 +102,10 @@ def test_row_groups_of_other_files_are_not_read(lake: Cloud, monkeypatch: pytest
 
     events = lake.access.client("s3").meta.events
     events.register("before-call.s3.GetObject", notice)
-    found = positions(lake, with_deletes(files[2], deletes))
+    dead_positions = positions(lake, with_deletes(files[2], deletes))
     events.unregister("before-call.s3.GetObject", notice)
 
-    assert found == list(range(0, 40_000, 2))
+    assert dead_positions == list(range(0, 40_000, 2))
     assert len(ranges) == 2
 
 

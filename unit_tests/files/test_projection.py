@@ -21,10 +21,10 @@ def rows(values: list[Any], *fields: pa.Field[Any]) -> pa.RecordBatch:
 
 
 def projected(batch: pa.RecordBatch, *target: pa.Field[Any]) -> list[dict[str, Any]]:
-    found = Projection(batch.schema, pa.schema(target))(batch)
-    assert found.schema.equals(pa.schema(target), check_metadata=True)
-    found.validate(full=True)
-    return found.to_pylist()
+    result = Projection(batch.schema, pa.schema(target))(batch)
+    assert result.schema.equals(pa.schema(target), check_metadata=True)
+    result.validate(full=True)
+    return result.to_pylist()
 
 
 map_of: Any = pa.map_  # The stubs know types only, not fields, which have names and ids.
@@ -61,14 +61,14 @@ def test_fields_of_structs_are_found_by_id_inside_lists_and_maps_too() -> None:
         field(3, "m", map_of(field(31, "key", TEXT, nullable=False), field(32, "value", old))),
     )
 
-    found = projected(
+    projected_rows = projected(
         batch.slice(0, 2),
         field(1, "s", new),
         field(2, "l", pa.list_(field(21, "element", new))),
         field(3, "m", map_of(field(31, "key", TEXT, nullable=False), field(32, "value", new))),
     )
 
-    assert found == [
+    assert projected_rows == [
         {
             "s": {"renamed": "a", "y": None, "x": 1},
             "l": [{"renamed": "b", "y": None, "x": 2}, None],
@@ -162,7 +162,7 @@ def test_a_file_with_values_that_would_change_is_unsuitable(old: Any, value: Any
     ],
 )
 def test_file_with_ambiguous_columns_is_unsupported(source: list[Any], why: str) -> None:
-    batch = pa.RecordBatch.from_arrays([pa.nulls(1, each.type) for each in source], schema=pa.schema(source))
+    batch = pa.RecordBatch.from_arrays([pa.nulls(1, column.type) for column in source], schema=pa.schema(source))
 
     with pytest.raises(UnsupportedFile, match=why):
         projected(batch, field(1, "v", pa.struct([field(3, "x", INT)])) if len(source) == 1 else field(1, "v", INT))

@@ -43,12 +43,12 @@ def test_the_next_row_group_is_requested_while_one_is_in_use(lake: Cloud) -> Non
         next(waiting).set()
 
     project = file.projection(SCHEMA)
-    first, *others = file.groups[:2]
+    first, second = file.groups[:2]
     with during(lake.access, "before-call.s3.GetObject", notice):
-        for table in file.read(first, project, others[0]):
+        for table in file.read(first, project, second):
             ids += table.column("id").to_pylist()
             assert requested[1].wait(60)
-    for table in file.read(others[0], project):
+    for table in file.read(second, project):
         ids += table.column("id").to_pylist()
 
     assert ids == [*range(2 * ROWS // 3)]
@@ -63,15 +63,17 @@ def test_only_columns_that_are_needed_are_requested(lake: Cloud) -> None:
 
     project = file.projection(pa.schema([SCHEMA.field("id")]))
     with during(lake.access, "before-call.s3.GetObject", notice):
-        found = [
+        numbers = [
             number
             for group, following in with_following(file.groups)
             for table in file.read(group, project, following)
             for number in table.column("id").to_pylist()
         ]
 
-    assert found == [*range(ROWS)]
-    sizes = [int(end) - int(start) + 1 for start, end in (each.removeprefix("bytes=").split("-") for each in ranges)]
+    assert numbers == [*range(ROWS)]
+    sizes = [
+        int(end) - int(start) + 1 for start, end in (header.removeprefix("bytes=").split("-") for header in ranges)
+    ]
     assert len(sizes) == 3
     assert max(sizes) < 2 * 8 * ROWS // 3
 

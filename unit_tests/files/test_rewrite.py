@@ -170,7 +170,7 @@ def test_int96_timestamps_at_any_depth_become_microseconds_in_utc(cloud: Cloud, 
         {
             "id": pa.array(range(4), pa.int32()),
             "at": pa.array(instants, pa.timestamp("us")),
-            "inner": pa.array([{"at": each, "all": [each]} for each in instants], inner),
+            "inner": pa.array([{"at": instant, "all": [instant]} for instant in instants], inner),
         }
     )
     content = file_of(table, use_deprecated_int96_timestamps=True, store_schema=stored)
@@ -183,9 +183,9 @@ def test_int96_timestamps_at_any_depth_become_microseconds_in_utc(cloud: Cloud, 
         "timestamp[us, tz=UTC]",
         "struct<at: timestamp[us, tz=UTC], all: list<element: timestamp[us, tz=UTC]>>",
     ]
-    in_utc = [each and each.replace(tzinfo=UTC) for each in instants]
+    in_utc = [instant and instant.replace(tzinfo=UTC) for instant in instants]
     assert file.read().column("at").to_pylist() == in_utc
-    assert file.read().column("inner").to_pylist() == [{"at": each, "all": [each]} for each in in_utc]
+    assert file.read().column("inner").to_pylist() == [{"at": instant, "all": [instant]} for instant in in_utc]
 
 
 def test_metadata_is_kept_without_copies_of_the_narrow_schema(cloud: Cloud) -> None:
@@ -204,13 +204,13 @@ def test_metadata_is_kept_without_copies_of_the_narrow_schema(cloud: Cloud) -> N
 
     file = rewritten(cloud, file_of(table.replace_schema_metadata({**words, **copies})), id=Int64(), n=Int64())
 
-    found = {key.decode(): value.decode() for key, value in (file.schema_arrow.metadata or {}).items()}
-    assert found.keys() == words.keys()
-    assert {key: found[key] for key in found if key != "pandas"} == {
+    metadata = {key.decode(): value.decode() for key, value in (file.schema_arrow.metadata or {}).items()}
+    assert metadata.keys() == words.keys()
+    assert {key: metadata[key] for key in metadata if key != "pandas"} == {
         key: words[key] for key in words if key != "pandas"
     }
-    pandas = json.loads(found["pandas"])
-    assert [(each["pandas_type"], each["numpy_type"]) for each in pandas["columns"]] == [
+    pandas = json.loads(metadata["pandas"])
+    assert [(column["pandas_type"], column["numpy_type"]) for column in pandas["columns"]] == [
         ("int64", "int64"),
         ("int64", "Int64"),
         ("unicode", "object"),
@@ -276,19 +276,19 @@ def promoted(cloud: Cloud, *to_double: int) -> Rewritten:
 
 def ids(fields: Any) -> dict[int, pa.DataType]:
     """The types of all leaves of a schema by their field ids."""
-    found: dict[int, pa.DataType] = {}
-    for each in fields:
+    types: dict[int, pa.DataType] = {}
+    for field in fields:
         below: list[Any] = []
-        if pa.types.is_map(each.type):
-            below = [each.type.key_field, each.type.item_field]
-        elif pa.types.is_list(each.type):
-            below = [each.type.value_field]
-        elif pa.types.is_struct(each.type):
-            below = list(each.type)
+        if pa.types.is_map(field.type):
+            below = [field.type.key_field, field.type.item_field]
+        elif pa.types.is_list(field.type):
+            below = [field.type.value_field]
+        elif pa.types.is_struct(field.type):
+            below = list(field.type)
         else:
-            found[int(each.metadata[b"PARQUET:field_id"])] = each.type
-        found |= ids(below)
-    return found
+            types[int(field.metadata[b"PARQUET:field_id"])] = field.type
+        types |= ids(below)
+    return types
 
 
 def test_floats_at_any_depth_are_promoted_by_field_id(cloud: Cloud) -> None:

@@ -35,8 +35,8 @@ from destination_datalake.files.unit_files import extension, opener
 from unit_tests.cloud import BUCKET, Cloud
 from unit_tests.files.stored import FOLDER, dead, put, put_deletes, with_deletes
 
-ONE, TWO, OTHER = (first_id(FIRST) for _ in range(3))
-UNITS = {row_id_prefix(octets.hex()): name for name, octets in (("one", ONE), ("two", TWO))}
+UNIT_ONE, UNIT_TWO, OTHER_UNIT = (first_id(FIRST) for _ in range(3))
+UNITS = {row_id_prefix(octets.hex()): name for name, octets in (("one", UNIT_ONE), ("two", UNIT_TWO))}
 
 KINDS: list[tuple[FileFormat, str]] = [("parquet", "ZSTD"), ("jsonl", "GZIP"), ("jsonl", "UNCOMPRESSED")]
 
@@ -47,9 +47,9 @@ def ids(first: bytes, *lines: int) -> pa.StringArray:
 
 def rows(*units: tuple[bytes, Sequence[int]], **columns: Any) -> pa.Table:
     """Rows of these lines of units, with the same in these columns."""
-    of_all: Any = pa.concat_arrays([ids(first, *lines) for first, lines in units])
-    beside = {name: pa.array([value] * len(of_all), type_) for name, (value, type_) in columns.items()}
-    return pa.table({"_airbyte_raw_id": of_all, **beside})
+    row_ids: Any = pa.concat_arrays([ids(first, *lines) for first, lines in units])
+    beside = {name: pa.array([value] * len(row_ids), type_) for name, (value, type_) in columns.items()}
+    return pa.table({"_airbyte_raw_id": row_ids, **beside})
 
 
 def stored(cloud: Cloud, name: str, table: pa.Table, format: FileFormat = "parquet", codec: str = "ZSTD") -> SourceFile:
@@ -67,7 +67,7 @@ def search(cloud: Cloud, *sources: SourceFile) -> RowIdMatches | Failed:
     return result
 
 
-def found(cloud: Cloud, *sources: SourceFile) -> Mapping[str, tuple[int, ...]]:
+def find_lines(cloud: Cloud, *sources: SourceFile) -> Mapping[str, tuple[int, ...]]:
     result = search(cloud, *sources)
     assert isinstance(result, RowIdMatches), result
     return {UNITS[unit]: tuple(lines) for unit, lines in merge_row_ids([result], UNITS).lines.items()}
@@ -75,32 +75,34 @@ def found(cloud: Cloud, *sources: SourceFile) -> Mapping[str, tuple[int, ...]]:
 
 @pytest.mark.parametrize(("format", "codec"), KINDS)
 def test_the_lines_of_units_are_found_and_no_others(cloud: Cloud, format: FileFormat, codec: str) -> None:
-    table = rows((TWO, [7, 0x1234_5678]), (OTHER, [1]), (ONE, [3, 0, 3]), id=(1, pa.int64()))
+    table = rows((UNIT_TWO, [7, 0x1234_5678]), (OTHER_UNIT, [1]), (UNIT_ONE, [3, 0, 3]), id=(1, pa.int64()))
 
-    assert found(cloud, stored(cloud, "a", table, format, codec)) == {"one": (0, 3), "two": (7, 0x1234_5678)}
+    assert find_lines(cloud, stored(cloud, "a", table, format, codec)) == {"one": (0, 3), "two": (7, 0x1234_5678)}
 
 
 @pytest.mark.parametrize(("format", "codec"), KINDS)
 def test_a_file_without_rows_of_the_units_has_none(cloud: Cloud, format: FileFormat, codec: str) -> None:
-    assert found(cloud, stored(cloud, "a", rows((OTHER, [1, 2]), id=(1, pa.int64())), format, codec)) == {}
+    assert find_lines(cloud, stored(cloud, "a", rows((OTHER_UNIT, [1, 2]), id=(1, pa.int64())), format, codec)) == {}
 
 
 @pytest.mark.parametrize(
     "value",
     [
         pytest.param(Decimal("0.5"), id="what is written row by row"),
-        pytest.param(f'"_airbyte_raw_id":"{uuid.UUID(bytes=TWO)}"', id="a text that has an id"),
+        pytest.param(f'"_airbyte_raw_id":"{uuid.UUID(bytes=UNIT_TWO)}"', id="a text that has an id"),
         pytest.param("x" * 300_000, id="large rows"),
     ],
 )
 def test_row_ids_are_found_in_json_lines_with_any_other_columns(cloud: Cloud, value: object) -> None:
     type_ = pa.decimal128(38, 38) if isinstance(value, Decimal) else pa.string()
 
-    assert found(cloud, stored(cloud, "a", rows((ONE, [5]), value=(value, type_)), "jsonl", "GZIP")) == {"one": (5,)}
+    assert find_lines(cloud, stored(cloud, "a", rows((UNIT_ONE, [5]), value=(value, type_)), "jsonl", "GZIP")) == {
+        "one": (5,)
+    }
 
 
 def test_lines_of_one_gzip_member_are_searched_in_bounded_memory(cloud: Cloud) -> None:
-    [raw_id] = ids(ONE, 5).to_pylist()
+    [raw_id] = ids(UNIT_ONE, 5).to_pylist()
     line = b'{"x":"' + b"x" * 2**20 + f'","_airbyte_raw_id":"{raw_id}"}}\n'.encode()
     body = gzip.compress(line * 256, 1)
     cloud.access.client("s3").put_object(Bucket=BUCKET, Key="large.jsonl.gz", Body=body)
@@ -121,14 +123,15 @@ def test_lines_of_one_gzip_member_are_searched_in_bounded_memory(cloud: Cloud) -
 
 def test_files_of_all_kinds_are_searched_together(cloud: Cloud) -> None:
     sources = [
-        stored(cloud, f"{number}", rows((ONE, [number])), format, codec) for number, (format, codec) in enumerate(KINDS)
+        stored(cloud, f"{number}", rows((UNIT_ONE, [number])), format, codec)
+        for number, (format, codec) in enumerate(KINDS)
     ]
 
-    assert found(cloud, *sources) == {"one": (0, 1, 2)}
+    assert find_lines(cloud, *sources) == {"one": (0, 1, 2)}
 
 
 def test_a_file_that_another_engine_has_written_without_ids_has_none(cloud: Cloud) -> None:
-    assert found(cloud, put(cloud, "theirs.parquet", pa.table({"id": [1, 2]}))) == {}
+    assert find_lines(cloud, put(cloud, "theirs.parquet", pa.table({"id": [1, 2]}))) == {}
 
 
 @pytest.mark.parametrize(
@@ -141,13 +144,13 @@ def test_a_file_that_another_engine_has_written_without_ids_has_none(cloud: Clou
     ids=["nulls", "large texts", "other texts"],
 )
 def test_ids_may_be_as_other_engines_write_them(cloud: Cloud, written: Callable[[Any], Any]) -> None:
-    table = pa.table({"_airbyte_raw_id": written(ids(ONE, 1, 2))})
+    table = pa.table({"_airbyte_raw_id": written(ids(UNIT_ONE, 1, 2))})
 
-    assert found(cloud, put(cloud, "a.parquet", table)) == {"one": (1, 2)}
+    assert find_lines(cloud, put(cloud, "a.parquet", table)) == {"one": (1, 2)}
 
 
 def test_rows_that_position_deletes_remove_are_not_found(cloud: Cloud) -> None:
-    file = stored(cloud, "a", rows((ONE, [0, 1, 2]), (OTHER, [7])))
+    file = stored(cloud, "a", rows((UNIT_ONE, [0, 1, 2]), (OTHER_UNIT, [7])))
     deletes = put_deletes(cloud, "deletes", dead(file, [0, 3]))
 
     result = search(cloud, replace(with_deletes(file, deletes), rows=4))
@@ -175,23 +178,23 @@ def test_tasks_share_the_files(cloud: Cloud, files: int, tasks: int, sizes: Sequ
 
 
 def test_what_all_tasks_have_found_is_one() -> None:
-    one, two = RowSet.of(BitMap((1, 5))), RowSet.of(BitMap((0, 5)))
+    first, second = RowSet.of(BitMap((1, 5))), RowSet.of(BitMap((0, 5)))
 
     assert merge_row_ids([], "ab") == TableRows({})
-    assert merge_row_ids([RowIdMatches({0: one}, 3), RowIdMatches({1: one, 0: two}, 4)], "ba") == TableRows(
+    assert merge_row_ids([RowIdMatches({0: first}, 3), RowIdMatches({1: first, 0: second}, 4)], "ba") == TableRows(
         {"a": BitMap((0, 1, 5)), "b": BitMap((1, 5))}, 7
     )
 
 
 def test_rows_of_other_writers_and_second_copies_are_counted_as_unknown(cloud: Cloud) -> None:
-    result = search(cloud, stored(cloud, "a", rows((ONE, [0, 1, 1]), (OTHER, [3]))))
+    result = search(cloud, stored(cloud, "a", rows((UNIT_ONE, [0, 1, 1]), (OTHER_UNIT, [3]))))
 
     assert isinstance(result, RowIdMatches), result
     assert merge_row_ids([result], UNITS).unknown == 2
 
 
 def test_a_unit_is_the_beginning_of_its_ids() -> None:
-    assert {str(id_)[:-8] for id_ in ids(ONE, 0, 1, 0xFFFF_FFFF).to_pylist()} == {row_id_prefix(ONE.hex())}
+    assert {str(id_)[:-8] for id_ in ids(UNIT_ONE, 0, 1, 0xFFFF_FFFF).to_pylist()} == {row_id_prefix(UNIT_ONE.hex())}
 
 
 ID = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
@@ -201,6 +204,6 @@ def test_deleted_file_is_missing_where_s3_answers_403(cloud: Cloud) -> None:
     gone = SourceFile(f"s3://{BUCKET}/folder/gone.parquet", 10, UNKNOWN)
 
     with cloud.refusing("GetObject"):
-        [found] = find_by_column_value(column_value_tasks([gone], ID, ("id",), cloud.access, 1))
+        [matches] = find_by_column_value(column_value_tasks([gone], ID, ("id",), cloud.access, 1))
 
-    assert found == ColumnMatches({}, missing=(gone.uri,))
+    assert matches == ColumnMatches({}, missing=(gone.uri,))

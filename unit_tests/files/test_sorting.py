@@ -91,11 +91,11 @@ def test_rows_in_order_are_not_copied() -> None:
 
 def merged(tables: list[pa.Table], order: SortOrder, run_bytes: int, merged_bytes: int = 1) -> list[pa.Table]:
     sort = MergeSort(order, run_bytes, merged_bytes)
-    for each in tables:
-        sort.add(each)
-    found = list(sort.rows())
+    for part in tables:
+        sort.add(part)
+    result = list(sort.rows())
     sort.close()
-    return found
+    return result
 
 
 @given(
@@ -105,12 +105,12 @@ def merged(tables: list[pa.Table], order: SortOrder, run_bytes: int, merged_byte
     merged_bytes=st.integers(1, 600),
 )
 def test_rows_of_many_runs_are_in_order(added: Any, fields: Any, run_bytes: int, merged_bytes: int) -> None:
-    order, tables = SortOrder(tuple(fields), 1), [table(each) for each in added]
+    order, tables = SortOrder(tuple(fields), 1), [table(values) for values in added]
 
-    found = pa.concat_tables([table([]), *merged(tables, order, run_bytes, merged_bytes)])
+    result = pa.concat_tables([table([]), *merged(tables, order, run_bytes, merged_bytes)])
 
-    assert sorted(keys(found)) == sorted(keys(pa.concat_tables([table([]), *tables])))
-    assert keys(in_order(found.combine_chunks(), order)) == keys(found)
+    assert sorted(keys(result)) == sorted(keys(pa.concat_tables([table([]), *tables])))
+    assert keys(in_order(result.combine_chunks(), order)) == keys(result)
 
 
 def keys(table: pa.Table) -> list[str]:
@@ -126,15 +126,15 @@ BY_NUMBER = SortOrder((SortField(("number",), ascending=True, nulls_first=True),
 
 def test_runs_that_follow_each_other_are_read_one_after_the_other() -> None:
     """Data that came in order costs little more than to be copied."""
-    found = merged([numbers(*range(10)), numbers(*range(10, 20)), numbers(*range(20, 30))], BY_NUMBER, 1, 3 * 40)
+    tables = merged([numbers(*range(10)), numbers(*range(10, 20)), numbers(*range(20, 30))], BY_NUMBER, 1, 3 * 40)
 
-    assert pa.concat_tables(found).column("number").to_pylist() == list(range(30))
-    assert [each.num_rows for each in found] == [5, 10, 10, 5]
+    assert pa.concat_tables(tables).column("number").to_pylist() == list(range(30))
+    assert [table.num_rows for table in tables] == [5, 10, 10, 5]
 
 
 def test_rows_that_memory_holds_need_no_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "missing"))
 
-    [found] = merged([numbers(3, 1), numbers(2)], BY_NUMBER, 1000)
+    [result] = merged([numbers(3, 1), numbers(2)], BY_NUMBER, 1000)
 
-    assert found.column("number").to_pylist() == [1, 2, 3]
+    assert result.column("number").to_pylist() == [1, 2, 3]

@@ -35,13 +35,13 @@ def test_rows_of_a_partition_come_back_once_in_the_order_in_which_they_were_adde
             spill.add((name,), Rows(rows(0, number, 1).table.slice(1, 1), 8))
         spill.end_run()
 
-    found: dict[str | None, list[object]] = {taken_first: numbers(spill.take((taken_first,)))}
+    taken: dict[str | None, list[object]] = {taken_first: numbers(spill.take((taken_first,)))}
     assert spill.take((taken_first,)) == []
-    found |= {str(name) if name else None: numbers(tables) for (name,), tables in spill.take_all()}
+    taken |= {str(name) if name else None: numbers(tables) for (name,), tables in spill.take_all()}
 
     added = [added for run in runs for added in run]
-    assert {name: each for name, each in found.items() if each} == {
-        name: [number for other, number in added if other == name] for name in {name for name, _ in added}
+    assert {name: values for name, values in taken.items() if values} == {
+        name: [number for partition, number in added if partition == name] for name in {name for name, _ in added}
     }
     assert [*spill.take_all()] == []
 

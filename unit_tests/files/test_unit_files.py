@@ -75,18 +75,18 @@ def test_every_row_is_in_a_file_of_its_partition_in_the_order_of_arrival(
     format: FileFormat,
 ) -> None:
     shape = plan(*fields, format=format, max_open=max_open, target_bytes=target_bytes)
-    ids, files = write(account, shape, *(block(*each) for each in blocks), memory=memory)
+    ids, files = write(account, shape, *(block(*orders) for orders in blocks), memory=memory)
 
     expected: dict[tuple[PartitionValue, ...], list[tuple[str, Order]]] = defaultdict(list)
     for id_, order in zip(ids, itertools.chain(*blocks), strict=True):
         expected[tuple(value(order, field) for field in fields)].append((id_, order))
-    found: dict[tuple[PartitionValue, ...], list[Stored]] = defaultdict(list)
+    rows_by_partition: dict[tuple[PartitionValue, ...], list[Stored]] = defaultdict(list)
     for file in sorted(files, key=lambda file: file.uri.rpartition("-")[2]):
         stored = rows(account, file)
         assert len(stored) == file.rows > 0
         assert key(file).startswith(f"shop/orders/{Folders().folder(file.partition)}/part-")
-        found[file.partition] += stored
-    assert found == expected
+        rows_by_partition[file.partition] += stored
+    assert rows_by_partition == expected
 
 
 order_of_days = SortOrder((SortField(("day",), nulls_first=False), SortField(("number",), ascending=False)))
@@ -107,11 +107,11 @@ def test_file_marked_as_sorted_is_sorted_and_stable(
     account: Cloud, blocks: list[list[Order]], fields: tuple[PartitionField, ...], memory: int, format: FileFormat
 ) -> None:
     shape = plan(*fields, format=format, sort_order=order_of_days)
-    ids, files = write(account, shape, *(block(*each) for each in blocks), memory=memory)
+    ids, files = write(account, shape, *(block(*orders) for orders in blocks), memory=memory)
 
     arrival = {id_: position for position, id_ in enumerate(ids)}
     stored = {file.uri: rows(account, file) for file in files}
-    assert sorted(row.id for each in stored.values() for row in each) == sorted(ids)
+    assert sorted(row.id for file_rows in stored.values() for row in file_rows) == sorted(ids)
     for file in files:
         if file.is_sorted:
             ranks = [(rank(row.order), arrival[row.id]) for row in stored[file.uri]]

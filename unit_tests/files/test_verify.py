@@ -34,10 +34,10 @@ def encoded(cloud: Cloud) -> bytes:
 
 
 def rewritten(cloud: Cloud) -> bytes:
-    other = io.BytesIO()
-    pq.write_table(ROWS, other)
+    original = io.BytesIO()
+    pq.write_table(ROWS, original)
     upload = Upload(cloud.access.client("s3"), URI, deferred=False)
-    with writer_like(pq.ParquetFile(other), ROWS.schema, upload) as writer:
+    with writer_like(pq.ParquetFile(original), ROWS.schema, upload) as writer:
         writer.write_table(ROWS)
     upload.close()
     return cloud.objects()["file"]
@@ -53,8 +53,8 @@ def deletes(cloud: Cloud) -> bytes:
 def problems(cloud: Cloud, content: bytes, schema: pa.Schema | None, rows: int = UNKNOWN) -> tuple[str, ...]:
     cloud.access.client("s3").put_object(Bucket=BUCKET, Key="file", Body=content)
     claim = ExpectedFileStats(SourceFile(URI, len(content), rows), "parquet", schema)
-    [found] = verify([VerifyTask((claim,), cloud.access)])
-    return getattr(found, "problems", (repr(found),))
+    [result] = verify([VerifyTask((claim,), cloud.access)])
+    return getattr(result, "problems", (repr(result),))
 
 
 def flipped(content: bytes, bit: int) -> bytes:

@@ -77,7 +77,7 @@ VALUES = {
 kinds = st.sampled_from([*VALUES])
 runs = st.lists(st.tuples(kinds, st.sampled_from([1, 1, 2, 65])), min_size=1, max_size=6)
 """Kinds of neighbouring lines, and how many."""
-blocks = runs.map(lambda each: [kind for kind, count in each for _ in range(count)])
+blocks = runs.map(lambda drawn: [kind for kind, count in drawn for _ in range(count)])
 
 
 def line(number: int, kind: str) -> bytes:
@@ -99,23 +99,23 @@ def test_raw_ids_ascend_in_the_order_of_lines_blocks_parts_and_batches(
         data.draw(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4095)), min_size=len(units), unique=True))
     )
     sent: list[int] = []
-    found: list[tuple[str, int]] = []
+    rows: list[tuple[str, int]] = []
     number = 0
     for (batch, part), unit in zip(arrivals, units, strict=False):
         decoder, ids = BlockDecoder(COLUMNS), OrderedIds(first_id(IngestOrder(STARTED + batch, part)))
         for kinds_of_lines in unit:
             numbered = [*enumerate(kinds_of_lines, number)]
             number += len(numbered)
-            sent += [each for each, kind in numbered if kind not in REFUSED]
-            for decoded in decoder.decode(b"".join(line(*each) for each in numbered)):
+            sent += [line_number for line_number, kind in numbered if kind not in REFUSED]
+            for decoded in decoder.decode(b"".join(line(*numbered_line) for numbered_line in numbered)):
                 of_rows: Any = ids.of(decoded.line_numbers)
                 numbers: Any = decoded.columns[0]
-                found += zip(of_rows.to_pylist(), numbers.to_pylist(), strict=True)
+                rows += zip(of_rows.to_pylist(), numbers.to_pylist(), strict=True)
                 lines = [decoded.lines[row] for row in range(decoded.rows)]
                 assert lines == [line(n, kinds_of_lines[n - numbered[0][0]])[:-1] for n in numbers.to_pylist()]
 
-    assert [each for _, each in sorted(found)] == sent
-    assert len({id_ for id_, _ in found}) == len(found)
+    assert [line_number for _, line_number in sorted(rows)] == sent
+    assert len({id_ for id_, _ in rows}) == len(rows)
 
 
 @given(milliseconds=st.integers(0, 2**48 - 1), part=st.integers(0, 4095), place=st.integers(0, 2**32 - 1))

@@ -67,13 +67,13 @@ def test_a_large_index_is_a_file_where_executors_share_a_disk(lake: Cloud, tmp_p
 
 def test_an_index_in_s3_is_downloaded_once_as_long_as_its_merge_goes_on(lake: Cloud, tmp_path: Path) -> None:
     access = another_client()
-    one, other, of_another_merge = (
+    first, second, of_another_merge = (
         written(range(MANY), folder, lake.access) for folder in (SCRATCH, SCRATCH, f"{SCRATCH}2")
     )
     calls: list[int] = []
     before(access, "s3", "GetObject", calls.append)
 
-    for part, expected in ((one, 1), (other, 2), (one, 2), (other, 2), (of_another_merge, 3), (one, 4)):
+    for part, expected in ((first, 1), (second, 2), (first, 2), (second, 2), (of_another_merge, 3), (first, 4)):
         assert rows_of(part, tmp_path, access) == MANY
         assert len(calls) == expected
 

@@ -56,42 +56,46 @@ class Row:
     deleted: str | None = None
 
 
-def table(rows: Sequence[Row], of: pa.Schema) -> pa.Table:
+def table(rows: Sequence[Row], arrow_schema: pa.Schema) -> pa.Table:
     named = [(row.key, row.cursor, row.at, number, row.deleted) for number, row in enumerate(rows)]
-    return pa.Table.from_pylist([dict(zip(NAMES, row, strict=True)) for row in named], of)
+    return pa.Table.from_pylist([dict(zip(NAMES, row, strict=True)) for row in named], arrow_schema)
 
 
 def index(
-    lake: Cloud, pending: Sequence[Sequence[Row]], of: pa.Schema, versions: Versions = VERSIONS, parts: int = 1
+    lake: Cloud,
+    pending: Sequence[Sequence[Row]],
+    arrow_schema: pa.Schema,
+    versions: Versions = VERSIONS,
+    parts: int = 1,
 ) -> tuple[IndexPart, ...]:
     """Of the latest rows among these pending files."""
-    files = [put(lake, f"pending-{number}", table(rows, of)) for number, rows in enumerate(pending)]
-    task = WinnersTask(tuple(files), 0, of, versions, parts, f"s3://{BUCKET}/scratch", lake.access)
-    found = (
+    files = [put(lake, f"pending-{number}", table(rows, arrow_schema)) for number, rows in enumerate(pending)]
+    task = WinnersTask(tuple(files), 0, arrow_schema, versions, parts, f"s3://{BUCKET}/scratch", lake.access)
+    results = (
         [*winners([task])] if parts == 1 else InProcess().exchange(produce_versions, [task], consume_versions, parts)
     )
-    return tuple(each.index for each in results_or_raise(found) if each.index is not None)
+    return tuple(result.index for result in results_or_raise(results) if result.index is not None)
 
 
 def probed(
     lake: Cloud,
     file: SourceFile,
     parts: tuple[IndexPart, ...],
-    of: pa.Schema,
+    arrow_schema: pa.Schema,
     versions: Versions = VERSIONS,
     gone: RowSet | None = None,
 ) -> tuple[Removed, list[int]]:
     """The result, and the positions of the rows that are dead then."""
     task = RemoveTask(
-        "merge", (Removal(file, gone),), versions, of, FOLDER, "ZSTD", "merge_on_read", lake.access, parts
+        "merge", (Removal(file, gone),), versions, arrow_schema, FOLDER, "ZSTD", "merge_on_read", lake.access, parts
     )
     [result] = results_or_raise(remove([replace(task, deletes="copy_on_write")]))
     if result.rewritten is None:
         return result, [*range(file.rows)] if result.obsolete else []
     written = lake.arrow(result.rewritten.uri.removeprefix(f"s3://{BUCKET}/"))
-    left = pq.read_table(written).column("raw_id").to_pylist()
+    remaining = pq.read_table(written).column("raw_id").to_pylist()
     delete_uncommitted([result.rewritten], lake.access.client("s3"))
-    return result, [position for position in range(file.rows) if position not in left]
+    return result, [position for position in range(file.rows) if position not in remaining]
 
 
 def superseded(result: Removed) -> dict[int, list[int]]:
@@ -175,15 +179,15 @@ def test_probe_agrees_with_a_dict(lake: Cloud, monkeypatch: pytest.MonkeyPatch) 
         stored = data.draw(st.lists(st.builds(Row, keys, **ranks), min_size=1, unique_by=lambda row: identity(row.key)))
         pending = data.draw(st.lists(st.builds(Row, keys, deleted=deleted, **ranks), max_size=8))
         split, parts = data.draw(st.integers(0, len(pending))), data.draw(st.integers(1, 3))
-        of = schema(type_)
-        file = put(lake, "stored", table(stored, of), row_group_size=data.draw(st.integers(1, len(stored))))
+        arrow_schema = schema(type_)
+        file = put(lake, "stored", table(stored, arrow_schema), row_group_size=data.draw(st.integers(1, len(stored))))
         # Ids ascend in the order of arrival.
-        arrived = table(pending, of)
+        arrived = table(pending, arrow_schema)
         files = [put(lake, "pending-0", arrived.slice(0, split)), put(lake, "pending-1", arrived.slice(split))]
-        task = WinnersTask(tuple(files), 0, of, VERSIONS, parts, f"s3://{BUCKET}/scratch", lake.access)
-        found = results_or_raise(InProcess().exchange(produce_versions, [task], consume_versions, parts))
+        task = WinnersTask(tuple(files), 0, arrow_schema, VERSIONS, parts, f"s3://{BUCKET}/scratch", lake.access)
+        results = results_or_raise(InProcess().exchange(produce_versions, [task], consume_versions, parts))
 
-        result, gone = probed(lake, file, tuple(each.index for each in found if each.index is not None), of)
+        result, gone = probed(lake, file, tuple(part.index for part in results if part.index is not None), arrow_schema)
 
         latest: dict[Any, int] = {}
         for number, row in enumerate(pending):
@@ -197,26 +201,32 @@ def test_probe_agrees_with_a_dict(lake: Cloud, monkeypatch: pytest.MonkeyPatch) 
         assert result.deleted == sum(pending[hit].deleted is not None for _, hit in dies)
         assert result.replaced == len(dies) - result.deleted
         numbers = [[hit for hit in loses if hit < split], [hit - split for hit in loses if hit >= split]]
-        assert superseded(result) == {file: sorted(each) for file, each in enumerate(numbers) if each}
+        assert superseded(result) == {file: sorted(losers) for file, losers in enumerate(numbers) if losers}
 
     law()
 
 
 def test_a_key_of_several_columns_is_equal_in_all_of_them(lake: Cloud) -> None:
-    of = pa.schema([*schema(pa.string()), field(6, "region", pa.string())])
+    arrow_schema = pa.schema([*schema(pa.string()), field(6, "region", pa.string())])
     versions = replace(VERSIONS, key=(6, 1))
     stored = [("a", "b"), ("ab", ""), ("", "ab"), (None, "ab"), ("ab", None), (None, None)]
     rows = table([Row(id_) for id_, _ in stored], schema(pa.string()))
-    file = put(lake, "stored", pa.Table.from_arrays([*rows.columns, pa.array([r for _, r in stored])], schema=of))
+    file = put(
+        lake, "stored", pa.Table.from_arrays([*rows.columns, pa.array([r for _, r in stored])], schema=arrow_schema)
+    )
     for position, (id_, region) in enumerate(stored):
-        one = table([Row(id_)], schema(pa.string()))
-        pending = put(lake, "one", pa.Table.from_arrays([*one.columns, pa.array([region], pa.string())], schema=of))
-        [found] = results_or_raise(
-            winners([WinnersTask((pending,), 0, of, versions, 1, f"s3://{BUCKET}/scratch", lake.access)])
+        row_table = table([Row(id_)], schema(pa.string()))
+        pending = put(
+            lake,
+            "one",
+            pa.Table.from_arrays([*row_table.columns, pa.array([region], pa.string())], schema=arrow_schema),
         )
-        assert found.index is not None
+        [result] = results_or_raise(
+            winners([WinnersTask((pending,), 0, arrow_schema, versions, 1, f"s3://{BUCKET}/scratch", lake.access)])
+        )
+        assert result.index is not None
 
-        assert probed(lake, file, (found.index,), of, versions)[1] == [position]
+        assert probed(lake, file, (result.index,), arrow_schema, versions)[1] == [position]
 
 
 def test_columns_are_read_as_the_table_has_them_now(lake: Cloud) -> None:
@@ -243,10 +253,10 @@ def test_only_row_groups_that_may_have_keys_of_the_index_are_read(lake: Cloud, m
     monkeypatch.setattr(reading, "_FOOTER_BYTES", 70_000)
     monkeypatch.setattr(reading, "_MAX_GAP_BYTES", 0)
     rows = [Row(f"{number:032}", at=number) for number in range(8000)]
-    of = schema(pa.string())
-    file = put(lake, "stored", table(rows, of), row_group_size=2000, compression="none", use_dictionary=False)
-    newer = index(lake, [[Row(f"{number:032}", at=99_999) for number in (2500, 2600)]], of)
-    older = index(lake, [[Row("a"), Row(None)]], of)
+    arrow_schema = schema(pa.string())
+    file = put(lake, "stored", table(rows, arrow_schema), row_group_size=2000, compression="none", use_dictionary=False)
+    newer = index(lake, [[Row(f"{number:032}", at=99_999) for number in (2500, 2600)]], arrow_schema)
+    older = index(lake, [[Row("a"), Row(None)]], arrow_schema)
     ranges: list[str] = []
 
     def notice(params: Any, **_: Any) -> None:
@@ -254,9 +264,9 @@ def test_only_row_groups_that_may_have_keys_of_the_index_are_read(lake: Cloud, m
             ranges.append(params["headers"]["Range"])
 
     with during(lake.access, "before-call.s3.GetObject", notice):
-        assert probed(lake, file, older, of) == (Removed("merge"), [])
+        assert probed(lake, file, older, arrow_schema) == (Removed("merge"), [])
         footer_only = len(ranges)
-        result, gone = probed(lake, file, newer, of)
+        result, gone = probed(lake, file, newer, arrow_schema)
 
     assert footer_only == 1
     # The footer, a group's versions, and four groups that are written again.
@@ -267,13 +277,15 @@ def test_only_row_groups_that_may_have_keys_of_the_index_are_read(lake: Cloud, m
 @pytest.mark.parametrize("parts", [1, 5])
 def test_all_parts_of_an_index_are_looked_at(lake: Cloud, parts: int) -> None:
     numbers = random.Random(1).sample(range(10_000), 3000)
-    of = schema(pa.string())
-    file = put(lake, "stored", table([Row(str(number), at=number % 4) for number in numbers], of), row_group_size=500)
+    arrow_schema = schema(pa.string())
+    file = put(
+        lake, "stored", table([Row(str(number), at=number % 4) for number in numbers], arrow_schema), row_group_size=500
+    )
     wanted = range(0, 10_000, 3)
-    found = index(lake, [[Row(str(number), at=1) for number in wanted]], of, parts=parts)
-    assert len(found) == parts
+    index_parts = index(lake, [[Row(str(number), at=1) for number in wanted]], arrow_schema, parts=parts)
+    assert len(index_parts) == parts
 
-    result, gone = probed(lake, file, found, of)
+    result, gone = probed(lake, file, index_parts, arrow_schema)
 
     hits = [(position, number) for position, number in enumerate(numbers) if number % 3 == 0]
     assert gone == [position for position, number in hits if number % 4 <= 1]

@@ -85,7 +85,7 @@ def test_a_file_of_position_deletes_has_the_form_that_readers_expect(lake: Cloud
 
     deletes = parquet(lake, result.position_deletes[0])
     assert deletes.read().to_pylist() == [{"file_path": file.uri, "pos": 1}, {"file_path": file.uri, "pos": 4}]
-    declared = [each.with_nullable(False) for each in DELETES]
+    declared = [column.with_nullable(False) for column in DELETES]
     assert deletes.schema_arrow.equals(pa.schema(declared), check_metadata=True)
     assert deletes.metadata.row_group(0).column(0).compression == "ZSTD"
     path = deletes.metadata.row_group(0).column(0).statistics
@@ -117,11 +117,13 @@ def test_rows_that_position_deletes_have_removed_do_not_come_back(lake: Cloud) -
     file = stored(lake)
     file = with_deletes(file, put_deletes(lake, "old", dead(file, [0])), put_deletes(lake, "older", dead(file, [3])))
 
-    again = removed(task(lake, file, [1]))
-    beside = removed(task(lake, file, [1], "merge_on_read"))
+    by_copy = removed(task(lake, file, [1]))
+    by_merge = removed(task(lake, file, [1], "merge_on_read"))
 
-    assert parquet(lake, again.rewritten).read().to_pylist() == rows(2, 4, 5)
-    assert parquet(lake, beside.position_deletes[0]).read(["pos"]).to_pylist() == [{"pos": each} for each in (0, 1, 3)]
+    assert parquet(lake, by_copy.rewritten).read().to_pylist() == rows(2, 4, 5)
+    assert parquet(lake, by_merge.position_deletes[0]).read(["pos"]).to_pylist() == [
+        {"pos": position} for position in (0, 1, 3)
+    ]
 
 
 def test_a_file_that_is_dead_for_the_most_part_is_written_again(lake: Cloud) -> None:
@@ -155,16 +157,16 @@ def several(lake: Cloud) -> list[SourceFile]:
 
 
 def test_files_with_dead_rows_are_merged_into_one(lake: Cloud) -> None:
-    some, untouched, emptied, others = several(lake)
+    partly_dead, untouched, emptied, half_dead = several(lake)
     dead_rows = [RowSet.of(BitMap(positions)) for positions in ([0], [0, 1], [1])]
 
     result = removed(
         of_files(
             lake,
-            Removal(some, dead_rows[0]),
+            Removal(partly_dead, dead_rows[0]),
             Removal(untouched),
             Removal(emptied, dead_rows[1]),
-            Removal(others, dead_rows[2]),
+            Removal(half_dead, dead_rows[2]),
         )
     )
 
@@ -285,22 +287,22 @@ def test_removal_keeps_all_live_rows(lake: Cloud, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(reading, "_MAX_WHOLE_BYTES", data.draw(st.sampled_from([0, 2**20])))
         monkeypatch.setattr(reading, "_FOOTER_BYTES", 512)
         count = data.draw(st.integers(1, 40))
-        some = st.lists(st.integers(0, count - 1), max_size=count)
-        old, new = data.draw(some), data.draw(some)
+        positions = st.lists(st.integers(0, count - 1), max_size=count)
+        old, new = data.draw(positions), data.draw(positions)
         file = stored(lake, count, row_group_size=data.draw(st.integers(1, count)))
         if old:
             file = with_deletes(file, put_deletes(lake, "old", dead(file, sorted(old))))
 
         result = removed(task(lake, file, new, deletes))
 
-        left = [number for number in range(count) if number not in {*old, *new}]
+        remaining = [number for number in range(count) if number not in {*old, *new}]
         if result.position_deletes:
             named = parquet(lake, result.position_deletes[0]).read(["pos"]).column(0).to_pylist()
-            assert named == [number for number in range(count) if number not in left]
+            assert named == [number for number in range(count) if number not in remaining]
         elif result.rewritten is not None:
-            assert parquet(lake, result.rewritten).read().to_pylist() == rows(*left)
+            assert parquet(lake, result.rewritten).read().to_pylist() == rows(*remaining)
         else:
-            assert bool(result.obsolete) == (not left and bool({*new} - {*old}))
+            assert bool(result.obsolete) == (not remaining and bool({*new} - {*old}))
             assert result.obsolete or {*new} <= {*old}
         delete_uncommitted(result.written, lake.access.client("s3"))
 

@@ -64,21 +64,23 @@ def test_a_row_is_replaced_by_the_winner_of_its_key_unless_it_is_later(
     # Given rows of which the first half are winners, and the others, which may be more of them, are stored
     key, order = columns[:parts], columns[parts:]
     middle = len(columns[0][1]) // 2 + 1
-    stored = table_of([each.slice(middle) for each in arrays(key)], [each.slice(middle) for each in arrays(order)])
+    stored = table_of([array.slice(middle) for array in arrays(key)], [array.slice(middle) for array in arrays(order)])
     keys, ages = rows_of(key), rows_of(order) if order else [()] * len(columns[0][1])
     won = {keys[row]: row for row in sorted(range(min(middle, len(keys))), key=lambda row: (ages[row], row))}
 
     with database() as (connection, folder):
         first = slice(0, middle)
-        pending = table_of([each[first] for each in arrays(key)], [each[first] for each in arrays(order)])
+        pending = table_of([array[first] for array in arrays(key)], [array[first] for array in arrays(order)])
         find_winners(connection, [pending], pending.schema, 0)
         connection.table("winners").write_parquet(str(folder / "index"))
         connection.execute("DROP TABLE winners")
         schema = stored.drop_columns(["raw_id", "is_tombstone"])
         count = stored.num_rows + 100 * more
-        found = [*find_replaced(connection, [schema], schema.schema, count, [folder / "index"])]
+        batches = [*find_replaced(connection, [schema], schema.schema, count, [folder / "index"])]
 
-    hits = {row["position"] + middle: (row["by_position"], row["wins"]) for each in found for row in each.to_pylist()}
+    hits = {
+        row["position"] + middle: (row["by_position"], row["wins"]) for batch in batches for row in batch.to_pylist()
+    }
     assert hits == {
         row: (won[keys[row]], ages[won[keys[row]]] >= ages[row]) for row in range(middle, len(keys)) if keys[row] in won
     }
@@ -101,7 +103,7 @@ def test_pending_row_is_later_than_a_row_of_the_content() -> None:
 
 def test_all_forms_of_nan_are_one_key() -> None:
     bits = [0x7FF8000000000000, 0xFFF8000000000000, 0x7FF8000000000001, 0x7FF0000000000001]
-    nans = [struct.unpack("<d", struct.pack("<Q", each))[0] for each in bits]
+    nans = [struct.unpack("<d", struct.pack("<Q", pattern))[0] for pattern in bits]
 
     assert latest(table_of([pa.array(nans)], [pa.array(nans[::-1])])) == [(0, 3)]
 

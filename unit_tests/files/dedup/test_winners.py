@@ -41,7 +41,7 @@ from unit_tests.files.stored import FOLDER, field
 from unit_tests.tables.jobs import InProcess
 
 
-def found(task: WinnersTask) -> Winners:
+def select_winners(task: WinnersTask) -> Winners:
     [result] = results_or_raise(winners([task]))
     return result
 
@@ -57,7 +57,7 @@ def test_losers_and_tombstones_are_named_by_file_and_position(lake: Cloud) -> No
         put(lake, "b", [order("x", 1), order("y", 3, deleted="now"), order("z", 2), order("w")]),
     ]
 
-    result = found(task(lake, *files, first=7))
+    result = select_winners(task(lake, *files, first=7))
 
     assert (result.part, result.keys, result.index) == (0, 4, None)
     assert positions(result.losers) == {7: [1, 2], 8: [0]}
@@ -73,7 +73,7 @@ def test_removals_are_done_at_once_with_the_access_of_the_task(lake: Cloud) -> N
         AwsAccess("us-east-1"),
     )  # fmt: skip
 
-    [removed] = found(replace(asked, removals=(removal,))).removed
+    [removed] = select_winners(replace(asked, removals=(removal,))).removed
 
     # Then only the file with a loser is written again
     assert removed.name == "merged"
@@ -90,14 +90,14 @@ def test_a_removal_that_fails_is_left_to_a_job_of_its_own(lake: Cloud) -> None:
     )
 
     with lake.refusing("PutObject"):
-        result = found(replace(asked, removals=(removal,)))
+        result = select_winners(replace(asked, removals=(removal,)))
 
     assert result.removed == ()
     assert positions(result.losers) == {0: [0]}
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("older", "newer"),
     [
         (order("x", None, 9), order("x", -1, 0)),
         (order("x", 1, 1, "z"), order("x", 1, 2, "a")),
@@ -106,9 +106,9 @@ def test_a_removal_that_fails_is_left_to_a_job_of_its_own(lake: Cloud) -> None:
     ],
     ids=["cursor, null lowest", "time of extraction", "no cursor", "order of arrival"],
 )
-def test_the_latest_version_wins_in_whichever_file_it_is(lake: Cloud, one: Any, other: Any) -> None:
-    for rows, loser in (([one], [other]), 0), (([other], [one]), 1):
-        result = found(task(lake, put(lake, "a", rows[0]), put(lake, "b", rows[1])))
+def test_the_latest_version_wins_in_whichever_file_it_is(lake: Cloud, older: Any, newer: Any) -> None:
+    for rows, loser in (([older], [newer]), 0), (([newer], [older]), 1):
+        result = select_winners(task(lake, put(lake, "a", rows[0]), put(lake, "b", rows[1])))
 
         assert positions(result.losers) == {loser: [0]}
 
@@ -116,7 +116,7 @@ def test_the_latest_version_wins_in_whichever_file_it_is(lake: Cloud, one: Any, 
 def test_rows_that_position_deletes_have_removed_neither_win_nor_lose(lake: Cloud) -> None:
     files = [put(lake, "a", [order("x", 9), order("x", 1), order("y")], dead=[0, 2]), put(lake, "b", [order("x", 2)])]
 
-    result = found(task(lake, *files))
+    result = select_winners(task(lake, *files))
 
     assert (result.keys, positions(result.losers)) == (1, {0: [1]})
 
@@ -124,18 +124,18 @@ def test_rows_that_position_deletes_have_removed_neither_win_nor_lose(lake: Clou
 def test_a_file_may_be_empty_or_all_dead(lake: Cloud, tmp_path: Path) -> None:
     files = [put(lake, "a", []), put(lake, "b", [order("x")], dead=[0])]
 
-    result = found(task(lake, *files, folder=tmp_path.as_uri()))
+    result = select_winners(task(lake, *files, folder=tmp_path.as_uri()))
 
     assert (result.keys, result.losers, result.index) == (0, {}, None)
 
 
 def test_columns_that_a_file_or_the_table_lacks_are_null(lake: Cloud) -> None:
     # Given a file from before the cursor was added, and a deletion column that was dropped
-    old = pa.schema([each for each in SCHEMA if each.name not in ("updated", "deleted_at")])
-    table = pa.schema([each for each in SCHEMA if each.name != "deleted_at"])
+    old = pa.schema([column for column in SCHEMA if column.name not in ("updated", "deleted_at")])
+    table = pa.schema([column for column in SCHEMA if column.name != "deleted_at"])
     files = [put(lake, "a", [order("x"), order("y", 0, 0)], schema=old), put(lake, "b", [order("x", -5)])]
 
-    result = found(task(lake, *files, schema=table))
+    result = select_winners(task(lake, *files, schema=table))
 
     assert (positions(result.losers), result.tombstones) == ({0: [0]}, {})
 
@@ -146,7 +146,7 @@ def test_keys_and_cursors_are_compared_in_the_types_that_the_table_has_now(lake:
     rows = [{**order(None, 5), "id": 1}, {**order(None, 5), "id": 2}]
     files = [put(lake, "a", rows, schema=narrow), put(lake, "b", [{**rows[0], "updated": 2**40}], schema=wide)]
 
-    assert positions(found(task(lake, *files, schema=wide)).losers) == {0: [0]}
+    assert positions(select_winners(task(lake, *files, schema=wide)).losers) == {0: [0]}
 
 
 @st.composite
@@ -184,7 +184,7 @@ def test_winners_agree_with_a_dict_with_and_without_a_shuffle(
     asked = task(lake, *files, folder=tmp_path.as_uri(), versions=versions, schema=whole.schema)
 
     # When winners are found by one task, and by tasks that exchange the keys
-    alone = found(asked)
+    alone = select_winners(asked)
     tasks = [replace(asked, files=(file,), first_file=number, parts=parts) for number, file in enumerate(files)]
     divided = InProcess().exchange(produce_versions, tasks, consume_versions, parts)
 
@@ -197,7 +197,7 @@ def test_winners_agree_with_a_dict_with_and_without_a_shuffle(
     for row, (file, position) in enumerate(places):
         if position in dead[file]:
             continue
-        values = [ordered(each[row]) for _, each in columns]
+        values = [ordered(cells[row]) for _, cells in columns]
         version = (values[key] if cursor else (), row)
         of_key = tuple(values[:key])
         loser = min(latest[of_key], version) if of_key in latest else None
@@ -205,11 +205,13 @@ def test_winners_agree_with_a_dict_with_and_without_a_shuffle(
         losers += [places[loser[1]]] if loser else []
     for results in (results_or_raise([alone]), results_or_raise(divided)):
         assert sum(result.keys for result in results) == len(latest)
-        lost = [(file, row) for each in results for file, rows in positions(each.losers).items() for row in rows]
+        lost = [(file, row) for result in results for file, rows in positions(result.losers).items() for row in rows]
         assert sorted(lost) == sorted(losers)
         indexed = [
             places.index((row["file"], row["position"]))
-            for path in index_files([each.index for each in results if each.index is not None], tmp_path, lake.access)
+            for path in index_files(
+                [result.index for result in results if result.index is not None], tmp_path, lake.access
+            )
             for row in pq.read_table(path).to_pylist()
         ]
         assert sorted(indexed) == sorted(row for _, row in latest.values())
@@ -220,7 +222,7 @@ def test_bounds_leave_null_and_nan_out(lake: Cloud, tmp_path: Path) -> None:
     rows = [order("b", 2), order("a", NAN), order(None, 1), order("c", None)]  # type: ignore[arg-type]
     asked = task(lake, put(lake, "a", rows, schema=schema), folder=tmp_path.as_uri(), schema=schema)
 
-    result = found(replace(asked, versions=Versions((1, 2), None, 6, 5)))
+    result = select_winners(replace(asked, versions=Versions((1, 2), None, 6, 5)))
 
     assert result.index is not None
     assert result.index.bounds == (KeyBounds("a", "c", True, False), KeyBounds(1.0, 2.0, True, True))
@@ -292,7 +294,7 @@ def test_what_outlives_its_session_can_be_tried_by_the_next_sync(lake: Cloud) ->
     with during(lent, "before-call.s3.GetObject", refuse):
         results = [*winners([asked]), *InProcess().exchange(produce_versions, [asked], consume_versions, 1)]
 
-    assert [isinstance(each, Failed) and each.failure.type for each in results] == ["transient_error"] * 2
+    assert [isinstance(result, Failed) and result.failure.type for result in results] == ["transient_error"] * 2
 
 
 def test_keys_of_aws_are_in_payloads_only_if_consumers_write_to_s3(lake: Cloud, tmp_path: Path) -> None:
@@ -314,7 +316,7 @@ def test_unknown_bounds_exclude_nothing(lake: Cloud, tmp_path: Path) -> None:
         lake, put(lake, "a", rows), folder=tmp_path.as_uri(), schema=schema, versions=Versions((2,), None, 6, 5)
     )
 
-    index = found(asked).index
+    index = select_winners(asked).index
 
     # Then no row group, and no file, is left out because of it
     assert index is not None

@@ -60,7 +60,7 @@ def tables(draw: st.DrawFn, max_columns: int = 3, max_rows: int = 12) -> list[Co
     few = [
         (type_, draw(st.lists(st.sampled_from([None, *values]), min_size=1, max_size=3))) for type_, values in chosen
     ]
-    return [(type_, draw(st.lists(st.sampled_from(each), min_size=rows, max_size=rows))) for type_, each in few]
+    return [(type_, draw(st.lists(st.sampled_from(choices), min_size=rows, max_size=rows))) for type_, choices in few]
 
 
 def ordered(value: Any) -> tuple[Any, ...]:
