@@ -42,7 +42,9 @@ class InProcess:
                 assert 0 <= partition < partitions
                 payloads.setdefault(partition, []).append(payload)
         results = [
-            _sent(result) for partition, each in payloads.items() for result in consume(partition, iter(each[::-1]))
+            _sent(result)
+            for partition, received in payloads.items()
+            for result in consume(partition, iter(received[::-1]))
         ]
         self._watch(produce.__name__, tasks, results)
         return results

@@ -29,7 +29,7 @@ def add(
     description: str = DATABASE_DESCRIPTION,
 ) -> None:
     glue = cloud.access.client("glue")
-    if database not in {each["Name"] for each in glue.get_databases()["DatabaseList"]}:
+    if database not in {entry["Name"] for entry in glue.get_databases()["DatabaseList"]}:
         glue.create_database(DatabaseInput={"Name": database, "Description": description})
     storage: Any = {"Location": location}
     glue.create_table(
@@ -43,7 +43,7 @@ def finder(cloud: Cloud, **changes: Any) -> TableFinder:
 
 
 @pytest.mark.parametrize(
-    ("table", "changes", "found"),
+    ("table", "changes", "is_found"),
     [
         pytest.param({}, {}, True, id="a table of the connector's"),
         pytest.param({"parameters": {"table_type": "ICEBERG"}}, {}, False, id="a table of others"),
@@ -67,12 +67,12 @@ def finder(cloud: Cloud, **changes: Any) -> TableFinder:
         ),
     ],
 )
-def test_a_configuration_s_tables(cloud: Cloud, table: Any, changes: dict[str, Any], *, found: bool) -> None:
+def test_a_configuration_s_tables(cloud: Cloud, table: Any, changes: dict[str, Any], *, is_found: bool) -> None:
     finds = finder(cloud, **changes)
     given: dict[str, Any] = {"name": "orders", "parameters": OURS, **table}
     add(cloud, given.pop("name"), **given)
 
-    expected = [TableName(given.get("database", "shop"), "orders")] if found else []
+    expected = [TableName(given.get("database", "shop"), "orders")] if is_found else []
     assert finds.tables([]) == expected
 
 

@@ -145,14 +145,14 @@ def test_no_note_of_a_table_whose_columns_other_options_would_name_differently()
 
 
 def test_a_note_of_many_tables_names_ten_and_the_options_once() -> None:
-    said = note([glue_table(f"t{number:02}", f"s3://lake/raw/landing/t{number:02}/") for number in range(12)])
+    message = note([glue_table(f"t{number:02}", f"s3://lake/raw/landing/t{number:02}/") for number in range(12)])
 
-    assert said is not None
+    assert message is not None
     assert (
         "table landing.t09 (Parquet), whose stream t09 cannot be added with these options; and 2 more like these."
-        in said
+        in message
     )
-    assert said.count("To continue them, set table_type HIVE.") == 1
+    assert message.count("To continue them, set table_type HIVE.") == 1
 
 
 def test_no_second_table_is_begun_if_glue_does_not_say_whether_there_is_a_first_one() -> None:
@@ -207,13 +207,13 @@ def test_only_tables_of_aws_datalake_are_called_its_tables(
     entry = glue_table("orders", "s3://lake/raw/landing/orders/", parameters, **{"DatabaseName": "landing", **more})
 
     [stream] = parse_catalog({"streams": [{"stream": {"name": "orders", "json_schema": {}}}]})
-    said = no_iceberg_table(entry, stream)
+    message = no_iceberg_table(entry, stream)
 
     format_type = "JSONL" if parameters.get("classification") == "json" else "Parquet"
     options = f", naming.style to aws_datalake and format_type to {format_type} to continue it, as it was created by "
-    other = " to continue it, or "
-    assert said.startswith(
-        f"it exists and is not an Iceberg table. Set table_type to HIVE{options if is_inherited_table else other}"
+    alternative = " to continue it, or "
+    assert message.startswith(
+        f"it exists and is not an Iceberg table. Set table_type to HIVE{options if is_inherited_table else alternative}"
     )
 
 
@@ -242,7 +242,7 @@ def test_a_partitioned_table_is_continued_with_its_own_partitioning_or_none(
     table = glue_table("orders", "s3://lake/raw/landing/orders/")
     table["PartitionKeys"] = [{"Name": name, "Type": type_} for name, type_ in keys.items()]
 
-    said = note([table], **CONTINUING, **options)
+    message = note([table], **CONTINUING, **options)
 
-    assert (said is None) == (set_these is None)
-    assert set_these is None or set_these in str(said)
+    assert (message is None) == (set_these is None)
+    assert set_these is None or set_these in str(message)

@@ -21,7 +21,7 @@ PRESERVING = replace(DEFAULT, naming=PRESERVE)
 
 
 def names(*streams: tuple[str | None, str], naming: TableNaming = DEFAULT) -> Sequence[TableName]:
-    configured = [Stream(StreamId(*each), {}, False, None, None, None) for each in streams]
+    configured = [Stream(StreamId(*stream_id), {}, False, None, None, None) for stream_id in streams]
     return list(naming.tables_of(configured).values())
 
 
@@ -45,7 +45,7 @@ def names(*streams: tuple[str | None, str], naming: TableNaming = DEFAULT) -> Se
 def test_the_options_choose_the_table_of_a_stream(
     naming: TableNaming, namespace: str | None, name: str, table: str
 ) -> None:
-    assert [str(each) for each in names((namespace, name), naming=naming)] == [table]
+    assert [str(table_name) for table_name in names((namespace, name), naming=naming)] == [table]
 
 
 def test_a_table_prefix_counts_towards_the_255_bytes() -> None:
@@ -69,7 +69,7 @@ def test_streams_of_one_name_in_different_namespaces_have_different_tables() -> 
 
 
 @pytest.mark.parametrize(
-    ("naming", "one", "other", "table", "remedy"),
+    ("naming", "first", "second", "table", "remedy"),
     [
         (DEFAULT, (None, "orderLines"), (None, "order_lines"), "lake.order_lines", "Rename one with a stream prefix"),
         (DEFAULT, ("Shop", "a"), ("shop", "a"), "shop.a", "Rename one with a stream prefix"),
@@ -82,20 +82,20 @@ def test_streams_of_one_name_in_different_namespaces_have_different_tables() -> 
     ],
 )
 def test_streams_with_the_same_table_are_refused_by_name(
-    naming: TableNaming, one: tuple[str | None, str], other: tuple[str | None, str], table: str, remedy: str
+    naming: TableNaming, first: tuple[str | None, str], second: tuple[str | None, str], table: str, remedy: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
-        names(one, ("elsewhere", "z"), other, naming=naming)
+        names(first, ("elsewhere", "z"), second, naming=naming)
 
     assert refused.value.failure.type == "config_error"
-    assert f"Streams {StreamId(*one)} and {StreamId(*other)} would both be written to table {table}" in str(
+    assert f"Streams {StreamId(*first)} and {StreamId(*second)} would both be written to table {table}" in str(
         refused.value
     )
     assert remedy in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("naming", "stream", "said"),
+    ("naming", "stream", "message"),
     [
         (DEFAULT, (None, "airbyte_rejects"), "table lake.airbyte_rejects, which is the table of rejects"),
         (SINGLE, ("shop", "Airbyte Rejects"), "table lake.airbyte_rejects, which is the table of rejects"),
@@ -104,14 +104,14 @@ def test_streams_with_the_same_table_are_refused_by_name(
     ],
 )
 def test_a_stream_with_a_reserved_table_is_refused(
-    naming: TableNaming, stream: tuple[str | None, str], said: str
+    naming: TableNaming, stream: tuple[str | None, str], message: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
         names((None, "users"), stream, naming=naming)
 
     assert refused.value.failure.type == "config_error"
     assert f"Stream {StreamId(*stream)} would be written to table" in str(refused.value)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert "Set table_prefix, or rename the stream" in str(refused.value)
 
 

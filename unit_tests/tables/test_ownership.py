@@ -53,9 +53,9 @@ def test_a_table_of_another_stream_causes_a_warning(
         ORDERS.name_columns(TableName("lake", "orders"), recorded, {}, ())
 
     assert len(caplog.messages) == warnings
-    for said in caplog.messages:
-        assert said.startswith("Table lake.orders was created for stream ")
-        assert "and now also receives stream shop.orders" in said
+    for message in caplog.messages:
+        assert message.startswith("Table lake.orders was created for stream ")
+        assert "and now also receives stream shop.orders" in message
 
 
 def named(existing: dict[str, str], *sources: str) -> list[str]:
@@ -68,17 +68,19 @@ def test_colliding_fields_cause_one_warning_with_their_columns(caplog: pytest.Lo
 
     assert names[:3] == ["id", "a_b", "a_b_042ac5b8"]
     assert names[4] == "x_y"
-    [said] = caplog.messages
-    assert said.startswith("Stream shop.orders has fields whose names collide; a suffix distinguishes their columns: ")
-    assert f"'a_b' is a_b, 'aB' is a_b_042ac5b8; 'x y' is {names[3]}, 'xY' is x_y." in said
+    [message] = caplog.messages
+    assert message.startswith(
+        "Stream shop.orders has fields whose names collide; a suffix distinguishes their columns: "
+    )
+    assert f"'a_b' is a_b, 'aB' is a_b_042ac5b8; 'x y' is {names[3]}, 'xY' is x_y." in message
 
 
 def test_a_warning_names_the_first_twenty_collisions(caplog: pytest.LogCaptureFixture) -> None:
     named({}, *(f"{word}{number}" for number in range(25) for word in ("a b", "a-b")))
 
-    [said] = caplog.messages
-    assert said.count("'a b") == 20
-    assert "; and 5 more like these." in said
+    [message] = caplog.messages
+    assert message.count("'a b") == 20
+    assert "; and 5 more like these." in message
 
 
 def test_no_collision_warning_for_distinct_names(caplog: pytest.LogCaptureFixture) -> None:

@@ -202,8 +202,8 @@ def test_max_columns_is_not_to_be_raised_beyond_its_highest_value() -> None:
 
 def struct_of(bytes_: int) -> Struct:
     """A struct whose type is so long in Glue."""
-    rest = bytes_ - len("struct<:int>")
-    return Struct((Field("x" * rest, "x", Int32()),))
+    name_length = bytes_ - len("struct<:int>")
+    return Struct((Field("x" * name_length, "x", Int32()),))
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_a_column_is_continued_in_its_type(
     evolution = evolve(table, inherit_types([column], json_schema, table))
 
     assert evolution.changes == ()
-    assert [(each.name, each.type) for each in evolution.columns] == [("unitPrice", written)]
+    assert [(evolved.name, evolved.type) for evolved in evolution.columns] == [("unitPrice", written)]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_field_goes_on_in_the_column_that_it_has(naming: Naming, source: str, 
 
     named = assign_names(columns, column_naming(naming, table), sources)
 
-    assert [each.name for each in evolve(table, named).columns] == [column, "other"]
+    assert [evolved.name for evolved in evolve(table, named).columns] == [column, "other"]
 
 
 @pytest.mark.parametrize(

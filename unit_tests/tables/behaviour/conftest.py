@@ -12,8 +12,8 @@ from unit_tests.tables.behaviour.shop import Shop
 
 @pytest.fixture(params=TABLE_KINDS, ids=lambda kind: str(kind.name))
 def kind(request: pytest.FixtureRequest) -> TableKind:
-    found: TableKind = request.param
-    return found
+    param: TableKind = request.param
+    return param
 
 
 @pytest.fixture(scope="session")
@@ -30,5 +30,5 @@ def shop(kind: TableKind, readers_lake: Lake, tmp_path: Path) -> Shop:
 @pytest.fixture(params=[False, True], ids=["append", "overwrite"])
 def overwrite(request: pytest.FixtureRequest) -> bool:
     """Whether the sync overwrites the table."""
-    found: bool = request.param
-    return found
+    param: bool = request.param
+    return param

@@ -75,10 +75,10 @@ each_catalog_call = pytest.mark.parametrize("call", [1, 2, 3])
 @side_by_side
 @each_catalog_call
 def test_a_commit_is_retried_on_what_another_sync_has_committed(shop: Shop, call: int) -> None:
-    sync, other = shop.sync(), shop.sync()
+    sync, other_sync = shop.sync(), shop.sync()
     files = sync.encode(*ids(1))
 
-    with shop.before_catalog_call(call, lambda: other.commit(*ids(2))):
+    with shop.before_catalog_call(call, lambda: other_sync.commit(*ids(2))):
         assert sync.table.commit(files, sync.executors.rewrite) == Committed()
 
     assert shop.ids() == [1, 2]
@@ -135,8 +135,8 @@ def test_what_others_change_in_the_catalog_during_a_sync_stays(shop: Shop, *, ov
     assert (entry["Description"], entry["Owner"]) == (f"theirs {numbers[-1]}", "them")
     comments = {column["Name"]: column.get("Comment") for column in entry["StorageDescriptor"]["Columns"]}
     assert comments["id"] == f"theirs {numbers[-1]}"
-    theirs = {f"theirs_{number}": "map<string,int>" for number in numbers if shop.kind.name != "iceberg"}
-    assert shop.types() == {"id": "bigint", "ours": "string", **theirs}
+    foreign_columns = {f"theirs_{number}": "map<string,int>" for number in numbers if shop.kind.name != "iceberg"}
+    assert shop.types() == {"id": "bigint", "ours": "string", **foreign_columns}
 
 
 def test_what_a_sync_is_to_do_is_decided_again_on_what_another_sync_has_published(shop: Shop) -> None:
@@ -178,10 +178,10 @@ def test_a_sync_that_is_taken_over_during_its_commit_is_fenced_and_its_batch_is_
 def test_a_batch_is_in_the_table_once_although_another_sync_promotes_its_column_meanwhile(
     shop: Shop, call: int
 ) -> None:
-    sync, other = shop.sync(), shop.sync()
+    sync, other_sync = shop.sync(), shop.sync()
     sync.commit(*ids(1))
 
-    with shop.before_catalog_call(call, lambda: other.commit(*ids(WIDE))):
+    with shop.before_catalog_call(call, lambda: other_sync.commit(*ids(WIDE))):
         sync.commit(*ids(2, 3))
 
     assert shop.ids() == [1, 2, 3, WIDE]
@@ -288,18 +288,20 @@ def test_a_commit_whose_response_is_lost_is_not_in_the_table_if_another_sync_has
 
 
 @side_by_side
-@pytest.mark.parametrize("others", [1, 3])
-def test_a_commit_whose_response_is_lost_is_found_behind_later_commits_of_others(shop: Shop, others: int) -> None:
+@pytest.mark.parametrize("later_commits", [1, 3])
+def test_a_commit_whose_response_is_lost_is_found_behind_later_commits_of_others(
+    shop: Shop, later_commits: int
+) -> None:
     sync = shop.sync()
 
     def follow() -> None:
-        for number in range(others):
+        for number in range(later_commits):
             shop.sync().commit(*ids(10 + number))
 
     shop.at_the_next_update(follow, response_lost=True)
     sync.commit(*ids(1))
 
-    assert shop.ids() == [1, *(10 + number for number in range(others))]
+    assert shop.ids() == [1, *(10 + number for number in range(later_commits))]
 
 
 def test_a_publish_whose_response_is_lost_is_found_behind_later_commits_of_others(shop: Shop) -> None:

@@ -70,9 +70,9 @@ def test_a_column_of_another_type_is_refused_if_schema_conflicts_is_fail(shop: S
     assert shop.lake.glue_table(*shop.name) == before
 
 
-@pytest.mark.parametrize("other", [1, 2])
-def test_a_table_of_another_type_is_refused_and_left_as_it_is(shop: Shop, other: int) -> None:
-    existing = TABLE_KINDS[(TABLE_KINDS.index(shop.kind) + other) % len(TABLE_KINDS)]
+@pytest.mark.parametrize("offset", [1, 2])
+def test_a_table_of_another_type_is_refused_and_left_as_it_is(shop: Shop, offset: int) -> None:
+    existing = TABLE_KINDS[(TABLE_KINDS.index(shop.kind) + offset) % len(TABLE_KINDS)]
     shop.sync(kind=existing).commit(*ids(1))
     before = shop.lake.glue_table(*shop.name)
 
@@ -110,7 +110,7 @@ def test_an_iceberg_table_keeps_all_that_is_not_ours(shop: Shop) -> None:
     wider = ID.model_copy(update={"field_type": LongType()})
     names = [field.name for field in table.schema().fields[4:]]
     assert [str(field) for field in table.schema().fields[:4]] == [
-        str(each) for each in (wider, ORDER_NO, PICTURE, buyer)
+        str(field) for field in (wider, ORDER_NO, PICTURE, buyer)
     ]
     assert names == [*METADATA_NAMES, "more"]
     assert (table.sort_order(), table.properties["comment"]) == (by_number, "Every order.")

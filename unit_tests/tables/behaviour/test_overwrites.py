@@ -92,7 +92,7 @@ SCENARIOS: Mapping[str, tuple[Sequence[Step], list[int]]] = {
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_generations_decide_what_readers_find(shop: Shop, scenario: str) -> None:
     """No file has its column narrower than the catalog says where engines would fail on it."""
-    steps, found = SCENARIOS[scenario]
+    steps, expected_ids = SCENARIOS[scenario]
 
     for step in steps:
         before = shop.ids() if step is not steps[0] else []
@@ -102,8 +102,8 @@ def test_generations_decide_what_readers_find(shop: Shop, scenario: str) -> None
         if not shop.kind.promotes_in_place:
             assert shop.stored_types("id") <= {{"int": pa.int32(), "bigint": pa.int64()}[shop.types()["id"]]}
 
-    assert shop.ids() == found
-    assert shop.types()["id"] == "bigint" or WIDE not in found
+    assert shop.ids() == expected_ids
+    assert shop.types()["id"] == "bigint" or WIDE not in expected_ids
 
 
 @pytest.mark.parametrize("generation", [2, None], ids=["refresh", "overwrite"])
@@ -300,8 +300,8 @@ def test_an_append_does_not_go_on_after_rows_that_were_removed(shop: Shop, by: s
 
     with pytest.raises(TableConflict, match=r"generation 5, .* Refresh the stream"):
         shop.sync(5)
-    for other in (4, 6):
-        shop.sync(other)
+    for other_generation in (4, 6):
+        shop.sync(other_generation)
 
 
 @pytest.mark.parametrize("table", ["published", "pending", "appended"])

@@ -46,7 +46,7 @@ def test_records_without_declared_fields_are_kept_whole_until_fields_are_declare
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.sync(schema={}).commit({"id": 1, "more": [1.50]})
-    [warning] = [each for each in caplog.messages if "declares no properties" in each]
+    [warning] = [message for message in caplog.messages if "declares no properties" in message]
     assert "as JSON text to the column _airbyte_data" in warning
 
     shop.sync().commit({"id": 2})
@@ -55,7 +55,7 @@ def test_records_without_declared_fields_are_kept_whole_until_fields_are_declare
     rows = [(row["id"], row["_airbyte_data"]) for row in shop.lake.rows(*shop.name)]
     whole = [(None, '{"id": 1, "more": [1.5]}'), (None, '{"id": 3}')]
     assert sorted(rows, key=str) == sorted([*whole, (2, None)], key=str)
-    assert sum("declares no properties" in each for each in caplog.messages) == 2
+    assert sum("declares no properties" in message for message in caplog.messages) == 2
 
 
 def test_a_new_column_whose_type_glue_does_not_take_is_json_text(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
@@ -66,7 +66,7 @@ def test_a_new_column_whose_type_glue_does_not_take_is_json_text(shop: Shop, cap
         shop.sync(schema={"id": integer, "wide": longer}).commit({"id": number, "wide": {keys[0]: number}})
 
     assert shop.rows() == [{"id": number, "wide": f'{{"{keys[0]}": {number}}}'} for number in (1, 2)]
-    assert sum("longer than the 131,072 bytes" in each for each in caplog.messages) == 2
+    assert sum("longer than the 131,072 bytes" in message for message in caplog.messages) == 2
 
     shop.sync(schema={"id": integer, "other": {"properties": {"x": integer}}})
     with pytest.raises(TableConflict, match="the type of column other would be longer than the 131,072 bytes"):
@@ -78,9 +78,9 @@ def test_a_new_column_whose_type_glue_does_not_take_is_json_text(shop: Shop, cap
 def test_files_encoded_before_another_sync_promoted_a_column_are_committed_or_encoded_again(
     shop: Shop, schema: dict[str, Any], narrow: float, wide: float, promoted_to: str
 ) -> None:
-    late, other = shop.sync(schema=schema), shop.sync(schema=schema)
+    late, other_sync = shop.sync(schema=schema), shop.sync(schema=schema)
     files = late.encode({"id": 1, "value": narrow})
-    other.commit({"id": 2, "value": wide})
+    other_sync.commit({"id": 2, "value": wide})
 
     answer = late.table.commit(files, late.executors.rewrite)
     assert isinstance(answer, Reencode) == shop.promises.promotions[promoted_to].outdates_files
@@ -112,9 +112,9 @@ def test_a_new_column_is_null_in_earlier_rows(shop: Shop, *, overwrite: bool) ->
     sync.commit(*ids(1))
 
     with_name = {"id": {"type": "integer"}, "name": {"type": "string"}}
-    again = shop.sync(2, overwrite=overwrite, schema=with_name)
-    again.commit({"id": 2, "name": "two"})
-    again.publish()
+    resumed = shop.sync(2, overwrite=overwrite, schema=with_name)
+    resumed.commit({"id": 2, "name": "two"})
+    resumed.publish()
 
     assert shop.rows() == [{"id": 1, "name": None}, {"id": 2, "name": "two"}]
 
@@ -158,8 +158,8 @@ RESUMED: dict[str, list[tuple[dict[str, Any], Any]]] = {
 """Types and values of a column in syncs of one refresh, of which only the last publishes."""
 
 
-DROPPED = [f"{each}, in a column that was dropped" for each in ("a member is new and another wider", "it is text")]
-ADOPTED = [f"{each}, and the last sync appends" for each in ("members are new twice", "a member is gone", "it is text")]
+DROPPED = [f"{case}, in a column that was dropped" for case in ("a member is new and another wider", "it is text")]
+ADOPTED = [f"{case}, and the last sync appends" for case in ("members are new twice", "a member is gone", "it is text")]
 
 
 @pytest.mark.parametrize("changes", [*RESUMED, *DROPPED, *ADOPTED])
@@ -187,9 +187,9 @@ def without_nulls(value: Any) -> Any:
     """Return the value without null members."""
     match value:
         case dict():
-            return {name: without_nulls(each) for name, each in value.items() if each is not None}
+            return {name: without_nulls(member) for name, member in value.items() if member is not None}
         case list():
-            return [without_nulls(each) for each in value]
+            return [without_nulls(element) for element in value]
     return value
 
 
@@ -404,6 +404,6 @@ def test_a_field_with_the_name_of_a_partition_key_gets_a_column_with_a_suffix(sh
 
     table = shop.lake.glue_table(*shop.name)
     assert [key["Name"] for key in table["PartitionKeys"]] == ["at_year"]
-    (column,) = {each["Name"] for each in table["StorageDescriptor"]["Columns"]} - {"id", "at"} - set(METADATA_NAMES)
+    (column,) = {entry["Name"] for entry in table["StorageDescriptor"]["Columns"]} - {"id", "at"} - set(METADATA_NAMES)
     assert column.startswith("at_year_")
     assert [(row["id"], row[column]) for row in shop.rows()] == [(1, None), (2, 7), (3, 7)]

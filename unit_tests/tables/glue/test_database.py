@@ -27,8 +27,8 @@ def tagging(access: AwsAccess) -> GlueTableCatalog:
 
 def tags(cloud: Cloud) -> dict[str, str]:
     resource: Any = {"Database": {"Name": "shop"}}
-    found = cloud.access.client("lakeformation").get_resource_lf_tags(Resource=resource).get("LFTagOnDatabase", [])
-    return {pair["TagKey"]: pair["TagValues"][0] for pair in found}
+    pairs = cloud.access.client("lakeformation").get_resource_lf_tags(Resource=resource).get("LFTagOnDatabase", [])
+    return {pair["TagKey"]: pair["TagValues"][0] for pair in pairs}
 
 
 def description(cloud: Cloud) -> str | None:
@@ -89,8 +89,8 @@ def create_tables(cloud: Cloud, *names: str) -> None:
 
 
 def listed(cloud: Cloud, database: str) -> list[str]:
-    found = list_tables(ungoverned(cloud.access), database)
-    return [f"{each.database}.{each.glue_table['Name']}" for each in found]
+    tables = list_tables(ungoverned(cloud.access), database)
+    return [f"{table.database}.{table.glue_table['Name']}" for table in tables]
 
 
 def test_tables_of_the_given_database_come_before_those_of_databases_that_we_created(cloud: Cloud) -> None:
@@ -117,7 +117,7 @@ def test_tables_of_the_given_database_are_listed_without_access_to_others(cloud:
 
     before(access, "glue", operation, refuse)
 
-    assert [each.database for each in list_tables(ungoverned(access), "lake")] == ["lake"]
+    assert [table.database for table in list_tables(ungoverned(access), "lake")] == ["lake"]
 
 
 def test_every_page_is_read(cloud: Cloud) -> None:

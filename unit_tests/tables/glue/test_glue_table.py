@@ -104,8 +104,8 @@ def table_input(**types: str) -> TableInput:
 
 
 def columns(table: TableInput) -> list[tuple[str, str, str | None]]:
-    found = table["StorageDescriptor"]["Columns"]
-    return [(column["Name"], column["Type"], column.get("Comment")) for column in found]
+    entries = table["StorageDescriptor"]["Columns"]
+    return [(column["Name"], column["Type"], column.get("Comment")) for column in entries]
 
 
 @pytest.mark.parametrize("location", ["s3://lake/a/b", "s3://lake/a/b/", "s3a://lake/a/b", "s3n://lake/a/b/"])

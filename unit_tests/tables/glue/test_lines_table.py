@@ -37,7 +37,9 @@ def partitions(cloud: Cloud) -> dict[tuple[str, ...], str]:
         .paginate(DatabaseName="landing", TableName=REJECTS_TABLE)
     )
     return {
-        tuple(each["Values"]): each["StorageDescriptor"]["Location"] for page in pages for each in page["Partitions"]
+        tuple(partition["Values"]): partition["StorageDescriptor"]["Location"]
+        for page in pages
+        for partition in page["Partitions"]
     }
 
 
@@ -58,7 +60,7 @@ def test_first_reject_creates_database_table_and_partition(cloud: Cloud) -> None
         ("stream", "string"),
         ("dt", "string"),
     ]
-    assert {each["Name"]: each["Type"] for each in table["StorageDescriptor"]["Columns"]} == REJECTS.columns
+    assert {column["Name"]: column["Type"] for column in table["StorageDescriptor"]["Columns"]} == REJECTS.columns
     assert table["StorageDescriptor"]["Location"] == f"{ROOT}/"
     assert partitions(cloud) == {
         ("R", "shop.orders", "2026-11-21"): f"{ROOT}/R/shop.orders/dt=2026-11-21/",
@@ -93,11 +95,11 @@ def test_a_partition_that_another_sync_has_added_meanwhile_is_as_good(cloud: Clo
 
 def test_a_table_that_somebody_creates_at_the_same_time_is_looked_at(cloud: Cloud) -> None:
     glue = cloud.access.client("glue")
-    theirs: Any = {"Name": REJECTS_TABLE, "PartitionKeys": [{"Name": "theirs", "Type": "string"}]}
+    foreign_table: Any = {"Name": REJECTS_TABLE, "PartitionKeys": [{"Name": "theirs", "Type": "string"}]}
 
     def create(time: int) -> None:
         if time == 1:
-            glue.create_table(DatabaseName="landing", TableInput=theirs)
+            glue.create_table(DatabaseName="landing", TableInput=foreign_table)
 
     before(cloud.access, "glue", "CreateTable", create)
 

@@ -57,8 +57,8 @@ def during_rewrite(act: Callable[[], object]) -> Rewrite:
     acts = iter([act])
 
     def rewriting(tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
-        for each in acts:
-            each()
+        for action in acts:
+            action()
         return rewrite(tasks)
 
     return rewriting
@@ -183,7 +183,8 @@ def set_id_type(cloud: Cloud, type_: str) -> None:
 
 def columns(cloud: Cloud) -> list[tuple[str, str, str | None]]:
     return [
-        (each["Name"], each["Type"], each.get("Comment")) for each in glue_table(cloud)["StorageDescriptor"]["Columns"]
+        (column["Name"], column["Type"], column.get("Comment"))
+        for column in glue_table(cloud)["StorageDescriptor"]["Columns"]
     ]
 
 
@@ -197,7 +198,7 @@ def ids(cloud: Cloud) -> list[int]:
     """The ids that a reader of the table finds. Parquet files must hold them as the catalog says."""
     location = _key_prefix(cloud)
     catalogs = {name: type_ for name, type_, _ in columns(cloud)}
-    found: list[int] = []
+    visible_ids: list[int] = []
     for name in visible_files(cloud):
         body = cloud.objects()[location + name]
         if not body or any(part[:1] in "_." for part in name.split("/")):
@@ -206,12 +207,12 @@ def ids(cloud: Cloud) -> list[int]:
             rows = pq.read_table(pa.BufferReader(body))
             types = {pa.int32(): "int", pa.int64(): "bigint"}
             assert types[rows.schema.field("id").type] == catalogs["id"], name
-            found += [id for id in rows.column("id").to_pylist() if id is not None]
+            visible_ids += [id for id in rows.column("id").to_pylist() if id is not None]
         else:
-            found += [json.loads(line)["id"] for line in body.splitlines()]
-    twice = [id for id, times in Counter(found).items() if times > 1]
+            visible_ids += [json.loads(line)["id"] for line in body.splitlines()]
+    twice = [id for id, times in Counter(visible_ids).items() if times > 1]
     assert not twice, f"{twice} are duplicated"
-    return sorted(found)
+    return sorted(visible_ids)
 
 
 def _key_prefix(cloud: Cloud) -> str:

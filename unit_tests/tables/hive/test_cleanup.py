@@ -29,17 +29,17 @@ def folders(cloud: Cloud) -> set[str]:
 
 
 def location(cloud: Cloud) -> str:
-    found: str = glue_table(cloud)["StorageDescriptor"]["Location"]
-    return found.removesuffix("/")
+    uri: str = glue_table(cloud)["StorageDescriptor"]["Location"]
+    return uri.removesuffix("/")
 
 
 def test_folder_that_the_table_has_left_is_kept_for_readers_until_the_next_sync(cloud: Cloud) -> None:
     widening = sync(cloud)
     widening.commit("narrow", 1)
-    left = location(cloud)
+    old_folder = location(cloud)
     widening.commit("wide", WIDE)
     widening.publish()
-    assert folders(cloud) == {left, location(cloud)}
+    assert folders(cloud) == {old_folder, location(cloud)}
 
     sync(cloud).publish()
 
@@ -81,18 +81,18 @@ def test_sync_that_widens_repeatedly_keeps_only_its_first_and_last_folder(cloud:
     began.commit("narrow", 1)
     began_in = location(cloud)
     widening = sync(cloud)
-    left = []
+    old_folders = []
     for number in range(4):
-        left.append(location(cloud))
+        old_folders.append(location(cloud))
         widening.commit(f"wide-{number}", WIDE + number)
         set_id_type(cloud, "int")  # As if the stream had another column that becomes wider next.
 
-    assert folders(cloud) == {began_in, left[-1], location(cloud)}
+    assert folders(cloud) == {began_in, old_folders[-1], location(cloud)}
 
 
 def test_folders_that_the_glue_table_does_not_list_are_kept(cloud: Cloud) -> None:
-    others = ["data/theirs", "generation-7-theirs/file", "generation-1-0123456789ab/file"]
-    for name in others:
+    foreign_names = ["data/theirs", "generation-7-theirs/file", "generation-1-0123456789ab/file"]
+    for name in foreign_names:
         put(cloud, f"shop/orders/{name}", b"theirs")
 
     for generation in (1, 2, 3):
@@ -100,7 +100,7 @@ def test_folders_that_the_glue_table_does_not_list_are_kept(cloud: Cloud) -> Non
         overwriting.commit(f"new-{generation}", generation)
         overwriting.publish()
 
-    assert {f"shop/orders/{name}" for name in others} <= cloud.objects().keys()
+    assert {f"shop/orders/{name}" for name in foreign_names} <= cloud.objects().keys()
     assert ids(cloud) == [3]
 
 

@@ -14,11 +14,11 @@ OURS = f"{ROOT}/generation-7-0123456789ab"
 def test_folder_of_a_new_table_lies_in_its_root_and_is_used_once(cloud: Cloud) -> None:
     folders = Folders(ROOT, cloud.access)
 
-    one, another = folders.for_new_table(7), folders.for_new_table(7)
+    first, second = folders.for_new_table(7), folders.for_new_table(7)
 
-    assert one != another
-    assert one.startswith(f"{ROOT}/generation-7-")
-    assert Folders.is_created_by_connector(one)
+    assert first != second
+    assert first.startswith(f"{ROOT}/generation-7-")
+    assert Folders.is_created_by_connector(first)
 
 
 @pytest.mark.parametrize(
@@ -46,10 +46,10 @@ def test_files_are_those_that_engines_read(cloud: Cloud) -> None:
         put(cloud, f"shop/orders/data/{key}")
     put(cloud, "shop/orders/data-of-another/part-3", b"rows")
 
-    found = Folders(ROOT, cloud.access).files(f"{ROOT}/data")
+    files = Folders(ROOT, cloud.access).files(f"{ROOT}/data")
 
-    assert found.keys() == {"part-0", "a/part-0"}
-    assert len(set(found.values())) == 1, "equal files have equal ETags"
+    assert files.keys() == {"part-0", "a/part-0"}
+    assert len(set(files.values())) == 1, "equal files have equal ETags"
 
 
 def test_copy_keeps_names_and_is_idempotent(cloud: Cloud) -> None:

@@ -42,11 +42,11 @@ def test_pending_overwrite_is_saved_in_three_parameters() -> None:
 def test_pending_overwrite_replaces_the_one_before(generation: int | None) -> None:
     table = table_input()
     PENDING.save(table)
-    other = PendingOverwrite("s3://lake/t/other", generation, {})
+    replacement = PendingOverwrite("s3://lake/t/other", generation, {})
 
-    other.save(table)
+    replacement.save(table)
 
-    assert PendingOverwrite.load(table) == other
+    assert PendingOverwrite.load(table) == replacement
     assert "airbyte.unpublished-types" not in table["Parameters"]
 
 

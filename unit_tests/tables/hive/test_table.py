@@ -47,10 +47,10 @@ COLUMNS = (
 )
 
 
-def without_what_changes(found: Any) -> Any:
-    for each in ("UpdateTime", "VersionId"):
-        found.pop(each, None)
-    return found
+def without_what_changes(entry: Any) -> Any:
+    for key in ("UpdateTime", "VersionId"):
+        entry.pop(key, None)
+    return entry
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_table_of_another_writer_gets_missing_columns_and_keeps_everything_else(
     after = glue_table(cloud)
     for name in ("airbyte.fencing-token", "airbyte.field-names"):
         del after["Parameters"][name]
-    for each in map(without_what_changes, (before, after)):
-        del each["StorageDescriptor"]["Columns"]
+    for entry in map(without_what_changes, (before, after)):
+        del entry["StorageDescriptor"]["Columns"]
     assert after == before
     assert opened.folder == f"s3://{BUCKET}/elsewhere"
 
@@ -252,7 +252,7 @@ def test_commit_that_is_taken_over_by_a_widening_leaves_no_copies_of_its_files(
 
 def wait_until_visible(cloud: Cloud, *names: str) -> None:
     for _ in range(500):
-        if any(name in each for each in visible_files(cloud) for name in names):
+        if any(name in file for file in visible_files(cloud) for name in names):
             return
         time.sleep(0.01)
     raise AssertionError(f"{names} are not there")
@@ -262,7 +262,7 @@ def test_column_dropped_by_another_writer_is_added_by_the_next_commit(cloud: Clo
     syncing = sync(cloud)
     syncing.commit("one", 1)
     storage = glue_table(cloud)["StorageDescriptor"]
-    storage["Columns"] = [each for each in storage["Columns"] if each["Name"] != "id"]
+    storage["Columns"] = [column for column in storage["Columns"] if column["Name"] != "id"]
     update_glue_table(cloud, StorageDescriptor=storage)
 
     syncing.commit("two", 2)

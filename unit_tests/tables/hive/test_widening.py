@@ -37,9 +37,9 @@ def test_sync_that_is_taken_over_while_it_widens_leaves_the_table_to_the_other(
     widening.commit("old", 1)
 
     def complete_another_sync() -> None:
-        other = sync(cloud)
-        other.commit("other", number)
-        other.publish()
+        other_sync = sync(cloud)
+        other_sync.commit("other", number)
+        other_sync.publish()
 
     with pytest.raises(Fenced):
         widening.commit("wide", WIDE, rewrite=during_rewrite(complete_another_sync))
@@ -64,9 +64,9 @@ def test_widening_of_an_empty_table_is_noticed_by_batches_that_were_encoded_befo
 def test_files_that_another_engine_adds_during_a_widening_are_rewritten_too(cloud: Cloud) -> None:
     widening = sync(cloud)
     widening.commit("before", 1)
-    theirs = f"{widening.folder.removeprefix(f's3://{BUCKET}/')}/theirs.parquet"
+    foreign_key = f"{widening.folder.removeprefix(f's3://{BUCKET}/')}/theirs.parquet"
 
-    widening.commit("wide", WIDE, rewrite=during_rewrite(lambda: put(cloud, theirs, parquet_of(2))))
+    widening.commit("wide", WIDE, rewrite=during_rewrite(lambda: put(cloud, foreign_key, parquet_of(2))))
     widening.commit("after", 3)
 
     assert ids(cloud) == [1, 2, 3, WIDE]

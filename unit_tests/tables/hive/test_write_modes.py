@@ -48,9 +48,9 @@ def test_overwrite_of_another_writers_table_changes_only_its_location(cloud: Clo
     assert after["StorageDescriptor"].pop("Location") != before["StorageDescriptor"].pop("Location")
     assert after["Parameters"].pop("airbyte.last-commit")
     assert after["Parameters"].pop("airbyte.published-by")
-    for each in (before, after):
+    for entry in (before, after):
         for changing in ("UpdateTime", "VersionId"):
-            each.pop(changing, None)
+            entry.pop(changing, None)
     assert after == before
 
 

@@ -196,7 +196,8 @@ class Lake:
         for row in rows:
             files.setdefault(tuple(_value(field, row, schema) for field in assigned.fields), []).append(row)
         return [
-            self.write_rows(into, *each, columns=columns, partition=of, statistics=False) for of, each in files.items()
+            self.write_rows(into, *partition_rows, columns=columns, partition=partition, statistics=False)
+            for partition, partition_rows in files.items()
         ]
 
     def commit_rows(self, into: IcebergTable, *rows: Mapping[str, Any]) -> None:
@@ -236,8 +237,10 @@ class Lake:
     ) -> list[ManifestEntry]:
         """Return the live entries of a branch, in the order of their sequence numbers."""
         manifests, io = self.manifests(branch), self.load().io
-        found = [entry for each in manifests if each.content == content for entry in live_entries(each, io)]
-        return sorted(found, key=lambda entry: entry.sequence_number or 0)
+        entries = [
+            entry for manifest in manifests if manifest.content == content for entry in live_entries(manifest, io)
+        ]
+        return sorted(entries, key=lambda entry: entry.sequence_number or 0)
 
     def files(self, branch: str = MAIN_BRANCH) -> list[IcebergFile]:
         """Return the live data files of a branch."""
@@ -260,9 +263,9 @@ class Lake:
 
     def rows(self, *columns: str) -> list[dict[str, Any]]:
         """Return the rows that a reader finds, in no particular order."""
-        found = self.load().scan(selected_fields=columns or ("*",)).to_arrow().to_pylist()
+        table_rows = self.load().scan(selected_fields=columns or ("*",)).to_arrow().to_pylist()
         # PyIceberg reads a list of structs that is null as an empty one, and as null if the file lacks the column.
-        rows = ({name: None if value == [] else value for name, value in row.items()} for row in found)
+        rows = ({name: None if value == [] else value for name, value in row.items()} for row in table_rows)
         return sorted(rows, key=repr)
 
     def ids(self, branch: str = MAIN_BRANCH) -> list[int]:
@@ -290,13 +293,13 @@ class Lake:
         pq.write_table(pa.Table.from_pylist([{"id": 0}], pa.schema([id_])), body)
         self.add_deletes(body.getvalue(), branch, content=DataFileContent.EQUALITY_DELETES, equality_ids=[1])
 
-    def position_deletes(self, of: IcebergFile, positions: Sequence[int]) -> IcebergFile:
+    def position_deletes(self, data_file: IcebergFile, positions: Sequence[int]) -> IcebergFile:
         """Write a file of position deletes of one data file; return its entry."""
         body = io.BytesIO()
-        paths = [of.file_path] * len(positions)
+        paths = [data_file.file_path] * len(positions)
         pq.write_table(pa.table({"file_path": paths, "pos": positions}, pa.schema([_PATH, _POSITION])), body)
         uri = self.put(body.getvalue(), "deletes/")
-        return position_deletes_entry(WrittenFile(uri, len(body.getvalue()), len(positions), b""), of)
+        return position_deletes_entry(WrittenFile(uri, len(body.getvalue()), len(positions), b""), data_file)
 
     def merge(self, change: Change, branch: str = MAIN_BRANCH, without_branch: str | None = None) -> None:
         """Change a branch in one snapshot; in the same commit forget another one, of what was pending."""
@@ -306,17 +309,17 @@ class Lake:
             if without_branch is not None:
                 remove_merged_branches([without_branch], transaction)
 
-    def add_deletes(self, body: bytes, branch: str, of: IcebergFile | None = None, **more: Any) -> None:
-        """Add a delete file of one row that applies to all files of `of`'s partition; without it, of all."""
+    def add_deletes(self, body: bytes, branch: str, data_file: IcebergFile | None = None, **more: Any) -> None:
+        """Add a delete file of one row that applies to all files of `data_file`'s partition; without it, of all."""
         file = IcebergFile.from_args(
             file_path=self.put(body),
             file_format=FileFormat.PARQUET,
-            partition=Record() if of is None else of.partition,
+            partition=Record() if data_file is None else data_file.partition,
             record_count=1,
             file_size_in_bytes=len(body),
             **more,
         )
-        file.spec_id = 0 if of is None else of.spec_id
+        file.spec_id = 0 if data_file is None else data_file.spec_id
         self.merge(Change([file]), branch)
 
     def edit_metadata(self, changes: Mapping[str, Any]) -> None:

@@ -55,18 +55,18 @@ def entry(*texts: str | None, octets: bytes = b"") -> IcebergFile:
     ],
 )
 def test_the_upper_bound_of_long_texts_is_a_text_or_there_is_none(text: str, upper: str | None) -> None:
-    found = entry("a", text, None)
+    data_file = entry("a", text, None)
 
-    assert (found.upper_bounds or {}).get(1) == (None if upper is None else upper.encode())
-    assert (found.lower_bounds or {})[1] == b"a"
-    assert (found.value_counts[1], found.null_value_counts[1]) == (3, 1)
+    assert (data_file.upper_bounds or {}).get(1) == (None if upper is None else upper.encode())
+    assert (data_file.lower_bounds or {})[1] == b"a"
+    assert (data_file.value_counts[1], data_file.null_value_counts[1]) == (3, 1)
 
 
 @given(st.lists(_texts, min_size=1, max_size=4), st.binary(min_size=14, max_size=18) | st.just(b"\xff" * 18))
 def test_all_values_are_between_the_bounds(texts: list[str], octets: bytes) -> None:
-    found = entry(*texts, octets=octets)
+    data_file = entry(*texts, octets=octets)
 
-    lowers, uppers = found.lower_bounds or {}, found.upper_bounds or {}
+    lowers, uppers = data_file.lower_bounds or {}, data_file.upper_bounds or {}
     for id_, values in ((1, [text.encode() for text in texts]), (2, [octets])):
         assert all(lowers[id_] <= value for value in values)
         assert all(value <= uppers[id_] for value in values if id_ in uppers)

@@ -110,9 +110,13 @@ def test_a_commit_requires_all_branches_and_tags_and_that_what_it_adds_is_not_th
 
     required = requirements(table.metadata, (new,))
 
-    refs = {each.ref: each.snapshot_id for each in required if isinstance(each, AssertRefSnapshotId)}
+    refs = {
+        requirement.ref: requirement.snapshot_id
+        for requirement in required
+        if isinstance(requirement, AssertRefSnapshotId)
+    }
     assert refs == {"main": head, "theirs": head, "audit": head, "new": None, "airbyte-fence-1": None}
-    assert {each.type for each in required} == {
+    assert {requirement.type for requirement in required} == {
         "assert-table-uuid",
         "assert-current-schema-id",
         "assert-last-assigned-field-id",

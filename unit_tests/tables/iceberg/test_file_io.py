@@ -218,15 +218,15 @@ def test_manifests_that_this_process_has_read_are_not_read_again(lake: Lake) -> 
 def test_of_many_commits_only_what_the_next_one_needs_is_kept(lake: Lake) -> None:
     syncing = lake.open()
     lake.set_properties({"commit.manifest.min-count-to-merge": "3"})
-    former = lake.objects()
+    earlier_keys = lake.objects()
     for id_ in range(11):
         lake.commit(syncing, id_)
 
     table = lake.load()
     snapshot = table.current_snapshot()
     assert snapshot is not None
-    needed = {snapshot.manifest_list, *(each.manifest_path for each in snapshot.manifests(table.io))}
-    addresses = {f"s3://{lake.bucket}/{key}" for key in lake.objects() - former}
+    needed = {snapshot.manifest_list, *(manifest.manifest_path for manifest in snapshot.manifests(table.io))}
+    addresses = {f"s3://{lake.bucket}/{key}" for key in lake.objects() - earlier_keys}
     assert {address for address in addresses if MANIFESTS.get(address) is not None} == needed
     assert {address for address in addresses if METADATA.get(address) is not None} == {table.metadata_location}
 
@@ -285,8 +285,8 @@ def reads(lake: Lake) -> Iterator[list[str]]:
 def test_a_file_that_is_not_in_s3_is_not_read(lake: Lake, location: str) -> None:
     lake.commit(lake.open(), 1)
     glue = lake.access.client("glue")
-    found = glue.get_table(DatabaseName=lake.name.database, Name=lake.name.table)["Table"]
-    parameters = {**found["Parameters"], "metadata_location": location}
+    entry = glue.get_table(DatabaseName=lake.name.database, Name=lake.name.table)["Table"]
+    parameters = {**entry["Parameters"], "metadata_location": location}
     glue.update_table(
         DatabaseName=lake.name.database,
         TableInput={"Name": lake.name.table, "Parameters": parameters},

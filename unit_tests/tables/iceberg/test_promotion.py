@@ -65,8 +65,8 @@ def types(lake: Lake, branch: str = MAIN_BRANCH) -> set[pa.DataType]:
 
 
 def rows(lake: Lake, filter_: str = "true") -> list[tuple[int, float | None]]:
-    found = lake.load().scan(row_filter=filter_, selected_fields=("id", "price")).to_arrow().to_pylist()
-    return sorted((row["id"], row["price"]) for row in found)
+    table_rows = lake.load().scan(row_filter=filter_, selected_fields=("id", "price")).to_arrow().to_pylist()
+    return sorted((row["id"], row["price"]) for row in table_rows)
 
 
 def test_files_with_a_float_are_rewritten_in_the_commit_that_promotes_it_to_double(lake: Lake) -> None:
@@ -155,8 +155,8 @@ def test_fields_inside_structs_and_lists_keep_their_ids(lake: Lake) -> None:
     assert opened.commit([wide], executors) == Committed()
 
     assert len(executors.sources) == 1
-    found = lake.load().scan(selected_fields=("id", "moves")).to_arrow().sort_by("id").to_pylist()
-    assert [row["moves"] for row in found] == [
+    table_rows = lake.load().scan(selected_fields=("id", "moves")).to_arrow().sort_by("id").to_pylist()
+    assert [row["moves"] for row in table_rows] == [
         [{"up": TENTH, "down": TENTH}, None],
         [{"up": 0.1, "down": TENTH}],
     ]
@@ -179,9 +179,9 @@ def test_files_without_field_ids_are_not_rewritten_and_a_warning_counts_them(
 ) -> None:
     """Another engine has added them with a name mapping (Iceberg: column projection)."""
     lake.create(Schema(NestedField(1, "id", LongType()), NestedField(2, "price", FloatType())))
-    theirs = io.BytesIO()
-    pq.write_table(pa.table({"id": [1], "price": pa.array([TENTH], pa.float32())}), theirs)
-    lake.load().add_files([lake.put(theirs.getvalue())])
+    foreign_file = io.BytesIO()
+    pq.write_table(pa.table({"id": [1], "price": pa.array([TENTH], pa.float32())}), foreign_file)
+    lake.load().add_files([lake.put(foreign_file.getvalue())])
 
     promote(lake, lake.open(columns=columns()), Executors(), 2)
 
@@ -219,12 +219,12 @@ def test_rewritten_files_that_another_writer_has_compacted_meanwhile_are_deleted
 def test_rewritten_files_are_deleted_when_another_writer_promotes_the_column_first(
     lake: Lake, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ours, theirs = lake.open(columns=columns()), lake.open(columns=columns())
-    lake.commit(ours, 1, price=TENTH)
+    opened, other_table = lake.open(columns=columns()), lake.open(columns=columns())
+    lake.commit(opened, 1, price=TENTH)
 
-    lake.at_the_next_update(lambda: promote(lake, theirs, Executors(), 2))
+    lake.at_the_next_update(lambda: promote(lake, other_table, Executors(), 2))
     with caplog.at_level("INFO"):
-        promote(lake, ours, Executors(), 3)
+        promote(lake, opened, Executors(), 3)
 
     live = {task.file.file_path for task in lake.load().scan().plan_files()}
     assert rows(lake) == [(1, TENTH), (2, 0.1), (3, 0.1)]
@@ -304,8 +304,8 @@ def test_files_of_former_partitions_are_rewritten(lake: Lake) -> None:
     )
     by_region = PartitionSpec(PartitionField(3, 1000, IdentityTransform(), "region"))
     table = lake.create(Schema(*fields), partition_spec=by_region)
-    theirs = pa.table({"id": [1, 2], "price": pa.array([TENTH, None], pa.float32()), "region": ["eu", None]})
-    table.append(theirs)
+    foreign_rows = pa.table({"id": [1, 2], "price": pa.array([TENTH, None], pa.float32()), "region": ["eu", None]})
+    table.append(foreign_rows)
     with lake.load().update_spec() as update:
         update.remove_field("region")
 

@@ -57,12 +57,12 @@ def test_a_field_that_such_a_column_cannot_hold_gets_a_column_of_its_own(lake: L
 
 def test_member_that_may_hold_two_fields_is_the_first_of_two_with_one_doc() -> None:
     """As earlier versions left them; columns, which have always stayed with their fields, are none."""
-    both = [
+    members = [
         NestedField(number, name, LongType(), doc=doc)
         for number, (name, doc) in enumerate([("_1", "+1"), ("_1_c59dc4e4", "+1"), ("_1_1bad6b8c", "-1")], 10)
     ]
     plain = [NestedField(20, "a", LongType()), NestedField(21, "b", LongType())]
-    of_objects = ListType(30, StructType(*both, *plain), element_required=False)
-    schema = Schema(*both, NestedField(31, "x", of_objects), NestedField(32, "y", StructType(*plain)))
+    of_objects = ListType(30, StructType(*members, *plain), element_required=False)
+    schema = Schema(*members, NestedField(31, "x", of_objects), NestedField(32, "y", StructType(*plain)))
 
     assert [*shared_members(schema.as_struct())] == [("x", "_1")]

@@ -76,9 +76,9 @@ def test_the_branch_of_a_pending_overwrite_with_delete_files_is_not_adopted(lake
         lake.open(3)
     assert lake.ids() == [1]
 
-    again = lake.open(2, overwrite=True)
-    lake.commit(again, 4)
-    again.publish(no_rewrite)
+    resumed = lake.open(2, overwrite=True)
+    lake.commit(resumed, 4)
+    resumed.publish(no_rewrite)
     assert lake.ids() == [3, 4]
 
 
@@ -118,20 +118,20 @@ def test_a_published_generation_is_known_after_compaction_and_snapshot_expiry(la
     first.publish(no_rewrite)
     lake.compact_and_expire()
 
-    again = lake.open(5, overwrite=True)
+    resumed = lake.open(5, overwrite=True)
     if sent:
-        lake.commit(again, 2)
-    again.publish(no_rewrite)
+        lake.commit(resumed, 2)
+    resumed.publish(no_rewrite)
 
     assert lake.ids() == ([1, 2] if sent else [1])
 
 
 def test_the_property_has_the_lowest_generation_of_all_rows(lake: Lake) -> None:
-    found = []
+    generations = []
     for generation, overwrite in [(4, False), (5, False), (6, True), (7, False), (None, True), (8, False)]:
         opened = lake.open(generation, overwrite=overwrite)
         lake.commit(opened, generation or 0)
         opened.publish(no_rewrite)
-        found.append(lake.properties().get(LOWEST))
+        generations.append(lake.properties().get(LOWEST))
 
-    assert found == ["4", "4", "6", "6", None, None]
+    assert generations == ["4", "4", "6", "6", None, None]

@@ -61,8 +61,8 @@ def keys(
     values = []
     for key in folders.keys:
         [name] = key.field.source
-        [column] = [each for each in (*METADATA_COLUMNS, *columns(given, schema)) if each.name == name]
+        [column] = [candidate for candidate in (*METADATA_COLUMNS, *columns(given, schema)) if candidate.name == name]
         source = [row.get(name if name == EXTRACTED_AT else column.source) for row in rows]
         sent = [None if value is None else coerce_value(json.dumps(value).encode(), column.type)[0] for value in source]
         values.append(transformed(pa.array(sent, arrow_type(column.type)), key.field.transform).to_pylist())
-    return [f"{root}/{folders.folder(each)}" for each in zip(*values, strict=True)]
+    return [f"{root}/{folders.folder(row_values)}" for row_values in zip(*values, strict=True)]

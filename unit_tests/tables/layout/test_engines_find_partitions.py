@@ -96,8 +96,11 @@ class Orders:
     def registered(self) -> Mapping[str, tuple[str, ...]]:
         """Return the values of the registered partitions by location."""
         glue = self.cloud.access.client("glue")
-        found = glue.get_partitions(DatabaseName="shop", TableName="orders")["Partitions"]
-        return {each["StorageDescriptor"]["Location"].rstrip("/"): tuple(each["Values"]) for each in found}
+        partitions = glue.get_partitions(DatabaseName="shop", TableName="orders")["Partitions"]
+        return {
+            partition["StorageDescriptor"]["Location"].rstrip("/"): tuple(partition["Values"])
+            for partition in partitions
+        }
 
     def athena(self) -> AthenaTable:
         return AthenaTable(self.entry["Parameters"], [key["Name"] for key in self.entry["PartitionKeys"]], NOW)
@@ -105,8 +108,8 @@ class Orders:
     def folders(self) -> set[str]:
         """Return the folders of the objects in the table's location."""
         location = self.entry["StorageDescriptor"]["Location"]
-        found = {f"s3://{BUCKET}/{key}" for key in self.cloud.objects()}
-        return {uri.rpartition("/")[0] for uri in found if uri.startswith(location)}
+        uris = {f"s3://{BUCKET}/{key}" for key in self.cloud.objects()}
+        return {uri.rpartition("/")[0] for uri in uris if uri.startswith(location)}
 
 
 LAYOUTS: Mapping[str, Mapping[str, Any]] = {

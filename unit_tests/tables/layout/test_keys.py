@@ -81,10 +81,10 @@ def test_each_value_of_partitioning_has_its_folders_in_a_layout_also_for_rows_wi
     given = config(path_layout=path_layout, partitioning=partitioning, partition_source="cursor")
     root, *_ = keys(config(path_layout=path_layout, partitioning="NO PARTITIONING"), [{"id": 1}])
 
-    found = keys(given, [{"created_at": "2019-10-12T08:40:50.52Z"}, {"created_at": None}])
+    paths = keys(given, [{"created_at": "2019-10-12T08:40:50.52Z"}, {"created_at": None}])
 
-    assert found[0] == f"{root}/{folder}".removesuffix("/")
-    assert of_null is None or found[1] == f"{root}/{of_null}".removesuffix("/")
+    assert paths[0] == f"{root}/{folder}".removesuffix("/")
+    assert of_null is None or paths[1] == f"{root}/{of_null}".removesuffix("/")
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ def test_partition_keys_of_a_stream_are_variables_of_a_template() -> None:
     streams: list[Any] = [{"stream": "orders", "partition_by": [{"source": "country", "name": "land"}]}]
     given = config(path_layout=template, partition_source="cursor", streams=streams)
 
-    found = keys(given, [{"country": "DE", "created_at": "2019-10-12"}, {"country": "a/b", "created_at": None}, {}])
+    paths = keys(given, [{"country": "DE", "created_at": "2019-10-12"}, {"country": "a/b", "created_at": None}, {}])
 
-    assert found == [
+    assert paths == [
         "lake/shop/orders/country=DE/2019-10",
         "lake/shop/orders/country=a%2Fb/0000-00",
         f"lake/shop/orders/country={NULL}/0000-00",

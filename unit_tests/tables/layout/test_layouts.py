@@ -74,9 +74,9 @@ def test_a_key_gives_way_to_a_column_of_its_name_while_its_folder_stays() -> Non
 def test_a_key_of_the_value_itself_is_a_column_beside_its_source() -> None:
     streams = [{"stream": "orders", "partition_by": [{"source": "country", "name": "country"}, {"source": "id"}]}]
 
-    found = keys("hive", "NO PARTITIONING", streams=streams, schema=WITH_COUNTRY)
+    partition_keys = keys("hive", "NO PARTITIONING", streams=streams, schema=WITH_COUNTRY)
 
-    assert found == [("country_1", "string"), ("id_key", "bigint")]
+    assert partition_keys == [("country_1", "string"), ("id_key", "bigint")]
 
 
 WITH_COUNTRY = {"properties": {"id": {"type": "integer"}, "country": {"type": "string"}}}
@@ -108,7 +108,7 @@ def test_an_empty_partition_by_means_no_partitions(path_layout: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path_layout", "partition_by", "said"),
+    ("path_layout", "partition_by", "message"),
     [
         ("plain", [{"source": "country"}], "has the key country_key, but path_layout has no folder"),
         ("{database}/{table}/land={land}/{date}", None, "has a folder {land}, but stream shop.orders has no partition"),
@@ -120,7 +120,7 @@ def test_an_empty_partition_by_means_no_partitions(path_layout: str) -> None:
     ],
 )
 def test_a_stream_s_keys_and_the_variables_of_the_template_must_be_the_same(
-    path_layout: str, partition_by: list[dict[str, str]] | None, said: str
+    path_layout: str, partition_by: list[dict[str, str]] | None, message: str
 ) -> None:
     streams = [{"stream": "orders", **({} if partition_by is None else {"partition_by": partition_by})}]
     configured = config(path_layout=path_layout, streams=streams)
@@ -128,11 +128,11 @@ def test_a_stream_s_keys_and_the_variables_of_the_template_must_be_the_same(
     with pytest.raises(ConfigError) as refused:
         layout(configured).hive_folders(columns(configured))
 
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("template", "said"),
+    ("template", "message"),
     [
         ("{year}/{month}", "must have {database} or {namespace}, and {table} or {stream}"),
         ("lake/{table}/{date}", "must have {database} or {namespace}"),
@@ -161,16 +161,16 @@ def test_a_stream_s_keys_and_the_variables_of_the_template_must_be_the_same(
     ],
 )
 def test_a_template_is_refused_if_tables_could_meet_or_engines_would_not_find_the_data(
-    template: str, said: str
+    template: str, message: str
 ) -> None:
     refused = refusal(options(table_type="HIVE", path_layout=template))
 
     assert refused.startswith("path_layout ")
-    assert said in refused
+    assert message in refused
 
 
 @pytest.mark.parametrize(
-    ("path_layout", "partitioning", "said"),
+    ("path_layout", "partitioning", "message"),
     [
         ("plain", "DATE", "plain does not support partitioning DATE. Set partitioning to YEAR, YEAR/MONTH, "),
         ("segment", "DAY", "segment does not support partitioning DAY. Set partitioning to DATE, DAY/HOUR, "),
@@ -179,9 +179,9 @@ def test_a_template_is_refused_if_tables_could_meet_or_engines_would_not_find_th
     ],
 )
 def test_a_layout_without_folders_for_partitioning_says_which_it_has(
-    path_layout: str, partitioning: str, said: str
+    path_layout: str, partitioning: str, message: str
 ) -> None:
-    assert said in refusal(options(table_type="HIVE", path_layout=path_layout, partitioning=partitioning))
+    assert message in refusal(options(table_type="HIVE", path_layout=path_layout, partitioning=partitioning))
 
 
 def test_a_template_without_the_table_s_prefix_is_refused_since_another_connection_s_tables_could_share_folders() -> (
@@ -205,7 +205,7 @@ def test_presets_are_templates_themselves(path_layout: str, preset: Any) -> None
 
 LAYOUTS = st.sampled_from(["hive", *PRESETS, "{database}/{table}/dt={date}"])
 NAMES = st.sampled_from(["2019", "10", "12", "shop", "data", "rudder-datalake", "segment-data", "orders", "_staging"])
-STREAMS = st.lists(st.tuples(st.none() | NAMES, NAMES).map(lambda each: StreamId(*each)), max_size=5, unique=True)
+STREAMS = st.lists(st.tuples(st.none() | NAMES, NAMES).map(lambda pair: StreamId(*pair)), max_size=5, unique=True)
 
 
 @given(
@@ -220,12 +220,12 @@ def test_no_table_lies_in_another_nor_in_its_partitions(
     for path_layout in layouts:
         given = config(path_layout=path_layout, naming={"style": style})
         tables = {stream: TableNaming.of(given).table_of(stream) for stream in streams}
-        found = {tables[stream]: layout(given, stream).location.folder for stream in streams}
-        assert len({*found.values()}) == len(found), "each table has its own folder"
-        folders.update(found.values())
+        table_folders = {tables[stream]: layout(given, stream).location.folder for stream in streams}
+        assert len({*table_folders.values()}) == len(table_folders), "each table has its own folder"
+        folders.update(table_folders.values())
 
-    for one, other in permutations(folders, 2):
-        assert not f"{one}/".startswith(f"{other}/"), (one, other)
+    for first, second in permutations(folders, 2):
+        assert not f"{first}/".startswith(f"{second}/"), (first, second)
 
 
 @pytest.mark.parametrize(

@@ -42,10 +42,10 @@ def test_a_table_outside_bucket_and_prefix_is_refused_unless_its_location_is_fol
     with pytest.raises(TableConflict) as refused:
         CONFIGURED.accept(ORDERS, NAME, "Hive", location, created=False)
 
-    said = str(refused.value)
-    assert said.startswith("Cannot write stream shop.orders to table shop.orders: its location is")
-    assert f"is {location}, while bucket_name and bucket_prefix choose s3://lake/raw/." in said
-    assert "or set follow_table_location to true" in said
+    message = str(refused.value)
+    assert message.startswith("Cannot write stream shop.orders to table shop.orders: its location is")
+    assert f"is {location}, while bucket_name and bucket_prefix choose s3://lake/raw/." in message
+    assert "or set follow_table_location to true" in message
     if location.startswith("s3"):
         FOLLOWING.accept(ORDERS, NAME, "Hive", location, created=False)
     else:

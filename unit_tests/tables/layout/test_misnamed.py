@@ -79,7 +79,7 @@ def require(cloud: Cloud, *streams: Stream, **given: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"partitioning": "DAY", "partition_source": "create_at"}, "Did you mean created_at?"),
         (
@@ -94,12 +94,12 @@ def require(cloud: Cloud, *streams: Stream, **given: Any) -> None:
     ],
 )
 def test_a_source_that_no_stream_has_is_refused_before_a_table_is_created(
-    cloud: Cloud, given: dict[str, Any], said: str
+    cloud: Cloud, given: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
         require(cloud, ORDERS, EVENTS, **given)
 
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert refused.value.failure.type == "config_error"
 
 

@@ -149,11 +149,11 @@ def login(uri: str, **way: Any) -> CertainRestCatalog:
 @pytest.mark.parametrize("where", ["defaults", "overrides"])
 @pytest.mark.parametrize("way", [CLIENT, {"token": SecretStr("t0ken/9876")}, {}], ids=["client", "token", "nobody"])
 def test_a_server_names_no_code_no_token_endpoint_no_header_and_no_file(where: str, way: dict[str, Any]) -> None:
-    with Hostile() as other, Hostile() as catalog:
+    with Hostile() as other_host, Hostile() as catalog:
         named = {
             "auth": {"type": "custom", "impl": f"{__name__}.Planted", "custom": {"args": "touch"}},
             "py-io-impl": f"{__name__}.Planted",
-            "oauth2-server-uri": f"{other.endpoint_url}/v1/oauth/tokens",
+            "oauth2-server-uri": f"{other_host.endpoint_url}/v1/oauth/tokens",
             "credential": "them:theirs",
             "token": "theirs",
             "header.Authorization": "theirs",
@@ -166,7 +166,7 @@ def test_a_server_names_no_code_no_token_endpoint_no_header_and_no_file(where: s
         list(login(catalog.endpoint_url, **way).namespaces())
 
     assert Planted.instances == 0
-    assert other.requests == []
+    assert other_host.requests == []
     *_, last = catalog.requests
     assert last.path == "/v1/theirs/namespaces"
     expected = {"client_id": "Bearer t0ken", "token": "Bearer t0ken/9876"}
@@ -187,26 +187,26 @@ def test_a_server_may_name_another_path_of_its_own(path: str) -> None:
     ["uri", "uri that parsers disagree about", "uri that is none", "redirect", "redirect of a token's request"],
 )
 def test_no_request_goes_to_another_host_that_a_server_names(how: str) -> None:
-    with Hostile() as other, Hostile() as catalog, Hostile() as issuer:
+    with Hostile() as other_host, Hostile() as catalog, Hostile() as issuer:
         way: dict[str, Any] = {"token": SecretStr("t0ken/9876")}
         if how == "uri":
-            catalog.config["overrides"] = {"uri": other.endpoint_url}
+            catalog.config["overrides"] = {"uri": other_host.endpoint_url}
         elif how == "uri that parsers disagree about":
             own = catalog.endpoint_url.removeprefix("http://")
-            catalog.config["overrides"] = {"uri": f"{other.endpoint_url}\\@{own}"}
+            catalog.config["overrides"] = {"uri": f"{other_host.endpoint_url}\\@{own}"}
         elif how == "uri that is none":
-            catalog.config["overrides"] = {"uri": f"{other.endpoint_url}[:x"}
+            catalog.config["overrides"] = {"uri": f"{other_host.endpoint_url}[:x"}
         elif how == "redirect":
-            catalog.redirect = f"{other.endpoint_url}/v1/config"
+            catalog.redirect = f"{other_host.endpoint_url}/v1/config"
         else:
-            issuer.redirect = f"{other.endpoint_url}/tokens?client_secret=x"
+            issuer.redirect = f"{other_host.endpoint_url}/tokens?client_secret=x"
             way = {**CLIENT, "oauth2_server_uri": f"{issuer.endpoint_url}/tokens"}
         with pytest.raises(ConnectorError, match="another server") as refused:
             login(catalog.endpoint_url, **way)
 
-    assert other.requests == []
+    assert other_host.requests == []
     assert refused.value.failure.type == "config_error"
-    assert other.endpoint_url in refused.value.failure.message
+    assert other_host.endpoint_url in refused.value.failure.message
 
 
 def test_a_redirect_to_a_path_of_the_same_server_is_followed() -> None:
@@ -215,9 +215,9 @@ def test_a_redirect_to_a_path_of_the_same_server_is_followed() -> None:
         answer, catalog.answer = catalog.answer, lambda request: _once(request)  # type: ignore[method-assign]
 
         def _once(request: Request) -> Answer:
-            found = answer(request)
+            response = answer(request)
             catalog.redirect = None
-            return found
+            return response
 
         login(catalog.endpoint_url)
 

@@ -57,5 +57,5 @@ def test_an_iceberg_column_that_another_writer_drops_and_adds_again_is_governed_
 @pytest.fixture(params=[False, True], ids=["before the commit", "during the commit"])
 def during_the_commit(request: pytest.FixtureRequest) -> bool:
     """When the other writer changes the table."""
-    found: bool = request.param
-    return found
+    param: bool = request.param
+    return param

@@ -31,9 +31,9 @@ def tags(shop: Shop) -> dict[str, dict[str, str]]:
     resource: Any = {"Table": {"DatabaseName": shop.name.database, "Name": shop.name.table}}
     client = shop.access.client("lakeformation")
     answer = client.get_resource_lf_tags(Resource=resource, ShowAssignedLFTags=True)
-    found: dict[str, Any] = {column["Name"]: column["LFTags"] for column in answer.get("LFTagsOnColumns", [])}
-    found |= {"orders": answer.get("LFTagsOnTable", []), "database": answer.get("LFTagOnDatabase", [])}
-    return {name: {pair["TagKey"]: pair["TagValues"][0] for pair in pairs} for name, pairs in found.items() if pairs}
+    assigned: dict[str, Any] = {column["Name"]: column["LFTags"] for column in answer.get("LFTagsOnColumns", [])}
+    assigned |= {"orders": answer.get("LFTagsOnTable", []), "database": answer.get("LFTagOnDatabase", [])}
+    return {name: {pair["TagKey"]: pair["TagValues"][0] for pair in pairs} for name, pairs in assigned.items() if pairs}
 
 
 def untag(shop: Shop, column: str) -> None:
@@ -50,9 +50,9 @@ def granted(shop: Shop) -> set[str]:
     answer = shop.access.client("lakeformation").list_permissions(Resource=resource, MaxResults=1000)
     return {
         permission
-        for each in answer["PrincipalResourcePermissions"]
-        if each["Principal"]["DataLakePrincipalIdentifier"] == ANALYST
-        for permission in each["Permissions"]
+        for grant in answer["PrincipalResourcePermissions"]
+        if grant["Principal"]["DataLakePrincipalIdentifier"] == ANALYST
+        for permission in grant["Permissions"]
     }
 
 
@@ -67,11 +67,13 @@ def watched(shop: Shop, column: str = "email") -> Iterator[list[int]]:
     def look(**_: Any) -> None:
         rows = shop.rows_if_any()
         with_value = sum(row.get(column) is not None for row in rows)
-        found = tags(shop) if rows else {}
+        assigned = tags(shop) if rows else {}
         if rows:
-            assert found.get("orders") == {"layer": "raw"}, f"{len(rows)} rows are visible in a table without LF-Tags"
+            assert assigned.get("orders") == {"layer": "raw"}, (
+                f"{len(rows)} rows are visible in a table without LF-Tags"
+            )
             assert granted(shop) == {"DESCRIBE"}, f"{len(rows)} rows are visible in a table without grants"
-        assert not with_value or found.get(column) == {"pii": "yes"}, f"{with_value} values are visible in {column}"
+        assert not with_value or assigned.get(column) == {"pii": "yes"}, f"{with_value} values are visible in {column}"
         seen.append(with_value)
 
     with ExitStack() as stack:

@@ -99,8 +99,8 @@ def glue_table(cloud: Cloud) -> Any:
 
 
 def location(cloud: Cloud) -> str:
-    found: str = glue_table(cloud)["StorageDescriptor"]["Location"]
-    return found.removesuffix("/")
+    uri: str = glue_table(cloud)["StorageDescriptor"]["Location"]
+    return uri.removesuffix("/")
 
 
 def partitions(cloud: Cloud) -> dict[tuple[str, ...], Any]:
@@ -108,15 +108,15 @@ def partitions(cloud: Cloud) -> dict[tuple[str, ...], Any]:
     pages = (
         cloud.access.client("glue").get_paginator("get_partitions").paginate(DatabaseName="shop", TableName="events")
     )
-    return {tuple(each["Values"]): each for page in pages for each in page["Partitions"]}
+    return {tuple(partition["Values"]): partition for page in pages for partition in page["Partitions"]}
 
 
 def locations(cloud: Cloud) -> dict[str, str]:
     """The locations of the registered partitions, relative to the table's, by their values."""
     root = glue_table(cloud)["StorageDescriptor"]["Location"]
     return {
-        "/".join(values): each["StorageDescriptor"]["Location"].removeprefix(root)
-        for values, each in partitions(cloud).items()
+        "/".join(values): partition["StorageDescriptor"]["Location"].removeprefix(root)
+        for values, partition in partitions(cloud).items()
     }
 
 
@@ -133,7 +133,7 @@ def rows(cloud: Cloud) -> list[tuple[int, tuple[str, ...], int | None]]:
     """
     table = _types(glue_table(cloud))
     objects = cloud.objects()
-    found: list[tuple[int, tuple[str, ...], int | None]] = []
+    visible_rows: list[tuple[int, tuple[str, ...], int | None]] = []
     for values, partition in partitions(cloud).items():
         types = _types(partition)
         for name in table.keys() & types.keys():
@@ -143,8 +143,8 @@ def rows(cloud: Cloud) -> list[tuple[int, tuple[str, ...], int | None]]:
         assert prefix.endswith("/")
         bodies = [body for key, body in objects.items() if key.startswith(prefix) and body]
         read = [row for body in bodies for row in _rows(body, types)]
-        found += [(row["id"], values, row.get("note") if "note" in types else None) for row in read]
-    return found
+        visible_rows += [(row["id"], values, row.get("note") if "note" in types else None) for row in read]
+    return visible_rows
 
 
 def _types(entry: Mapping[str, Any]) -> dict[str, str]:

@@ -48,7 +48,7 @@ YEAR_MONTH = (("created_at_year", "bigint"), ("created_at_month", "bigint"))
 
 
 @pytest.mark.parametrize(
-    ("keys", "found"),
+    ("keys", "folder"),
     [
         ((("created_at_date", "date"),), f"created_at_date={JAN}/"),
         ((("created_at_year", "bigint"),), "created_at_year=2023/"),
@@ -58,14 +58,14 @@ YEAR_MONTH = (("created_at_year", "bigint"), ("created_at_month", "bigint"))
 )
 @pytest.mark.parametrize("options_know", [True, False])
 def test_table_that_aws_datalake_partitioned_goes_on_in_its_partitions(
-    cloud: Cloud, keys: tuple[tuple[str, str], ...], found: str, options_know: bool
+    cloud: Cloud, keys: tuple[tuple[str, str], ...], folder: str, options_know: bool
 ) -> None:
     create_foreign_table(cloud, keys, Parameters=AWS_DATALAKE)
     units = "/".join(name.removeprefix("created_at_").upper() for name, _ in keys)
 
     sync(cloud, partitioning=units if options_know else "NO PARTITIONING").commit((1, JAN))
 
-    assert [*locations(cloud).values()] == [found]
+    assert [*locations(cloud).values()] == [folder]
     assert ids(cloud) == [1]
     assert [(key["Name"], key["Type"]) for key in glue_table(cloud)["PartitionKeys"]] == [*keys]
 
@@ -106,7 +106,7 @@ def test_table_goes_on_as_it_is_recorded_whatever_the_defaults_are(cloud: Cloud,
 
 
 @pytest.mark.parametrize(
-    ("made", "options", "said"),
+    ("made", "options", "message"),
     [
         ({}, {"partitioning": "YEAR"}, "it is partitioned by (created_at_date date) in folders created_at_date="),
         (
@@ -127,7 +127,7 @@ def test_table_goes_on_as_it_is_recorded_whatever_the_defaults_are(cloud: Cloud,
     ],
 )
 def test_table_that_is_partitioned_otherwise_is_refused_unchanged(
-    cloud: Cloud, made: dict[str, Any], options: dict[str, Any], said: str
+    cloud: Cloud, made: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
     sync(cloud, **made)
     before = glue_table(cloud)
@@ -136,7 +136,7 @@ def test_table_that_is_partitioned_otherwise_is_refused_unchanged(
         sync(cloud, **options)
 
     assert str(refused.value).startswith("Cannot write stream shop.Events to table shop.events: ")
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     present, _, configured = (
         str(refused.value).partition(". The partition keys")[0].partition(", but the options ask for ")
     )
@@ -146,7 +146,7 @@ def test_table_that_is_partitioned_otherwise_is_refused_unchanged(
 
 
 @pytest.mark.parametrize(
-    ("keys", "parameters", "said"),
+    ("keys", "parameters", "message"),
     [
         ((("region", "string"),), {}, "it is partitioned by (region string), but the options do not define these keys"),
         (YEAR_MONTH, {}, "but the options do not define these keys. Set partitioning"),
@@ -158,17 +158,17 @@ def test_table_that_is_partitioned_otherwise_is_refused_unchanged(
     ],
 )
 def test_table_whose_keys_say_nothing_is_refused_unchanged_if_the_options_do_not_say_it_either(
-    cloud: Cloud, keys: tuple[tuple[str, str], ...], parameters: dict[str, str], said: str
+    cloud: Cloud, keys: tuple[tuple[str, str], ...], parameters: dict[str, str], message: str
 ) -> None:
     create_foreign_table(cloud, keys, Parameters=parameters)
-    theirs = [{"Name": "theirs", "Type": "map<string,int>", "Comment": "Not ours."}]
-    register(cloud, ["2024"] * len(keys), f"s3://{BUCKET}/shop/events/2024/", Columns=theirs)
+    foreign_columns = [{"Name": "theirs", "Type": "map<string,int>", "Comment": "Not ours."}]
+    register(cloud, ["2024"] * len(keys), f"s3://{BUCKET}/shop/events/2024/", Columns=foreign_columns)
     before = glue_table(cloud), partitions(cloud)
 
     with pytest.raises(TableConflict) as refused:
         sync(cloud, partitioning="NO PARTITIONING")
 
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert (glue_table(cloud), partitions(cloud)) == before
 
 

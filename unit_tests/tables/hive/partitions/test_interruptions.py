@@ -81,9 +81,10 @@ def begin_anew(cloud: Cloud, format: FileFormat = "parquet", *rows: Row) -> None
 def is_settled(cloud: Cloud) -> bool:
     """Whether all partitions with files are registered in the content, and say what the table says."""
     table = glue_table(cloud)["StorageDescriptor"]
-    described = [each["StorageDescriptor"] for each in partitions(cloud).values()]
+    described = [partition["StorageDescriptor"] for partition in partitions(cloud).values()]
     return "behind" not in glue_table(cloud)["Parameters"].get("airbyte.partition-index", "") and all(
-        each["Columns"] == table["Columns"] and each["Location"].startswith(table["Location"]) for each in described
+        descriptor["Columns"] == table["Columns"] and descriptor["Location"].startswith(table["Location"])
+        for descriptor in described
     )
 
 
@@ -118,7 +119,7 @@ def test_widening_is_seen_right_between_any_two_calls(cloud: Cloud, format: File
         widening.commit((WIDE, JAN), (3, MAR))
         widening.publish()
 
-    assert all(set(found) >= {1, 2} and len(set(found)) == len(found) for found in seen)
+    assert all(set(visible_ids) >= {1, 2} and len(set(visible_ids)) == len(visible_ids) for visible_ids in seen)
     assert ids(cloud) == [1, 2, 3, WIDE]
     assert is_settled(cloud)
 
@@ -153,7 +154,7 @@ def test_new_column_is_seen_right_between_any_two_calls(cloud: Cloud) -> None:
     with between_calls(access, lambda *_: seen.append({(id, note) for id, _, note in rows(cloud)})):
         sync(cloud, columns=(ID, AT, NOTE), access=access).commit((3, JAN), note=7)
 
-    assert all(found <= {(1, None), (2, None), (3, 7)} for found in seen)
+    assert all(visible_rows <= {(1, None), (2, None), (3, 7)} for visible_rows in seen)
     assert is_settled(cloud)
 
 
@@ -189,7 +190,7 @@ def test_row_that_an_overwrite_moves_to_a_partition_of_one_generation_is_always_
     with between_calls(access, lambda *_: seen.append(set(ids(cloud)))):
         new.publish()
 
-    assert all(found == {1, 2, 3} for found in seen)
+    assert all(visible_ids == {1, 2, 3} for visible_ids in seen)
     assert rows(cloud) == [(2, (FEB,), None), (3, (FEB,), None), (1, (MAR,), None)]
 
 
@@ -329,7 +330,7 @@ def test_append_during_a_publication_adds_its_rows_to_the_new_generation(cloud: 
     with between_calls(publishing, append_once), pytest.raises(Fenced):
         new.publish()
 
-    assert [found for found in seen if 21 in found and found != [11, 21]] == []
+    assert [visible_ids for visible_ids in seen if 21 in visible_ids and visible_ids != [11, 21]] == []
     sync(cloud, generation=2)
     assert ids(cloud) == [11, 21]
     assert is_settled(cloud)
@@ -404,5 +405,5 @@ def test_lost_answers_change_nothing(cloud: Cloud, call: str) -> None:
     assert ids(cloud) == [11, 12]
     assert is_settled(cloud)
     assert location(cloud) in {
-        each["StorageDescriptor"]["Location"].rpartition("/created")[0] for each in partitions(cloud).values()
+        partition["StorageDescriptor"]["Location"].rpartition("/created")[0] for partition in partitions(cloud).values()
     }

@@ -136,7 +136,7 @@ def test_overwrite_of_a_projected_table_is_one_step(cloud: Cloud, options: dict[
         new.commit((11, FEB), (12, MAR))
         new.publish()
 
-    assert {tuple(found) for found in seen} <= {(1, 2), (11, 12)}
+    assert {tuple(visible_ids) for visible_ids in seen} <= {(1, 2), (11, 12)}
     assert projected_ids(cloud) == [11, 12]
 
 

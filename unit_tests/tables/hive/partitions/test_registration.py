@@ -37,7 +37,7 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 @pytest.mark.parametrize(
-    ("partitioning", "keys", "found"),
+    ("partitioning", "keys", "folders"),
     [
         ("DATE", {"created_at_date": "date"}, {JAN: f"created_at_date={JAN}/", NULL: f"created_at_date={NULL}/"}),
         ("YEAR", {"created_at_year": "bigint"}, {"2023": "created_at_year=2023/", NULL: f"created_at_year={NULL}/"}),
@@ -53,12 +53,12 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 )
 @pytest.mark.parametrize("format", ["parquet", "jsonl"])
 def test_rows_lie_in_registered_partitions(
-    cloud: Cloud, format: FileFormat, partitioning: str, keys: dict[str, str], found: dict[str, str]
+    cloud: Cloud, format: FileFormat, partitioning: str, keys: dict[str, str], folders: dict[str, str]
 ) -> None:
     sync(cloud, partitioning=partitioning, format=format).commit((1, JAN), (2, None), (3, JAN))
 
     assert {key["Name"]: key["Type"] for key in glue_table(cloud)["PartitionKeys"]} == keys
-    assert locations(cloud) == found
+    assert locations(cloud) == folders
     assert ids(cloud) == [1, 2, 3]
 
 
@@ -112,7 +112,7 @@ def test_partitions_are_changed_in_batches_and_listed_in_pages_as_glue_has_them(
 
     changed = calls(access, lambda: sync(cloud, columns=(ID, AT, NOTE), generation=1, access=access))
     assert (changed.count("GetPartitions"), changed.count("BatchUpdatePartition")) == (2, 2)
-    assert all("note" in str(each["StorageDescriptor"]["Columns"]) for each in partitions(cloud).values())
+    assert all("note" in str(partition["StorageDescriptor"]["Columns"]) for partition in partitions(cloud).values())
 
     overwriting = sync(cloud, columns=(ID, AT, NOTE), generation=2, overwrite=True, access=access)
     overwriting.commit((7, JAN))
@@ -123,17 +123,17 @@ def test_partitions_are_changed_in_batches_and_listed_in_pages_as_glue_has_them(
 
 def test_another_engine_registers_the_same_partition_at_once(cloud: Cloud) -> None:
     access = another_client()
-    syncing, theirs = sync(cloud, access=access), list[str]()
+    syncing, foreign_locations = sync(cloud, access=access), list[str]()
 
     def insert(_number: int, call: str) -> None:
-        if call == "BatchCreatePartition" and not theirs:
-            theirs.append(f"{location(cloud)}/created_at_date={JAN}/")
-            register(cloud, [JAN], *theirs)
+        if call == "BatchCreatePartition" and not foreign_locations:
+            foreign_locations.append(f"{location(cloud)}/created_at_date={JAN}/")
+            register(cloud, [JAN], *foreign_locations)
 
     with between_calls(access, insert):
         syncing.commit((1, JAN), (3, FEB))
 
-    assert theirs
+    assert foreign_locations
     assert ids(cloud) == [1, 3]
 
 
@@ -171,8 +171,8 @@ def test_partition_registered_elsewhere_is_a_conflict_and_no_row_is_lost_in_it(c
 @pytest.mark.parametrize("spelled", ["s3a://{}", "s3://{}", "s3://{}/"])
 def test_partition_registered_where_its_rows_lie_stays_as_others_registered_it(cloud: Cloud, spelled: str) -> None:
     syncing = sync(cloud)
-    theirs = spelled.format(f"{location(cloud).removeprefix('s3://')}/created_at_date={JAN}")
-    register(cloud, [JAN], theirs)
+    foreign_location = spelled.format(f"{location(cloud).removeprefix('s3://')}/created_at_date={JAN}")
+    register(cloud, [JAN], foreign_location)
     before = partitions(cloud)
 
     syncing.commit((1, JAN))
@@ -199,14 +199,14 @@ def test_new_column_reaches_partitions_that_exist_and_what_others_set_in_them_st
 
     with_note(cloud, format).commit((3, JAN), note=7)
 
-    found = partitions(cloud)
+    registered = partitions(cloud)
     assert {id: note for id, _, note in rows(cloud)} == {1: None, 2: None, 3: 7}
-    assert found[(JAN,)]["Parameters"] == {"rows": "1"}
-    columns = found[(JAN,)]["StorageDescriptor"]["Columns"]
-    assert [each["Name"] for each in columns][-2:] == ["theirs", "note"]
+    assert registered[(JAN,)]["Parameters"] == {"rows": "1"}
+    columns = registered[(JAN,)]["StorageDescriptor"]["Columns"]
+    assert [column["Name"] for column in columns][-2:] == ["theirs", "note"]
     assert columns[-2]["Comment"] == "Theirs."
-    assert found[(FEB,)]["StorageDescriptor"]["Columns"][-1] == {"Name": "note", "Type": "int"}
-    assert [each["Name"] for each in found[("2020-01-01",)]["StorageDescriptor"]["Columns"]] == ["id"]
+    assert registered[(FEB,)]["StorageDescriptor"]["Columns"][-1] == {"Name": "note", "Type": "int"}
+    assert [column["Name"] for column in registered[("2020-01-01",)]["StorageDescriptor"]["Columns"]] == ["id"]
 
 
 @pytest.mark.parametrize("format", ["parquet", "jsonl"])
@@ -219,7 +219,7 @@ def test_wider_column_reaches_all_partitions(cloud: Cloud, format: FileFormat) -
 
     assert ids(cloud) == [1, 2, WIDE]
     types = {
-        values: {each["Name"]: each["Type"] for each in entry["StorageDescriptor"]["Columns"]}["id"]
+        values: {column["Name"]: column["Type"] for column in entry["StorageDescriptor"]["Columns"]}["id"]
         for values, entry in partitions(cloud).items()
     }
     assert types == {(JAN,): "bigint", (FEB,): "bigint", ("2020-01-01",): "int"}
@@ -227,9 +227,9 @@ def test_wider_column_reaches_all_partitions(cloud: Cloud, format: FileFormat) -
     assert locations(cloud)[FEB] == f"created_at_date={FEB}/"
 
 
-def at_its_root(cloud: Cloud, left: str) -> None:
+def at_its_root(cloud: Cloud, old_location: str) -> None:
     """Read what the table had, as a partition of another day."""
-    descriptor: Any = {**glue_table(cloud)["StorageDescriptor"], "Location": f"{left}/"}
+    descriptor: Any = {**glue_table(cloud)["StorageDescriptor"], "Location": f"{old_location}/"}
     cloud.access.client("glue").create_partition(
         DatabaseName="shop",
         TableName="events",
@@ -237,9 +237,9 @@ def at_its_root(cloud: Cloud, left: str) -> None:
     )
 
 
-def below_its_parent(cloud: Cloud, left: str) -> None:
+def below_its_parent(cloud: Cloud, old_location: str) -> None:
     """Read all that the table has and had, as a partition of another day."""
-    at_its_root(cloud, left.rpartition("/")[0])
+    at_its_root(cloud, old_location.rpartition("/")[0])
 
 
 @pytest.mark.parametrize("locate", [at_its_root, below_its_parent])
@@ -247,19 +247,19 @@ def test_a_folder_that_the_table_has_left_stays_while_a_partition_of_others_is_t
     cloud: Cloud, locate: Callable[[Cloud, str], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     sync(cloud, generation=1).commit((1, JAN))
-    left = location(cloud)
+    old_location = location(cloud)
     new = sync(cloud, generation=2, overwrite=True)
     new.commit((2, FEB))
     new.publish()
-    locate(cloud, left)
+    locate(cloud, old_location)
     before = set(ids(cloud))
 
     sync(cloud, generation=2).publish()
 
     assert before == set(ids(cloud)) == {1, 2}
-    assert f"{left} is not deleted" in caplog.text
+    assert f"{old_location} is not deleted" in caplog.text
     cloud.access.client("glue").delete_partition(
         DatabaseName="shop", TableName="events", PartitionValues=["1999-12-31"]
     )
     sync(cloud, generation=2).publish()
-    assert not any(key.startswith(left.removeprefix(f"s3://{BUCKET}/")) for key in cloud.objects())
+    assert not any(key.startswith(old_location.removeprefix(f"s3://{BUCKET}/")) for key in cloud.objects())

@@ -53,7 +53,7 @@ def by_note(cloud: Cloud, type_: ColumnType | None, **more: Any) -> Sync:
 
 
 @pytest.mark.parametrize(
-    ("before", "first", "after", "then", "key"),
+    ("before", "first", "after", "second", "key"),
     [(Int32(), 7, String(), "abc", "bigint"), (String(), "x", Int32(), 5, "string")],
     ids=["text", "number"],
 )
@@ -63,13 +63,13 @@ def test_values_of_a_field_that_is_of_another_type_by_now_are_in_the_null_partit
     before: ColumnType,
     first: Any,
     after: ColumnType,
-    then: Any,
+    second: Any,
     key: str,
 ) -> None:
     by_note(cloud, before).commit((1, None), note=first)
     caplog.clear()
 
-    by_note(cloud, after).commit((2, None), **{f"note__{glue_type(after)}": then})
+    by_note(cloud, after).commit((2, None), **{f"note__{glue_type(after)}": second})
 
     assert locations(cloud) == {f"{first}": f"note_key={first}/", NULL_PARTITION: f"note_key={NULL_PARTITION}/"}
     assert ids(cloud) == [1, 2]

@@ -80,7 +80,7 @@ def test_catalog_is_updated_after_all_files_of_the_commit_are_written(lake: Lake
         assert syncing.commit([file], no_rewrite) == Committed()
 
     assert before == lake.objects()
-    assert all(any(each in key for key in before) for each in FILES_OF_A_COMMIT)
+    assert all(any(name in key for key in before) for name in FILES_OF_A_COMMIT)
     assert lake.ids() == [1]
 
 

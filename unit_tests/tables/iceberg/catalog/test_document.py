@@ -35,20 +35,26 @@ def snapshot(id_: int, parent: int | None = None, **summary: str) -> Snapshot:
     return Snapshot.model_validate(values)
 
 
-ONE, TWO, THREE = snapshot(1), snapshot(2, 1, note='"snapshots":[]'), snapshot(3, 2, note="\u00e9\n\\")
+FIRST, SECOND, THIRD = snapshot(1), snapshot(2, 1, note='"snapshots":[]'), snapshot(3, 2, note="\u00e9\n\\")
 
 
 @pytest.mark.parametrize(
     "versions",
     [
-        pytest.param([metadata(), metadata(ONE), metadata(ONE, TWO), metadata(ONE, TWO, THREE)], id="appended"),
-        pytest.param([metadata(ONE, TWO, THREE), metadata(ONE, TWO, THREE), metadata(THREE)], id="expired"),
         pytest.param(
-            [metadata(ONE, TWO), metadata(ONE, TWO), metadata(TWO.model_copy(update={"parent_snapshot_id": None}))],
+            [metadata(), metadata(FIRST), metadata(FIRST, SECOND), metadata(FIRST, SECOND, THIRD)], id="appended"
+        ),
+        pytest.param([metadata(FIRST, SECOND, THIRD), metadata(FIRST, SECOND, THIRD), metadata(THIRD)], id="expired"),
+        pytest.param(
+            [
+                metadata(FIRST, SECOND),
+                metadata(FIRST, SECOND),
+                metadata(SECOND.model_copy(update={"parent_snapshot_id": None})),
+            ],
             id="a parent that has expired",
         ),
-        pytest.param([metadata(ONE), metadata(), metadata(), metadata(TWO)], id="none"),
-        pytest.param([metadata(ONE, properties={'"snapshots":[]': '"snapshots":[]'})] * 3, id="texts like a list"),
+        pytest.param([metadata(FIRST), metadata(), metadata(), metadata(SECOND)], id="none"),
+        pytest.param([metadata(FIRST, properties={'"snapshots":[]': '"snapshots":[]'})] * 3, id="texts like a list"),
     ],
 )
 def test_every_document_is_pyiceberg_s(versions: list[TableMetadata]) -> None:
@@ -62,7 +68,7 @@ class Interrupted(Snapshot):
     """While its text is made, another thread makes another document."""
 
     def model_dump_json(self, **options: Any) -> str:  # type: ignore[override]
-        DOCUMENT.of(metadata(THREE))
+        DOCUMENT.of(metadata(THIRD))
         return super().model_dump_json(**options)
 
 
@@ -72,6 +78,6 @@ DOCUMENT = MetadataDocument()
 def test_two_commits_at_once_have_documents_of_their_own() -> None:
     """Two threads may commit to a table, on the same kept metadata. One of them fails; the other's must be right."""
     DOCUMENT.of(metadata())
-    interrupted = metadata(ONE, Interrupted.model_validate(TWO.model_dump(by_alias=True)))
+    interrupted = metadata(FIRST, Interrupted.model_validate(SECOND.model_dump(by_alias=True)))
 
     assert DOCUMENT.of(interrupted) == interrupted.model_dump_json()

@@ -36,11 +36,11 @@ def test_updates_have_the_effect_that_they_have_in_pyiceberg(transaction: Sharin
     base = transaction._table.metadata
     change_everything(transaction)
 
-    ours = updated(base, transaction._updates, "s3://lake/before.metadata.json")
+    actual = updated(base, transaction._updates, "s3://lake/before.metadata.json")
 
-    theirs = update_table_metadata(base, transaction._updates, metadata_location="s3://lake/before.metadata.json")
-    assert ours == theirs
-    assert ours.last_updated_ms == ours.snapshots[-1].timestamp_ms
+    expected = update_table_metadata(base, transaction._updates, metadata_location="s3://lake/before.metadata.json")
+    assert actual == expected
+    assert actual.last_updated_ms == actual.snapshots[-1].timestamp_ms
     assert transaction.table_metadata == update_table_metadata(base, transaction._updates)
 
 

@@ -69,9 +69,9 @@ class Orders:
         if branch not in table.metadata.refs:
             return {}
         rows = table.scan(snapshot_id=table.metadata.refs[branch].snapshot_id).to_arrow().to_pylist()
-        found = {row["id"]: row["name"] for row in rows}
-        assert len(found) == len(rows), f"ids are there twice: {sorted(str(row['id']) for row in rows)}"
-        return found
+        names = {row["id"]: row["name"] for row in rows}
+        assert len(names) == len(rows), f"ids are there twice: {sorted(str(row['id']) for row in rows)}"
+        return names
 
     def files(self, branch: str = "main") -> set[str]:
         """Return the paths of the live data files."""
@@ -87,5 +87,5 @@ def named(id: int | None, name: str, version: int | None = 0, **more: Any) -> Ro
 def only_history_of_main(orders: Orders) -> bool:
     """Whether all snapshots are ancestors of main's head: others take files with them when they expire."""
     metadata = orders.lake.load().metadata
-    history = {each.snapshot_id for each in ancestors_of(metadata.current_snapshot(), metadata)}
-    return {each.snapshot_id for each in metadata.snapshots} == history
+    history = {snapshot.snapshot_id for snapshot in ancestors_of(metadata.current_snapshot(), metadata)}
+    return {snapshot.snapshot_id for snapshot in metadata.snapshots} == history

@@ -18,12 +18,14 @@ def test_a_merge_is_due_half_an_hour_after_the_first_row_that_is_pending(orders:
     orders.land(opened, named(1, "a"))
     orders.land(opened, named(2, "a"))
     metadata = orders.lake.load().metadata
-    first = min(each.timestamp_ms for each in metadata.snapshots if each.snapshot_id != metadata.current_snapshot_id)
+    first = min(
+        snapshot.timestamp_ms for snapshot in metadata.snapshots if snapshot.snapshot_id != metadata.current_snapshot_id
+    )
     began = datetime.fromtimestamp(first / 1000, UTC)
 
-    found = [is_merge_due(metadata, began + timedelta(minutes=minutes)) for minutes in (1, 29, 31)]
+    answers = [is_merge_due(metadata, began + timedelta(minutes=minutes)) for minutes in (1, 29, 31)]
 
-    assert found == [False, False, True]
+    assert answers == [False, False, True]
 
 
 def test_a_merge_is_due_when_too_many_bytes_are_pending(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:

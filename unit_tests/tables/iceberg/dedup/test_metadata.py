@@ -63,7 +63,7 @@ def moved_to_a_branch_of_its_own(table: Table, head: int) -> None:
     with table.transaction() as transaction:
         change_branch(
             Change(
-                [each.entry for each in BranchFiles(metrics=None).at(table.metadata.snapshot_by_id(head), table.io)]
+                [file.entry for file in BranchFiles(metrics=None).at(table.metadata.snapshot_by_id(head), table.io)]
             ),
             "mine",
             table,
@@ -104,13 +104,13 @@ def test_what_others_have_taken_from_pending_rows_stays(orders: Orders) -> None:
 def referred_to(lake: Lake) -> set[str]:
     """Return the URIs of what the table's metadata leads to, also by files that were removed."""
     table = lake.load()
-    found = {table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)}
+    uris = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
     for snapshot in table.metadata.snapshots:
         manifests = snapshot.manifests(table.io)
-        found |= {snapshot.manifest_list, *(each.manifest_path for each in manifests)}
+        uris |= {snapshot.manifest_list, *(manifest.manifest_path for manifest in manifests)}
         for manifest in manifests:
-            found |= {each.data_file.file_path for each in manifest.fetch_manifest_entry(table.io, False)}
-    return found
+            uris |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io, False)}
+    return uris
 
 
 @pytest.mark.parametrize("seed", [3])

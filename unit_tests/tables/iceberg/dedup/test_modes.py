@@ -18,7 +18,7 @@ pytestmark = pytest.mark.share(7)
 PENDING = "airbyte_pending"
 
 
-def left(orders: Orders) -> None:
+def leave_pending_rows(orders: Orders) -> None:
     """Two syncs: one has ended, and one has died with rows of its own, which were acknowledged."""
     orders.sync([named(1, "old", 1), named(2, "old", 1)])
     orders.land(orders.open(), named(1, "new", 2), named(3, "new", 1))
@@ -26,21 +26,21 @@ def left(orders: Orders) -> None:
     assert orders.lake.branches() == [PENDING]
 
 
-@pytest.mark.parametrize(("sent", "found"), [([named(3, "newer", 2)], "newer"), ([], "new")])
+@pytest.mark.parametrize(("sent", "latest"), [([named(3, "newer", 2)], "newer"), ([], "new")])
 def test_rows_of_a_sync_that_died_are_merged_with_those_of_the_next_if_any(
-    orders: Orders, sent: Sequence[Row], found: str
+    orders: Orders, sent: Sequence[Row], latest: str
 ) -> None:
-    left(orders)
+    leave_pending_rows(orders)
 
     orders.sync(sent)
 
-    assert orders.names() == {1: "new", 2: "old", 3: found}
+    assert orders.names() == {1: "new", 2: "old", 3: latest}
     assert orders.lake.branches() == []
 
 
 @pytest.mark.parametrize("records", [True, False], ids=["with records", "without records"])
 def test_a_sync_that_appends_merges_them_before_it_adds_its_own(orders: Orders, *, records: bool) -> None:
-    left(orders)
+    leave_pending_rows(orders)
 
     orders.sync(*([[named(1, "appended", 0)]] if records else []), key=())
 
@@ -53,7 +53,7 @@ def test_a_sync_that_appends_merges_them_before_it_adds_its_own(orders: Orders, 
 
 @pytest.mark.parametrize("key", [("id",), ()], ids=["dedup", "plain"])
 def test_an_overwrite_drops_them_when_it_is_published_and_not_before(orders: Orders, key: tuple[str, ...]) -> None:
-    left(orders)
+    leave_pending_rows(orders)
     overwriting = orders.open(2, overwrite=True, key=key)
     orders.land(overwriting, named(1, "refreshed", 0), named(4, "refreshed", 0))
     assert orders.lake.branches() == ["airbyte_generation_2", PENDING]
@@ -111,15 +111,15 @@ def test_later_refresh_fences_sync_that_continues_published_one(orders: Orders) 
 
 @pytest.mark.parametrize("key", [("id",), ()], ids=["dedup", "plain"])
 def test_the_rows_of_a_refresh_that_is_given_up_are_adopted(orders: Orders, key: tuple[str, ...]) -> None:
-    left(orders)
+    leave_pending_rows(orders)
     orders.land(orders.open(2, overwrite=True), named(3, "refreshed", 2))
 
     orders.sync([named(4, "d", 1)], generation=2, key=key)
 
     rows = orders.lake.load().scan().to_arrow().to_pylist()
-    found = sorted((row["id"], row["name"]) for row in rows)
+    visible_rows = sorted((row["id"], row["name"]) for row in rows)
     expected = [(1, "new"), (2, "old"), (3, "refreshed"), (4, "d")]
-    assert found == (expected if key else sorted([*expected, (3, "new")]))
+    assert visible_rows == (expected if key else sorted([*expected, (3, "new")]))
     assert orders.lake.branches() == []
 
 

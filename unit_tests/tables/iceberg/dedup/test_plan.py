@@ -223,17 +223,17 @@ def test_partitions_of_the_key_say_which_files_to_look_at(orders: Orders) -> Non
 
 def test_partitions_of_the_key_say_so_beside_files_of_a_former_spec(orders: Orders) -> None:
     orders.sync([named(5, "former", 1)], partition_by=BY_NAME)
-    former = orders.files()
+    earlier_files = orders.files()
     orders.sync([named(number, "a", 1) for number in (0, 1, 2, 3, 4, 6, 7)], partition_by=BY_ID)
     files, probed = orders.files(), set[str]()
 
     def note(_name: str, tasks: Sequence[Any], _results: object) -> None:
-        probed.update(each.source.uri for task in tasks if isinstance(task, RemoveTask) for each in task.files)
+        probed.update(removal.source.uri for task in tasks if isinstance(task, RemoveTask) for removal in task.files)
 
     orders.watch(note)
     orders.sync([named(5, "b", 2)], partition_by=BY_ID)
 
-    assert former <= probed
+    assert earlier_files <= probed
     assert len(probed) <= 2 < len(files)
     assert orders.names() == {**dict.fromkeys((0, 1, 2, 3, 4, 6, 7), "a"), 5: "b"}
 
@@ -256,7 +256,7 @@ def test_the_log_says_what_a_merge_has_done(orders: Orders, caplog: pytest.LogCa
 
     orders.sync([named(0, "b", 1), named(7, "c"), named(1, "", 1, deleted=True), named(8, "", deleted=True)])
 
-    [line] = [each.getMessage() for each in caplog.records if "rows were merged" in each.getMessage()]
+    [line] = [record.getMessage() for record in caplog.records if "rows were merged" in record.getMessage()]
     assert line.startswith(
         f"Table {orders.lake.name}: 4 rows were merged by (id): 1 inserted, 1 replaced, 1 deleted. "
         "1 files were rewritten, 0 added as they were: "
@@ -313,7 +313,7 @@ def key_columns(*types: PrimitiveType) -> KeyColumns:
 
 
 @pytest.mark.parametrize(
-    ("now", "then", "low", "high", "before", "inside", "after"),
+    ("current_type", "written_type", "low", "high", "before", "inside", "after"),
     [
         (LongType(), LongType(), 10, 20, (1, 9), (20, 30), (21, 30)),
         (LongType(), IntegerType(), 10, 20, (-5, 9), (15, 16), (2**40, 2**41)),
@@ -330,12 +330,12 @@ def key_columns(*types: PrimitiveType) -> KeyColumns:
     ids=["long", "promoted int", "promoted float", "decimal", "date", "timestamp", "string", "code points"],
 )  # fmt: skip
 def test_a_file_is_looked_at_if_its_bounds_meet_those_of_the_index(
-    now: PrimitiveType, then: PrimitiveType, low: Any, high: Any, before: Any, inside: Any, after: Any
+    current_type: PrimitiveType, written_type: PrimitiveType, low: Any, high: Any, before: Any, inside: Any, after: Any
 ) -> None:
-    file = file_with({1: to_bytes(then, low)}, {1: to_bytes(then, high)})
-    columns = key_columns(now)
+    file = file_with({1: to_bytes(written_type, low)}, {1: to_bytes(written_type, high)})
+    columns = key_columns(current_type)
 
-    assert [columns.may_have(file, index(keys(*each))) for each in (before, inside, after)] == [False, True, False]
+    assert [columns.may_have(file, index(keys(*bounds))) for bounds in (before, inside, after)] == [False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -404,14 +404,14 @@ def test_of_each_file_only_the_metrics_of_the_key_are_kept(lake: Lake) -> None:
     files = BranchFiles([table.schema().find_field("c0").field_id])
 
     tracemalloc.start()
-    found = files.of(table, "main")
+    live_files = files.of(table, "main")
     kept, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert len(found) == FILES
+    assert len(live_files) == FILES
     assert kept < FILES * 3_000
     assert peak < FILES * 40_000
-    assert {len(each.entry.lower_bounds) for each in found} == {1}
+    assert {len(file.entry.lower_bounds) for file in live_files} == {1}
 
 
 def _file(number: int, ids: list[int]) -> IcebergFile:

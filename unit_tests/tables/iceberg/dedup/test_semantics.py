@@ -56,8 +56,8 @@ def test_a_table_has_the_latest_row_of_each_key(orders: Orders, deletes: str) ->
         ]
         orders.sync(records, dedup={"deletes": deletes})
 
-    found = orders.names()
-    assert {case: found.get(ids[case]) for case in CASES} == {case: name for case, (_, name) in CASES.items()}
+    names = orders.names()
+    assert {case: names.get(ids[case]) for case in CASES} == {case: name for case, (_, name) in CASES.items()}
     assert orders.lake.branches() == []
 
 

@@ -64,7 +64,7 @@ class People:
     def erasure(self, *ids: Id, column: str = "id", **changes: Any) -> Erasure:
         """The command's steps, as one attempt takes them."""
         file = self.folder / "ids.txt"
-        file.write_text("".join(f"{each}\n" for each in ids))
+        file.write_text("".join(f"{id_}\n" for id_ in ids))
         given = {"bucket_name": self.lake.bucket, "lakeformation_database_name": self.lake.name.database}
         config = Config.parse(options(**{**given, "table_type": "ICEBERG", **self.config}))
         access = self.lake.access
@@ -81,7 +81,8 @@ class People:
         )
         asked = replace(asked, **changes)
         own = [
-            IcebergTarget(self.lake.name, each, ledger) for each in targets.requests_by_column(asked, self.lake.name)
+            IcebergTarget(self.lake.name, request, ledger)
+            for request in targets.requests_by_column(asked, self.lake.name)
         ]
         places = [*own, *targets.erasure_targets(asked, [self.lake.name])]
         return Erasure(places, [self.lake.name], asked, ledger, lambda: False)
@@ -102,14 +103,14 @@ class People:
     def rows(self, branch: str = "main") -> list[dict[str, Any]]:
         """All rows of a branch, in the order of their ids."""
         table = self.lake.load()
-        found = table.scan(snapshot_id=table.metadata.refs[branch].snapshot_id).to_arrow().to_pylist()
-        return sorted(found, key=repr)
+        table_rows = table.scan(snapshot_id=table.metadata.refs[branch].snapshot_id).to_arrow().to_pylist()
+        return sorted(table_rows, key=repr)
 
 
 def of_table(report: Report) -> TargetReport:
     """What a report says of the Iceberg table."""
-    [found] = [each for each in report.places if each.place.startswith("Iceberg table ")]
-    return found
+    [target] = [candidate for candidate in report.places if candidate.place.startswith("Iceberg table ")]
+    return target
 
 
 class Killed(BaseException):

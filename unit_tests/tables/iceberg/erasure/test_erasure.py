@@ -46,15 +46,18 @@ def numbers(rows: list[dict[str, Any]]) -> list[int]:
 
 def test_rows_are_gone_from_the_table_and_its_history(people: People) -> None:
     people.commit([1, 2], [3, 4], [5, 6])
-    others = [row for row in people.rows() if row["user"]["age"] not in (2, 3, 4)]
+    other_rows = [row for row in people.rows() if row["user"]["age"] not in (2, 3, 4)]
 
     report = people.erase(*ids_of(2, 3, 4))
 
     assert people.traces(*ids_of(2, 3, 4)) == {}
-    assert people.rows() == others
+    assert people.rows() == other_rows
     table = of_table(report)
     assert (report.complete, report.found_afterwards, table.rows_removed) == (True, 0, 3)
-    assert sorted((each.outcome, each.rows_found) for each in table.objects) == [("removed", 2), ("rewritten", 1)]
+    assert sorted((object_.outcome, object_.rows_found) for object_ in table.objects) == [
+        ("removed", 2),
+        ("rewritten", 1),
+    ]
     assert (table.objects_searched, table.objects_read) == (3, 2)  # The bounds of the third leave it out.
 
 
@@ -106,7 +109,7 @@ def test_rows_of_an_unfinished_overwrite_and_of_other_branches_are_erased_in_the
     people.erase(*ids_of(2))
 
     assert people.traces(*ids_of(2)) == {}
-    assert [numbers(people.rows(each)) for each in ("main", "airbyte_generation_2", "audit")] == [[1], [3], [1]]
+    assert [numbers(people.rows(branch)) for branch in ("main", "airbyte_generation_2", "audit")] == [[1], [3], [1]]
     people.lake.commit_rows(overwrite, person(4))
     overwrite.publish(lambda _: [])
     assert numbers(people.rows()) == [3, 4]
@@ -170,7 +173,7 @@ def test_kept_history_is_said_to_keep_the_rows(people: People) -> None:
     report = people.erase(*ids_of(2), keep_history=7.0)
 
     assert (report.complete, report.is_left) == (False, False)
-    assert [each.outcome for each in of_table(report).left] == ["kept"]
+    assert [object_.outcome for object_ in of_table(report).left] == ["kept"]
     assert numbers(people.rows()) == [1]
     assert people.erase(*ids_of(2)).complete
     assert people.traces(*ids_of(2)) == {}
@@ -241,9 +244,9 @@ def test_files_of_dead_syncs_are_deleted_and_those_that_may_be_of_running_ones_a
     report = people.erase(*ids_of(2))
 
     assert (report.complete, report.is_left) == (False, True)
-    [left] = of_table(report).left
-    assert (left.uri, left.rows_found, left.outcome) == (stray, 1, "left")
-    assert "it then deletes the file" in left.reason
+    [remaining] = of_table(report).left
+    assert (remaining.uri, remaining.rows_found, remaining.outcome) == (stray, 1, "left")
+    assert "it then deletes the file" in remaining.reason
 
     monkeypatch.setattr(iceberg_place, "datetime", Later)
     assert people.erase(*ids_of(2)).complete
@@ -260,7 +263,7 @@ def test_partitions_tell_which_files_have_no_ids(people: People) -> None:
     assert files == 8
     assert (of_table(report).objects_searched, of_table(report).objects_read) == (files, 1)
     assert people.traces(*ids_of(5)) == {}
-    assert numbers(people.rows()) == [each for each in range(64) if each != 5]
+    assert numbers(people.rows()) == [number for number in range(64) if number != 5]
 
 
 @pytest.mark.parametrize(
@@ -287,7 +290,7 @@ def test_values_that_another_type_was_given_to_are_erased_from_their_own_column(
     people.commit([1, 2])
     columns = (Field("id", "id", String()), *COLUMNS[1:])
     opened = people.lake.open(columns=columns)
-    assert [each.name for each in opened.plan().columns] == ["id__string", "name", "user"]
+    assert [column.name for column in opened.plan().columns] == ["id__string", "name", "user"]
     rows = [{**person(number), "id__string": text} for number, text in ((2, str(ids_of(2)[0])), (3, "other"))]
     assert opened.commit([people.lake.write_rows(opened, *rows)], no_rewrite) == Committed()
 
@@ -295,7 +298,7 @@ def test_values_that_another_type_was_given_to_are_erased_from_their_own_column(
 
     assert {row["id__string"] for row in people.rows()} == {"other", None}
     assert report.complete
-    assert {each.place: each.rows_removed for each in report.places if each.rows_removed} == {
+    assert {target.place: target.rows_removed for target in report.places if target.rows_removed} == {
         f"Iceberg table {people.lake.name}": 1,
         f"Iceberg table {people.lake.name}, column id__string": 1,
     }
@@ -307,7 +310,7 @@ def test_files_that_a_dropped_table_has_left_are_erased_and_versions_without_the
     people.commit([1, 2], [2, 3], partition_by=[{"source": "id", "transform": "identity", "name": "pk"}])
     asked = people.erasure(*ids_of(2)).request
     database, name = people.lake.name
-    columns = [{"name": each.name, "type": glue_type(each.type), "origin": each.name} for each in COLUMNS]
+    columns = [{"name": column.name, "type": glue_type(column.type), "origin": column.name} for column in COLUMNS]
     schema = {"stream": "orders", "files": f"s3://{bucket}/orders", "columns": columns}
     key = f"{asked.config.key('_schema')}/{database}/{name}.json"
     s3.put_object(Bucket=bucket, Key=key, Body=json.dumps(schema).encode())
@@ -327,15 +330,15 @@ def test_files_that_a_dropped_table_has_left_are_erased_and_versions_without_the
     places = targets.erasure_targets(asked, [people.lake.name])
     for place in places:
         place.require()
-    erased = [each for place in places for each in place.erase()]
+    erased = [object_ for place in places for object_ in place.erase()]
 
     assert people.traces(*ids_of(2)) == {}
-    assert {each.outcome for each in erased} == {"removed", "rewritten"}
-    assert [each for place in targets.erasure_targets(asked, [people.lake.name]) for each in place.find()] == []
+    assert {object_.outcome for object_ in erased} == {"removed", "rewritten"}
+    assert [object_ for place in targets.erasure_targets(asked, [people.lake.name]) for object_ in place.find()] == []
     assert people.traces(*ids_of(1)).keys()
     listed = s3.list_object_versions(Bucket=bucket)
-    former = {each["Key"] for each in listed["Versions"] if not each["IsLatest"]}
-    assert former == {"orders/data/other.parquet", *(key for key in removed if key not in before)}
+    noncurrent = {version["Key"] for version in listed["Versions"] if not version["IsLatest"]}
+    assert noncurrent == {"orders/data/other.parquet", *(key for key in removed if key not in before)}
     assert asked.mask is not None
     assert str(FIRST) not in asked.mask.uri(f"s3://{bucket}/orders/data/pk={FIRST}/file.parquet")
 
@@ -347,8 +350,8 @@ def test_versions_in_the_folder_of_a_table_go_only_if_they_have_the_rows(people:
     folder = people.lake.load().location().removeprefix(f"s3://{bucket}/")
 
     def removed(name: str, *contents: bytes) -> None:
-        for each in contents:
-            s3.put_object(Bucket=bucket, Key=f"{folder}/data/{name}", Body=each)
+        for content in contents:
+            s3.put_object(Bucket=bucket, Key=f"{folder}/data/{name}", Body=content)
         s3.delete_object(Bucket=bucket, Key=f"{folder}/data/{name}")
 
     def parquet(*numbers: int) -> bytes:
@@ -363,11 +366,11 @@ def test_versions_in_the_folder_of_a_table_go_only_if_they_have_the_rows(people:
 
     assert people.traces(*ids_of(2)) == {}
     listed = s3.list_object_versions(Bucket=bucket, Prefix=f"{folder}/data/")
-    former = [each["Key"].rpartition("/")[2] for each in listed["Versions"] if not each["IsLatest"]]
-    assert former == ["others.parquet", "replaced.parquet", "text.csv"]
-    [left] = [each for place in report.places for each in place.left]
-    assert (left.uri, left.outcome) == (f"s3://{bucket}/{folder}/data/text.csv", "left")
-    assert "neither Parquet nor Avro" in left.reason
+    noncurrent = [version["Key"].rpartition("/")[2] for version in listed["Versions"] if not version["IsLatest"]]
+    assert noncurrent == ["others.parquet", "replaced.parquet", "text.csv"]
+    [remaining] = [object_ for place in report.places for object_ in place.left]
+    assert (remaining.uri, remaining.outcome) == (f"s3://{bucket}/{folder}/data/text.csv", "left")
+    assert "neither Parquet nor Avro" in remaining.reason
 
 
 def test_old_uploads_that_nobody_completed_are_aborted(people: People) -> None:
@@ -380,8 +383,8 @@ def test_old_uploads_that_nobody_completed_are_aborted(people: People) -> None:
     report = people.erase(*ids_of(2))
 
     assert s3.list_multipart_uploads(Bucket=people.lake.bucket).get("Uploads", []) == []
-    [uploads] = [each for each in report.places if each.place == "Incomplete uploads"]
-    assert [each.outcome for each in uploads.objects] == ["removed"]
+    [uploads] = [target for target in report.places if target.place == "Incomplete uploads"]
+    assert [object_.outcome for object_ in uploads.objects] == ["removed"]
     assert report.complete
 
 
@@ -394,15 +397,15 @@ def test_bounds_of_files_that_were_removed_long_ago_are_erased_from_manifests(
     table = people.lake.load()
     heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
     table.maintenance.expire_snapshots().by_ids(
-        [each.snapshot_id for each in table.metadata.snapshots if each.snapshot_id not in heads]
+        [snapshot.snapshot_id for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in heads]
     ).commit()
     assert any(key.endswith(".avro") for key in people.traces(*ids_of(2)))
 
     report = people.erase(*ids_of(2))
 
-    left = {each.uri.removeprefix(f"s3://{people.lake.bucket}/") for each in of_table(report).left}
-    assert left == people.traces(*ids_of(2)).keys()  # Orphans, which are too young to be deleted.
-    assert not left.intersection(each.manifest_path for each in people.lake.manifests())
+    remaining = {object_.uri.removeprefix(f"s3://{people.lake.bucket}/") for object_ in of_table(report).left}
+    assert remaining == people.traces(*ids_of(2)).keys()  # Orphans, which are too young to be deleted.
+    assert not remaining.intersection(manifest.manifest_path for manifest in people.lake.manifests())
     monkeypatch.setattr(iceberg_place, "datetime", Later)
     assert people.erase(*ids_of(2)).complete
     assert people.traces(*ids_of(2)) == {}
@@ -429,10 +432,10 @@ def test_a_finished_request_leaves_hashes_and_no_ids(people: People) -> None:
     people.commit([1, 2])
 
     first = people.erase(*ids_of(1))
-    again = people.erase(*ids_of(1))
+    second = people.erase(*ids_of(1))
 
-    assert first.request != again.request
-    assert of_table(again).objects == ()
+    assert first.request != second.request
+    assert of_table(second).objects == ()
     assert {key.split("/")[-1] for key in people.lake.objects() if f"_deletions/{first.request}/" in key} >= {
         "request.json",
         "int64.bin",

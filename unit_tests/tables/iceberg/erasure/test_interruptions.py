@@ -37,9 +37,9 @@ def settled(lake: Lake) -> People:
 @pytest.mark.parametrize("place", range(1, _PLACES + 1))
 def test_an_erasure_goes_on_where_it_was_killed(lake: Lake, place: int) -> None:
     people = settled(lake)
-    others = [
-        [row for row in people.rows(each) if row["user"]["age"] not in _ERASED]
-        for each in ("main", "airbyte_generation_2")
+    other_rows = [
+        [row for row in people.rows(branch) if row["user"]["age"] not in _ERASED]
+        for branch in ("main", "airbyte_generation_2")
     ]
 
     with killed_at(lake, place) as reached, suppress(Killed):
@@ -50,7 +50,7 @@ def test_an_erasure_goes_on_where_it_was_killed(lake: Lake, place: int) -> None:
 
     assert report.complete, report
     assert people.traces(*ids_of(*_ERASED)) == {}
-    assert [people.rows(each) for each in ("main", "airbyte_generation_2")] == others
+    assert [people.rows(branch) for branch in ("main", "airbyte_generation_2")] == other_rows
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def _unfinished_overwrite(people: People) -> None:
 
 
 def _compaction(people: People) -> None:
-    people.commit(*([each] for each in range(20, 26)))
+    people.commit(*([number] for number in range(20, 26)))
     compacted(people.lake)
 
 
@@ -162,13 +162,13 @@ def _die(*_: object) -> None:
 
 
 def test_two_erasures_of_the_same_people_at_the_same_time_do_no_harm(lake: Lake) -> None:
-    people, other = settled(lake), People(lake)
+    people, other_people = settled(lake), People(lake)
     calls = count()
 
     def at(_number: int, moment: str) -> None:
         if moment == "before" and next(calls) == 40:
             with at_calls(lake, lambda *_: None), suppress(ConnectorError):
-                other.erase(*ids_of(*_ERASED))
+                other_people.erase(*ids_of(*_ERASED))
 
     with at_calls(lake, at):
         report: Any = people.erase(*ids_of(*_ERASED))

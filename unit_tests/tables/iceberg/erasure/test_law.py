@@ -103,33 +103,37 @@ def test_rows_with_an_id_are_gone_and_all_others_stay(lake: Lake, world: World) 
 
     by = [{"source": "key", "transform": world.transform}] if world.transform is not None else None
     opened = own.open(columns=columns, partition_by=by)
-    sent = [[row(each) for each in batch] for batch in world.batches]
+    sent = [[row(key) for key in batch] for batch in world.batches]
     for batch in sent:
         own.commit_rows(opened, *batch)
-    branches = {"main": [each for batch in sent for each in batch]}
+    branches = {"main": [record for batch in sent for record in batch]}
     if world.hidden:
         own.delete_first_row()
     if world.overwrite:
         overwrite = own.open(generation=2, overwrite=True, columns=columns, partition_by=by)
-        branches["airbyte_generation_2"] = [row(each) for each in world.overwrite]
+        branches["airbyte_generation_2"] = [row(key) for key in world.overwrite]
         own.commit_rows(overwrite, *branches["airbyte_generation_2"])
-    ids = {kind.value(each) for each in world.erased}
+    ids = {kind.value(key) for key in world.erased}
     before = {branch: people.rows(branch) for branch in branches}
 
     name = "o.key" if world.nested else "key"
     report = people.erase(*map(kind.text, ids), column=name)
 
-    def value_of(found: dict[str, Any]) -> Any:
-        return found["o"]["key"] if world.nested else found["key"]
+    def value_of(record: dict[str, Any]) -> Any:
+        return record["o"]["key"] if world.nested else record["key"]
 
     assert report.complete, report
     after = {branch: people.rows(branch) for branch in branches}
-    assert after == {branch: [each for each in rows if value_of(each) not in ids] for branch, rows in before.items()}
+    assert after == {
+        branch: [record for record in rows if value_of(record) not in ids] for branch, rows in before.items()
+    }
     table = own.load()
     for path in [key for key in own.objects() if key.endswith(".parquet")]:
-        found = people.parquet(path).to_pylist()
+        stored_rows = people.parquet(path).to_pylist()
         assert not [
-            each for each in found if each.get("o" if world.nested else "key") is not None and value_of(each) in ids
+            record
+            for record in stored_rows
+            if record.get("o" if world.nested else "key") is not None and value_of(record) in ids
         ]
     assert {ref.snapshot_id for ref in table.metadata.refs.values()} <= {
         e.snapshot_id for e in table.metadata.snapshots

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.share(9)
 ID = Field("id", "id", Int64())
 AT = Field("at", "at", Timestamp(zoned=False))
 COLUMNS = (ID, AT)
-THEIRS = Schema(NestedField(1, "id", LongType()), NestedField(2, "at", TimestampType()))
+FOREIGN_SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "at", TimestampType()))
 
 
 def opened(lake: Lake, units: str = "NO PARTITIONING", **more: Any) -> IcebergTable:
@@ -123,7 +123,7 @@ def test_a_field_can_be_renamed(lake: Lake) -> None:
 
     table = lake.load()
     assert spec(lake) == ["y=identity(id)"]
-    assert {field.field_id for each in table.specs().values() for field in each.fields} == {1000}
+    assert {field.field_id for partition_spec in table.specs().values() for field in partition_spec.fields} == {1000}
 
 
 def test_fields_are_removed_from_a_table_of_format_version_1_by_making_them_void(lake: Lake) -> None:
@@ -145,7 +145,7 @@ def test_fields_are_removed_from_a_table_of_format_version_1_by_making_them_void
 
 def test_a_table_of_another_stays_as_it_is_with_a_warning(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
     by_month = PartitionSpec(PartitionField(2, 1000, MonthTransform(), "month"))
-    lake.create(THEIRS, partition_spec=by_month)
+    lake.create(FOREIGN_SCHEMA, partition_spec=by_month)
 
     lake.commit_rows(opened(lake, "DAY", sort_by=[{"source": "id"}]), row(1, "2024-01-01"), row(2, "2024-02-01"))
 
@@ -158,7 +158,7 @@ def test_a_table_of_another_stays_as_it_is_with_a_warning(lake: Lake, caplog: py
 def test_a_table_of_another_that_is_as_the_options_say_needs_no_warning(
     lake: Lake, caplog: pytest.LogCaptureFixture, units: str
 ) -> None:
-    lake.create(THEIRS, partition_spec=PartitionSpec(PartitionField(2, 1000, MonthTransform(), "month")))
+    lake.create(FOREIGN_SCHEMA, partition_spec=PartitionSpec(PartitionField(2, 1000, MonthTransform(), "month")))
 
     opened(lake, units)
 
@@ -322,7 +322,7 @@ def test_partitions_of_a_column_that_another_engine_has_renamed_stay_with_it(lak
 
 
 def test_partitions_by_columns_that_the_stream_does_not_have_are_null(lake: Lake) -> None:
-    fields = (*THEIRS.fields, NestedField(3, "region", StringType()))
+    fields = (*FOREIGN_SCHEMA.fields, NestedField(3, "region", StringType()))
     by = PartitionSpec(
         PartitionField(3, 1000, IdentityTransform(), "region"), PartitionField(2, 1001, DayTransform(), "day")
     )

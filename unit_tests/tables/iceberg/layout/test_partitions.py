@@ -64,8 +64,8 @@ def test_readers_find_the_rows_and_leave_out_the_files_of_other_partitions(lake:
 
     lake.commit_rows(opened, *({"id": number, **row} for number, row in enumerate(rows)), {"id": len(rows)})
 
-    found = lake.load().scan().to_arrow().sort_by("id").to_pylist()
-    assert [str({name: row[name] for name in rows[0]}) for row in found] == [
+    table_rows = lake.load().scan().to_arrow().sort_by("id").to_pylist()
+    assert [str({name: row[name] for name in rows[0]}) for row in table_rows] == [
         str(found_as(row)) for row in [*rows, dict.fromkeys(rows[0])]
     ]
     read = {

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.share(4)
 
 COLUMNS = (Field("id", "id", Int64()), Field("land", "land", String()))
 BY_LAND = [{"source": "land", "direction": "descending", "nulls": "last"}, {"source": "id"}]
-THEIRS = Schema(
+FOREIGN_SCHEMA = Schema(
     NestedField(1, "id", LongType()),
     NestedField(2, "theirs", StringType()),
     NestedField(3, "tags", ListType(4, StringType(), element_required=False)),
@@ -68,12 +68,12 @@ def test_only_files_in_the_order_are_said_to_be_in_it(lake: Lake) -> None:
 
 def test_the_order_follows_the_options_and_not_the_other_way_round(lake: Lake) -> None:
     later: list[dict[str, Any]] = [{"sort_by": [{"source": "id"}]}, {}, {"sort_by": []}, {"sort_by": BY_LAND}]
-    found = []
+    sort_orders = []
     for options in ({"sort_by": BY_LAND}, *later):
         opened(lake, **options)
-        found.append((lake.load().metadata.default_sort_order_id, len(order(lake))))
+        sort_orders.append((lake.load().metadata.default_sort_order_id, len(order(lake))))
 
-    assert found == [(1, 2), (2, 1), (2, 1), (0, 0), (1, 2)]
+    assert sort_orders == [(1, 2), (2, 1), (2, 1), (0, 0), (1, 2)]
 
 
 def test_an_order_that_another_engine_has_set_is_kept_until_the_options_change(lake: Lake) -> None:
@@ -118,8 +118,8 @@ ASCENDING, FIRST = SortDirection.ASC, NullOrder.NULLS_FIRST
 def test_another_engine_s_order_is_followed_where_it_can_be(
     lake: Lake, fields: list[tuple[int, Any]], planned: list[SortField] | None
 ) -> None:
-    theirs = [IcebergSortField(source, transform, ASCENDING, FIRST) for source, transform in fields]
-    lake.create(THEIRS, sort_order=IcebergSortOrder(*theirs))
+    foreign_fields = [IcebergSortField(source, transform, ASCENDING, FIRST) for source, transform in fields]
+    lake.create(FOREIGN_SCHEMA, sort_order=IcebergSortOrder(*foreign_fields))
 
     syncing = lake.open()
     lake.commit(syncing, 1)

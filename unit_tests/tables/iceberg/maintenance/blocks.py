@@ -41,10 +41,12 @@ def in_blocks_of(most: int, content: bytes, more: bytes = b"") -> bytes:
         assert block["entries"] == 1
         entries.append(zlib.decompress(block["content"], -zlib.MAX_WBITS) if deflated else block["content"])
     for first in range(0, len(entries), most):
-        some = entries[first : first + most]
-        body = b"".join(some) + more
+        block_entries = entries[first : first + most]
+        body = b"".join(block_entries) + more
         if deflated:
             compressor = zlib.compressobj(wbits=-zlib.MAX_WBITS)
             body = compressor.compress(body) + compressor.flush()
-        fastavro.schemaless_writer(out, _BLOCK, {"entries": len(some), "content": body, "marker": header["marker"]})
+        fastavro.schemaless_writer(
+            out, _BLOCK, {"entries": len(block_entries), "content": body, "marker": header["marker"]}
+        )
     return out.getvalue()

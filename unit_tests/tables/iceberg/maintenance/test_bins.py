@@ -44,12 +44,12 @@ sizes = st.lists(st.integers(0, 130), max_size=60)
 def test_every_bin_takes_small_files_in_their_order_and_stays_within_the_target(sizes: list[int]) -> None:
     numbered = list(enumerate(sizes))
 
-    found = bins(numbered, lambda file: file[1], TARGET)
+    packed = bins(numbered, lambda file: file[1], TARGET)
 
-    chosen = [file for bin_ in found for file in bin_]
+    chosen = [file for bin_ in packed for file in bin_]
     assert len(set(chosen)) == len(chosen)
     assert set(chosen) <= set(numbered)
-    for bin_ in found:
+    for bin_ in packed:
         assert bin_ == sorted(bin_)
         assert all(is_small(size, TARGET) for _, size in bin_)
         total = sum(size for _, size in bin_)
@@ -62,9 +62,9 @@ def test_what_is_packed_again_and_again_ends_and_each_byte_is_rewritten_a_few_ti
     """Each rewriting at least doubles the size of the file that a byte is in, or is its last."""
     files = [(size, 0) for size in sizes if size]
     rounds = 0
-    while found := bins(files, lambda file: file[0], TARGET):
+    while packed := bins(files, lambda file: file[0], TARGET):
         rounds += 1
-        for bin_ in found:
+        for bin_ in packed:
             for file in bin_:
                 files.remove(file)
             files.append((sum(size for size, _ in bin_), 1 + max(times for _, times in bin_)))

@@ -185,12 +185,12 @@ def test_columns_are_what_the_table_has_now(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sort_by", "order_id", "found"),
+    ("sort_by", "order_id", "expected_ids"),
     [(None, None, [3, 1, 5, 2, 4]), ([{"source": "id", "direction": "descending"}], 1, [5, 4, 3, 2, 1])],
     ids=["of the commits", "of the table"],
 )
 def test_rows_are_in_the_order_of_the_table_or_else_of_the_commits(
-    lake: Lake, sort_by: Any, order_id: int | None, found: list[int]
+    lake: Lake, sort_by: Any, order_id: int | None, expected_ids: list[int]
 ) -> None:
     opened = lake.open(sort_by=sort_by)
     for number in (3, 1, 5, 2, 4):
@@ -200,7 +200,7 @@ def test_rows_are_in_the_order_of_the_table_or_else_of_the_commits(
 
     [file] = lake.files()
     assert file.sort_order_id == order_id
-    assert lake.load().scan().to_arrow().column("id").to_pylist() == found
+    assert lake.load().scan().to_arrow().column("id").to_pylist() == expected_ids
 
 
 def test_files_of_pyiceberg_are_compacted_with_ours(lake: Lake) -> None:

@@ -231,25 +231,25 @@ def test_killed_at_any_request_it_leaves_the_table_as_it_is_or_compacted(lake: L
     events = [lake.access.client(service).meta.events for service in ("s3", "glue")]
     files_seen: set[int] = set()
     for survived in range(1000):
-        left = [survived]
+        remaining = [survived]
 
-        def count(left: list[int] = left, **_: Any) -> None:
-            if not left[0]:
+        def count(remaining: list[int] = remaining, **_: Any) -> None:
+            if not remaining[0]:
                 raise Killed
-            left[0] -= 1
+            remaining[0] -= 1
 
-        for each in events:
-            each.register("before-send", count)
+        for emitter in events:
+            emitter.register("before-send", count)
         try:
             compacted(lake)
         except Killed:
             pass
         finally:
-            for each in events:
-                each.unregister("before-send", count)
+            for emitter in events:
+                emitter.unregister("before-send", count)
         files_seen.add(len(lake.files()))
         assert live_keys(lake) <= keys(lake)
-        if left[0]:
+        if remaining[0]:
             break
 
     assert lake.ids() == list(range(6))

@@ -109,7 +109,7 @@ def test_a_dry_run_says_exactly_what_would_be_deleted(lake: Lake) -> None:
     done = expire(lake)
 
     paths = {
-        path.removeprefix(f"s3://{lake.bucket}/") for each in (planned.data, planned.metadata) for path in each.paths
+        path.removeprefix(f"s3://{lake.bucket}/") for files in (planned.data, planned.metadata) for path in files.paths
     }
     assert before - lake.objects() == paths
     assert planned.expired == done.expired

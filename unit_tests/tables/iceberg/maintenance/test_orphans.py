@@ -52,7 +52,7 @@ ORPHANS = (
     "orders/metadata/4711-m0.avro",
     "orders/metadata/snap-1-0-4711.avro",
 )
-OF_OTHERS = (
+FOREIGN_FILES = (
     "orders/data/readme.txt",
     "orders/data/_temporary/0/part.parquet",
     "orders/data/.part.parquet",
@@ -67,12 +67,12 @@ OF_OTHERS = (
 def test_what_nothing_refers_to_is_removed_and_what_may_be_of_others_stays(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
     before = lake.objects()
-    for key in (*ORPHANS, *OF_OTHERS):
+    for key in (*ORPHANS, *FOREIGN_FILES):
         put(lake, key)
 
     removed = remove(lake)
 
-    assert lake.objects() == before | {*OF_OTHERS}
+    assert lake.objects() == before | {*FOREIGN_FILES}
     assert (removed.files.files, removed.files.bytes, lake.ids()) == (len(ORPHANS), len(ORPHANS), [1])
 
 

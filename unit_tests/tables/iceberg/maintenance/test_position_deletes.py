@@ -74,7 +74,7 @@ def test_a_large_file_is_rewritten_when_a_fifth_of_it_is_deleted(lake: Lake) -> 
 
     assert (report.files_before, report.files_after, report.rows) == (1, 1, 7)
     assert good in lake.files()
-    assert [each.record_count for each in lake.deletes()] == [2]
+    assert [file.record_count for file in lake.deletes()] == [2]
     assert lake.ids() == before
     assert compacted(lake, target=TINY).commits == 0
 

@@ -44,21 +44,21 @@ def test_the_paths_of_a_snapshot_are_those_that_pyiceberg_reads(lake: Lake) -> N
 
     manifests = manifests_of(snapshot.manifest_list, io)
 
-    assert [(each.manifest_path, each.manifest_length) for each in manifests] == [
-        (each.manifest_path, each.manifest_length) for each in expected
+    assert [(manifest.manifest_path, manifest.manifest_length) for manifest in manifests] == [
+        (manifest.manifest_path, manifest.manifest_length) for manifest in expected
     ]
     second = SecondReader(lake.access.client("s3"))
     assert second.manifests(snapshot.manifest_list) == [
-        (each.manifest_path, each.sequence_number) for each in manifests
+        (manifest.manifest_path, manifest.sequence_number) for manifest in manifests
     ]
-    assert [second.live_files(each.manifest_path) for each in manifests] == [
-        [file.path for file in live_files(each, io)] for each in manifests
+    assert [second.live_files(manifest.manifest_path) for manifest in manifests] == [
+        [file.path for file in live_files(manifest, io)] for manifest in manifests
     ]
-    entries = [entry.data_file for each in expected for entry in each.fetch_manifest_entry(lake.load().io)]
-    assert [file for each in manifests for file in live_files(each, io)] == [
+    entries = [entry.data_file for manifest in expected for entry in manifest.fetch_manifest_entry(lake.load().io)]
+    assert [file for manifest in manifests for file in live_files(manifest, io)] == [
         File(entry.file_path, entry.file_size_in_bytes) for entry in entries
     ]
-    assert sum(each.added_files_count or 0 for each in manifests) == 3
+    assert sum(manifest.added_files_count or 0 for manifest in manifests) == 3
 
 
 def test_a_manifest_list_of_no_manifests_is_complete(lake: Lake) -> None:
@@ -171,13 +171,13 @@ def test_a_block_with_more_than_its_entries_is_refused(lake: Lake) -> None:
         SecondReader(s3).live_files(path)
 
 
-@pytest.mark.parametrize(("said", "problem"), [(2, "1 of 2 live files"), (0, "1 live files in place of 0")])
-def test_a_manifest_with_other_files_than_its_list_says_is_refused(lake: Lake, said: int, problem: str) -> None:
+@pytest.mark.parametrize(("listed", "problem"), [(2, "1 of 2 live files"), (0, "1 live files in place of 0")])
+def test_a_manifest_with_other_files_than_its_list_says_is_refused(lake: Lake, listed: int, problem: str) -> None:
     lake.commit(lake.open(), 1)
     snapshot, io = lake.load().current_snapshot(), S3FileIO(lake.access.client("s3"))
     assert snapshot is not None
     [manifest] = manifests_of(snapshot.manifest_list, io)
 
     with pytest.raises(Incomplete, match=problem):
-        live_files(at(manifest.manifest_path, manifest, said), io)
+        live_files(at(manifest.manifest_path, manifest, listed), io)
     assert len(live_files(at(manifest.manifest_path, manifest, None), io)) == 1

@@ -60,8 +60,8 @@ def branch(head: int, **rules: Any) -> dict[str, Any]:
     return {"snapshot-id": head, "type": "branch", **{name.replace("_", "-"): value for name, value in rules.items()}}
 
 
-def tag(of: int, **rules: Any) -> dict[str, Any]:
-    return {**branch(of, **rules), "type": "tag"}
+def tag(head: int, **rules: Any) -> dict[str, Any]:
+    return {**branch(head, **rules), "type": "tag"}
 
 
 @pytest.mark.parametrize(

@@ -94,10 +94,10 @@ def in_duckdb(lake: Lake, folder: Path) -> list[tuple[Any, ...]]:
     for number, file in enumerate(lake.files()):
         paths.append(folder / f"{number}.parquet")
         paths[-1].write_bytes(lake.load().io.new_input(file.file_path).open().read())
-    found = duckdb.connect().execute(
+    cursor = duckdb.connect().execute(
         "SELECT id, region, n FROM read_parquet(?, union_by_name = true)", [list(map(str, paths))]
     )
-    return sorted(found.fetchall(), key=repr)
+    return sorted(cursor.fetchall(), key=repr)
 
 
 @pytest.mark.parametrize("seed", range(1))
@@ -125,7 +125,8 @@ def test_a_compaction_changes_no_rows(lake: Lake, tmp_path: Path, seed: int) -> 
         table = lake.load()
         head = table.metadata.snapshot_by_name("main")
         counted = sum(
-            (each.added_files_count or 0) + (each.existing_files_count or 0) for each in live_manifests(head, table.io)
+            (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+            for manifest in live_manifests(head, table.io)
         )
         assert counted == len(after)
     assert rewritten

@@ -17,7 +17,7 @@ def assert_consistent(lake: Lake) -> None:
     table = lake.load()
     s3 = lake.access.client("s3")
     listed = s3.list_objects_v2(Bucket=lake.bucket).get("Contents", [])
-    stored = {f"s3://{lake.bucket}/{each['Key']}": each["Size"] for each in listed}
+    stored = {f"s3://{lake.bucket}/{object_['Key']}": object_["Size"] for object_ in listed}
     for branch in table.metadata.refs:
         assert [*_problems(table, branch, stored)] == [], branch
 

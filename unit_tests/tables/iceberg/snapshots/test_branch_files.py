@@ -76,8 +76,8 @@ def test_paths_that_writers_may_order_differently_are_not_compared() -> None:
 def test_a_delete_file_that_refers_to_one_data_file_applies_to_no_other() -> None:
     """Of bounds that a writer has truncated nothing else follows (Iceberg spec: Data File Fields)."""
     data = entry(DataFileContent.DATA, 4, "eu")
-    other = entry(DataFileContent.DATA, 4, "eu")
-    other.data_file[1] = f"{PATH}.other"
+    other_data = entry(DataFileContent.DATA, 4, "eu")
+    other_data.data_file[1] = f"{PATH}.other"
     deletes = entry(POSITION, 5, "eu", **paths("s3://lake", "s3://lakf"))
     deletes.data_file = delete_file(
         content=POSITION,
@@ -88,7 +88,10 @@ def test_a_delete_file_that_refers_to_one_data_file_applies_to_no_other() -> Non
     )
     deletes.data_file.spec_id = 0
 
-    applying = [bool(DeleteIndex([deletes]).applying(each.data_file, each.sequence_number)) for each in (data, other)]
+    applying = [
+        bool(DeleteIndex([deletes]).applying(data_entry.data_file, data_entry.sequence_number))
+        for data_entry in (data, other_data)
+    ]
 
     assert applying == [True, False]
     assert applies_only_to(deletes.data_file, PATH)
@@ -104,17 +107,17 @@ def test_a_manifest_is_read_once_however_often_live_files_are_asked_for(lake: La
     def notice(params: Any, **_: Any) -> None:
         read.append(params["url_path"].rpartition("/")[2])
 
-    def found() -> list[int]:
+    def record_counts() -> list[int]:
         table = TableOperations(lake.name, ungoverned(lake.access)).load()
         read.clear()
-        return sorted(each.entry.record_count for each in reader.of(table, "main"))
+        return sorted(file.entry.record_count for file in reader.of(table, "main"))
 
     reader = BranchFiles()
     with during(lake.access, "before-call.s3.GetObject", notice):
-        assert (found(), len(manifests_of(read))) == ([1, 1, 1], 3)
-        assert (found(), len(manifests_of(read))) == ([1, 1, 1], 0)
+        assert (record_counts(), len(manifests_of(read))) == ([1, 1, 1], 3)
+        assert (record_counts(), len(manifests_of(read))) == ([1, 1, 1], 0)
         lake.append(4, 5)
-        assert (found(), len(manifests_of(read))) == ([1, 1, 1, 2], 1)
+        assert (record_counts(), len(manifests_of(read))) == ([1, 1, 1, 2], 1)
 
 
 def manifests_of(names: list[str]) -> list[str]:
@@ -129,28 +132,28 @@ EMPTY_BLOCK = b"\x00\x04\x03\x00"
 def test_an_empty_block_is_not_the_end_of_a_manifest(lake: Lake) -> None:
     opened(lake)
     lake.append(1)
-    [theirs] = lake.manifests()
-    header, marker, blocks = parts(lake.read_object(theirs.manifest_path))
-    lake.write_object(theirs.manifest_path, header + marker + EMPTY_BLOCK + marker + blocks)
+    [foreign_manifest] = lake.manifests()
+    header, marker, blocks = parts(lake.read_object(foreign_manifest.manifest_path))
+    lake.write_object(foreign_manifest.manifest_path, header + marker + EMPTY_BLOCK + marker + blocks)
 
-    assert len(live_entries(theirs, lake.load().io)) == 1
+    assert len(live_entries(foreign_manifest, lake.load().io)) == 1
 
 
 def test_a_manifest_that_lacks_a_live_file_is_not_merged(lake: Lake) -> None:
     syncing = opened(lake)
     for id_ in range(FAN_IN):
         lake.append(id_)
-    [theirs, *_] = lake.manifests()
-    body = lake.read_object(theirs.manifest_path)
+    [foreign_manifest, *_] = lake.manifests()
+    body = lake.read_object(foreign_manifest.manifest_path)
     header, marker, _ = parts(body)
-    lake.write_object(theirs.manifest_path, header + marker)
+    lake.write_object(foreign_manifest.manifest_path, header + marker)
 
     lake.commit(syncing, 10)
 
-    assert theirs in lake.manifests()
+    assert foreign_manifest in lake.manifests()
     with pytest.raises(TableConflict, match="0 of 1 live files"):
-        live_entries(theirs, lake.load().io)
-    lake.write_object(theirs.manifest_path, body)
+        live_entries(foreign_manifest, lake.load().io)
+    lake.write_object(foreign_manifest.manifest_path, body)
     assert lake.ids() == [*range(FAN_IN), 10]
 
 

@@ -45,7 +45,9 @@ def test_a_merge_is_one_snapshot_and_removes_the_branch_of_what_was_pending(lake
 
     after = lake.load().metadata
     assert lake.branches() == []
-    gone = {each.snapshot_id for each in before.snapshots} - {each.snapshot_id for each in after.snapshots}
+    gone = {snapshot.snapshot_id for snapshot in before.snapshots} - {
+        snapshot.snapshot_id for snapshot in after.snapshots
+    }
     assert before.refs[PENDING].snapshot_id in gone
     assert len(after.snapshots) == len(before.snapshots) + 1 - len(gone)
     assert after.current_snapshot_id != before.current_snapshot_id
@@ -95,14 +97,14 @@ def test_the_ids_of_equality_deletes_are_integers_as_java_reads_them(lake: Lake)
     lake.commit(lake.open(), 1)
     lake.delete_by_equality()
 
-    [manifest] = [each for each in lake.manifests() if each.content == ManifestContent.DELETES]
+    [manifest] = [candidate for candidate in lake.manifests() if candidate.content == ManifestContent.DELETES]
     with lake.load().io.new_input(manifest.manifest_path).open() as content:
         written = fastavro.reader(io.BytesIO(content.read())).writer_schema
 
     assert isinstance(written, dict)
     [file] = [field["type"] for field in written["fields"] if field["name"] == "data_file"]
     [ids] = [field["type"] for field in file["fields"] if field["name"] == "equality_ids"]
-    assert [each["items"] for each in ids if each != "null"] == ["int"]
+    assert [type_["items"] for type_ in ids if type_ != "null"] == ["int"]
 
 
 def test_deletes_that_newer_ones_repeat_are_removed_with_their_counts(lake: Lake) -> None:
@@ -110,13 +112,13 @@ def test_deletes_that_newer_ones_repeat_are_removed_with_their_counts(lake: Lake
     lake.commit_rows(lake.open(), *({"id": id_} for id_ in range(4, 8)))
     first, second = lake.files()
     lake.merge(Change([lake.position_deletes(first, [0]), lake.position_deletes(second, [0])]))
-    [old] = [each for each in lake.deletes() if referenced_data_file(each) == first.file_path]
+    [old] = [file for file in lake.deletes() if referenced_data_file(file) == first.file_path]
 
     lake.merge(Change([lake.position_deletes(first, [0, 1])], [old]))
 
     assert len(lake.ids()) == 5
-    assert sorted(each.record_count for each in lake.deletes()) == [1, 2]
-    assert {referenced_data_file(each) for each in lake.deletes()} == {first.file_path, second.file_path}
+    assert sorted(file.record_count for file in lake.deletes()) == [1, 2]
+    assert {referenced_data_file(file) for file in lake.deletes()} == {first.file_path, second.file_path}
     assert lake.summary()["total-position-deletes"] == "3"
     assert lake.summary()["removed-position-deletes"] == "1"
 
@@ -139,15 +141,17 @@ def test_manifests_that_list_nothing_of_what_is_removed_stay_as_they_are(lake: L
     opened = lake.open()
     for id_ in range(3):
         lake.commit(opened, id_)
-    before = {each.manifest_path: each for each in lake.manifests()}
+    before = {manifest.manifest_path: manifest for manifest in lake.manifests()}
     [removed, *_] = lake.files()
     [listing] = [
-        each for each in before.values() if removed in [entry.data_file for entry in live_entries(each, lake.load().io)]
+        manifest
+        for manifest in before.values()
+        if removed in [entry.data_file for entry in live_entries(manifest, lake.load().io)]
     ]
 
     lake.merge(Change([], [removed], frozenset([listing.manifest_path])))
 
-    after = {each.manifest_path for each in lake.manifests()}
+    after = {manifest.manifest_path for manifest in lake.manifests()}
     assert before.keys() - after == {listing.manifest_path}
     assert {entry.status for entry in lake.entries()} == {ManifestEntryStatus.ADDED}
     assert len(lake.ids()) == 2
@@ -156,12 +160,12 @@ def test_manifests_that_list_nothing_of_what_is_removed_stay_as_they_are(lake: L
 def test_a_file_that_is_not_live_cannot_be_removed(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
     lake.commit(lake.open(), 2)
-    [gone, other] = lake.files()
+    [gone, remaining] = lake.files()
     lake.merge(Change([], [gone]))
     before = lake.load().metadata_location
 
     with pytest.raises(ValidationException, match="Missing required files"):
-        lake.merge(Change([], [gone, other]))
+        lake.merge(Change([], [gone, remaining]))
 
     assert lake.load().metadata_location == before
 

@@ -102,14 +102,21 @@ def test_few_small_manifests_are_left_and_no_file_is_lost(least: int, commits: l
     for files in commits:
         chosen = manifests_to_merge(manifests, properties)
         assert len(chosen) != 1
-        assert sum(each.manifest_length for each in chosen) <= target
+        assert sum(manifest_file.manifest_length for manifest_file in chosen) <= target
         merged = [manifest(total(chosen))] if chosen else []
-        manifests = [*(each for each in manifests if each not in chosen), *merged, manifest(files)]
+        manifests = [
+            *(manifest_file for manifest_file in manifests if manifest_file not in chosen),
+            *merged,
+            manifest(files),
+        ]
 
     assert total(manifests) == sum(commits)
-    small = [each for each in manifests if 2 * each.manifest_length <= target]
+    small = [manifest_file for manifest_file in manifests if 2 * manifest_file.manifest_length <= target]
     assert len(small) <= least + 1
 
 
 def total(manifests: Iterable[ManifestFile]) -> int:
-    return sum((each.added_files_count or 0) + (each.existing_files_count or 0) for each in manifests)
+    return sum(
+        (manifest_file.added_files_count or 0) + (manifest_file.existing_files_count or 0)
+        for manifest_file in manifests
+    )

@@ -97,10 +97,12 @@ def test_the_files_of_a_commit_are_new_in_its_own_manifest(lake: Lake) -> None:
 
     head = lake.load().current_snapshot()
     assert head is not None
-    own = [each for each in lake.manifests() if each.added_snapshot_id == head.snapshot_id]
-    counts = [(each.added_files_count, each.existing_files_count, each.deleted_files_count) for each in own]
+    own = [manifest for manifest in lake.manifests() if manifest.added_snapshot_id == head.snapshot_id]
+    counts = [
+        (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count) for manifest in own
+    ]
     assert sorted(counts) == [(0, FAN_IN, 0), (1, 0, 0)]
-    merged = next(each for each in own if each.existing_files_count)
+    merged = next(manifest for manifest in own if manifest.existing_files_count)
     assert (merged.sequence_number, merged.min_sequence_number) == (FAN_IN + 1, 1)
 
 
@@ -113,7 +115,7 @@ def test_rows_that_others_have_deleted_stay_deleted(lake: Lake) -> None:
         lake.commit(syncing, id_)
     lake.delete_first_row()
 
-    contents = Counter(each.content for each in lake.manifests())
+    contents = Counter(manifest.content for manifest in lake.manifests())
     assert contents[ManifestContent.DELETES] == 2
     assert contents[ManifestContent.DATA] <= 2 * FAN_IN + 1
     assert len(lake.ids()) == 5
@@ -129,7 +131,7 @@ def test_manifests_of_each_spec_are_merged_by_themselves(lake: Lake) -> None:
             lake.commit_rows(syncing, {"id": id_, **at})
 
     assert lake.specs_of_files() == [0] * 4 + [1] * 4
-    assert Counter(each.partition_spec_id for each in lake.manifests()) == {0: 2, 1: 2}
+    assert Counter(manifest.partition_spec_id for manifest in lake.manifests()) == {0: 2, 1: 2}
     assert len(lake.ids()) == 8
     assert lake.scanned("at = '2025-01-02T00:00:00'") == 0
 
@@ -173,7 +175,7 @@ def test_bounds_of_partitions_order_negative_zero_before_zero(
 
     lake.commit_rows(syncing, *({"id": id_, "v": value} for id_, value in enumerate((*zeros, float("nan")))))
 
-    (summary,) = [field for each in lake.manifests() for field in each.partitions or ()]
+    (summary,) = [field for manifest in lake.manifests() for field in manifest.partitions or ()]
     width = 4 if type_ == Float32() else 8
     assert (summary.lower_bound, summary.upper_bound) == (bytes(width - 1) + b"\x80", bytes(width))
     assert summary.contains_nan
@@ -244,10 +246,10 @@ def test_what_a_refused_commit_has_merged_is_deleted_and_merged_again_with_the_o
 
 
 def test_two_syncs_that_merge_the_same_manifests_lose_no_file(lake: Lake) -> None:
-    ours, theirs = opened(lake), lake.open()
+    syncing, other_sync = opened(lake), lake.open()
     for id_ in range(0, 12, 2):
-        lake.at_the_next_update(partial(lake.commit, theirs, id_ + 1))
-        lake.commit(ours, id_)
+        lake.at_the_next_update(partial(lake.commit, other_sync, id_ + 1))
+        lake.commit(syncing, id_)
 
     assert lake.ids() == list(range(12))
     assert len(entries(lake)) == 12
@@ -273,7 +275,7 @@ def test_a_manifest_that_cannot_be_read_stays_as_it_is_and_files_are_appended(la
     syncing = opened(lake)
     for id_ in range(FAN_IN):
         lake.append(id_)
-    [lost, *others] = lake.manifests()
+    [lost, *intact] = lake.manifests()
     body = lake.read_object(lost.manifest_path)
     lake.delete_object(lost.manifest_path)
 
@@ -282,8 +284,8 @@ def test_a_manifest_that_cannot_be_read_stays_as_it_is_and_files_are_appended(la
 
     lake.write_object(lost.manifest_path, body)
     assert lake.ids() == [*range(FAN_IN), *range(10, 10 + FAN_IN + 1)]
-    assert {lost.manifest_path, *(each.manifest_path for each in others)} <= {
-        each.manifest_path for each in lake.manifests()
+    assert {lost.manifest_path, *(manifest.manifest_path for manifest in intact)} <= {
+        manifest.manifest_path for manifest in lake.manifests()
     }
     assert len(lake.manifests()) == FAN_IN + 2
 
@@ -306,20 +308,20 @@ def test_a_merged_manifest_that_cannot_be_written_leaves_nothing_behind(lake: La
     assert lake.ids() == [*range(FAN_IN), 10]
 
 
-@pytest.mark.parametrize("of", ["-m0.avro", "snap-", ".metadata.json"])
-def test_a_sync_that_dies_in_the_middle_of_merging_changes_nothing(lake: Lake, of: str) -> None:
+@pytest.mark.parametrize("fragment", ["-m0.avro", "snap-", ".metadata.json"])
+def test_a_sync_that_dies_in_the_middle_of_merging_changes_nothing(lake: Lake, fragment: str) -> None:
     syncing = opened(lake)
     for id_ in range(FAN_IN):
         lake.commit(syncing, id_)
     before = entries(lake)
     file = lake.write(syncing, 10)
 
-    with broken(lake, lambda key: of in key), pytest.raises(ConnectionClosedError):
+    with broken(lake, lambda key: fragment in key), pytest.raises(ConnectionClosedError):
         syncing.commit([file], no_rewrite)
 
     assert entries(lake) == before
-    again = lake.open()
-    assert again.commit([lake.write(again, 10)], no_rewrite) == Committed()
+    resumed = lake.open()
+    assert resumed.commit([lake.write(resumed, 10)], no_rewrite) == Committed()
     assert lake.ids() == [*range(FAN_IN), 10]
     assert before.items() <= entries(lake).items()
 

@@ -53,7 +53,7 @@ def test_an_unpublished_overwrite_of_several_specs_is_adopted_with_a_manifest_fo
     assert lake.specs_of_files() == [0, 0, 1, 1, 2]
     assert lake.scanned("at = '2024-01-02T00:00:00'") == 3
     assert lake.branches() == []
-    manifests = [(each.partition_spec_id, len(each.partitions or [])) for each in lake.manifests()]
+    manifests = [(manifest.partition_spec_id, len(manifest.partitions or [])) for manifest in lake.manifests()]
     assert sorted(manifests) == [(0, 1), (1, 1), (2, 0)]
 
 
@@ -98,8 +98,8 @@ def test_a_file_that_is_not_replaced_stays_beside_one_that_is(lake: Lake) -> Non
     by: dict[str, Any] = {"partition_by": [{"source": "id"}]}
     before = lake.write_partitions(lake.open(columns=(ID,), **by), {"id": 1})
     syncing = lake.open(columns=(ID, PRICE), **by)
-    both = [*before, *lake.write_partitions(syncing, {"id": 2, "price": 0.5})]
-    assert syncing.commit(both, no_rewrite) == Committed()
+    files = [*before, *lake.write_partitions(syncing, {"id": 2, "price": 0.5})]
+    assert syncing.commit(files, no_rewrite) == Committed()
     [manifest] = lake.manifests()
 
     wide = lake.write_partitions(syncing, {"id": 3, "price": 0.1}, columns=(ID, Field("price", "price", Float64())))
@@ -166,7 +166,7 @@ def test_partitions_by_a_column_that_becomes_long_stay_right(lake: Lake, transfo
     assert len(lake.load().scan("n = 34").to_arrow()) == 2
 
 
-THEIRS = Schema(
+FOREIGN_SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
     NestedField(2, "region", StringType()),
     NestedField(3, "n", IntegerType()),
@@ -183,7 +183,7 @@ def test_a_table_that_another_engine_partitions_by_several_fields_is_continued(l
         PartitionField(1, 1001, VoidTransform(), "was_id"),
         PartitionField(3, 1002, BucketTransform(4), "n_bucket"),
     )
-    lake.create(THEIRS, partition_spec=spec)
+    lake.create(FOREIGN_SCHEMA, partition_spec=spec)
 
     lake.commit_rows(
         lake.open(columns=OURS),
@@ -201,21 +201,21 @@ def test_a_table_that_another_engine_partitions_by_several_fields_is_continued(l
 def test_rows_without_a_value_are_not_in_the_partition_of_the_others(lake: Lake) -> None:
     """A partition made of column statistics would have them there: those leave nulls out."""
     by_region = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
-    lake.create(THEIRS, partition_spec=by_region, properties={"write.metadata.metrics.default": "none"})
+    lake.create(FOREIGN_SCHEMA, partition_spec=by_region, properties={"write.metadata.metrics.default": "none"})
 
     lake.commit_rows(lake.open(columns=OURS), {"id": 1, "region": "eu", "n": 1}, {"id": 2, "region": None, "n": None})
 
-    found = lake.load().scan("region is null", selected_fields=("id",)).to_arrow().to_pylist()
-    assert found == [{"id": 2}]
+    table_rows = lake.load().scan("region is null", selected_fields=("id",)).to_arrow().to_pylist()
+    assert table_rows == [{"id": 2}]
     assert lake.scanned("region = 'eu'") == 1
 
 
 def test_files_of_a_spec_whose_column_was_dropped_keep_their_partitions(lake: Lake) -> None:
     """Their manifests are written anew when they are promoted."""
     by_region = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
-    theirs = pa.table({"id": [1], "region": ["eu"], "price": pa.array([0.5], pa.float32())})
-    optional = Schema(*(field.model_copy(update={"required": False}) for field in THEIRS.fields))
-    lake.create(optional, partition_spec=by_region).append(theirs)
+    foreign_rows = pa.table({"id": [1], "region": ["eu"], "price": pa.array([0.5], pa.float32())})
+    optional = Schema(*(field.model_copy(update={"required": False}) for field in FOREIGN_SCHEMA.fields))
+    lake.create(optional, partition_spec=by_region).append(foreign_rows)
     with lake.load().update_spec() as update:
         update.remove_field("region")
     with lake.load().update_schema() as update_schema:

@@ -88,10 +88,10 @@ IMPORTS_BY_NAME = {
 
 @pytest.mark.parametrize(("owner", "name", "parameters"), CALLED + REPLACED)
 def test_what_is_called_and_what_is_replaced_takes_the_same_arguments(owner: Any, name: str, parameters: str) -> None:
-    found = getattr(owner, name, None)
+    member = getattr(owner, name, None)
 
-    assert found is not None, REMEDY
-    assert [*inspect.signature(found).parameters] == parameters.split(), REMEDY
+    assert member is not None, REMEDY
+    assert [*inspect.signature(member).parameters] == parameters.split(), REMEDY
 
 
 def test_pyiceberg_imports_by_name_where_no_server_and_no_table_names_anything() -> None:
@@ -99,7 +99,7 @@ def test_pyiceberg_imports_by_name_where_no_server_and_no_table_names_anything()
     texts = {str(path.relative_to(package)): path.read_text() for path in package.rglob("*.py")}
     by_name = re.compile(r"\bimport_module\(|\b__import__\(|\bpickle\.")
 
-    assert {name: len(found) for name, text in texts.items() if (found := by_name.findall(text))} == IMPORTS_BY_NAME, (
+    assert {name: len(calls) for name, text in texts.items() if (calls := by_name.findall(text))} == IMPORTS_BY_NAME, (
         REMEDY
     )
 
@@ -138,7 +138,7 @@ def test_entries_have_the_same_fields_in_the_same_order() -> None:
 
 def test_another_minor_version_is_not_installed_without_looking() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    [pinned] = [each for each in project["dependencies"] if each.startswith("pyiceberg")]
+    [pinned] = [dependency for dependency in project["dependencies"] if dependency.startswith("pyiceberg")]
     major, minor = map(int, pyiceberg.__version__.split(".")[:2])
 
     assert pinned.endswith(f">={major}.{minor},<{major}.{minor + 1}"), REMEDY
@@ -147,21 +147,21 @@ def test_another_minor_version_is_not_installed_without_looking() -> None:
 @pytest.mark.slow
 def test_what_is_private_is_imported_in_one_module() -> None:
     package = ROOT / "destination_datalake"
-    found = {
+    private_imports = {
         str(path.relative_to(package)): names
         for path in package.rglob("*.py")
         if (names := _private_imports(path)) and path != package / INTERNALS
     }
 
-    assert found == {}
+    assert private_imports == {}
 
 
 def _private_imports(path: Path) -> list[str]:
-    imports = [each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.ImportFrom)]
+    imports = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
     return [
         alias.name
-        for each in imports
-        if (each.module or "").startswith("pyiceberg")
-        for alias in each.names
-        if alias.name.startswith("_") or (each.module or "").startswith("pyiceberg.avro")
+        for statement in imports
+        if (statement.module or "").startswith("pyiceberg")
+        for alias in statement.names
+        if alias.name.startswith("_") or (statement.module or "").startswith("pyiceberg.avro")
     ]

@@ -93,5 +93,5 @@ def test_a_table_of_another_engine_is_deduplicated_by_its_own_spelling_of_column
 
     orders.sync([{"ID": 1, "name": "ours", "version": 1}])
 
-    found = [row["name"] for row in orders.lake.load().scan().to_arrow().to_pylist() if row["ID"] == 1]
-    assert (found, len(orders.lake.load().scan().to_arrow())) == (["ours"], 2)
+    names = [row["name"] for row in orders.lake.load().scan().to_arrow().to_pylist() if row["ID"] == 1]
+    assert (names, len(orders.lake.load().scan().to_arrow())) == (["ours"], 2)

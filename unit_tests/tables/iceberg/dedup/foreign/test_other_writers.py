@@ -37,9 +37,9 @@ def executors(orders: Orders) -> Interrupted:
     """What happens to the jobs of syncs that begin after a table of two files has been made."""
     orders.sync([named(1, "old", 1), named(2, "old", 1)])
     orders.sync([named(3, "old", 1)])
-    found = Interrupted()
-    orders.watch(found)
-    return found
+    interrupted = Interrupted()
+    orders.watch(interrupted)
+    return interrupted
 
 
 def pending(orders: Orders) -> IcebergTable:
@@ -98,30 +98,30 @@ def rename_the_cursor(orders: Orders) -> None:
 
 
 @pytest.mark.parametrize(
-    ("act", "theirs"),
+    ("act", "foreign_rows"),
     [(merge_too, {}), (append, {6: "theirs"}), (add_a_column, {}), (rename_the_cursor, {})],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_a_merge_is_right_and_leaves_no_file_behind_whatever_others_do_meanwhile(
-    orders: Orders, executors: Interrupted, act: Callable[[Orders], None], theirs: dict[int, str]
+    orders: Orders, executors: Interrupted, act: Callable[[Orders], None], foreign_rows: dict[int, str]
 ) -> None:
     opened = pending(orders)
     meanwhile(executors, lambda: act(orders))
 
     opened.publish(no_rewrite)
 
-    assert orders.names() == {**MERGED, **theirs}
+    assert orders.names() == {**MERGED, **foreign_rows}
     assert unused(orders) == set()
 
 
 def test_rows_that_become_pending_meanwhile_are_merged_too(orders: Orders, executors: Interrupted) -> None:
-    opened, other = pending(orders), orders.open()
-    meanwhile(executors, lambda: orders.land(other, named(1, "newest", 3), named(5, "new", 1)))
+    opened, other_table = pending(orders), orders.open()
+    meanwhile(executors, lambda: orders.land(other_table, named(1, "newest", 3), named(5, "new", 1)))
 
     opened.publish(no_rewrite)
 
     assert orders.names() == {**MERGED, 1: "newest", 5: "new"}
-    other.publish(no_rewrite)
+    other_table.publish(no_rewrite)
     assert orders.names() == {**MERGED, 1: "newest", 5: "new"}
     assert unused(orders) == set()
 
@@ -192,8 +192,8 @@ def test_what_others_change_all_the_time_is_left_to_the_next_sync(
     orders: Orders, executors: Interrupted, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merge, "_ATTEMPTS", 2)
-    opened, other = pending(orders), orders.open()
-    meanwhile(executors, *(lambda n=n: orders.land(other, named(1, f"new {n}", 3 + n)) for n in range(5)))
+    opened, other_table = pending(orders), orders.open()
+    meanwhile(executors, *(lambda n=n: orders.land(other_table, named(1, f"new {n}", 3 + n)) for n in range(5)))
 
     opened.publish(no_rewrite)
 

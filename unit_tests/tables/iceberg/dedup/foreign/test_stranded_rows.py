@@ -24,7 +24,7 @@ _INSERT = re.compile(r"INSERT INTO \.\.\. SELECT \* FROM \.\.\. VERSION AS OF '(
 _SELECT = re.compile(r"SELECT \* FROM \.\.\. VERSION AS OF (\d+)")
 
 
-def left(orders: Orders, *, merged: bool) -> None:
+def leave_stranded_rows(orders: Orders, *, merged: bool) -> None:
     """Rows of a sync that died; the content has been merged before, or has not."""
     if merged:
         orders.sync([named(1, "old", 1), named(2, "old", 1)])
@@ -40,7 +40,7 @@ def refused(orders: Orders, **more: Any) -> str:
 @pytest.mark.parametrize("merged", [True, False], ids=["merged before", "first sync"])
 def test_a_key_that_was_renamed_is_renamed_back(orders: Orders, *, merged: bool) -> None:
     """Its new column is null in all rows, so they would become one."""
-    left(orders, merged=merged)
+    leave_stranded_rows(orders, merged=merged)
     with orders.lake.load().update_schema() as update:
         update.rename_column("id", "number")
 
@@ -56,7 +56,7 @@ def test_a_key_that_was_renamed_is_renamed_back(orders: Orders, *, merged: bool)
 
 @pytest.mark.parametrize("merged", [True, False], ids=["merged before", "first sync"])
 def test_rows_whose_key_was_dropped_are_read_with_it(orders: Orders, *, merged: bool) -> None:
-    left(orders, merged=merged)
+    leave_stranded_rows(orders, merged=merged)
     with orders.lake.load().update_schema() as update:
         update.delete_column("id")
 
@@ -86,7 +86,7 @@ def test_rows_whose_key_is_dropped_during_the_sync_are_read_with_it(orders: Orde
 
 def test_rows_whose_key_has_another_type_in_the_source_are_refreshed(orders: Orders) -> None:
     """In the new column all of them are null: they would become one."""
-    left(orders, merged=False)
+    leave_stranded_rows(orders, merged=False)
     texts = (Field("id", "id", String()), *COLUMNS[1:])
 
     told = refused(orders, columns=texts)
@@ -98,7 +98,7 @@ def test_rows_whose_key_has_another_type_in_the_source_are_refreshed(orders: Ord
 
 def test_another_key_that_pending_rows_have_is_taken(orders: Orders) -> None:
     """The key was chosen wrongly, and nothing was merged by it."""
-    left(orders, merged=False)
+    leave_stranded_rows(orders, merged=False)
 
     orders.sync([named(1, "newer", 3)], key=("name",))
 
@@ -106,7 +106,7 @@ def test_another_key_that_pending_rows_have_is_taken(orders: Orders) -> None:
 
 
 def test_rows_that_are_pending_when_the_table_is_upgraded_are_copied_with_it(orders: Orders) -> None:
-    left(orders, merged=True)
+    leave_stranded_rows(orders, merged=True)
     old = orders.lake.load()
     orders.lake.edit_metadata({"format-version": 3, "next-row-id": 0})
 

@@ -23,15 +23,15 @@ pytestmark = pytest.mark.share(6)
 @pytest.fixture
 def pooled(orders: Orders) -> list[int]:
     """The files of the content that were pooled, by the number of their rows."""
-    found: list[int] = []
+    row_counts: list[int] = []
 
     def note(_name: str, tasks: Sequence[Any], _results: object) -> None:
         files = orders.files()
         sources = [source for task in tasks if isinstance(task, WinnersTask) for source in task.files]
-        found.extend(sorted(source.rows for source in sources if source.uri in files))
+        row_counts.extend(sorted(source.rows for source in sources if source.uri in files))
 
     orders.watch(note)
-    return found
+    return row_counts
 
 
 UNIQUE = {1: "a", 2: "a", 3: "b", 4: "b"}
@@ -87,7 +87,7 @@ def test_a_key_that_another_engine_has_appended_again_is_there_once(
 
     orders.sync(records)
 
-    ours = {each["id"]: each["name"] for each in records}
+    ours = {record["id"]: record["name"] for record in records}
     assert orders.names() == {1: "theirs", 2: "a", 3: "b", 4: "b", 5: "theirs, newer", **ours}
     assert pooled == [1, 3]
     pooled.clear()
@@ -196,10 +196,10 @@ def test_deletes_and_compactions_leave_content_unique(orders: Orders, pooled: li
     orders.lake.merge(Change((), orders.lake.files()[:1]))
     assert compacted(orders.lake).commits == 1
     orders.lake.delete_first_row()
-    left = orders.names()
+    remaining = orders.names()
     orders.sync([named(9, "d", 1)], **more)
 
-    assert orders.names() == {**left, 9: "d"}
+    assert orders.names() == {**remaining, 9: "d"}
     assert pooled == []
 
 
@@ -210,7 +210,7 @@ def test_a_compaction_is_known_to_have_kept_content_unique_when_all_before_it_ha
     orders.sync(*([named(number, "c", 1)] for number in range(5, 10)))
     assert compacted(orders.lake).commits == 1
     table = orders.lake.load()
-    old = [each.snapshot_id for each in table.metadata.snapshots if each.snapshot_id != head(orders)]
+    old = [snapshot.snapshot_id for snapshot in table.metadata.snapshots if snapshot.snapshot_id != head(orders)]
     table.maintenance.expire_snapshots().by_ids(old).commit()
     pooled.clear()
 
@@ -253,8 +253,8 @@ def test_a_table_whose_snapshots_do_not_say_that_they_are_unique_is_deduplicated
     """Earlier versions have left no more than the property of the table."""
     unique(orders)
     snapshots = [
-        {**each, "summary": {key: value for key, value in each["summary"].items() if "unique" not in key}}
-        for each in orders.lake.load().metadata.model_dump(mode="json", by_alias=True)["snapshots"]
+        {**snapshot, "summary": {key: value for key, value in snapshot["summary"].items() if "unique" not in key}}
+        for snapshot in orders.lake.load().metadata.model_dump(mode="json", by_alias=True)["snapshots"]
     ]
     orders.lake.edit_metadata({"snapshots": snapshots})
     pooled.clear()
