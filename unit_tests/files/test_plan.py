@@ -50,9 +50,11 @@ def test_every_segment_is_in_one_task_and_a_stream_s_segments_are_in_order(
 
     units = [unit for task in tasks for unit in task.units]
     for batch_ in batches:
-        ours = [unit for unit in units if unit.stream == batch_.stream]
-        assert [segment for unit in ours for segment in unit.segments] == [*batch_.segments]
-        assert [unit.name for unit in ours] == [f"{batch_.name}-{part:04d}" for part in range(len(ours))]
+        stream_units = [unit for unit in units if unit.stream == batch_.stream]
+        assert [segment for unit in stream_units for segment in unit.segments] == [*batch_.segments]
+        assert [unit.name for unit in stream_units] == [
+            f"{batch_.name}-{part:04d}" for part in range(len(stream_units))
+        ]
     assert sum(len(unit.segments) for unit in units) == sum(map(len, sizes_))
     assert len({unit.name for unit in units}) == len(units)
     assert all(unit.segments for unit in units)

@@ -133,9 +133,9 @@ def test_of_ascii_names_preserve_has_the_same_tables(stream: str) -> None:
 
 def test_its_metadata_columns_tell_its_tables_from_others() -> None:
     its = {column.name: column.type for column in EPOCH_METADATA_COLUMNS}
-    ours = {column.name: column.type for column in METADATA_COLUMNS}
+    own_types = {column.name: column.type for column in METADATA_COLUMNS}
 
     assert has_epoch_metadata_columns({**its, "id": Int64()})
-    assert not has_epoch_metadata_columns(ours)
+    assert not has_epoch_metadata_columns(own_types)
     assert not has_epoch_metadata_columns({"id": Int64()})
     assert SNAKE_CASE.identifier("orderItems") != table_identifier("orderItems")

@@ -81,11 +81,11 @@ def test_update_of_an_outdated_version_is_retried_too(table: GlueTable) -> None:
 
 def test_update_of_a_version_just_read_does_not_read_the_table_again_nor_change_what_was_read(table: GlueTable) -> None:
     access, reads = another_client(), list[int]()
-    ours = GlueTable(NAME, access)
-    version = ours.read_version()
+    own_table = GlueTable(NAME, access)
+    version = own_table.read_version()
     before(access, "glue", "GetTable", reads.append)
 
-    ours.update(setting("ours"), version)
+    own_table.update(setting("ours"), version)
 
     assert (reads, table.read()["Parameters"]) == ([], {"ours": "1"})
     assert version.table_input["Parameters"] == {}

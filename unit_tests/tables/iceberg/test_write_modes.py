@@ -56,13 +56,13 @@ def test_an_append_removes_branch_and_token_of_a_pending_overwrite(lake: Lake, *
 
 def test_publishing_a_branch_that_another_engine_dropped_is_fenced(lake: Lake) -> None:
     lake.commit(lake.open(), 1)
-    ours = lake.open(2, overwrite=True)
-    lake.commit(ours, 2)
+    refresh = lake.open(2, overwrite=True)
+    lake.commit(refresh, 2)
     with lake.load().manage_snapshots() as snapshots:
         snapshots.remove_branch("airbyte_generation_2")
 
     with pytest.raises(Fenced):
-        ours.publish(no_rewrite)
+        refresh.publish(no_rewrite)
 
     assert lake.ids() == [1]
 

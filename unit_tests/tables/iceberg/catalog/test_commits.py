@@ -110,22 +110,22 @@ def test_catalog_is_not_updated_if_a_file_of_the_commit_cannot_be_written(
 
 
 def test_a_commit_whose_responses_are_all_lost_is_found(lake: Lake) -> None:
-    ours = lake.open()
+    syncing = lake.open()
 
     def lose(**_: object) -> None:
         raise ConnectionClosedError(endpoint_url="glue")
 
     with during(lake.access, "after-call.glue.UpdateTable", lose):
-        lake.commit(ours, 1)
+        lake.commit(syncing, 1)
 
     assert lake.ids() == [1]
 
 
 def test_nothing_is_deleted_when_the_commit_state_is_unknown(lake: Lake) -> None:
     """The metadata log does not reach back to the commit, and its snapshot is expired."""
-    ours = lake.open()
-    lake.commit(ours, 1)
-    files = [lake.write(ours, 2)]
+    syncing = lake.open()
+    lake.commit(syncing, 1)
+    files = [lake.write(syncing, 2)]
     before = set[str]()
 
     def expire() -> None:
@@ -135,7 +135,7 @@ def test_nothing_is_deleted_when_the_commit_state_is_unknown(lake: Lake) -> None
 
     lake.at_the_next_update(expire, response_lost=True)
     with pytest.raises(CommitStateUnknown, match="cannot be determined whether the commit was made"):
-        ours.commit(files, no_rewrite)
+        syncing.commit(files, no_rewrite)
 
     assert before <= lake.objects()
     assert lake.ids() == [1, 2]
@@ -149,8 +149,8 @@ class Planted(SimpleLocationProvider):
 
 
 def test_a_property_that_names_code_is_kept_and_not_followed(lake: Lake) -> None:
-    ours = lake.open()
-    lake.commit(ours, 1)
+    syncing = lake.open()
+    lake.commit(syncing, 1)
     planted = f"{__name__}.Planted"
     properties = {"write.py-location-provider.impl": planted, "py-io-impl": planted, "io-impl": planted}
     location = lake.load().metadata_location

@@ -87,8 +87,8 @@ def test_a_key_that_another_engine_has_appended_again_is_there_once(
 
     orders.sync(records)
 
-    ours = {record["id"]: record["name"] for record in records}
-    assert orders.names() == {1: "theirs", 2: "a", 3: "b", 4: "b", 5: "theirs, newer", **ours}
+    own_names = {record["id"]: record["name"] for record in records}
+    assert orders.names() == {1: "theirs", 2: "a", 3: "b", 4: "b", 5: "theirs, newer", **own_names}
     assert pooled == [1, 3]
     pooled.clear()
     orders.sync([named(1, "ours", 3)])
