@@ -39,7 +39,7 @@ def run_python(script: str, lake: Lake) -> None:
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_syncs_continue_a_table_from_the_snapshot_that_it_was_rolled_back_to(
     orders: RolledBack, launch: WarmLaunch, tmp_path: Path
 ) -> None:
