@@ -8,28 +8,28 @@ _WHITE = " \t\r\n"
 
 def members(text: str) -> dict[str, str]:
     """Return the members of an object, each value as its own text; of a name given twice the last one counts."""
-    found = {}
+    values = {}
     at = _skip(text, 1)
     while text[at] != "}":
         name, at = _DECODER.raw_decode(text, at)
         start = _skip(text, _skip(text, at) + 1)
         _, end = _DECODER.raw_decode(text, start)
-        found[name] = text[start:end]
+        values[name] = text[start:end]
         at = _skip(text, end)
         at = _skip(text, at + 1) if text[at] == "," else at
-    return found
+    return values
 
 
 def elements(text: str) -> list[str]:
     """Return the elements of an array, each as its own text."""
-    found = []
+    values = []
     at = _skip(text, 1)
     while text[at] != "]":
         _, end = _DECODER.raw_decode(text, at)
-        found.append(text[at:end])
+        values.append(text[at:end])
         at = _skip(text, end)
         at = _skip(text, at + 1) if text[at] == "," else at
-    return found
+    return values
 
 
 def _skip(text: str, at: int) -> int:

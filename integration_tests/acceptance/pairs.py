@@ -39,7 +39,7 @@ class Pair:
         """Return the records, in this namespace, and the states; statuses are the platform's, for the end of a sync."""
         given = f'"namespace": {json.dumps(namespace, ensure_ascii=False)}, '.encode()
         return [
-            re.sub(rb'"record"\s*:\s*\{', lambda found: found[0] + given, line, count=1)
+            re.sub(rb'"record"\s*:\s*\{', lambda match: match[0] + given, line, count=1)
             for line in self.lines
             if _type(line) in ("RECORD", "STATE")
         ]
@@ -89,8 +89,8 @@ def find_pairs(folder: Path) -> list[Pair]:
 
 
 def _by_stem(folder: Path, pattern: re.Pattern[str]) -> dict[str, Path]:
-    found = ((pattern.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
-    return {match["stem"]: path for match, path in found if match}
+    matches = ((pattern.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
+    return {match["stem"]: path for match, path in matches if match}
 
 
 def _streams(catalog: Path) -> dict[str, Schema]:

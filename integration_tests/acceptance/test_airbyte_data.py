@@ -83,9 +83,9 @@ def test_the_archive_has_every_record_of_both_syncs_byte_for_byte(
         record = json.loads(line)["record"]
         sent.setdefault((record["namespace"], identifier(record["stream"])), []).append(line + b"\n")
 
-    found = {table: archived.lines(landing.lake, table[1], table[0]) for table in sent}
+    archived_lines = {table: archived.lines(landing.lake, table[1], table[0]) for table in sent}
 
-    assert found == {table: sorted(lines) for table, lines in sent.items()}
+    assert archived_lines == {table: sorted(lines) for table, lines in sent.items()}
 
 
 def test_a_table_holds_what_was_sent(landing: Landing, case: Case) -> None:
@@ -206,8 +206,8 @@ def assert_same_rows(read: Iterable[Mapping[str, Any]], expected: Iterable[Mappi
     ids = [row["_airbyte_raw_id"] for row in rows]
     assert len({identity for identity in ids if identity}) == len(rows), "raw ids are missing or repeated"
     without_ids = [{name: value for name, value in row.items() if name != METADATA[0]} for row in rows]
-    found, wanted = Counter(map(canonical, without_ids)), Counter(map(canonical, expected))
-    assert (sorted((found - wanted).elements()), sorted((wanted - found).elements())) == ([], []), (
+    actual, wanted = Counter(map(canonical, without_ids)), Counter(map(canonical, expected))
+    assert (sorted((actual - wanted).elements()), sorted((wanted - actual).elements())) == ([], []), (
         "rows (that were not sent, that are missing)"
     )
 

@@ -54,11 +54,11 @@ def test_a_table_holds_the_latest_record_of_each_key(
 
 def latest(rows: Sequence[Row], key: Sequence[str]) -> Sequence[Row]:
     """Return the last row of each key. Records of which a part of the key was changed, or rounded, are none."""
-    found: dict[str, Row] = {}
+    last_rows: dict[str, Row] = {}
     for row in sorted(rows, key=lambda row: row.extracted_at):
         if not ({change["field"] for change in row.changes} | row.rounded) & set(key):
-            found[canonical([_unsigned(row.values[identifier(name)]) for name in key])] = row
-    return [*found.values()]
+            last_rows[canonical([_unsigned(row.values[identifier(name)]) for name in key])] = row
+    return [*last_rows.values()]
 
 
 def _unsigned(value: object) -> object:

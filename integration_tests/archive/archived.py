@@ -15,13 +15,13 @@ def folder(lake: Lake, table: str, database: str | None = None) -> str:
 
 def objects(lake: Lake, table: str, database: str | None = None) -> dict[str, list[bytes]]:
     """Return the lines of each object in a table's archive, by key."""
-    found = lake.objects(f"{folder(lake, table, database)}dt=")
-    return {key: gzip.decompress(content(lake, key)).splitlines(keepends=True) for key in found}
+    keys = lake.objects(f"{folder(lake, table, database)}dt=")
+    return {key: gzip.decompress(content(lake, key)).splitlines(keepends=True) for key in keys}
 
 
 def lines(lake: Lake, table: str, database: str | None = None) -> list[bytes]:
     """Return all lines of a table's archive, sorted."""
-    return sorted(line for found in objects(lake, table, database).values() for line in found)
+    return sorted(line for object_lines in objects(lake, table, database).values() for line in object_lines)
 
 
 def index(lake: Lake, table: str) -> dict[str, dict[str, Any]]:

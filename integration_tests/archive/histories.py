@@ -161,10 +161,10 @@ class Histories:
 
     def _strike(self) -> Strike:
         draw = self.random
-        what = draw.choice(("function", "function", "request", "PUT")) if self.with_gaps else "function"
-        if what == "PUT":
+        kind = draw.choice(("function", "function", "request", "PUT")) if self.with_gaps else "function"
+        if kind == "PUT":
             return RefusedPut(draw.randint(1, 9), draw.choice(("403", "403", "500")))
-        if what == "request":
+        if kind == "request":
             return Blow("kill", draw.randint(1, 45), "requests", draw.choice(("before", "after")))
         function = draw.choice((*KILLS, *_OF_KIND[self.is_iceberg]))
         return KillPoint(draw.choice(("before", "after")), function, draw.choice((1, 1, 2)))

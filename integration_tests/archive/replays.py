@@ -35,21 +35,21 @@ def maintain(launch: WarmLaunch, folder: Path, config: Mapping[str, object], *ar
     return done.lines
 
 
-def difference(one: pa.Table, two: pa.Table) -> list[Any]:
+def difference(old: pa.Table, new: pa.Table) -> list[Any]:
     """Return the rows that one table has and the other has not, by DuckDB's EXCEPT ALL, with which of the two it is.
 
     All columns are compared, by name. A column that only one table has is a difference if it has values.
     """
-    names = sorted({*one.column_names, *two.column_names})
+    names = sorted({*old.column_names, *new.column_names})
     with duckdb.connect() as engine:
         engine.execute("SET TimeZone = 'UTC'")
-        engine.register("one", one)
-        engine.register("two", two)
+        engine.register("old", old)
+        engine.register("new", new)
         selected = [
-            ", ".join(f'"{name}"' if name in each.column_names else f'NULL AS "{name}"' for name in names)
-            for each in (one, two)
+            ", ".join(f'"{name}"' if name in table.column_names else f'NULL AS "{name}"' for name in names)
+            for table in (old, new)
         ]
         return engine.sql(
-            f"SELECT 'missing', * FROM (SELECT {selected[0]} FROM one EXCEPT ALL SELECT {selected[1]} FROM two) "
-            f"UNION ALL SELECT 'more', * FROM (SELECT {selected[1]} FROM two EXCEPT ALL SELECT {selected[0]} FROM one)"
+            f"SELECT 'missing', * FROM (SELECT {selected[0]} FROM old EXCEPT ALL SELECT {selected[1]} FROM new) "
+            f"UNION ALL SELECT 'more', * FROM (SELECT {selected[1]} FROM new EXCEPT ALL SELECT {selected[0]} FROM old)"
         ).fetchall()

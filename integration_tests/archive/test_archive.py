@@ -136,31 +136,31 @@ def test_objects_say_whose_they_are_and_the_index_has_those_of_each_committed_ba
 
     index = archived.index(lake, "orders")
     begins = [entry for key, entry in index.items() if key.endswith("/begin.json")]
-    assert [(each["sync_id"], each["generation"], each.get("found_empty", False)) for each in begins] == [
+    assert [(begin["sync_id"], begin["generation"], begin.get("found_empty", False)) for begin in begins] == [
         (1, 4, True),
         (2, 4, False),
     ]
     (catalog,) = lake.objects(f"{archived.folder(lake, 'orders')}catalog/")
-    assert {f"{each['catalog']}.json" for each in begins} == {catalog.rpartition("/")[2]}
+    assert {f"{begin['catalog']}.json" for begin in begins} == {catalog.rpartition("/")[2]}
     of_raw_ids = {row["id"]: row["_airbyte_raw_id"].replace("-", "") for row in warehouse.whole_rows("orders")}
-    found = archived.objects(lake, "orders")
+    remaining_objects = archived.objects(lake, "orders")
     for begin in begins:
         own = f"{archived.folder(lake, 'orders')}index/{begin['started']:013d}-{begin['sync']}"
         batches = [entry for key, entry in index.items() if key.startswith(own) and "objects" in entry]
-        committed = [each["committed"] for each in batches]
+        committed = [batch["committed"] for batch in batches]
         assert len(batches) > 1
         assert begin["started"] <= min(committed) <= max(committed) <= index[f"{own}/end.json"]["published"]
         for batch in batches:
-            for each in batch["objects"]:
-                key = f"{archived.folder(lake, 'orders')}{each['name']}"
-                lines = found.pop(key)
-                assert (each["lines"], each["bytes"]) == (len(lines), sum(map(len, lines)))
-                assert each["first_id"] == of_raw_ids[json.loads(lines[0])["record"]["data"]["id"]]
-                said = {name.replace("_", "-"): str(value) for name, value in (begin | each).items()}
+            for archived_object in batch["objects"]:
+                key = f"{archived.folder(lake, 'orders')}{archived_object['name']}"
+                lines = remaining_objects.pop(key)
+                assert (archived_object["lines"], archived_object["bytes"]) == (len(lines), sum(map(len, lines)))
+                assert archived_object["first_id"] == of_raw_ids[json.loads(lines[0])["record"]["data"]["id"]]
+                properties = {name.replace("_", "-"): str(value) for name, value in (begin | archived_object).items()}
                 of_the_entry = ("name", "found-empty", "table", "position", "sha256")
                 metadata = lake.s3.head_object(Bucket=lake.bucket, Key=key)["Metadata"]
-                assert metadata == {name: value for name, value in said.items() if name not in of_the_entry}
-    assert found == {}
+                assert metadata == {name: value for name, value in properties.items() if name not in of_the_entry}
+    assert remaining_objects == {}
 
 
 @pytest.mark.share(1)
@@ -172,7 +172,7 @@ def test_streams_are_archived_whatever_they_are_called(iceberg: Warehouse, name:
 
     ((database, table),) = iceberg.lake.tables()
     assert archived.lines(iceberg.lake, table, database) == [sent + b"\n"]
-    assert [each["stream"] for each in archived.index(iceberg.lake, table).values() if "stream" in each] == [name]
+    assert [entry["stream"] for entry in archived.index(iceberg.lake, table).values() if "stream" in entry] == [name]
 
 
 def test_without_the_option_nothing_is_archived(iceberg: Warehouse) -> None:
@@ -190,9 +190,9 @@ def test_the_archive_is_encrypted_as_data_files_are(iceberg: Warehouse) -> None:
     iceberg.sync([ORDERS], [order(1), order(2, name="x" * 3_000_000), COMPLETE], encryption=encryption, **ARCHIVE)
 
     keys = iceberg.lake.objects(f"{PREFIX}/_raw/")
-    heads = [iceberg.lake.s3.head_object(Bucket=iceberg.lake.bucket, Key=each) for each in keys]
+    heads = [iceberg.lake.s3.head_object(Bucket=iceberg.lake.bucket, Key=object_key) for object_key in keys]
     assert len(keys) >= 5, "lines, catalog and index"
-    assert {(each["ServerSideEncryption"], each["SSEKMSKeyId"]) for each in heads} == {("aws:kms", key)}
+    assert {(head["ServerSideEncryption"], head["SSEKMSKeyId"]) for head in heads} == {("aws:kms", key)}
 
 
 # What cannot be archived
@@ -278,7 +278,7 @@ def names(lake: Lake) -> set[str]:
 
 def indexed(lake: Lake) -> set[str]:
     entries = archived.index(lake, "orders").values()
-    return {each["name"] for entry in entries for each in entry.get("objects", ())}
+    return {archived_object["name"] for entry in entries for archived_object in entry.get("objects", ())}
 
 
 def test_nothing_is_archived_of_a_batch_that_fails(warehouse: Warehouse) -> None:
@@ -347,7 +347,7 @@ def test_every_acknowledged_record_is_archived_at_any_kill(
     warehouse: Warehouse, launch: WarmLaunch, tmp_path: Path, point: KillPoint
 ) -> None:
     dying = replace(warehouse, platform=Platform(tmp_path, launch.killed_at(point)))
-    batches = [[order(10 * number + each) for each in range(2)] for number in range(3)]
+    batches = [[order(10 * number + offset) for offset in range(2)] for number in range(3)]
 
     with dying.start([ORDERS], flush_interval_seconds=1, **ARCHIVE) as running, suppress(ProtocolError):
         for number, batch in enumerate(batches):
@@ -361,7 +361,7 @@ def test_every_acknowledged_record_is_archived_at_any_kill(
     assert {*acknowledged} <= {*archived.lines(warehouse.lake, "orders")}
     if warehouse.exists("orders"):
         assert_every_row_is_archived(warehouse)
-    again = [line for batch in batches[len(killed.states) :] for line in batch]
-    warehouse.sync([ORDERS], [*again, COMPLETE], **ARCHIVE)
+    unacknowledged = [line for batch in batches[len(killed.states) :] for line in batch]
+    warehouse.sync([ORDERS], [*unacknowledged, COMPLETE], **ARCHIVE)
     assert {*archived.lines(warehouse.lake, "orders")} == {line + b"\n" for batch in batches for line in batch}
     assert_every_row_is_archived(warehouse)

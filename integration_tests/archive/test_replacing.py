@@ -143,31 +143,31 @@ def test_a_replay_that_is_killed_goes_on_and_loses_nothing(
     else:
         before = synced(warehouse)
     where = ["--replace"] if draw.random() < 0.7 else []
-    said = []
+    kills = []
 
     for _ in range(draw.randint(1, 3)):
         point = KillPoint(draw.choice(("before", "after")), draw.choice(POINTS), draw.randint(1, 4))
         killed = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", *where, killed_at=point)
-        said.append((str(point), killed))
-        assert difference(before, whole(lake)) == [], said
+        kills.append((str(point), killed))
+        assert difference(before, whole(lake)) == [], kills
     replayed = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", *where)
 
-    assert replayed.exit_code == 0, (said, replayed)
-    assert difference(before, whole(lake)) == [], said
+    assert replayed.exit_code == 0, (kills, replayed)
+    assert difference(before, whole(lake)) == [], kills
     if "--replace" not in where:
-        assert difference(before, whole(lake, "orders__replay")) == [], said
+        assert difference(before, whole(lake, "orders__replay")) == [], kills
 
 
 def test_of_two_replays_into_one_table_it_has_the_rows_once(warehouse: Warehouse, replays: Replays) -> None:
     before = synced(warehouse)
     config = warehouse.config(**ARCHIVE)
 
-    with ThreadPoolExecutor(2) as both:
-        ran = [both.submit(replays.run, config, "--stream", "orders") for _ in range(2)]
-        codes = sorted(each.result().exit_code for each in ran)
+    with ThreadPoolExecutor(2) as pool:
+        ran = [pool.submit(replays.run, config, "--stream", "orders") for _ in range(2)]
+        codes = sorted(future.result().exit_code for future in ran)
     last = replays.run(config, "--stream", "orders")
 
-    assert codes in ([0, 0], [0, 1]), [each.result() for each in ran]
+    assert codes in ([0, 0], [0, 1]), [future.result() for future in ran]
     assert last.exit_code == 0, last
     assert difference(before, whole(warehouse.lake, "orders__replay")) == []
 
@@ -180,8 +180,8 @@ def test_a_replay_is_no_table_of_a_stream(warehouse: Warehouse, replays: Replays
     preserving = {"naming": {"style": "preserve"}}
     namesake = warehouse.attempt([configured_stream("orders__replay", SCHEMA)], [], **preserving)
     assert "a name that the command `replay` gives to tables" in namesake.errors[0]["message"]
-    other = configured_stream("others", SCHEMA)
-    warehouse.sync([other], [record("others", {"id": 1}), status("others", "COMPLETE")])
+    second_stream = configured_stream("others", SCHEMA)
+    warehouse.sync([second_stream], [record("others", {"id": 1}), status("others", "COMPLETE")])
     into_a_stream_s = replays.run(config, "--stream", "orders", "--into", "others")
 
     assert into_a_stream_s.exit_code == 1
@@ -323,10 +323,10 @@ def test_a_dry_run_changes_nothing(warehouse: Warehouse, replays: Replays) -> No
     synced(warehouse)
     before = warehouse.lake.objects()
 
-    said = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--dry-run")
+    dry_run = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--dry-run")
 
-    assert said.exit_code == 0, said
-    assert "3 syncs, 3 batches and 6 records" in said.lines[-1]
+    assert dry_run.exit_code == 0, dry_run
+    assert "3 syncs, 3 batches and 6 records" in dry_run.lines[-1]
     assert warehouse.lake.objects() == before
 
 

@@ -65,20 +65,20 @@ def test_whatever_has_happened_a_replayed_table_equals_the_table(
     draw = random.Random(seed)
     kind = draw.choice((*TABLE_KINDS, *PARTITIONED_KINDS))
     config = {**lake.config(**kind.options), **ARCHIVE, "batch_size_mb": 1}
-    replays, said = Replays(launch, tmp_path), list[str]()
+    replays, history = Replays(launch, tmp_path), list[str]()
 
     for sync in Histories(draw, is_iceberg="iceberg" in kind.name).syncs():
-        said.append(run(sync, config, lake, launch, tmp_path))
+        history.append(run(sync, config, lake, launch, tmp_path))
     if "orders" not in {name for _, name in lake.tables()}:
         return
     replayed = replays.run(config, "--stream", "orders")
 
-    assert replayed.exit_code == 0, (said, replayed)
+    assert replayed.exit_code == 0, (history, replayed)
     before = whole(lake, "orders")
-    assert difference(before, whole(lake, "orders__replay")) == [], (said, replayed)
+    assert difference(before, whole(lake, "orders__replay")) == [], (history, replayed)
     replaced = replays.run(config, "--stream", "orders", "--replace")
-    assert replaced.exit_code == 0, (said, replaced)
-    assert difference(before, whole(lake, "orders")) == [], (said, replaced)
+    assert replaced.exit_code == 0, (history, replaced)
+    assert difference(before, whole(lake, "orders")) == [], (history, replaced)
     assert {name for _, name in lake.tables()} <= {
         "orders",
         "orders__replay",
@@ -104,49 +104,49 @@ def test_replay_equals_the_table_or_names_the_gap(lake: Lake, launch: WarmLaunch
     draw = random.Random(seed)
     kind = draw.choice((*TABLE_KINDS, *PARTITIONED_KINDS))
     config = {**lake.config(**kind.options), "batch_size_mb": 1}
-    replays, said, erasures = Replays(launch, tmp_path), list[str](), list[int]()
+    replays, history, erasures = Replays(launch, tmp_path), list[str](), list[int]()
 
     for sync in Histories(draw, "iceberg" in kind.name, with_gaps=True).syncs():
-        said.append(run(sync, {**config, **(ARCHIVE if sync.archives else {})}, lake, launch, tmp_path))
+        history.append(run(sync, {**config, **(ARCHIVE if sync.archives else {})}, lake, launch, tmp_path))
         if draw.random() < 0.1:
             erased = Deletions(launch, tmp_path).run({**config, **ARCHIVE}, [draw.randint(1, 6)], column="id")
-            said.append(f"erased {erased}")
+            history.append(f"erased {erased}")
             erasures.append(erased.exit_code)
         elif draw.random() < 0.2:
-            said.append(interfered(draw, lake, takes_rows=kind.name == "iceberg"))
+            history.append(interfered(draw, lake, takes_rows=kind.name == "iceberg"))
     before = whole(lake, "orders") if "orders" in {name for _, name in lake.tables()} else None
     if before is None or not archived.objects(lake, "orders"):
         return
     replayed = replays.run({**config, **ARCHIVE}, "--stream", "orders")
 
-    assert replayed.exit_code == 0, (said, replayed)
+    assert replayed.exit_code == 0, (history, replayed)
     named = [line for line in replayed.lines if line.startswith(("Gap: ", "Difference: "))]
     if not named:
-        assert difference(before, whole(lake, "orders__replay")) == [], (said, replayed)
+        assert difference(before, whole(lake, "orders__replay")) == [], (history, replayed)
     replaced = replays.run({**config, **ARCHIVE}, "--stream", "orders", "--replace")
     refusals = [line for line in named if "has columns" not in line]  # The table keeps its columns.
     waits = any(erasures) and "`delete-rows` has not finished its request" in replaced.stderr
-    assert replaced.exit_code == (1 if refusals or waits else 0), (said, replayed, replaced)
-    assert difference(before, whole(lake, "orders")) == [], (said, replayed, replaced)
+    assert replaced.exit_code == (1 if refusals or waits else 0), (history, replayed, replaced)
+    assert difference(before, whole(lake, "orders")) == [], (history, replayed, replaced)
 
 
 def interfered(draw: random.Random, lake: Lake, *, takes_rows: bool) -> str:
     """Do what another program may: delete or add rows, drop the table, or delete an archived object."""
     exists = "orders" in {name for _, name in lake.tables()}
-    what = draw.choice(("delete", "append", "drop", "expire"))
-    if what == "expire" and (keys := sorted(archived.objects(lake, "orders"))):
+    action = draw.choice(("delete", "append", "drop", "expire"))
+    if action == "expire" and (keys := sorted(archived.objects(lake, "orders"))):
         lake.s3.delete_object(Bucket=lake.bucket, Key=draw.choice(keys))
-    elif what == "drop" and exists:
+    elif action == "drop" and exists:
         lake.drop_table(lake.database, "orders")
-    elif what in ("delete", "append") and exists and takes_rows:
+    elif action in ("delete", "append") and exists and takes_rows:
         table = lake.iceberg_table(lake.database, "orders")
-        if what == "delete":
+        if action == "delete":
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # There may be no such rows.
                 table.delete(f"id < {draw.randint(2, 4)}")
         elif (rows := whole(lake, "orders")).num_rows:
             table.append(rows.slice(0, 1).cast(table.schema().as_arrow()))
-    return what
+    return action
 
 
 @pytest.mark.share(1)
@@ -163,19 +163,19 @@ def test_syncs_that_overlap_are_lived_through_as_they_were(
     warehouse.sync([first], lines({"id": 1, "name": "before"}, {"id": 2}), **ARCHIVE)
     refresh = draw.choice((0, 2))
     generation = max(1, refresh)
-    other = configured_stream("orders", WIDE, mode=mode, primary_key=key, generation=generation, minimum=refresh)
+    second = configured_stream("orders", WIDE, mode=mode, primary_key=key, generation=generation, minimum=refresh)
 
     options = {**ARCHIVE, "flush_interval_seconds": 1}
-    with warehouse.start([first], **options) as one, warehouse.start([other], **options) as two:
-        sent = {one: 0, two: 0}
+    with warehouse.start([first], **options) as first_sync, warehouse.start([second], **options) as second_sync:
+        sent = {first_sync: 0, second_sync: 0}
         for number in range(draw.randint(2, 6)):
-            running = draw.choice((one, two))
+            running = draw.choice((first_sync, second_sync))
             row = {"id": draw.randint(1, 4), "name": f"{seed} {number}", "price": number}
             running.send([record("orders", row, emitted_at=1_700_000_000_000 + number), state("orders", number)])
             sent[running] += 1
             with suppress(ProtocolError):  # It has ended, as the other one has fenced it.
                 running.wait_for_states(sent[running])
-        for running in draw.sample((one, two), 2):
+        for running in draw.sample((first_sync, second_sync), 2):
             running.send([status("orders", "COMPLETE")])
             running.close()
     replayed = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders")

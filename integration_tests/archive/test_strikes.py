@@ -77,6 +77,6 @@ def in_the_journal(lake: Lake) -> set[bytes]:
     """Return the lines of the objects that entries of batches have."""
     entries = archived.index(lake, "orders").values()
     names = {
-        f"{archived.folder(lake, 'orders')}{each['name']}" for entry in entries for each in entry.get("objects", ())
+        f"{archived.folder(lake, 'orders')}{info['name']}" for entry in entries for info in entry.get("objects", ())
     }
     return {line for key, lines in archived.objects(lake, "orders").items() if key in names for line in lines}

@@ -56,12 +56,12 @@ def test_tables_of_another_kind_under_the_same_prefix_are_left_alone(
         rows = [record(name, {"id": 1}), status(name, "COMPLETE")]
         Warehouse(lake, platform, kind).sync([configured_stream(name, object_schema(id=INTEGER))], rows, **ARCHIVE)
 
-    for kind, own, other in ((TABLE_KINDS[0], "iceberg", "hive"), (TABLE_KINDS[1], "hive", "iceberg")):
+    for kind, own, foreign in ((TABLE_KINDS[0], "iceberg", "hive"), (TABLE_KINDS[1], "hive", "iceberg")):
         lines = archive_lines(launch, tmp_path, Warehouse(lake, platform, kind).config(**ARCHIVE))
 
-        said = {line.partition(" ")[0].rpartition(".")[2]: line for line in lines}
-        assert "nothing is superseded" in said[own]
-        assert f"skipped: table_type is {kind.options['table_type']}" in said[other]
+        line_by_stream = {line.partition(" ")[0].rpartition(".")[2]: line for line in lines}
+        assert "nothing is superseded" in line_by_stream[own]
+        assert f"skipped: table_type is {kind.options['table_type']}" in line_by_stream[foreign]
 
 
 def test_what_the_table_has_rows_of_stays_whatever_the_index_says(
@@ -72,9 +72,9 @@ def test_what_the_table_has_rows_of_stays_whatever_the_index_says(
     warehouse.sync([orders], [record("orders", {"id": 1}), COMPLETE], **ARCHIVE)
     end = next(key for key in archived.index(lake, "orders") if key.endswith("end.json"))
     begin = end.replace("end.json", "begin.json")
-    said = json.loads(archived.content(lake, begin))
-    forged = {**said, "sync": "f" * 12, "started": said["started"] + 1, "generation": 9, "minimum_generation": 9}
-    later = {"published": said["started"] + 3_600_000, "position": said.get("position", 0) + 1000}
+    begun = json.loads(archived.content(lake, begin))
+    forged = {**begun, "sync": "f" * 12, "started": begun["started"] + 1, "generation": 9, "minimum_generation": 9}
+    later = {"published": begun["started"] + 3_600_000, "position": begun.get("position", 0) + 1000}
     for name, entry in (("begin", forged), ("end", later)):
         key = f"{archived.folder(lake, 'orders')}index/{forged['started']:013d}-{'f' * 12}/{name}.json"
         lake.s3.put_object(Bucket=lake.bucket, Key=key, Body=json.dumps(entry).encode())

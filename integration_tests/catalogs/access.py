@@ -74,12 +74,12 @@ def _oauth_error(status: int, error: str) -> Answer:
 
 def check_signature(request: Request, url: str, expected: SigV4) -> None:
     """Raise Refused if AWS would not take a request's signature for a service's of a region."""
-    found = _AUTHORIZATION.fullmatch(request.header("Authorization"))
-    if found is None:
+    header = _AUTHORIZATION.fullmatch(request.header("Authorization"))
+    if header is None:
         raise _forbidden("Missing Authentication Token")
-    key, region, service, signed, signature = found.groups()
+    key, region, service, signed, signature = header.groups()
     if (region, service) != (expected.region, expected.service):
-        raise _forbidden(f"Credential should be scoped to {expected.service} in {expected.region}, not {found[0]}")
+        raise _forbidden(f"Credential should be scoped to {expected.service} in {expected.region}, not {header[0]}")
     if key.startswith("ASIA"):
         if not request.header("X-Amz-Security-Token"):
             raise _forbidden("The security token included in the request is invalid")
@@ -87,16 +87,16 @@ def check_signature(request: Request, url: str, expected: SigV4) -> None:
     if key not in expected.secrets:
         raise _forbidden("The security token included in the request is invalid")
     split = urlsplit(url)
-    again = AWSRequest(
+    rebuilt = AWSRequest(
         method=request.method,
         url=f"{split.scheme}://{split.netloc}{split.path}",
         params={name: values[0] for name, values in parse_qs(split.query, keep_blank_values=True).items()},
         data=request.body,
         headers={name: request.header(name) for name in signed.split(";")},
     )
-    again.context["timestamp"] = request.header("X-Amz-Date")
+    rebuilt.context["timestamp"] = request.header("X-Amz-Date")
     signer = SigV4Auth(Credentials(key, expected.secrets[key]), service, region)
-    if signer.signature(signer.string_to_sign(again, signer.canonical_request(again)), again) != signature:
+    if signer.signature(signer.string_to_sign(rebuilt, signer.canonical_request(rebuilt)), rebuilt) != signature:
         raise _forbidden("The request signature we calculated does not match the signature you provided")
 
 

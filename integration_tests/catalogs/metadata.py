@@ -53,30 +53,30 @@ _CLOCK_SKEW_MS = 60_000
 def require(requirement: TableRequirement, base: TableMetadata) -> None:
     """Raise Refused unless the table is as the requirement says (`TableRequirement`). Nothing else is compared."""
     expected: object
-    found: object
+    actual: object
     match requirement:
         case AssertCreate():
-            expected, found = "no table", "one"
+            expected, actual = "no table", "one"
         case AssertTableUUID():
-            expected, found = requirement.uuid, base.table_uuid
+            expected, actual = requirement.uuid, base.table_uuid
         case AssertRefSnapshotId():
             ref = base.refs.get(requirement.ref)
-            expected, found = requirement.snapshot_id, ref.snapshot_id if ref is not None else None
+            expected, actual = requirement.snapshot_id, ref.snapshot_id if ref is not None else None
         case AssertLastAssignedFieldId():
-            expected, found = requirement.last_assigned_field_id, base.last_column_id
+            expected, actual = requirement.last_assigned_field_id, base.last_column_id
         case AssertCurrentSchemaId():
-            expected, found = requirement.current_schema_id, base.current_schema_id
+            expected, actual = requirement.current_schema_id, base.current_schema_id
         case AssertLastAssignedPartitionId():
-            expected, found = requirement.last_assigned_partition_id, base.last_partition_id
+            expected, actual = requirement.last_assigned_partition_id, base.last_partition_id
         case AssertDefaultSpecId():
-            expected, found = requirement.default_spec_id, base.default_spec_id
+            expected, actual = requirement.default_spec_id, base.default_spec_id
         case AssertDefaultSortOrderId():
-            expected, found = requirement.default_sort_order_id, base.default_sort_order_id
+            expected, actual = requirement.default_sort_order_id, base.default_sort_order_id
         case _:
             assert_never(requirement)
-    if expected != found:
-        of = f" of {requirement.ref}" if isinstance(requirement, AssertRefSnapshotId) else ""
-        message = f"Requirement failed: {requirement.type}{of}: expected {expected}, found {found}"
+    if expected != actual:
+        ref_suffix = f" of {requirement.ref}" if isinstance(requirement, AssertRefSnapshotId) else ""
+        message = f"Requirement failed: {requirement.type}{ref_suffix}: expected {expected}, found {actual}"
         raise Refused(409, "CommitFailedException", message)
 
 
@@ -100,9 +100,11 @@ def updated(base: TableMetadata, location: str, updates: Iterable[TableUpdate], 
     return metadata.model_copy(
         update={
             # PyIceberg forgets the parents of snapshots that go, and keeps their partitions' statistics.
-            "snapshots": [accepted.snapshots[each.snapshot_id] for each in metadata.snapshots],
+            "snapshots": [accepted.snapshots[snapshot.snapshot_id] for snapshot in metadata.snapshots],
             "partition_statistics": [
-                each for each in metadata.partition_statistics if each.snapshot_id in accepted.snapshots
+                statistics
+                for statistics in metadata.partition_statistics
+                if statistics.snapshot_id in accepted.snapshots
             ],
             "snapshot_log": _history(base, metadata),
         }
@@ -114,7 +116,10 @@ def _history(base: TableMetadata, metadata: TableMetadata) -> Sequence[SnapshotL
     before = {snapshot.snapshot_id for snapshot in base.snapshots}
     present = {snapshot.snapshot_id for snapshot in metadata.snapshots}
     entries: list[SnapshotLogEntry] = []
-    for entry in [*base.snapshot_log, *(each for each in metadata.snapshot_log if each not in base.snapshot_log)]:
+    for entry in [
+        *base.snapshot_log,
+        *(new_entry for new_entry in metadata.snapshot_log if new_entry not in base.snapshot_log),
+    ]:
         if entry.snapshot_id in before or entry.snapshot_id == metadata.current_snapshot_id:
             entries = [*entries, entry] if entry.snapshot_id in present else []
     return entries
@@ -133,10 +138,10 @@ class _Numbered(Generic[_T]):
 
     def add(self, new: Callable[[int], _T], is_same: Callable[[_T], bool], first: int = 0) -> _T | None:
         """Return one with the id that it has from now on; nothing if it is there."""
-        same = next((number for number, each in self.known.items() if is_same(each)), None)
-        if same is not None:
+        known_id = next((number for number, definition in self.known.items() if is_same(definition)), None)
+        if known_id is not None:
             # One that was there before the commit is not what -1 stands for.
-            self._last = same if same in self._added else None
+            self._last = known_id if known_id in self._added else None
             return None
         self._last = max([first - 1, *self.known]) + 1
         self._added.add(self._last)
@@ -203,7 +208,11 @@ class _Updates:
                 raise bad_request("main is a branch")
             case RemoveSnapshotsUpdate():
                 # Unknown ones are no error, as below: PyIceberg fails.
-                known = [each for each in update.snapshot_ids if self.snapshots.pop(each, None) is not None]
+                known = [
+                    snapshot_id
+                    for snapshot_id in update.snapshot_ids
+                    if self.snapshots.pop(snapshot_id, None) is not None
+                ]
                 return update.model_copy(update={"snapshot_ids": known}) if known else None
             case SetPropertiesUpdate():
                 self._properties.update(update.updates)
@@ -221,7 +230,7 @@ class _Updates:
         def new(number: int) -> Schema:
             return Schema(*sent.fields, schema_id=number, identifier_field_ids=sent.identifier_field_ids)
 
-        return self._schemas.add(new, lambda each: each == sent)
+        return self._schemas.add(new, lambda schema: schema == sent)
 
     def _spec(self, sent: PartitionSpec) -> PartitionSpec | None:
         schema = self._schemas.known.get(self._schema_id)
@@ -237,7 +246,7 @@ class _Updates:
         # 0 is the order of tables that have none (Iceberg spec: sort orders).
         return self._orders.add(
             lambda number: SortOrder(*sent.fields, order_id=number),
-            lambda each: each.fields == sent.fields,
+            lambda order: order.fields == sent.fields,
             first=0 if sent.is_unsorted else 1,
         )
 

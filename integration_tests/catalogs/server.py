@@ -185,8 +185,8 @@ class CatalogServer(LoopbackServer):
     def _call(self, request: Request) -> _Call:
         path, _, query = request.path.partition("?")
         for operation, method, pattern in self._routes:
-            if method == request.method and (found := pattern.fullmatch(path)):
-                names = {name: unquote(value) for name, value in found.groupdict().items()}
+            if method == request.method and (match := pattern.fullmatch(path)):
+                names = {name: unquote(value) for name, value in match.groupdict().items()}
                 namespace = tuple(names["namespace"].split(_SEPARATOR)) if "namespace" in names else ()
                 return _Call(request, operation, namespace, names.get("table", ""), dict(parse_qsl(query)))
         return _Call(request, f"{request.method} {path}", (), "", {})
@@ -273,8 +273,8 @@ class CatalogServer(LoopbackServer):
         if parent and parent not in self._namespaces:
             raise _no_namespace(parent)
         depth = len(parent) + 1
-        found = sorted(name for name in self._namespaces if len(name) == depth and name[:-1] == parent)
-        return self._page("namespaces", found, call)
+        namespaces = sorted(name for name in self._namespaces if len(name) == depth and name[:-1] == parent)
+        return self._page("namespaces", namespaces, call)
 
     def _create_namespace(self, call: _Call) -> Answer:
         body = call.body()
@@ -301,8 +301,8 @@ class CatalogServer(LoopbackServer):
     def _update_properties(self, call: _Call) -> Answer:
         properties, body = self._properties(call), call.body()
         updates, removals = body.get("updates") or {}, body.get("removals") or []
-        if both := sorted(set(updates) & set(removals)):
-            raise Refused(422, "UnprocessableEntityException", f"Both updated and removed: {both}")
+        if conflicts := sorted(set(updates) & set(removals)):
+            raise Refused(422, "UnprocessableEntityException", f"Both updated and removed: {conflicts}")
         removed = [name for name in removals if properties.pop(name, None) is not None]
         properties.update(updates)
         missing = [name for name in removals if name not in removed]
@@ -454,7 +454,7 @@ class CatalogServer(LoopbackServer):
         if self.behaviour.delegates == "remote-signing":
             signer = {"s3.remote-signing-enabled": "true", "s3.signer.uri": self.endpoint_url}
             result["config"] = {**self.behaviour.table_config, **signer}
-        asked = [each.strip() for each in call.request.header("X-Iceberg-Access-Delegation").split(",")]
+        asked = [mechanism.strip() for mechanism in call.request.header("X-Iceberg-Access-Delegation").split(",")]
         if self._vendor is not None and "vended-credentials" in asked:
             result["storage-credentials"] = self._storage_credentials(table)
         return _answer(result, {"ETag": _etag(table, call)} if table.metadata_location else {})
@@ -469,12 +469,12 @@ class CatalogServer(LoopbackServer):
             {"prefix": location, "config": self._vendor.vend(location)},
         ]
 
-    def _page(self, name: str, found: Sequence[object], call: _Call) -> Answer:
+    def _page(self, name: str, entries: Sequence[object], call: _Call) -> Answer:
         size, start = self.behaviour.page_size, int(call.query.get("pageToken") or 0)
         if size is None:
-            return _answer({name: found})
+            return _answer({name: entries})
         end = start + size
-        return _answer({name: found[start:end], "next-page-token": str(end) if end < len(found) else None})
+        return _answer({name: entries[start:end], "next-page-token": str(end) if end < len(entries) else None})
 
 
 def _answer(value: object, headers: Mapping[str, str] | None = None) -> Answer:

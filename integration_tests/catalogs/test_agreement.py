@@ -121,9 +121,11 @@ CHANGES = (
 def test_a_table_becomes_what_it_becomes_in_iceberg_s_own_catalog(
     serve: Serve, iceberg_catalog: str, lake: Lake, change: Callable[[Client], Table]
 ) -> None:
-    ours, theirs = (comparable(change(Client(uri, lake))) for uri in (serve(Behaviour()).endpoint_url, iceberg_catalog))
+    own, reference = (
+        comparable(change(Client(uri, lake))) for uri in (serve(Behaviour()).endpoint_url, iceberg_catalog)
+    )
 
-    assert ours == theirs
+    assert own == reference
 
 
 VARYING = {"table-uuid", "location", "timestamp-ms", "last-updated-ms", "manifest-list", "metadata-file", "created-at"}
@@ -142,10 +144,10 @@ def comparable(table: Table) -> Any:
 
     def plain(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):
-            kept = {name: plain(each, name) for name, each in value.items() if name not in VARYING}
-            return {name: each for name, each in kept.items() if each not in NOTHING and "-size" not in name}
+            kept = {name: plain(member, name) for name, member in value.items() if name not in VARYING}
+            return {name: member for name, member in kept.items() if member not in NOTHING and "-size" not in name}
         if isinstance(value, list):
-            return [plain(each) for each in value]
+            return [plain(element) for element in value]
         return numbers.get(value, min(value, 0)) if key.endswith("snapshot-id") else value
 
     return plain(metadata)

@@ -221,10 +221,10 @@ def test_schemas_have_the_ids_that_the_server_gives_them(client: Client) -> None
     added = client.commit(table.name(), [], [{"action": "add-schema", "schema": wider}, last])
     table.refresh()
     ids = table.metadata.current_schema_id, sorted(table.schemas())
-    again = client.commit(table.name(), [], [{"action": "add-schema", "schema": {**schema, "schema-id": 41}}])
+    repeated = client.commit(table.name(), [], [{"action": "add-schema", "schema": {**schema, "schema-id": 41}}])
     table.refresh()
 
-    assert (added, again) == ((200, ""), (200, ""))
+    assert (added, repeated) == ((200, ""), (200, ""))
     assert ids == (1, [0, 1])
     assert (table.metadata.current_schema_id, sorted(table.schemas())) == (1, [0, 1])
 

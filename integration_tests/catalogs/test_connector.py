@@ -60,7 +60,9 @@ def test_every_mode_leaves_its_rows_and_nothing_in_glue(warehouse: Warehouse, re
 
     assert seen == [[1, 2], [1, 2, 3], [4, 5], [4, 6, 9], [7, 8], [7, 8, 10]]
     assert rest_lake.glue.get_databases()["DatabaseList"] == [
-        each for each in rest_lake.glue.get_databases()["DatabaseList"] if each["Name"] != rest_lake.database
+        database
+        for database in rest_lake.glue.get_databases()["DatabaseList"]
+        if database["Name"] != rest_lake.database
     ]
 
 
@@ -83,8 +85,8 @@ class Late:
     def let_go(self, request: Request, catalog: Catalog) -> Answer:
         answer = catalog(request)
         while self._held:
-            held, of = self._held.pop()
-            self.answers.append(of(held).status)
+            held, target = self._held.pop()
+            self.answers.append(target(held).status)
         return answer
 
 

@@ -134,14 +134,14 @@ def test_a_table_without_room_for_another_commit_is_told_when_it_is_loaded(serve
     access = AwsAccess(REGION, endpoint_url=plain_lake.endpoint_url)
     written = len(server.metadata(*table.name()).model_dump_json())
 
-    def found(limits: CatalogLimits) -> bool:
+    def is_found(limits: CatalogLimits) -> bool:
         governance = Governance(Policy(f"arn:aws:s3:::{plain_lake.bucket}"), access)
         return RestTableCatalog(options, access, governance, limits).find(TableName(*table.name())) is not None
 
-    assert found(CatalogLimits(metadata_bytes=written * 2))
+    assert is_found(CatalogLimits(metadata_bytes=written * 2))
     with pytest.raises(ConfigError, match="Expire snapshots"):
-        found(CatalogLimits(metadata_bytes=written))
-    assert found(NO_LIMITS)  # As `maintain` has it, which is the remedy.
+        is_found(CatalogLimits(metadata_bytes=written))
+    assert is_found(NO_LIMITS)  # As `maintain` has it, which is the remedy.
 
 
 def test_maintenance_of_a_table_bucket_is_the_service_s(platform: Platform, lake: ServiceLake) -> None:

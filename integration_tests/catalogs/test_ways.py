@@ -76,9 +76,9 @@ def test_a_commit_that_comes_twice_with_its_key_is_answered_as_the_first_time(se
         body: Any = {"requirements": [head], "updates": [tag], **more}
         return requests.post(url, json=body, headers={"Idempotency-Key": key}, timeout=10).status_code
 
-    key, other = ("0199c0de-0000-7000-8000-00000000000" + digit for digit in "12")
+    key, other_key = ("0199c0de-0000-7000-8000-00000000000" + digit for digit in "12")
     assert UUID(key).version == 7
-    assert [send(key), send(key), send(other), send(other)] == [200, 200, 409, 409]
+    assert [send(key), send(key), send(other_key), send(other_key)] == [200, 200, 409, 409]
     assert send(key, updates=[]) == 422
     assert send("11111111-1111-4111-8111-111111111111") == 400
     config = requests.get(f"{catalog.endpoint_url}/v1/config", timeout=10).json()
@@ -118,7 +118,7 @@ def test_a_table_is_loaded_with_the_snapshots_that_refs_lead_to(serve: Serve, la
 
     loaded = Client(catalog.endpoint_url, lake, **{"snapshot-loading-mode": "refs"}).load_table(table.name())
 
-    assert [each.snapshot_id for each in loaded.snapshots()] == [table.metadata.current_snapshot_id]
+    assert [snapshot.snapshot_id for snapshot in loaded.snapshots()] == [table.metadata.current_snapshot_id]
 
 
 def test_a_table_that_has_not_changed_is_not_loaded_again(serve: Serve, lake: Lake) -> None:

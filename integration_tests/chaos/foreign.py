@@ -61,11 +61,11 @@ class Foreigner:
             if ref is None:
                 raise Broken(f"{name}, which another engine has made, is gone")
             try:
-                found = _rows_of(table, ref.snapshot_id)
+                current = _rows_of(table, ref.snapshot_id)
             except Exception as error:
                 raise Broken(f"{name} cannot be read: {type(error).__name__}: {error}") from error
-            if found != rows:
-                raise Broken(f"{name} has {sorted(map(tuple, found))}, and had {sorted(map(tuple, rows))}")
+            if current != rows:
+                raise Broken(f"{name} has {sorted(map(tuple, current))}, and had {sorted(map(tuple, rows))}")
 
     def _name(self, table: IcebergTable, random: Random) -> None:
         branch, name = random.choice(sorted(table.metadata.refs)), f"audit_{len(self._named)}"

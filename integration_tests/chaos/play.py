@@ -48,16 +48,16 @@ def play(
     violation = ""
     subject = subject_of(number)
     with _with_catalog(subject, aws, lake) as (aws_, lake_):
-        this = Round(Stage(lake_, subject.kind, aws_, launch, folder), subject, seed, number, attempts)
+        round_ = Round(Stage(lake_, subject.kind, aws_, launch, folder), subject, seed, number, attempts)
         try:
-            this.play()
+            round_.play()
             if spark is not None:
-                this.confirm(spark)
+                round_.confirm(spark)
         except AssertionError as error:
             violation = str(error)
         except Exception:
             violation = traceback.format_exc()
-    return Verdict(number, str(this.subject), this.tally, tuple(this.log), violation, time.monotonic() - started)
+    return Verdict(number, str(round_.subject), round_.tally, tuple(round_.log), violation, time.monotonic() - started)
 
 
 @contextmanager

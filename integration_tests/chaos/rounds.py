@@ -70,7 +70,7 @@ class Round:
         """Make all attempts. Raises Broken when a promise was not kept."""
         while (made := self._connection.attempts) < self._last:
             random = Random(f"{self._seed}/attempt/{made + 1}")
-            happens = self._happening(random, left=self._last - made)
+            happens = self._happening(random, remaining=self._last - made)
             self._connection.look_ahead(random)
             self._foreign.act(random)
             happens(random)
@@ -83,17 +83,17 @@ class Round:
     def confirm(self, spark: "SparkContext") -> None:
         """Let Spark read what is left of a table that is deduplicated by rewriting files. Raises Broken."""
         if self.subject.deletes == "copy_on_write":
-            found, expected = sendings_by_spark(spark, self._stage.lake), sorted(self._look())
-            if found != expected:
-                raise Broken(f"Spark finds {found}, others {expected}")
+            actual, expected = sendings_by_spark(spark, self._stage.lake), sorted(self._look())
+            if actual != expected:
+                raise Broken(f"Spark finds {actual}, others {expected}")
 
     # What happens.
 
-    def _happening(self, random: Random, left: int) -> Callable[[Random], None]:
+    def _happening(self, random: Random, remaining: int) -> Callable[[Random], None]:
         share = random.random()
         if self.subject.deletes and share < 0.8:
             share *= 0.6  # Merges are killed more often than anything else.
-        if left == 1 or share >= 0.94:
+        if remaining == 1 or share >= 0.94:
             return self._calm
         if share < 0.48:
             return self._killed_at_the_end if self.subject.deletes and random.random() < 0.7 else self._killed
@@ -103,7 +103,7 @@ class Round:
             return self._full_disk
         if share < 0.80:
             return self._robbed
-        if left == 2:
+        if remaining == 2:
             return self._calm
         if share >= 0.88 and self._connection.has_ids:
             return self._rivalled
@@ -126,7 +126,7 @@ class Round:
 
     def _killed(self, random: Random) -> None:
         blow = _blow(random, "kill")
-        attempt = self._one(self._connection.order(random), Adversary(blow), str(blow))
+        attempt = self._run_attempt(self._connection.order(random), Adversary(blow), str(blow))
         self._count_kill(attempt)
 
     def _killed_at_the_end(self, random: Random) -> None:
@@ -145,7 +145,9 @@ class Round:
 
     def _faulty(self, random: Random) -> None:
         faults = draw(random)
-        attempt = self._one(self._connection.order(random), Adversary(faults=faults), "; ".join(map(str, faults)))
+        attempt = self._run_attempt(
+            self._connection.order(random), Adversary(faults=faults), "; ".join(map(str, faults))
+        )
         self.tally.faults += attempt.adversary.met
 
     def _full_disk(self, random: Random) -> None:
@@ -153,7 +155,7 @@ class Round:
         launch = self._stage.launch
         assert isinstance(launch, WarmLaunch)
         stage = replace(self._stage, launch=launch.with_files_of(limit))
-        attempt = self._one(self._connection.order(random), Adversary(), f"no file beyond {limit} bytes", stage)
+        attempt = self._run_attempt(self._connection.order(random), Adversary(), f"no file beyond {limit} bytes", stage)
         self.tally.faults["full disk"] += attempt.run.exit_code != 0
 
     def _robbed(self, random: Random) -> None:
@@ -163,11 +165,11 @@ class Round:
         blow = Blow("kill", random.randint(1, 6), "uploads", "before" if random.random() < 0.5 else "after")
         adversary = Adversary(blow, partial(kill_spark, victim=victim))
         stage = replace(self._stage, launch=self._stage.cold)
-        self._one(self._connection.order(random), adversary, f"{victim} {adversary.blow}", stage)
+        self._run_attempt(self._connection.order(random), adversary, f"{victim} {adversary.blow}", stage)
         self.tally.kills[victim] += adversary.killed
 
-    def _one(self, order: Order, adversary: Adversary, what: str, stage: Stage | None = None) -> Attempt:
-        with self._begun(order, adversary, what, stage) as attempt:
+    def _run_attempt(self, order: Order, adversary: Adversary, description: str, stage: Stage | None = None) -> Attempt:
+        with self._begun(order, adversary, description, stage) as attempt:
             attempt.feed_all()
             self._end(attempt)
         self._oracle.after([attempt.effect()])
@@ -177,14 +179,14 @@ class Round:
     def _side_by_side(self, random: Random) -> None:
         """Two syncs append at once."""
         orders = [self._connection.order(random, waits=False) for _ in range(2)]
-        one, other = [self._begun(order, Adversary(), "side by side") for order in orders]
-        with one, other:
-            for attempt in (one, other):
+        first, second = [self._begun(order, Adversary(), "side by side") for order in orders]
+        with first, second:
+            for attempt in (first, second):
                 attempt.feed_all()
-            for attempt in (one, other):
+            for attempt in (first, second):
                 self._end(attempt)
         self.tally.overlaps["side by side"] += 1
-        self._oracle.after([one.effect(), other.effect()])
+        self._oracle.after([first.effect(), second.effect()])
         self._settle()
 
     def _rivalled(self, random: Random) -> None:
@@ -251,8 +253,8 @@ class Round:
             is_landed = self.subject.deletes and len(attempt.run.states) == len(attempt.order.chunks)
             self.tally.kills["connector, merging" if is_landed else "connector"] += 1
 
-    def _begun(self, order: Order, adversary: Adversary, what: str, stage: Stage | None = None) -> Attempt:
-        self.log.append(f"{order.attempt:>3} {order}; {what}")
+    def _begun(self, order: Order, adversary: Adversary, description: str, stage: Stage | None = None) -> Attempt:
+        self.log.append(f"{order.attempt:>3} {order}; {description}")
         return Attempt(stage or self._stage, order, adversary)
 
     def _end(self, attempt: Attempt) -> None:

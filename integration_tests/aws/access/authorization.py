@@ -27,17 +27,17 @@ def unmet(call: Call, need: Need) -> Refusal | None:
     def refusal(decision: Decision, kind: str) -> Refusal:
         return denied(call.request, call.caller, need, decision, kind)
 
-    def said(*policies: Policy) -> Decision:
+    def decided_by(*policies: Policy) -> Decision:
         return decide(policies, need.action, need.resource, context)
 
     # iam:PassRole and the like are not a trust policy's to allow.
     asks_resource = not need.action.startswith("iam:")
-    found = resource_policy(need.resource, call.account) if asks_resource else None
-    of_resource = found or ResourcePolicy((), "resource-based", False)
+    attached_policy = resource_policy(need.resource, call.account) if asks_resource else None
+    of_resource = attached_policy or ResourcePolicy((), "resource-based", False)
     by_resource = decide([of_resource.policy], need.action, need.resource, context, call.principal)
     if by_resource is Decision.EXPLICITLY_DENIED:
         return refusal(by_resource, of_resource.kind)
-    by_identity = said(*identity.policies) if isinstance(identity, Caller) else Decision.ALLOWED
+    by_identity = decided_by(*identity.policies) if isinstance(identity, Caller) else Decision.ALLOWED
     if by_identity is Decision.EXPLICITLY_DENIED:
         return refusal(by_identity, "identity-based")
     if by_resource is not Decision.ALLOWED:
@@ -47,6 +47,6 @@ def unmet(call: Call, need: Need) -> Refusal | None:
         if of_resource.decides and not leaves_it:
             return refusal(by_resource, of_resource.kind)
     for kind, limit in identity.limits if isinstance(identity, Caller) else ():
-        if (by_limit := said(limit)) is not Decision.ALLOWED:
+        if (by_limit := decided_by(limit)) is not Decision.ALLOWED:
             return refusal(by_limit, kind)
     return None

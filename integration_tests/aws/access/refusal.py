@@ -108,13 +108,13 @@ def answer(refusal: Refusal, request: AwsRequest, method: str, start_response: "
 
 def drain(environ: dict[str, Any]) -> None:
     """Read what the client still sends: it would take a connection that is closed before for a failure."""
-    rest = int(environ.get("CONTENT_LENGTH") or 0)
+    remaining = int(environ.get("CONTENT_LENGTH") or 0)
     stream = environ["wsgi.input"]
     if environ.get("wsgi.input_terminated"):
         while stream.read(1 << 20):
             pass
-    while rest > 0 and (chunk := stream.read(min(rest, 1 << 20))):
-        rest -= len(chunk)
+    while remaining > 0 and (chunk := stream.read(min(remaining, 1 << 20))):
+        remaining -= len(chunk)
 
 
 def _speaks_json(request: AwsRequest) -> bool:

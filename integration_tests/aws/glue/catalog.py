@@ -119,11 +119,14 @@ def _partitions(parameters: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _page_of_partitions(original: Operation, request: GlueResponse) -> ActionResult:
-    given, found = request.parameters, original(request).result["Partitions"]
+    given, partitions = request.parameters, original(request).result["Partitions"]
     start = int(given.get("NextToken") or 0)
     end = start + min(given.get("MaxResults") or _PAGE, 1000)
-    page = [_without_columns(each) if given.get("ExcludeColumnSchema") else each for each in found[start:end]]
-    return ActionResult({"Partitions": page, **({"NextToken": str(end)} if end < len(found) else {})})
+    page = [
+        _without_columns(partition) if given.get("ExcludeColumnSchema") else partition
+        for partition in partitions[start:end]
+    ]
+    return ActionResult({"Partitions": page, **({"NextToken": str(end)} if end < len(partitions) else {})})
 
 
 def _without_columns(partition: Mapping[str, Any]) -> dict[str, Any]:

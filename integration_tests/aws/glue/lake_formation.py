@@ -18,15 +18,17 @@ from integration_tests.aws.lake_formation.model.state import Lake, lake_of
 
 def tell_lake_formation() -> None:
     """Let moto's Glue tell Lake Formation of each database and table that it creates or drops."""
-    _then("create_database", _database_created)
-    _then("create_table", _table_created)
+    _run_after("create_database", _database_created)
+    _run_after("create_table", _table_created)
     change("update_database", _keep_defaults)
-    _then("delete_database", lambda request: dropped(_lake(request), _database(request, request.parameters["Name"])))
-    _then("delete_table", lambda request: dropped(_lake(request), _table(request, request.parameters["Name"])))
-    _then("batch_delete_table", _tables_dropped)
+    _run_after(
+        "delete_database", lambda request: dropped(_lake(request), _database(request, request.parameters["Name"]))
+    )
+    _run_after("delete_table", lambda request: dropped(_lake(request), _table(request, request.parameters["Name"])))
+    _run_after("batch_delete_table", _tables_dropped)
 
 
-def _then(operation: str, follow: Callable[[GlueResponse], object]) -> None:
+def _run_after(operation: str, follow: Callable[[GlueResponse], object]) -> None:
     """Let something follow an operation when it has succeeded."""
 
     def answer(original: Operation, request: GlueResponse) -> Any:

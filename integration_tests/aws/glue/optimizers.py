@@ -27,7 +27,7 @@ def keep_optimizers() -> None:
 
 def _create(request: GlueResponse) -> EmptyResult:
     given = request.parameters
-    optimizers = _of(_table(request, given["DatabaseName"], given["TableName"]))
+    optimizers = _table_optimizers(_table(request, given["DatabaseName"], given["TableName"]))
     if _type(given["Type"]) in optimizers:
         raise JsonRESTError("AlreadyExistsException", f"Optimizer of type {given['Type']} already exists.")
     optimizers[given["Type"]] = _configuration(given)
@@ -37,26 +37,26 @@ def _create(request: GlueResponse) -> EmptyResult:
 def _update(request: GlueResponse) -> EmptyResult:
     given = request.parameters
     _optimizer(request, given["DatabaseName"], given["TableName"], given["Type"])
-    _of(_table(request, given["DatabaseName"], given["TableName"]))[given["Type"]] = _configuration(given)
+    _table_optimizers(_table(request, given["DatabaseName"], given["TableName"]))[given["Type"]] = _configuration(given)
     return EmptyResult()
 
 
 def _delete(request: GlueResponse) -> EmptyResult:
     given = request.parameters
     _optimizer(request, given["DatabaseName"], given["TableName"], given["Type"])
-    del _of(_table(request, given["DatabaseName"], given["TableName"]))[given["Type"]]
+    del _table_optimizers(_table(request, given["DatabaseName"], given["TableName"]))[given["Type"]]
     return EmptyResult()
 
 
 def _get(request: GlueResponse) -> ActionResult:
     given = request.parameters
-    found = _optimizer(request, given["DatabaseName"], given["TableName"], given["Type"])
+    optimizer = _optimizer(request, given["DatabaseName"], given["TableName"], given["Type"])
     where = {name: given[name] for name in ("CatalogId", "DatabaseName", "TableName")}
-    return ActionResult({**where, "TableOptimizer": found})
+    return ActionResult({**where, "TableOptimizer": optimizer})
 
 
 def _batch_get(request: GlueResponse) -> ActionResult:
-    found, failures = [], []
+    optimizers, failures = [], []
     for entry in request.parameters["Entries"]:
         try:
             optimizer = _optimizer(request, entry["databaseName"], entry["tableName"], entry["type"])
@@ -64,8 +64,8 @@ def _batch_get(request: GlueResponse) -> ActionResult:
             failures.append({**entry, "error": {"ErrorCode": error.error_type, "ErrorMessage": error.message}})
         else:
             where = {name: entry[name] for name in ("catalogId", "databaseName", "tableName")}
-            found.append({**where, "tableOptimizer": optimizer})
-    return ActionResult({"TableOptimizers": found, "Failures": failures})
+            optimizers.append({**where, "tableOptimizer": optimizer})
+    return ActionResult({"TableOptimizers": optimizers, "Failures": failures})
 
 
 def _table(request: GlueResponse, database: str, name: str) -> FakeTable:
@@ -73,16 +73,16 @@ def _table(request: GlueResponse, database: str, name: str) -> FakeTable:
     return request.glue_backend.get_table(database.lower(), name.lower())
 
 
-def _of(table: FakeTable) -> dict[str, dict[str, Any]]:
+def _table_optimizers(table: FakeTable) -> dict[str, dict[str, Any]]:
     optimizers: dict[str, dict[str, Any]] = table.__dict__.setdefault(_MEMBER, {})
     return optimizers
 
 
 def _optimizer(request: GlueResponse, database: str, table: str, type_: str) -> dict[str, Any]:
-    found = _of(_table(request, database, table)).get(_type(type_))
-    if found is None:
+    configuration = _table_optimizers(_table(request, database, table)).get(_type(type_))
+    if configuration is None:
         raise JsonRESTError("EntityNotFoundException", f"Optimizer of type {type_} not found.")
-    return {"type": type_, "configuration": found, "configurationSource": "table"}
+    return {"type": type_, "configuration": configuration, "configurationSource": "table"}
 
 
 def _type(name: str) -> str:

@@ -40,16 +40,16 @@ _PRINCIPAL = re.compile(
 
 
 def grant_permissions(call: Call) -> Json:
-    principal, found, permissions, grantable = _asked(call)
-    for resource in found:
+    principal, targets, permissions, grantable = _asked(call)
+    for resource in targets:
         give(call.lake, principal, resource, permissions, grantable)
     return {}
 
 
 def revoke_permissions(call: Call) -> Json:
     """Take permissions away; taking what is not there is an error, of the whole request."""
-    principal, found, permissions, grantable = _asked(call)
-    parts = [part for resource in found for part in _parts(resource, permissions, grantable)]
+    principal, targets, permissions, grantable = _asked(call)
+    parts = [part for resource in targets for part in _parts(resource, permissions, grantable)]
     for resource, taken, passed in parts:
         held = call.lake.grants.get((principal, resource), Grant())
         missing = (taken - held.permissions) | (passed - held.grantable)
@@ -110,12 +110,12 @@ def _asked(call: Call) -> tuple[str, tuple[Resource, ...], frozenset[str], froze
     grantable = frozenset(call.body.get("PermissionsWithGrantOption") or ())
     if not permissions or not grantable <= permissions:
         raise invalid("Permissions modification is invalid.")
-    found = resources_of(call)
-    for resource in found:
+    targets = resources_of(call)
+    for resource in targets:
         allowed = PERMISSIONS.get(type(resource)) or _of_policy(resource)
         if not permissions <= allowed:
             raise invalid(f"Permissions {sorted(permissions - allowed)} are not valid for the resource type.")
-    return principal, found, permissions, grantable
+    return principal, targets, permissions, grantable
 
 
 def _of_policy(resource: Resource) -> frozenset[str]:
@@ -123,7 +123,7 @@ def _of_policy(resource: Resource) -> frozenset[str]:
     return ON_DATABASE if resource.kind == "DATABASE" else ON_TABLE
 
 
-def _batch(call: Call, operation: str, one: Callable[[Call], Any]) -> Json:
+def _batch(call: Call, operation: str, apply: Callable[[Call], Any]) -> Json:
     """Do one request after the other; what one is refused for is its failure."""
     entries = call.body["Entries"]
     if len(entries) > PER_BATCH:
@@ -133,9 +133,9 @@ def _batch(call: Call, operation: str, one: Callable[[Call], Any]) -> Json:
     failures = []
     for entry in entries:
         try:
-            each = Call(call.account, call.region, {"CatalogId": call.catalog, **entry})
-            require(operation, each)
-            one(each)
+            request = Call(call.account, call.region, {"CatalogId": call.catalog, **entry})
+            require(operation, request)
+            apply(request)
         except Refused as refusal:
             failures.append({"RequestEntry": entry, "Error": refusal.detail()})
     return {"Failures": failures}

@@ -39,8 +39,8 @@ def get_lf_tag(call: Call) -> Json:
 
 
 def list_lf_tags(call: Call) -> Json:
-    found = [_wire(key, values) for key, values in call.lake.lf_tags.items() if key[0] == call.catalog]
-    return call.page("LFTags", found)
+    tags = [_wire(key, values) for key, values in call.lake.lf_tags.items() if key[0] == call.catalog]
+    return call.page("LFTags", tags)
 
 
 def update_lf_tag(call: Call) -> Json:

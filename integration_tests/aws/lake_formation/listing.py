@@ -13,14 +13,16 @@ from integration_tests.aws.lake_formation.model.standing import Standing
 from integration_tests.aws.lake_formation.model.state import Grant
 
 _TYPES: Mapping[str, Callable[[Resource], bool]] = {
-    "CATALOG": lambda it: isinstance(it, resources.Catalog),
-    "DATABASE": lambda it: isinstance(it, resources.Database),
-    "TABLE": lambda it: isinstance(it, resources.Table | resources.Columns | resources.Column),
-    "DATA_LOCATION": lambda it: isinstance(it, resources.DataLocation),
-    "LF_TAG": lambda it: isinstance(it, resources.LFTag),
-    "LF_TAG_POLICY": lambda it: isinstance(it, resources.LFTagPolicy),
-    "LF_TAG_POLICY_DATABASE": lambda it: isinstance(it, resources.LFTagPolicy) and it.kind == "DATABASE",
-    "LF_TAG_POLICY_TABLE": lambda it: isinstance(it, resources.LFTagPolicy) and it.kind == "TABLE",
+    "CATALOG": lambda resource: isinstance(resource, resources.Catalog),
+    "DATABASE": lambda resource: isinstance(resource, resources.Database),
+    "TABLE": lambda resource: isinstance(resource, resources.Table | resources.Columns | resources.Column),
+    "DATA_LOCATION": lambda resource: isinstance(resource, resources.DataLocation),
+    "LF_TAG": lambda resource: isinstance(resource, resources.LFTag),
+    "LF_TAG_POLICY": lambda resource: isinstance(resource, resources.LFTagPolicy),
+    "LF_TAG_POLICY_DATABASE": lambda resource: (
+        isinstance(resource, resources.LFTagPolicy) and resource.kind == "DATABASE"
+    ),
+    "LF_TAG_POLICY_TABLE": lambda resource: isinstance(resource, resources.LFTagPolicy) and resource.kind == "TABLE",
 }
 
 
@@ -35,7 +37,7 @@ def list_permissions(call: Call) -> Json:
         # AWS's sentence, as moto quotes it.
         raise invalid("Resource is mandatory if Principal is set in the input.")
     of_type = _TYPES.get(call.body.get("ResourceType") or "")
-    found = [
+    grants = [
         (holder, resource, grant)
         for (holder, resource), grant in call.lake.grants.items()
         if resource.catalog == call.catalog
@@ -43,10 +45,10 @@ def list_permissions(call: Call) -> Json:
         and (of_type is None or of_type(resource))
         and (wanted is None or _about(resource, wanted, effective=principal is not None))
     ]
-    return call.page("PrincipalResourcePermissions", _entries(_shown(call, found)))
+    return call.page("PrincipalResourcePermissions", _entries(_shown(call, grants)))
 
 
-def _shown(call: Call, found: list[tuple[str, Resource, Grant]]) -> list[tuple[str, Resource, Grant]]:
+def _shown(call: Call, grants: list[tuple[str, Resource, Grant]]) -> list[tuple[str, Resource, Grant]]:
     """Leave out what the caller may not do itself.
 
     The list is "filtered by the permissions of the caller. For example, if you are granted an ALTER permission, you
@@ -54,9 +56,9 @@ def _shown(call: Call, found: list[tuple[str, Resource, Grant]]) -> list[tuple[s
     """
     caller = caller_arn.get()
     if caller is None or (standing := Standing(call.lake, call.catalog, caller)).administers:
-        return found
+        return grants
     shown = []
-    for principal, resource, grant in found:
+    for principal, resource, grant in grants:
         own = standing.permissions(resource)
         visible = Grant(grant.permissions & own, grant.grantable & own)
         if visible.permissions:
@@ -68,13 +70,13 @@ def _resource(call: Call) -> Resource | None:
     if "Resource" not in call.body:
         return None
     try:
-        found = resources.read(call.body["Resource"], call.catalog)
+        requested = resources.read(call.body["Resource"], call.catalog)
     except ValueError as error:
         raise invalid(str(error)) from error
-    if isinstance(found[0], resources.Column | resources.Columns):
+    if isinstance(requested[0], resources.Column | resources.Columns):
         # "This operation does not support getting privileges on a table with columns."
         raise invalid("Resource with columns is not supported; ask for the table.")
-    return found[0]
+    return requested[0]
 
 
 def _about(held: Resource, wanted: Resource, *, effective: bool) -> bool:
@@ -89,11 +91,11 @@ def _about(held: Resource, wanted: Resource, *, effective: bool) -> bool:
     return held == wanted
 
 
-def _entries(found: list[tuple[str, Resource, Grant]]) -> list[Json]:
+def _entries(grants: list[tuple[str, Resource, Grant]]) -> list[Json]:
     """Return the entries of a list: columns with equal permissions are one."""
     columns: dict[tuple[str, resources.Table, frozenset[str], frozenset[str]], list[str]] = {}
     entries = []
-    for principal, resource, grant in found:
+    for principal, resource, grant in grants:
         if isinstance(resource, resources.Column):
             table = resources.Table(resource.catalog, resource.database, resource.table)
             key = (principal, table, frozenset(grant.permissions), frozenset(grant.grantable))

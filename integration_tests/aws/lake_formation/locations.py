@@ -51,10 +51,10 @@ def describe_resource(call: Call) -> Json:
 
 def list_resources(call: Call) -> Json:
     """Return the locations for which all conditions hold."""
-    found = [_wire(call, location) for location in call.lake.locations.values()]
+    infos = [_wire(call, location) for location in call.lake.locations.values()]
     for condition in call.body.get("FilterConditionList") or ():
-        found = [info for info in found if _holds(condition, info)]
-    return call.page("ResourceInfoList", found)
+        infos = [info for info in infos if _holds(condition, info)]
+    return call.page("ResourceInfoList", infos)
 
 
 def deregister_resource(call: Call) -> Json:

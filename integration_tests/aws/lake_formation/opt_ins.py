@@ -27,7 +27,7 @@ def delete_lake_formation_opt_in(call: Call) -> Json:
 def list_lake_formation_opt_ins(call: Call) -> Json:
     """Return the opt-ins, of one principal and on one resource if the request names them."""
     wanted = resources.read(call.body["Resource"], call.catalog)[0] if "Resource" in call.body else None
-    found = [
+    opt_ins = [
         {
             "Resource": resource.wire(),
             "Principal": {"DataLakePrincipalIdentifier": principal},
@@ -36,13 +36,13 @@ def list_lake_formation_opt_ins(call: Call) -> Json:
         for (principal, resource), modified in call.lake.opt_ins.items()
         if call.principal in (None, principal) and wanted in (None, resource)
     ]
-    return call.page("LakeFormationOptInsInfoList", found)
+    return call.page("LakeFormationOptInsInfoList", opt_ins)
 
 
 def _asked(call: Call) -> tuple[str, Resource]:
     if call.principal in (None, "", EVERYBODY):
         raise invalid("Invalid principal")
-    found = resources_of(call)
-    if len(found) != 1 or not isinstance(found[0], resources.Catalog | resources.Database | resources.Table):
+    requested = resources_of(call)
+    if len(requested) != 1 or not isinstance(requested[0], resources.Catalog | resources.Database | resources.Table):
         raise invalid("Only catalogs, databases and tables can be opted in.")
-    return str(call.principal), found[0]
+    return str(call.principal), requested[0]

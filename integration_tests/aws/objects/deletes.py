@@ -35,16 +35,16 @@ def delete_others(
 ) -> Iterable[bytes]:
     """Let the other keys be deleted, and answer with an error for each refused one."""
     body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])).decode()
-    rest = _OBJECT.sub(lambda found: found[0] if _is_kept(found[0], refused) else "", body).encode()
+    permitted_body = _OBJECT.sub(lambda match: match[0] if _is_kept(match[0], refused) else "", body).encode()
     answered = b'<?xml version="1.0" encoding="UTF-8"?>\n<DeleteResult></DeleteResult>'
-    if b"<Object>" in rest:
+    if b"<Object>" in permitted_body:
         for checksum in _CHECKSUMS:
             environ.pop(checksum, None)
-        environ["wsgi.input"], environ["CONTENT_LENGTH"] = io.BytesIO(rest), str(len(rest))
+        environ["wsgi.input"], environ["CONTENT_LENGTH"] = io.BytesIO(permitted_body), str(len(permitted_body))
         answered = b"".join(behind(environ, lambda *_: lambda _: None))
     errors = "".join(
-        f"<Error><Key>{escape(key)}</Key><Code>{each.code}</Code><Message>{escape(each.message)}</Message></Error>"
-        for key, each in refused.items()
+        f"<Error><Key>{escape(key)}</Key><Code>{refusal.code}</Code><Message>{escape(refusal.message)}</Message></Error>"
+        for key, refusal in refused.items()
     )
     answered = answered.replace(b"</DeleteResult>", f"{errors}</DeleteResult>".encode())
     start_response("200 OK", [("Content-Type", "application/xml"), ("Content-Length", str(len(answered)))])

@@ -103,8 +103,8 @@ def _encryption_key(request: AwsRequest, bucket: Any) -> str:
         upload = bucket.multiparts.get(request.text("uploadId"))
         algorithm, key = (upload.sse_encryption or "", upload.kms_key_id or "") if upload is not None else ("none", "")
     else:
-        found = bucket.keys.get(request.key) if _is_there(bucket, request.key) else None
-        algorithm, key = (found.encryption or "none", found.kms_key_id or "") if found is not None else ("none", "")
+        stored = bucket.keys.get(request.key) if _is_there(bucket, request.key) else None
+        algorithm, key = (stored.encryption or "none", stored.kms_key_id or "") if stored is not None else ("none", "")
     if not algorithm:
         default = (bucket.encryption or {}).get("Rule", {}).get("ApplyServerSideEncryptionByDefault", {})
         algorithm, key = default.get("SSEAlgorithm", ""), default.get("KMSMasterKeyID") or ""
@@ -126,19 +126,19 @@ def _kms_action(request: AwsRequest) -> str:
 
 
 def _on_behalf(request: AwsRequest, bucket: Any, key: str, action: str, account: str) -> Need:
-    found = find_key(key, request.region, account)
+    kms_key = find_key(key, request.region, account)
     encryption = request.headers.get("x-amz-server-side-encryption-bucket-key-enabled")
     default = (bucket.encryption or {}).get("Rule", {}).get("BucketKeyEnabled", False)
     by_bucket = encryption == "true" if encryption is not None else str(default).lower() == "true"
-    here = f"arn:aws:s3:::{request.bucket}"
+    bucket_arn = f"arn:aws:s3:::{request.bucket}"
     return Need(
         action,
-        key_arn(key, request.region, account) if found is None else found.arn,
+        key_arn(key, request.region, account) if kms_key is None else kms_key.arn,
         {
             # https://docs.aws.amazon.com/kms/latest/developerguide/conditions-kms.html
             "kms:viaservice": [f"s3.{request.region}.amazonaws.com"],
             "kms:calleraccount": [account],
-            "kms:encryptioncontext:aws:s3:arn": [here if by_bucket else f"{here}/{request.key}"],
+            "kms:encryptioncontext:aws:s3:arn": [bucket_arn if by_bucket else f"{bucket_arn}/{request.key}"],
             "kms:encryptioncontextkeys": ["aws:s3:arn"],
         },
     )

@@ -43,9 +43,9 @@ class Condition:
         return any(_OPERATORS[self.operator](expected, value) for expected in self.expected)
 
 
-def all_met(each: Iterable[Condition], context: Context) -> bool:
+def all_met(conditions: Iterable[Condition], context: Context) -> bool:
     """Tell whether a request meets every condition of a statement."""
-    return all(condition.is_met(context) for condition in each)
+    return all(condition.is_met(context) for condition in conditions)
 
 
 def conditions(element: Mapping[str, Mapping[str, Any]]) -> tuple[Condition, ...]:
@@ -54,15 +54,15 @@ def conditions(element: Mapping[str, Mapping[str, Any]]) -> tuple[Condition, ...
 
 
 def _condition(name: str, key: str, expected: Any) -> Condition:
-    set_operator, _, rest = name.rpartition(":")
-    operator = rest.removesuffix("IfExists")
+    set_operator, _, operator_name = name.rpartition(":")
+    operator = operator_name.removesuffix("IfExists")
     positive = operator if operator in _OPERATORS else operator.replace("Not", "", 1)
     if set_operator not in ("", "ForAllValues", "ForAnyValue") or positive not in _OPERATORS:
         raise ValueError(f"condition operator {name} is not understood here")
     values = tuple(_text(value) for value in (expected if isinstance(expected, list) else [expected]))
     if any("${" in value for value in values):
         raise ValueError(f"policy variables are not understood here: {values}")
-    return Condition(positive, positive != operator, set_operator, rest != operator, key.lower(), values)
+    return Condition(positive, positive != operator, set_operator, operator_name != operator, key.lower(), values)
 
 
 def _text(value: object) -> str:

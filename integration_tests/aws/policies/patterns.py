@@ -24,7 +24,7 @@ def arn_matches(pattern: str, arn: str) -> bool:
     """Tell whether a pattern has an ARN. No wildcard spans the colons between the first five segments."""
     patterns, segments = pattern.split(":", 5), arn.split(":", 5)
     return len(patterns) == len(segments) and all(
-        wildcard(each).fullmatch(segment) is not None for each, segment in zip(patterns, segments, strict=True)
+        wildcard(part).fullmatch(segment) is not None for part, segment in zip(patterns, segments, strict=True)
     )
 
 

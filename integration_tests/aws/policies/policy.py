@@ -76,7 +76,7 @@ class Statement:
             return False
         if self.resources is not None and not any(resource_matches(pattern, resource) for pattern in self.resources):
             return False
-        if self.not_resources is not None and any(resource_matches(each, resource) for each in self.not_resources):
+        if self.not_resources is not None and any(resource_matches(arn, resource) for arn in self.not_resources):
             return False
         if principal is not None and not self._names(principal):
             return False
@@ -84,11 +84,11 @@ class Statement:
 
     def _names(self, principal: Principal) -> bool:
         named = self.principals if self.principals is not None else self.not_principals or ()
-        found = any(principal.matches(each) for each in named)
-        of_account = any(principal.belongs_to(each) for each in named)
+        is_named = any(principal.matches(name) for name in named)
+        of_account = any(principal.belongs_to(name) for name in named)
         if self.principals is not None:
-            return found or (self.denies and of_account)
-        return self.not_principals is None or not (found or of_account)
+            return is_named or (self.denies and of_account)
+        return self.not_principals is None or not (is_named or of_account)
 
 
 Policy = tuple[Statement, ...]
@@ -114,9 +114,11 @@ def delegates(policy: Policy, action: str, resource: str, context: Context, acco
     https://docs.aws.amazon.com/kms/latest/developerguide/key-policy-default.html
     """
     either = tuple(
-        replace(each, principals=tuple(root(account) if named == account else named for named in each.principals))
-        for each in policy
-        if each.principals is not None and not each.denies
+        replace(
+            statement, principals=tuple(root(account) if named == account else named for named in statement.principals)
+        )
+        for statement in policy
+        if statement.principals is not None and not statement.denies
     )
     return decide([either], action, resource, context, Principal(root(account), "", account)) is Decision.ALLOWED
 
@@ -128,7 +130,7 @@ def parse_policy(document: str) -> Policy:
         parsed = msgspec.json.decode(document)
     except msgspec.DecodeError as error:
         raise ValueError(f"not a policy: {error}") from error
-    return tuple(_statement(each) for each in _sequence(parsed["Statement"]))
+    return tuple(_statement(statement) for statement in _sequence(parsed["Statement"]))
 
 
 _ELEMENTS = frozenset(

@@ -58,10 +58,10 @@ class Ledger:
         """Return the records after `number` as JSON; an error if some of them are forgotten."""
         with self._lock:
             missing = self._records and self._records[0].number > number + 1
-            found = [] if missing else [record for record in self._records if record.number > number]
+            records = [] if missing else [record for record in self._records if record.number > number]
         if missing:
             raise LookupError(f"only the last {_KEPT} requests are kept")
-        return msgspec.json.encode(found)
+        return msgspec.json.encode(records)
 
     @property
     def last(self) -> int:

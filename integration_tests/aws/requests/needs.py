@@ -53,7 +53,7 @@ def key_arn(key: str, region: str, account: str) -> str:
 
 def _s3(request: AwsRequest) -> Iterator[Need]:
     bucket = f"arn:aws:s3:::{request.bucket}" if request.bucket else "*"
-    here = f"{bucket}/{request.key}" if request.key else bucket
+    resource = f"{bucket}/{request.key}" if request.key else bucket
     operation = request.operation
     conditions = _s3_conditions(request)
     if operation == "DeleteObjects":
@@ -61,11 +61,11 @@ def _s3(request: AwsRequest) -> Iterator[Need]:
             yield Need("s3:DeleteObject", f"{bucket}/{key}", conditions)
         return
     versioned = "Version" if operation in _VERSIONED and "versionId" in request.parameters else ""
-    yield Need(f"s3:{S3_ACTIONS.get(operation, operation)}{versioned}", here, conditions)
+    yield Need(f"s3:{S3_ACTIONS.get(operation, operation)}{versioned}", resource, conditions)
     if source := request.headers.get("x-amz-copy-source"):
         yield Need("s3:GetObject", f"arn:aws:s3:::{unquote(source.partition('?')[0]).lstrip('/')}")
     if "x-amz-tagging" in request.headers:
-        yield Need("s3:PutObjectTagging", here, conditions)
+        yield Need("s3:PutObjectTagging", resource, conditions)
 
 
 S3_ACTIONS: Mapping[str, str] = {

@@ -30,8 +30,8 @@ def bring() -> None:
             ended = subprocess.run(command, capture_output=True, text=True)
             assert ended.returncode == 0, f"Ivy has failed:\n{ended.stdout}{ended.stderr}"
     for coordinates, digest in PINNED.items():
-        found = sha256(_file(coordinates).read_bytes()).hexdigest()
-        assert found == digest, f"{coordinates} is another one: {found}"
+        actual = sha256(_file(coordinates).read_bytes()).hexdigest()
+        assert actual == digest, f"{coordinates} is another one: {actual}"
 
 
 def _file(coordinates: str) -> Path:

@@ -64,13 +64,13 @@ class Order:
         return configured_stream(STREAM, self.schema, generation=self.generation, minimum=minimum, sync_id=self.attempt)
 
     def __str__(self) -> str:
-        who = "another connection " * self.of_rival
+        rival = "another connection " * self.of_rival
         verb = "overwrites with" if self.overwrites else "merges into" if self.dedup else "appends to"
         first, last = self.chunks[0].records[0].sending.position, self.chunks[-1].cursor - 1
         how = f"in {len(self.chunks)} chunks" + ", waiting for each state" * self.waits
         layout = f", {dict(self.layout)}" if self.layout else ""
         end = ", source fails" * (not self.completes)
-        return f"{who}{verb} generation {self.generation}: {first} to {last} {how}{layout}{end}"
+        return f"{rival}{verb} generation {self.generation}: {first} to {last} {how}{layout}{end}"
 
 
 class Account(Protocol):
@@ -225,8 +225,8 @@ class Attempt:
         written = sum(map(record_count, run.states))
         if run.exit_code == 0 and written != len(self.sent()):
             raise Broken(f"states count {written} rows in all, sent were {len(self.sent())}")
-        said = b"\n".join(message.raw for message in run.messages) + run.stderr.encode()
-        if CONFIDENTIAL.encode() in said:
+        output = b"\n".join(message.raw for message in run.messages) + run.stderr.encode()
+        if CONFIDENTIAL.encode() in output:
             raise Broken("contents of a record were written to stdout or stderr")
         if run.exit_code == 1 and not run.errors:
             raise Broken(f"exit code 1 without an error\n{run.report()}")

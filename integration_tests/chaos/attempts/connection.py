@@ -24,7 +24,7 @@ class Connection:
     ) -> None:
         self.sent: dict[Sending, Sent] = {}
         self.attempts = 0
-        self._source = source.of(seed)
+        self._source = source.from_seed(seed)
         self._layouts = layouts
         self._overwrites = overwrites
         # Deduplication has no overwrite without ids: the platform sends a plain one then.

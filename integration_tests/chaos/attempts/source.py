@@ -75,7 +75,7 @@ class Source:
     more_columns: int
 
     @classmethod
-    def of(cls, seed: str) -> Self:
+    def from_seed(cls, seed: str) -> Self:
         random = Random(f"{seed}/source")
         return cls(seed, random.randint(2, 9), random.randint(2, 9), random.randint(2, 9))
 

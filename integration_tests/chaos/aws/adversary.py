@@ -22,7 +22,7 @@ PassOn = Callable[[Request], Answer]
 
 @dataclass(frozen=True)
 class Blow:
-    """What happens at the `number`-th request (from 1; `of` all, of those that change something, or of uploads).
+    """What happens at the `number`-th request (from 1; `scope`: all, those that change something, or uploads).
 
     "kill" is a SIGKILL, `pause` seconds later. A request that was not passed on `before` it never is; `after` it the
     answer is lost. "cut off" holds back that request, or its answer, and all that come later until the attempt is let
@@ -31,13 +31,13 @@ class Blow:
 
     deed: Literal["kill", "cut off"]
     number: int
-    of: Literal["requests", "changes", "uploads"]
+    scope: Literal["requests", "changes", "uploads"]
     moment: Literal["before", "after"]
     pause: float = 0.0
 
     def __str__(self) -> str:
-        what = "killed" if self.deed == "kill" else "cut off"
-        return f"{what} {self.moment} number {self.number} of its {self.of}"
+        outcome = "killed" if self.deed == "kill" else "cut off"
+        return f"{outcome} {self.moment} number {self.number} of its {self.scope}"
 
 
 def kill_connector(connector: Process) -> bool:
@@ -125,8 +125,8 @@ class Adversary:
         return (
             blow is not None
             and not self.struck.is_set()
-            and blow.of in counted
-            and self._counts[blow.of] == blow.number
+            and blow.scope in counted
+            and self._counts[blow.scope] == blow.number
         )
 
     def _deal(self, blow: Blow) -> None:

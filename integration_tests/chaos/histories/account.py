@@ -89,16 +89,16 @@ class SyncInside:
         self._ended = threading.Event()
         self._returncode: int | None = None
         self._lock = threading.Lock()
-        self._theirs: list[socket.socket] = []
-        ours: list[socket.socket] = []
+        self._inner_sockets: list[socket.socket] = []
+        outer_sockets: list[socket.socket] = []
         for _ in range(2):
-            one, other = socket.socketpair()
-            self._theirs.append(one)
-            ours.append(other)
-        self.stdin: IO[bytes] = ours[0].makefile("wb")
-        self.stdout: IO[bytes] = ours[1].makefile("rb")
-        for each in ours:
-            each.close()  # The files keep them open.
+            inner, outer = socket.socketpair()
+            self._inner_sockets.append(inner)
+            outer_sockets.append(outer)
+        self.stdin: IO[bytes] = outer_sockets[0].makefile("wb")
+        self.stdout: IO[bytes] = outer_sockets[1].makefile("rb")
+        for outer_socket in outer_sockets:
+            outer_socket.close()  # The files keep them open.
         config = Config.parse(dict(options)).model_copy(update={"flush_interval_seconds": _FLUSH_SECONDS})
         self._meet(config)
         termination = Termination()
@@ -133,13 +133,13 @@ class SyncInside:
             if self._returncode is not None:
                 return
             self._returncode = returncode
-        for each in self._theirs:
+        for inner in self._inner_sockets:
             # Not closed: another sync could get a number that threads of this one still write to.
-            each.shutdown(socket.SHUT_RDWR)
+            inner.shutdown(socket.SHUT_RDWR)
         self._ended.set()
 
     def _run(self, config: Config, catalog: Mapping[str, object], termination: Termination) -> None:
-        stdin, stdout = (each.fileno() for each in self._theirs)
+        stdin, stdout = (inner.fileno() for inner in self._inner_sockets)
         out = Stdout(stdout)
         code = 1
         try:
@@ -201,11 +201,11 @@ def make_clients() -> None:
         user = AwsAccess(REGION, AccessKeys(_key(number), SECRET_ACCESS_KEY))
         user.client("s3")
         user.client("glue")
-    kept = [dict(each) for each in made]
+    kept = [dict(cache) for cache in made]
 
     def keep() -> None:
-        for each, before in zip(made, kept, strict=True):
-            each.update(before)
+        for cache, before in zip(made, kept, strict=True):
+            cache.update(before)
 
     with mock_aws():
         s3, glue = user.client("s3"), user.client("glue")

@@ -34,30 +34,36 @@ class Columns:
         Raises Broken for a value that is missing, for one that was not sent, and for a column of two fields.
         """
         changes = [str(change["field"]) for change in (row[META] or {}).get("changes") or ()]
-        changed = {name for name in sent if any(each == name or each.startswith(f"{name}.") for each in changes)}
+        changed = {name for name in sent if any(change == name or change.startswith(f"{name}.") for change in changes)}
         if changed - doubtful:
             raise Broken(f"{sorted(changed - doubtful)} are told to be changed: {changes}; sent were {dict(sent)}")
-        left = {name: value for name, value in row.items() if value is not None and not name.startswith("_airbyte")}
+        remaining = {
+            name: value for name, value in row.items() if value is not None and not name.startswith("_airbyte")
+        }
         for name in PLAIN & sent.keys():
-            held = left.pop(name, None)
-            if held is not sent[name] and not same(sent[name], held):
+            held = remaining.pop(name, None)
+            if held is not sent[name] and not is_same(sent[name], held):
                 raise Broken(f"{name} is {sent[name]!r}, and {row.get(name)!r} in its column")
         wanted = {name: value for name, value in sent.items() if value is not None and name not in PLAIN}
         places = [
             place
             for name, value in wanted.items()
-            for place in self._places((name,), value, left, lenient=name in changed)
+            for place in self._places((name,), value, remaining, lenient=name in changed)
         ]
-        found = _assigned(places)
-        if found is None:
+        assigned = _assigned(places)
+        if assigned is None:
             lost = [place for place in places if not place.candidates and not place.optional] or places
             missing = {".".join(place.field): place.value for place in lost}
-            owners = {column: self._owners.get((column,)) for column in left}
-            raise Broken(f"{missing} are in no column, changes {changes}, of {left}; fields are {owners}")
-        for claims in found.values():
+            owners = {column: self._owners.get((column,)) for column in remaining}
+            raise Broken(f"{missing} are in no column, changes {changes}, of {remaining}; fields are {owners}")
+        for claims in assigned.values():
             self._owners |= claims
         # What is left of values that were changed: truncated ones, and parts.
-        extra = {each: left[each] for each in left.keys() - found.keys() if not self._is_of(each, changed)}
+        extra = {
+            column: remaining[column]
+            for column in remaining.keys() - assigned.keys()
+            if not self._is_of(column, changed)
+        }
         if extra:
             raise Broken(f"these values were not sent: {extra}; sent were {dict(sent)}, changed {changed}")
         return frozenset(changed)
@@ -67,31 +73,31 @@ class Columns:
         owner = self._owners.get((column,))
         return owner[0] in fields if owner else bool(fields)
 
-    def _places(self, field: Path, value: object, left: Mapping[str, Any], *, lenient: bool) -> Iterator["_Place"]:
+    def _places(self, field: Path, value: object, remaining: Mapping[str, Any], *, lenient: bool) -> Iterator["_Place"]:
         """Yield where a field may be found: in columns or, if it is an object and in none, those of its members.
 
         An object without values needs no column: if it is flattened, it has none. A column that holds another such
         object is then not its own.
         """
-        place = self._place(field, value, left, lenient=lenient)
+        place = self._place(field, value, remaining, lenient=lenient)
         if place.candidates or not isinstance(value, dict):
             yield place
             return
         for name, part in value.items():
             if part is not None:
-                yield from self._places((*field, name), part, left, lenient=lenient)
+                yield from self._places((*field, name), part, remaining, lenient=lenient)
 
-    def _place(self, field: Path, value: object, left: Mapping[str, Any], *, lenient: bool) -> "_Place":
+    def _place(self, field: Path, value: object, remaining: Mapping[str, Any], *, lenient: bool) -> "_Place":
         """Return which columns may hold a field."""
         candidates = []
-        for column, found in left.items():
+        for column, stored in remaining.items():
             claims: Claims = {}
-            if _holds(value, found, (column,), field, claims, lenient=lenient) and all(
+            if _holds(value, stored, (column,), field, claims, lenient=lenient) and all(
                 self._owners.get(place, owner) == owner for place, owner in {**claims, (column,): field}.items()
             ):
                 candidates.append((column, claims))
         # Those that are known to be the field's first.
-        candidates.sort(key=lambda each: (each[0],) not in self._owners)
+        candidates.sort(key=lambda candidate: (candidate[0],) not in self._owners)
         return _Place(field, value, candidates, lenient or not _has_values(value))
 
 
@@ -117,57 +123,57 @@ def _assigned(places: Sequence[_Place], taken: frozenset[str] = frozenset()) -> 
     if not places:
         return {}
     # The one with the fewest candidates has the least choice.
-    first, *others = sorted(places, key=lambda place: len(place.candidates))
+    first, *remaining = sorted(places, key=lambda place: len(place.candidates))
     for column, claims in first.candidates:
-        if column not in taken and (found := _assigned(others, taken | {column})) is not None:
-            return {column: claims, **found}
-    return _assigned(others, taken) if first.optional else None
+        if column not in taken and (assigned := _assigned(remaining, taken | {column})) is not None:
+            return {column: claims, **assigned}
+    return _assigned(remaining, taken) if first.optional else None
 
 
-def _holds(value: object, found: Any, place: Path, field: Path, claims: Claims, *, lenient: bool) -> bool:
+def _holds(value: object, stored: Any, place: Path, field: Path, claims: Claims, *, lenient: bool) -> bool:
     """Whether a value that was found is the one that was sent; collects which fields are where."""
-    if value is None or found is None:
-        return found is None and (value is None or lenient)
-    if isinstance(found, str) and not isinstance(value, str):
-        held = _same_json(value, found)
+    if value is None or stored is None:
+        return stored is None and (value is None or lenient)
+    if isinstance(stored, str) and not isinstance(value, str):
+        held = _same_json(value, stored)
     elif isinstance(value, dict):
-        held = isinstance(found, dict) and _holds_members(value, found, place, field, claims, lenient=lenient)
+        held = isinstance(stored, dict) and _holds_members(value, stored, place, field, claims, lenient=lenient)
     elif isinstance(value, list):
         held = (
-            isinstance(found, list)
-            and len(found) == len(value)
+            isinstance(stored, list)
+            and len(stored) == len(value)
             and all(
-                _holds(each, there, (*place, "[]"), (*field, "[]"), claims, lenient=lenient)
-                for each, there in zip(value, found, strict=True)
+                _holds(element, stored_element, (*place, "[]"), (*field, "[]"), claims, lenient=lenient)
+                for element, stored_element in zip(value, stored, strict=True)
             )
         )
     else:
-        held = same(value, found)
+        held = is_same(value, stored)
     if held and tells(value):
         claims[place] = field
     return held
 
 
 def _holds_members(
-    value: Mapping[str, object], found: Mapping[str, Any], place: Path, field: Path, claims: Claims, *, lenient: bool
+    value: Mapping[str, object], stored: Mapping[str, Any], place: Path, field: Path, claims: Claims, *, lenient: bool
 ) -> bool:
-    there = {name: part for name, part in found.items() if part is not None}
+    members = {name: part for name, part in stored.items() if part is not None}
     places = []
     for name, part in value.items():
         if part is not None:
             candidates = []
-            for member, held in there.items():
+            for member, held in members.items():
                 own: Claims = {}
                 if _holds(part, held, (*place, member), (*field, name), own, lenient=lenient) and all(
-                    claims.get(where, what) == what for where, what in own.items()
+                    claims.get(where, owner) == owner for where, owner in own.items()
                 ):
                     candidates.append((member, own))
             places.append(_Place((*field, name), part, candidates, lenient))
     assigned = _assigned(places)
-    if assigned is None or (not lenient and len(assigned) < len(there)):
+    if assigned is None or (not lenient and len(assigned) < len(members)):
         return False
-    for each in assigned.values():
-        claims |= each
+    for member_claims in assigned.values():
+        claims |= member_claims
     return True
 
 
@@ -186,26 +192,26 @@ def tells(value: object) -> bool:
     return isinstance(value, int | float) and 1000 <= value < 2**17
 
 
-def same(value: object, found: Any) -> bool:
+def is_same(value: object, stored: Any) -> bool:
     """Whether a reader's value without parts is the one that was sent."""
-    match value, found:
+    match value, stored:
         case bool(), _:
-            return found is value
+            return stored is value
         case int() | float(), bool():
             return False
         case int() | float(), int():
-            return value == found
+            return value == stored
         case int() | float(), float():
-            return abs(value) < 10**309 and float(value) == found
+            return abs(value) < 10**309 and float(value) == stored
         case int() | float(), Decimal():
-            return _exactly(value) == found
+            return _exactly(value) == stored
         case str(), datetime():
-            moment = found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
+            moment = stored.astimezone(UTC).replace(tzinfo=None) if stored.tzinfo else stored
             return moment in _moments(value)
         case str(), date():
-            return str(found) == value
+            return str(stored) == value
         case str(), str():
-            return found == value or _same_json(value, found) or bool(_moments(value) & _moments(found))
+            return stored == value or _same_json(value, stored) or bool(_moments(value) & _moments(stored))
     return False
 
 

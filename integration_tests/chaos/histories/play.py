@@ -54,15 +54,15 @@ class LakeInside(Lake):
 class History(Round):
     """One table, from its first sync to its last."""
 
-    def _happening(self, random: Random, left: int) -> Callable[[Random], None]:
+    def _happening(self, random: Random, remaining: int) -> Callable[[Random], None]:
         share = random.random()
-        if left == 1 or share < 0.3:
+        if remaining == 1 or share < 0.3:
             return self._calm
         if share < 0.62:
             return self._killed_at_the_end if random.random() < 0.4 else self._killed
         if share < 0.68:
             return self._faulty
-        if left == 2:
+        if remaining == 2:
             return self._calm
         if share < 0.74 and self._connection.has_ids:
             return self._rivalled
@@ -72,7 +72,7 @@ class History(Round):
 
     def _incomplete(self, random: Random) -> None:
         """The source fails, and the platform retries."""
-        self._one(self._connection.order(random, completes=False), Adversary(), "calm, but the source fails")
+        self._run_attempt(self._connection.order(random, completes=False), Adversary(), "calm, but the source fails")
 
 
 def drawn(seed: int, number: int) -> TypedSubject:
@@ -135,11 +135,11 @@ def _verdicts(seed: int, numbers: Iterator[int], jobs: int) -> Iterator[Verdict]
             if number is None:
                 more = False
                 break
-            ours, theirs = _context.Pipe(duplex=False)
-            process = _context.Process(target=_play, args=(seed, number, theirs))
+            receiver, sender = _context.Pipe(duplex=False)
+            process = _context.Process(target=_play, args=(seed, number, sender))
             process.start()
-            theirs.close()
-            running[ours] = (number, process, time.monotonic() + _PATIENCE)
+            sender.close()
+            running[receiver] = (number, process, time.monotonic() + _PATIENCE)
         wait([*running], timeout=1)
         for pipe, (number, process, until) in [*running.items()]:
             verdict = Verdict(number, str(drawn(seed, number)), Tally(), (), "it does not end", _PATIENCE, True)

@@ -64,14 +64,14 @@ class TypedReader(Reader):
             raise
         is_iceberg = entry.get("Parameters", {}).get("table_type", "").upper() == "ICEBERG"
         try:
-            found = Counter(self._iceberg(entry, sent) if is_iceberg else self._hive(entry, sent))
+            counts = Counter(self._iceberg(entry, sent) if is_iceberg else self._hive(entry, sent))
         except Broken:
             raise
         except Exception as error:
             raise Broken(f"the table cannot be read: {type(error).__name__}: {error}") from error
-        if twice := [tuple(sending) for sending, times in found.items() if times > 1]:
+        if twice := [tuple(sending) for sending, times in counts.items() if times > 1]:
             raise Broken(f"there more than once, although sent once (position, attempt): {sorted(twice)}")
-        return frozenset(found)
+        return frozenset(counts)
 
     def _known(
         self, content: object, read: Callable[[], Iterable[Row]], sent: Mapping[Sending, Sent]
@@ -95,12 +95,12 @@ class TypedReader(Reader):
 
     def rejected(self) -> frozenset[Sending]:
         """Return the sendings that an object under `_errors/` keeps. Raises Broken if one is not there that must be."""
-        found = super().rejected()
-        if missing := self._changed - found:
+        rejected = super().rejected()
+        if missing := self._changed - rejected:
             raise Broken(
                 f"values of these are changed, and they are not among the rejects: {sorted(map(tuple, missing))}"
             )
-        return found
+        return rejected
 
     def _iceberg(self, entry: "TableTypeDef", sent: Mapping[Sending, Sent]) -> Iterator[Sending]:
         files = self._objects
@@ -114,28 +114,28 @@ class TypedReader(Reader):
             path = task.file.file_path
             dead = {
                 row["pos"]
-                for each in task.delete_files
-                for row in files.parquet(each.file_path).to_pylist()
+                for delete_file in task.delete_files
+                for row in files.parquet(delete_file.file_path).to_pylist()
                 if row["file_path"] == path
             }
             is_new = (path, names) not in self._judged
             known = self._known((path, names), partial(_rows_by_id, files, path, struct), sent)
-            here = [sending for number, sending in known.items() if number not in dead]
-            if is_new and here and asked < _ASKED:
+            live = [sending for number, sending in known.items() if number not in dead]
+            if is_new and live and asked < _ASKED:
                 asked += 1
-                _require_found(table, path, sent[here[0]].row or {})
-            yield from here
+                _require_found(table, path, sent[live[0]].row or {})
+            yield from live
 
     def _hive(self, entry: "TableTypeDef", sent: Mapping[Sending, Sent]) -> Iterator[Sending]:
         types = _types(entry["StorageDescriptor"])
-        keys = [each["Name"] for each in entry.get("PartitionKeys", ())]
+        keys = [key["Name"] for key in entry.get("PartitionKeys", ())]
         projection = Projection.of(entry) if is_projected(entry) else None
         partitions = {
-            each["StorageDescriptor"]["Location"].rstrip("/"): each
+            partition["StorageDescriptor"]["Location"].rstrip("/"): partition
             for page in self.lake.glue.get_paginator("get_partitions").paginate(
                 DatabaseName=self.lake.database, TableName=STREAM
             )
-            for each in page["Partitions"]
+            for partition in page["Partitions"]
         }
         is_stale = _STALE in entry.get("Parameters", {})
         for key in self.lake.data_files(self.lake.database, STREAM):
@@ -244,15 +244,15 @@ def _by_id(value: Any, held: Any, wanted: IcebergType) -> Any:
         return None
     match wanted:
         case StructType(fields=fields):
-            there = {int(each.metadata[b"PARQUET:field_id"]): each for each in held}
+            members = {int(member.metadata[b"PARQUET:field_id"]): member for member in held}
             return {
-                field.name: _by_id(value[there[field.field_id].name], there[field.field_id].type, field.field_type)
-                if field.field_id in there
+                field.name: _by_id(value[members[field.field_id].name], members[field.field_id].type, field.field_type)
+                if field.field_id in members
                 else None
                 for field in fields
             }
         case ListType(element_type=element):
-            return [_by_id(each, held.value_type, element) for each in value]
+            return [_by_id(entry, held.value_type, element) for entry in value]
     if pa.types.is_float32(held) and isinstance(wanted, DoubleType):
         raise Broken("a file holds a float in a column that is a double")
     return value
@@ -271,7 +271,7 @@ _GLUE = {
 
 def _glue_type(held: pa.DataType) -> str:
     if pa.types.is_struct(held):
-        return f"struct<{','.join(f'{each.name}:{_glue_type(each.type)}' for each in held)}>"
+        return f"struct<{','.join(f'{member.name}:{_glue_type(member.type)}' for member in held)}>"
     if pa.types.is_list(held):
         return f"array<{_glue_type(held.value_type)}>"
     if pa.types.is_decimal(held):
@@ -286,8 +286,8 @@ def _is_part(held: str, declared: str, wider: Collection[tuple[str, str]] = ()) 
     """
     if held == declared or (held, declared) in wider:
         return True
-    (outer, _, inner), (same, _, wanted) = held.partition("<"), declared.partition("<")
-    if outer != same or not inner:
+    (outer, _, inner), (declared_outer, _, wanted) = held.partition("<"), declared.partition("<")
+    if outer != declared_outer or not inner:
         return False
     if outer == "array":
         return _is_part(inner[:-1], wanted[:-1], wider)

@@ -48,11 +48,11 @@ def row(changed: str | None = None, **values: object) -> dict[str, Any]:
         pytest.param({"x": {"y": "many", "z": 2000}}, row("x.y", x={"y": None, "z": 2000}), True, id="told of a part"),
     ],
 )
-def test_a_row_is_what_was_sent_or_says_what_was_changed(sent: Values, found: Values, right: bool) -> None:
-    doubtful = frozenset({"x"}) if found["_airbyte_meta"]["changes"] else frozenset[str]()
+def test_a_row_is_what_was_sent_or_says_what_was_changed(sent: Values, stored: Values, right: bool) -> None:
+    doubtful = frozenset({"x"}) if stored["_airbyte_meta"]["changes"] else frozenset[str]()
 
     with nullcontext() if right else pytest.raises(Broken):
-        assert Columns().judge(found, sent, doubtful) == doubtful
+        assert Columns().judge(stored, sent, doubtful) == doubtful
 
 
 def test_a_value_that_fits_must_not_be_told_to_be_changed() -> None:
@@ -74,12 +74,12 @@ def test_a_value_that_fits_must_not_be_told_to_be_changed() -> None:
 )
 def test_nothing_holds_two_fields(first: tuple[Values, Values], second: tuple[Values, Values]) -> None:
     columns = Columns()
-    sent, found = first
-    columns.judge(row(**found), sent, frozenset())
+    sent, stored = first
+    columns.judge(row(**stored), sent, frozenset())
 
-    sent, found = second
+    sent, stored = second
     with pytest.raises(Broken, match="in no column"):
-        columns.judge(row(**found), sent, frozenset())
+        columns.judge(row(**stored), sent, frozenset())
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ class TypedSource(Source):
         row |= {name: values.fixed(name) for name in FIXED if name not in row}
         for name, shape in root.members.items():
             if random.random() < 0.9:
-                row[name] = values.of(shape, name)
+                row[name] = values.draw(shape, name)
         row.update(self._more_values(sending.position))
         line = record(STREAM, row, emitted_at=TOO_LATE if refused else EMITTED_AT)
         return TypedSent(sending, line, None if refused else row, False, frozenset(values.doubtful))
@@ -229,7 +229,7 @@ class Values:
         """Return the value of a field that partitions are of: there are few different ones."""
         return self._random.choice(_FIXED_EDGES[name])
 
-    def of(self, shape: Shape, top: str, depth: int = 0) -> object:
+    def draw(self, shape: Shape, top: str, depth: int = 0) -> object:
         """Return a value of a type; `top` is the field that it is of, or in."""
         random = self._random
         share = random.random()
@@ -240,10 +240,12 @@ class Values:
                 self.doubtful.add(top)
                 return random.choice((5, "none", []))
             return {
-                name: self.of(member, top, depth + 1) for name, member in shape.members.items() if random.random() < 0.9
+                name: self.draw(member, top, depth + 1)
+                for name, member in shape.members.items()
+                if random.random() < 0.9
             }
         if shape.kind == "list":
-            return [self.of(shape.members["[]"], top, depth + 1) for _ in range(random.choice((0, 1, 1, 2)))]
+            return [self.draw(shape.members["[]"], top, depth + 1) for _ in range(random.choice((0, 1, 1, 2)))]
         kind = KINDS[shape.kind]
         self._number += 1
         if share < 0.20 and kind.edges:

@@ -42,11 +42,11 @@ class LatestOracle(Oracle):
         """Rule out the worlds in which a reader could not see this. False, and nothing is ruled out, if that is all."""
         if not self._is_merged and frozenset(seen) == self._seen:
             return True
-        left = {world for world in self.worlds if not self.violations(world.published, seen)}
-        self.worlds = left or self.worlds
-        if left:
+        remaining = {world for world in self.worlds if not self.violations(world.published, seen)}
+        self.worlds = remaining or self.worlds
+        if remaining:
             self._seen = frozenset(seen)
-        return bool(left)
+        return bool(remaining)
 
     def keep(self, seen: Collection[Sending]) -> None:
         """Require that what a reader saw stays, or gives way to what is later."""
@@ -60,20 +60,20 @@ class LatestOracle(Oracle):
     def violations(self, content: Content, seen: Collection[Sending]) -> list[str]:
         """Return what is wrong with rows that a reader saw, if this content is what has been merged."""
         rows, required, allowed = map(self._by_key, (seen, content.required, content.allowed))
-        found = []
+        problems = []
         for key in rows.keys() | required.keys():
-            here = rows.get(key, [])
-            if len(here) > 1:
-                found.append(f"{key} is there {len(here)} times: {_names(here)}")
-            elif here and here[0] not in content.allowed:
-                found.append(f"{key} is {_names(here)}, which is not of this content")
-            elif here and self._deletes(here[0]):
-                found.append(f"{key} is a deletion: {_names(here)}")
-            elif here and (later := self._missing(here[0], required.get(key, []), allowed.get(key, []))):
-                found.append(f"{key} is {_names(here)}, and was acknowledged later as {_names(later)}")
-            elif not here and (lost := self._lost(required.get(key, []), allowed.get(key, []))):
-                found.append(f"{key} is missing, and was acknowledged as {_names(lost)}")
-        return found
+            versions = rows.get(key, [])
+            if len(versions) > 1:
+                problems.append(f"{key} is there {len(versions)} times: {_names(versions)}")
+            elif versions and versions[0] not in content.allowed:
+                problems.append(f"{key} is {_names(versions)}, which is not of this content")
+            elif versions and self._deletes(versions[0]):
+                problems.append(f"{key} is a deletion: {_names(versions)}")
+            elif versions and (later := self._missing(versions[0], required.get(key, []), allowed.get(key, []))):
+                problems.append(f"{key} is {_names(versions)}, and was acknowledged later as {_names(later)}")
+            elif not versions and (lost := self._lost(required.get(key, []), allowed.get(key, []))):
+                problems.append(f"{key} is missing, and was acknowledged as {_names(lost)}")
+        return problems
 
     def explain(self, seen: Collection[Sending]) -> str:
         """Say what is wrong with what a reader saw, held against the likeliest world."""
@@ -88,18 +88,21 @@ class LatestOracle(Oracle):
             for version in required
             if self._age(version) > self._age(row)
             and not any(
-                self._deletes(each) and self._age(each) >= self._age(version) and self._came_before(each, row)
-                for each in allowed
+                self._deletes(candidate)
+                and self._age(candidate) >= self._age(version)
+                and self._came_before(candidate, row)
+                for candidate in allowed
             )
         ]
 
     def _lost(self, required: Iterable[Sending], allowed: Collection[Sending]) -> list[Sending]:
         """Return what should be there and is not: what no later deletion has removed."""
-        deletions = [each for each in allowed if self._deletes(each)]
+        deletions = [sending for sending in allowed if self._deletes(sending)]
         return [
             version
             for version in required
-            if not self._deletes(version) and not any(self._age(each) >= self._age(version) for each in deletions)
+            if not self._deletes(version)
+            and not any(self._age(deletion) >= self._age(version) for deletion in deletions)
         ]
 
     def _came_before(self, deletion: Sending, row: Sending) -> bool:
@@ -114,10 +117,10 @@ class LatestOracle(Oracle):
         return self._value(sending, DELETED_AT) is not None
 
     def _by_key(self, sendings: Iterable[Sending]) -> Mapping[Key, list[Sending]]:
-        found = defaultdict[Key, list[Sending]](list)
+        by_key = defaultdict[Key, list[Sending]](list)
         for sending in sendings:
-            found[tuple(self._value(sending, part) for part in KEY)].append(sending)
-        return found
+            by_key[tuple(self._value(sending, part) for part in KEY)].append(sending)
+        return by_key
 
     def _value(self, sending: Sending, name: str) -> object:
         row = self._sent[sending].row

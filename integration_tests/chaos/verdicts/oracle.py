@@ -84,13 +84,13 @@ class Effect:
 
     def is_refused_by(self, world: World) -> bool:
         """Whether it is older than the table, or goes on with what another overwrite has taken away."""
-        generation, there, left = self.generation, world.published.generation, world.unpublished
+        generation, current, unpublished = self.generation, world.published.generation, world.unpublished
         if generation is None:
             return False
         if world.removed is not None and world.removed[0] <= generation <= world.removed[1]:
             return True
-        newest = max(each for each in (there, world.newest, generation) if each is not None)
-        goes_on = there == generation or (left is not None and left.generation == generation)
+        newest = max(candidate for candidate in (current, world.newest, generation) if candidate is not None)
+        goes_on = current == generation or (unpublished is not None and unpublished.generation == generation)
         return self.overwrites and (newest > generation or (world.newest == generation and not goes_on))
 
     def on(self, world: World) -> set[World]:
@@ -98,37 +98,42 @@ class Effect:
         if self.is_refused_by(world):
             return set() if self.succeeded or self.acknowledged else {world}
         held = self.sent if self.succeeded else self.acknowledged
-        there = world.published.generation
-        outdated = self.generation is None or there is None or there < self.generation
+        current = world.published.generation
+        outdated = self.generation is None or current is None or current < self.generation
         if self.overwrites and outdated:
             return set(self._replace(world, held))
         return set(self._append(world, held))
 
     def _append(self, world: World, held: frozenset[Sending]) -> Iterable[World]:
-        left = world.unpublished
-        there, known = world.published.generation, world.published.generation is not None or not world.published.allowed
-        added = [each for each in (there, self.generation, left.generation if left else None) if each is not None]
+        unpublished = world.unpublished
+        current = world.published.generation
+        known = current is not None or not world.published.allowed
+        added = [
+            candidate
+            for candidate in (current, self.generation, unpublished.generation if unpublished else None)
+            if candidate is not None
+        ]
         published = replace(world.published.plus(held, self.sent), generation=min(added) if known and added else None)
         ended = replace(world, leaving=() if self.succeeded else world.leaving)
-        if left is None:
+        if unpublished is None:
             yield replace(ended, published=published)
         else:
-            yield replace(ended, published=published.plus(left.required, left.allowed), unpublished=None)
+            yield replace(ended, published=published.plus(unpublished.required, unpublished.allowed), unpublished=None)
             if not self.succeeded:
                 # Begun and not ended: taking rows in is done again, and then they are not there twice.
-                yield replace(ended, published=published.plus(NOTHING, left.allowed))
+                yield replace(ended, published=published.plus(NOTHING, unpublished.allowed))
         if not self.succeeded and not held:
             yield world
 
     def _replace(self, world: World, held: frozenset[Sending]) -> Iterable[World]:
-        left = world.unpublished
-        resumes = left is not None and left.generation == self.generation and self.generation is not None
-        begun = left if resumes and left is not None else Content(self.generation)
+        unpublished = world.unpublished
+        resumes = unpublished is not None and unpublished.generation == self.generation and self.generation is not None
+        begun = unpublished if resumes and unpublished is not None else Content(self.generation)
         newest, removed = world.newest if self.generation is None else self.generation, world.removed
-        if left is not None and not resumes and left.generation is not None:
+        if unpublished is not None and not resumes and unpublished.generation is not None:
             removed = (
-                min((removed or (left.generation,))[0], left.generation),
-                max((removed or (0, 0))[1], left.generation),
+                min((removed or (unpublished.generation,))[0], unpublished.generation),
+                max((removed or (0, 0))[1], unpublished.generation),
             )
         if self.completed:
             leaving = () if self.succeeded else (*world.leaving, world.published)
@@ -165,9 +170,9 @@ class Oracle:
 
     def see(self, seen: Collection[Sending]) -> bool:
         """Rule out the worlds in which a reader could not see this. False, and nothing is ruled out, if that is all."""
-        left = {world for world in self.worlds if world.admits(seen)}
-        self.worlds = left or self.worlds
-        return bool(left)
+        remaining = {world for world in self.worlds if world.admits(seen)}
+        self.worlds = remaining or self.worlds
+        return bool(remaining)
 
     def keep(self, seen: Collection[Sending]) -> None:
         """Require that what a reader saw stays, acknowledged or not; for when no sync runs that may take it back."""
@@ -187,8 +192,8 @@ class Oracle:
 
         content = min(self.worlds, key=distance).published
         return (
-            f"{len(rows)} rows are seen; missing, although acknowledged: {_some(content.required - rows)}; there, and "
-            f"should not be: {_some(rows - content.allowed)} ({len(self.worlds)} possible worlds)"
+            f"{len(rows)} rows are seen; missing, although acknowledged: {_names(content.required - rows)}; there, and "
+            f"should not be: {_names(rows - content.allowed)} ({len(self.worlds)} possible worlds)"
         )
 
 
@@ -218,7 +223,7 @@ def _in_turn(worlds: set[World], effects: Iterable[Effect]) -> set[World]:
     return worlds
 
 
-def _some(sendings: Iterable[Sending]) -> str:
+def _names(sendings: Iterable[Sending]) -> str:
     """Name attempts and positions: `attempt 3: 10, 11, 12`."""
     by_attempt: dict[int, list[int]] = {}
     for sending in sorted(sendings):

@@ -35,8 +35,8 @@ class Reader:
             raise Broken(f"the table cannot be read: {error}") from error
         except Exception as error:
             raise Broken(f"the table cannot be read: {type(error).__name__}: {error}") from error
-        found = Counter(Sending(row["position"], row["attempt"]) for row in rows)
-        if twice := [tuple(sending) for sending, times in found.items() if times > 1]:
+        counts = Counter(Sending(row["position"], row["attempt"]) for row in rows)
+        if twice := [tuple(sending) for sending, times in counts.items() if times > 1]:
             raise Broken(f"there more than once, although sent once (position, attempt): {sorted(twice)}")
         for row in rows:
             sending = Sending(row["position"], row["attempt"])
@@ -46,16 +46,16 @@ class Reader:
             if wrong := [name for name, value in expected.items() if row.get(name) != value]:
                 values = {name: (expected[name], row.get(name)) for name in wrong}
                 raise Broken(f"{tuple(sending)} has other values (sent, found): {values}")
-        return frozenset(found)
+        return frozenset(counts)
 
     def rejected(self) -> frozenset[Sending]:
         """Return the sendings that an object under `_errors/` keeps."""
-        found = set()
+        rejected = set()
         for key in self.lake.objects(f"{PREFIX}/_errors/"):
             body = gzip.decompress(self.lake.s3.get_object(Bucket=self.lake.bucket, Key=key)["Body"].read())
             for line in body.splitlines():
                 raw = json.loads(line).get("rawData")
                 if raw is not None:
                     data = json.loads(b64decode(raw))["record"]["data"]
-                    found.add(Sending(data["position"], data["attempt"]))
-        return frozenset(found)
+                    rejected.add(Sending(data["position"], data["attempt"]))
+        return frozenset(rejected)

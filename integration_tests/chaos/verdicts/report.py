@@ -19,21 +19,21 @@ class Verdict:
     is_history: bool = False
 
     @property
-    def what(self) -> str:
+    def unit(self) -> str:
         return "history" if self.is_history else "round"
 
     def __str__(self) -> str:
         counts = self.tally
-        said = (
-            f"{self.what} {self.number:>4}  {self.subject:<34} {self.seconds:>5.1f} s  {counts.syncs} syncs, "
+        line = (
+            f"{self.unit} {self.number:>4}  {self.subject:<34} {self.seconds:>5.1f} s  {counts.syncs} syncs, "
             f"{counts.kills.total()} kills, {counts.faults.total()} faults, {counts.overlaps.total()} overlaps"
         )
-        return f"{said}  BROKEN" if self.violation else said
+        return f"{line}  BROKEN" if self.violation else line
 
     def details(self, seed: int) -> str:
         """Say what was broken, after what, and how to see it again."""
-        lines = [f"BROKEN in {self.what} {self.number} ({self.subject}): {self.violation}", *self.log]
-        return "\n".join([*lines, f'Play it again: make chaos SEED={seed} ARGS="--{self.what} {self.number}"'])
+        lines = [f"BROKEN in {self.unit} {self.number} ({self.subject}): {self.violation}", *self.log]
+        return "\n".join([*lines, f'Play it again: make chaos SEED={seed} ARGS="--{self.unit} {self.number}"'])
 
 
 _COLUMNS = ("played", "syncs", "exit 0", "kills", "faults", "overlaps", "acknowledged", "twice", "broken")
@@ -54,7 +54,7 @@ def summary(verdicts: list[Verdict]) -> str:
     rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
     lines = ["".join([f"{'':<36}", *(f"{name:>13}" for name in _COLUMNS)])]
     lines += ["".join([f"{subject:<36}", *(f"{value:>13,}" for value in values)]) for subject, values in rows.items()]
-    lines += [f"{what}: {_counts(counts)}" for what, counts in _by_kind(total).items()]
+    lines += [f"{kind}: {_counts(counts)}" for kind, counts in _by_kind(total).items()]
     return "\n".join(lines)
 
 

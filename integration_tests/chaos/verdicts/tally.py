@@ -20,9 +20,9 @@ class Tally:
     ours: Counter[str] = field(default_factory=Counter)
     """Messages of syncs that reported a fault of AWS as the connector's own (system_error)."""
 
-    def add(self, other: "Tally") -> None:
+    def add(self, tally: "Tally") -> None:
         """Count in another one."""
-        for name, value in vars(other).items():
+        for name, value in vars(tally).items():
             if isinstance(value, Counter):
                 getattr(self, name).update(value)
             else:

@@ -142,7 +142,7 @@ REFRESHED = replaced(5, rows(2, 1), rows(2, 1))
 
 
 @pytest.mark.parametrize(
-    ("others", "retry", "refused"),
+    ("rival_effects", "retry", "refused"),
     [
         pytest.param([], replaced(5, rows(9, 9), succeeded=True), False, id="nobody"),
         pytest.param([replaced(6, rows(3, 3), rows(3, 3))], REFRESHED, True, id="a later one that is pending"),
@@ -154,12 +154,12 @@ REFRESHED = replaced(5, rows(2, 1), rows(2, 1))
     ],
 )
 def test_a_retry_is_refused_if_another_connection_has_taken_its_rows(
-    others: Iterable[Effect], retry: Effect, refused: bool
+    rival_effects: Iterable[Effect], retry: Effect, refused: bool
 ) -> None:
     oracle = Oracle()
     oracle.after([appended(rows(1, 0), (), succeeded=True)])
     oracle.after([REFRESHED])
-    oracle.after(others)
+    oracle.after(rival_effects)
 
     assert oracle.refuses(retry) is refused
     with pytest.raises(AssertionError, match="had to be refused") if refused else nullcontext():

@@ -34,13 +34,13 @@ def permissions_on(
     some of them has it on these columns only. A data location's permission holds for everything below it. With
     `grantable`, only permissions that can be passed on count.
     """
-    found: set[str] = set()
+    permissions: set[str] = set()
     for (principal, held), grant in lake.grants.items():
         if principal in principals and _covers(lake, held, resource):
-            found |= grant.grantable if grantable else grant.permissions
-    if "ALL" in found:
-        found |= ON_DATABASE if isinstance(resource, resources.Database) else ON_TABLE
-    return frozenset(found)
+            permissions |= grant.grantable if grantable else grant.permissions
+    if "ALL" in permissions:
+        permissions |= ON_DATABASE if isinstance(resource, resources.Database) else ON_TABLE
+    return frozenset(permissions)
 
 
 def _covers(lake: Lake, held: Resource, asked: Resource) -> bool:

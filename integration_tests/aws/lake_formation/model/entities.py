@@ -12,12 +12,12 @@ from integration_tests.aws.lake_formation.model.resources import Resource
 def resources_of(call: Call) -> tuple[Resource, ...]:
     """Read the request's `Resource`, and require that it exists. Columns that are named are one resource each."""
     try:
-        found = resources.read(call.body["Resource"], call.catalog)
+        requested = resources.read(call.body["Resource"], call.catalog)
     except ValueError as error:
         raise invalid(str(error)) from error
-    for resource in found:
+    for resource in requested:
         _require(call, resource)
-    return found
+    return requested
 
 
 def columns_of(call: Call, database: str, table: str) -> list[str]:

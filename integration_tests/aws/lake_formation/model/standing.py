@@ -86,4 +86,4 @@ class Standing:
                 wider = {resources.Database(catalog, name), resources.Table(catalog, name, None), resource}
             case _:
                 wider = {resource}
-        return any((self.principal, each) in self.lake.opt_ins for each in wider)
+        return any((self.principal, scope) in self.lake.opt_ins for scope in wider)

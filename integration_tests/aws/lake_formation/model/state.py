@@ -55,8 +55,8 @@ def lake_of(account: str, region: str) -> Lake:
     """
     backend = lakeformation_backends[account][region]
     with lock:
-        found = vars(backend).get("extension")
-        if not isinstance(found, Lake):
-            found = vars(backend)["extension"] = Lake(backend.settings)
-            found.grants[EVERYBODY, Catalog(account)] = Grant({"CREATE_DATABASE"})
-        return found
+        lake = vars(backend).get("extension")
+        if not isinstance(lake, Lake):
+            lake = vars(backend)["extension"] = Lake(backend.settings)
+            lake.grants[EVERYBODY, Catalog(account)] = Grant({"CREATE_DATABASE"})
+        return lake
