@@ -24,32 +24,32 @@ class Terminal:
     """A demo in a terminal, of which all that is printed is kept."""
 
     def __init__(self, folder: Path) -> None:
-        self._user, theirs = pty.openpty()
+        self._user, terminal = pty.openpty()
         self.mark = uuid4().hex
         self.demo = subprocess.Popen(
             [sys.executable, "-m", "demo"],
             cwd=folder,
             env=environment(self.mark),
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
             start_new_session=True,
             preexec_fn=_like_a_shell,
         )
-        os.close(theirs)
+        os.close(terminal)
         self.printed = ""
         self._waited = 0
 
     def wait_for(self, text: str) -> None:
         """Read on until there is this text, behind the one that was last waited for."""
         ended_by = time.monotonic() + PATIENCE
-        while (found := self.printed.find(text, self._waited)) < 0:
+        while (position := self.printed.find(text, self._waited)) < 0:
             assert time.monotonic() < ended_by, self.printed
             try:
                 self.printed += os.read(self._user, 65536).decode(errors="replace")
             except OSError:  # Linux: the other side has gone.
                 raise AssertionError(f"the demo ended before {text!r}:\n{self.printed}") from None
-        self._waited = found + len(text)
+        self._waited = position + len(text)
 
     def type(self, text: str) -> None:
         os.write(self._user, text.encode())

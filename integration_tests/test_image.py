@@ -75,10 +75,10 @@ def standalone(environment: Path) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     master = f"spark://127.0.0.1:{port}"
-    here = ["--host", "127.0.0.1", "--webui-port", "0"]
+    loopback = ["--host", "127.0.0.1", "--webui-port", "0"]
     commands = [
-        ["org.apache.spark.deploy.master.Master", *here, "--port", str(port)],
-        ["org.apache.spark.deploy.worker.Worker", *here, "--cores", "1", "--memory", "1g", master],
+        ["org.apache.spark.deploy.master.Master", *loopback, "--port", str(port)],
+        ["org.apache.spark.deploy.worker.Worker", *loopback, "--cores", "1", "--memory", "1g", master],
     ]
     settings = {
         "SPARK_HOME": str(spark),

@@ -94,9 +94,9 @@ def test_names_are_preserved_in_every_kind_of_table(lake: Lake, platform: Platfo
     inner = ",".join(f"{name}:int" for name in INSIDE.values())
     assert {column["Name"]: column.get("Type") for column in columns}["list"] == f"array<struct<{inner}>>"
     # And the log says once for each stream which fields meet
-    [said] = [text for text in run.logs if "names collide" in text and "table " in text]
-    assert said.startswith("WARN: ")
-    assert "'a b' is a_b_c8687a08, 'a_b' is a_b" in said
+    [warning] = [text for text in run.logs if "names collide" in text and "table " in text]
+    assert warning.startswith("WARN: ")
+    assert "'a b' is a_b_c8687a08, 'a_b' is a_b" in warning
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ def test_a_change_of_options_that_would_begin_new_tables_is_told_by_check(lake: 
     # Given tables with snake_case names in the databases of their namespaces
     shop = lake.name("Shop2")
     schema = {"properties": dict.fromkeys(["orderId", "address2", "Ключ", "select", "@#$%"], NUMBER)}
-    streams = [configured_stream("OrderLines", schema, namespace=each) for each in (None, shop)]
+    streams = [configured_stream("OrderLines", schema, namespace=namespace) for namespace in (None, shop)]
     streams.append(configured_stream("v2", schema))
     lines = [*_synced("OrderLines", {"orderId": 1}), *_synced("OrderLines", {"Ключ": 2}, shop), *_synced("v2", {})]
     run = platform.write(lake.config(), configured_catalog(*streams), lines)
@@ -141,17 +141,17 @@ def test_a_change_of_options_that_would_begin_new_tables_is_told_by_check(lake: 
         check = platform.check(lake.config(**given))
         # Then check succeeds and says what would be left
         assert check.connection_status["status"] == "SUCCEEDED"
-        said = check.connection_status["message"]
-        assert all(each in said for each in told), said
-        assert f"INFO: {said}" in check.logs
-        assert "If another connection writes to them, no action is needed." in said
+        message = check.connection_status["message"]
+        assert all(text in message for text in told), message
+        assert f"INFO: {message}" in check.logs
+        assert "If another connection writes to them, no action is needed." in message
     # When another connection writes to the same bucket under a prefix of its own, and has done so
     own = lake.config(table_prefix="raw_", database_strategy="single")
     run = platform.write(own, configured_catalog(*streams[:1]), _synced("OrderLines", {"orderId": 1}))
     assert run.exit_code == 0, run.report()
     # Then there is nothing more to say of tables without a namespace, which are not its own
-    said = platform.check(own).connection_status["message"]
-    assert "stream OrderLines was" not in said
+    message = platform.check(own).connection_status["message"]
+    assert "stream OrderLines was" not in message
 
 
 def _synced(stream: str, data: dict[str, Any], namespace: str | None = None) -> list[bytes]:

@@ -77,10 +77,10 @@ def test_the_statements_of_the_page_find_the_rows(lake: Lake, platform: Platform
     of_spark = (IN_NOVEMBER, IN_THE_ADDED_PARTITION)
     for number, path_layout in enumerate(("firehose", "plain")):
         with written(lake, platform, path_layout, path_layout=path_layout) as folder, duckdb.connect() as engine:
-            found = engine.execute(local(BLOCKS["duckdb"][number], folder)).fetchall()
+            result = engine.execute(local(BLOCKS["duckdb"][number], folder)).fetchall()
             rows = spark_reader.run(local(BLOCKS["spark"][number], folder))
 
-        assert sorted(found) == IN_NOVEMBER, path_layout
+        assert sorted(result) == IN_NOVEMBER, path_layout
         assert sorted((row["country"], row["views"]) for row in rows) == of_spark[number], path_layout
 
     with written(lake, platform, "versions", IDS_OF_TWO) as folder:
@@ -95,19 +95,19 @@ def test_a_condition_on_partition_keys_opens_the_files_of_their_partitions_alone
     strings = {"year": "VARCHAR", "month": "VARCHAR", "day": "VARCHAR", "hour": "VARCHAR"}
 
     with written(lake, platform, "firehose", path_layout="firehose") as folder:
-        found = scan(folder, "year = '2019' AND month = '11' AND day = '12'", strings)
-        assert (sorted(row["id"] for row in found.rows), found.files, found.of) == ([0, 1], 1, 4)
+        scanned = scan(folder, "year = '2019' AND month = '11' AND day = '12'", strings)
+        assert (sorted(row["id"] for row in scanned.rows), scanned.files, scanned.total_files) == ([0, 1], 1, 4)
 
     with written(lake, platform, "hive", partitioning="DATE") as folder:
-        found = scan(folder, "bought_at_date >= '2019-11-30'", {"bought_at_date": "DATE"})
+        scanned = scan(folder, "bought_at_date >= '2019-11-30'", {"bought_at_date": "DATE"})
         without = scan(folder, "bought_at_date IS NULL", {"bought_at_date": "DATE"})
 
-    assert (sorted(row["id"] for row in found.rows), found.files, found.of) == ([2, 3], 2, 4)
+    assert (sorted(row["id"] for row in scanned.rows), scanned.files, scanned.total_files) == ([2, 3], 2, 4)
     assert ([row["id"] for row in without.rows], without.files) == ([4], 1)
 
 
 def test_the_statement_for_the_latest_rows_finds_one_for_each_key(lake: Lake, platform: Platform) -> None:
     with written(lake, platform, "versions", IDS_OF_TWO) as folder, duckdb.connect() as engine:
-        found = engine.execute(LATEST_ROWS.replace("shop.cart_viewed", f"'{folder}/**/*.parquet'")).fetchall()
+        result = engine.execute(LATEST_ROWS.replace("shop.cart_viewed", f"'{folder}/**/*.parquet'")).fetchall()
 
-    assert sorted((id_, country) for id_, country, _ in found) == LATEST
+    assert sorted((id_, country) for id_, country, _ in result) == LATEST

@@ -171,14 +171,14 @@ def rows(
     lake: Lake, kind: TableKind, columns: list[str]
 ) -> dict[int, tuple[dict[str, Any], list[tuple[str, str, str]]]]:
     """By id: the values of these columns, timestamps of zoned columns in UTC, and the changes."""
-    found = {}
+    by_id = {}
     for row in lake.rows(lake.database, "things"):
         values = {name: row[name] for name in columns}
         if not kind.keeps_zones and values.get("instant"):
             values["instant"] = values["instant"].replace(tzinfo=UTC)
         changes = [(c["field"], c["change"], c["reason"]) for c in row["_airbyte_meta"]["changes"]]
-        found[row["id"]] = (values, changes)
-    return found
+        by_id[row["id"]] = (values, changes)
+    return by_id
 
 
 @pytest.mark.every_kind
@@ -193,11 +193,11 @@ def test_every_type_is_read_by_other_engines_as_it_was_sent(
     # Then values are what they were, or the row says what became of them
     assert len(run.states) == 1
     nothing = dict.fromkeys(GLUE_TYPES)
-    found = rows(lake, table_kind, list(GLUE_TYPES))
-    assert found[1] == (KEPT, [])
-    assert found[2] == ({**nothing, **IN_OUR_WORDS}, [])
-    assert found[3] == ({**nothing, **ODD_KEPT}, ODD_CHANGES)
-    assert found[4] == ({**nothing, "id": 4}, [])
+    stored = rows(lake, table_kind, list(GLUE_TYPES))
+    assert stored[1] == (KEPT, [])
+    assert stored[2] == ({**nothing, **IN_OUR_WORDS}, [])
+    assert stored[3] == ({**nothing, **ODD_KEPT}, ODD_CHANGES)
+    assert stored[4] == ({**nothing, "id": 4}, [])
     # And columns are as wide as the values needed, no wider
     columns = lake.columns(lake.database, "things")
     assert {name: type_ for name, type_ in columns.items() if name in GLUE_TYPES} == GLUE_TYPES
@@ -224,15 +224,15 @@ def test_numbers_that_json_has_no_word_for_are_kept_where_files_are_typed_and_on
     # When
     write(platform, lake, table_kind, SCHEMA, lines)
     # Then
-    found = rows(lake, table_kind, ["ratio", "points"])
+    stored = rows(lake, table_kind, ["ratio", "points"])
     if table_kind.is_typed:
-        assert math.isnan(found[1][0]["ratio"])
-        assert found[2] == ({"ratio": None, "points": [math.inf, 1.0]}, [])
-        assert found[3] == ({"ratio": -math.inf, "points": None}, [])
+        assert math.isnan(stored[1][0]["ratio"])
+        assert stored[2] == ({"ratio": None, "points": [math.inf, 1.0]}, [])
+        assert stored[3] == ({"ratio": -math.inf, "points": None}, [])
     else:
-        assert found[1] == ({"ratio": None, "points": None}, [("ratio", "NULLED", WRONG_TYPE)])
-        assert found[2] == ({"ratio": None, "points": [None, 1.0]}, [("points.0", "NULLED", WRONG_TYPE)])
-        assert found[3] == ({"ratio": None, "points": None}, [("ratio", "NULLED", WRONG_TYPE)])
+        assert stored[1] == ({"ratio": None, "points": None}, [("ratio", "NULLED", WRONG_TYPE)])
+        assert stored[2] == ({"ratio": None, "points": [None, 1.0]}, [("points.0", "NULLED", WRONG_TYPE)])
+        assert stored[3] == ({"ratio": None, "points": None}, [("ratio", "NULLED", WRONG_TYPE)])
         for key in lake.data_files(lake.database, "things"):
             body = lake.s3.get_object(Bucket=lake.bucket, Key=key)["Body"].read()
             assert [json.loads(line, parse_constant=pytest.fail) for line in body.splitlines()]
@@ -260,9 +260,9 @@ def test_nested_values_are_stored_as_each_stream_s_options_say(
         "streams": [{"stream": "texts", "nested": "json"}, {"stream": "goods", "nested": "struct"}],
     }
     streams = {"things": schema, "texts": schema, "wide": wide}
-    catalog = configured_catalog(*(configured_stream(name, each) for name, each in streams.items()))
+    catalog = configured_catalog(*(configured_stream(name, options) for name, options in streams.items()))
     lines = [record(name, data) for name in streams for data in sent]
-    ends = [each for name in streams for each in (state(name, 1), status(name, "COMPLETE"))]
+    ends = [message for name in streams for message in (state(name, 1), status(name, "COMPLETE"))]
     # When
     run = platform.write(lake.config(**table_kind.options, **options), catalog, [*lines, *ends])
     # Then fields are columns, null where there is no object
@@ -275,13 +275,13 @@ def test_nested_values_are_stored_as_each_stream_s_options_say(
         2: (dict.fromkeys(flat), [("address.geo.zone", "NULLED", WRONG_TYPE)]),
         3: (dict.fromkeys(flat), [("address", "NULLED", WRONG_TYPE)]),
     }
-    assert {(each["column_name"], each["column_value"]) for each in lake.rejects()} == {
+    assert {(reject["column_name"], reject["column_value"]) for reject in lake.rejects()} == {
         ("address.geo.zone", '"x"'),
         ("address", '"Rome"'),
     }
     # And the other stream has what was received
     texts = {row["id"]: json.loads(row["address"]) for row in lake.rows(lake.database, "texts")}
-    assert texts == {each["id"]: each["address"] for each in sent}
+    assert texts == {row["id"]: row["address"] for row in sent}
     # And the stream with too many columns fails alone; options for no stream are reported
     assert (run.exit_code, len(run.states)) == (1, 2)
     [error] = run.errors

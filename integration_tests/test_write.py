@@ -153,9 +153,9 @@ def test_two_syncs_append_replace_nest_and_widen(lake: Lake, platform: Platform,
     assert (rows[2**40]["price"], rows[2**40]["customer"]["points"], rows[1]["price"]) == (0.1, 2**33, 0.5)
 
     lines = [{"sku": "c", "count": 2**31}]
-    again = [record("orders", order(id_, lines=lines), namespace=shop) for id_ in (3, 4)]
+    repeated = [record("orders", order(id_, lines=lines), namespace=shop) for id_ in (3, 4)]
     second = platform.write(
-        config, catalog(2, shop), [*again, record("Users", {"name": "Cid"}), states[1], *ended(shop)]
+        config, catalog(2, shop), [*repeated, record("Users", {"name": "Cid"}), states[1], *ended(shop)]
     )
 
     assert second.exit_code == 0, second.report()
@@ -190,9 +190,9 @@ def test_settings_that_only_shape_files_change_no_row(lake: Lake, platform: Plat
 
     assert run.exit_code == 0, run.report()
     assert record_count(run.states[0]) == 20_000.0
-    found = lake.read(lake.database, "orders").to_pydict()
-    assert sorted(found["id"]) == list(range(20_000))
-    assert set(found["day"]) == {text}
+    columns = lake.read(lake.database, "orders").to_pydict()
+    assert sorted(columns["id"]) == list(range(20_000))
+    assert set(columns["day"]) == {text}
     assert lake.columns(lake.database, "orders")["id"] == "bigint"
     files = lake.data_files(lake.database, "orders")
     assert len(files) > 10

@@ -34,9 +34,9 @@ class Shop:
     def example(self, heading: str, language: str) -> str:
         """Return the block of a section of the page, for this folder."""
         section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-        found = re.search(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-        assert found is not None, heading
-        return found[1].replace("/opt/syncs/shop", str(self.folder))
+        block = re.search(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+        assert block is not None, heading
+        return block[1].replace("/opt/syncs/shop", str(self.folder))
 
     def send(self, *ids: object) -> None:
         """Let the source's next run send records with these ids, the first column of which is an integer."""
@@ -73,17 +73,17 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path: Path, lake: Lake) -> Shop:
-    found = Shop(tmp_path, lake)
+    shop = Shop(tmp_path, lake)
     catalog = configured_catalog(configured_stream("orders", object_schema(id=INTEGER)))
     (tmp_path / "config.json").write_text(json.dumps(lake.config()))
     (tmp_path / "catalog.json").write_text(json.dumps(catalog))
-    (tmp_path / "sync.sh").write_text(found.example("One sync", "sh"))
+    (tmp_path / "sync.sh").write_text(shop.example("One sync", "sh"))
     (tmp_path / "bin").mkdir()
     source = tmp_path / "bin" / "source-shop"
     source.write_text(f"#!/bin/sh\ncat {tmp_path}/messages.jsonl\n")
     source.chmod(0o755)
-    found.send(1, 2)
-    return found
+    shop.send(1, 2)
+    return shop
 
 
 def test_the_script_keeps_what_is_acknowledged_and_fails_as_the_connector_does(shop: Shop) -> None:

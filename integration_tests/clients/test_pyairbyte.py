@@ -18,8 +18,8 @@ def counts(lake: Lake) -> Mapping[str, int]:
 
 def report(printed: str) -> Mapping[str, Any]:
     """Return the report of a smoke test, before which PyAirbyte prints the progress of syncs."""
-    found: Mapping[str, Any] = json.loads(printed[printed.index("\n{") :])
-    return found
+    smoke_report: Mapping[str, Any] = json.loads(printed[printed.index("\n{") :])
+    return smoke_report
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_pyairbyte_s_smoke_test_passes_and_passes_again_on_the_tables_that_it_ma
     latest = lake.rows(once["namespace"], "duplicate_primary_keys")
     assert {row["id"]: row["updated_value"] for row in latest} == {1: "third", 2: "second", 3: "first"}
     assert sum(rows.values()) == once["records_delivered"] - 3 + 3
-    again = report(pyairbyte.pyab(*smoke_test, f"--reuse-namespace={once['namespace']}"))
-    assert again["records_delivered"] == once["records_delivered"]
+    second_report = report(pyairbyte.pyab(*smoke_test, f"--reuse-namespace={once['namespace']}"))
+    assert second_report["records_delivered"] == once["records_delivered"]
     assert counts(lake) == rows
 
 

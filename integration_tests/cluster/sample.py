@@ -45,7 +45,7 @@ def lines(records: int) -> list[bytes]:
     return [*sent, *users, state("users", 3), status("orders", "COMPLETE"), status("users", "COMPLETE")]
 
 
-def found(warehouse: Warehouse) -> dict[str, Any]:
+def read_all(warehouse: Warehouse) -> dict[str, Any]:
     """Return what readers find: rows without the ids that every run draws anew, types, and rejects of values."""
     return {
         table: (

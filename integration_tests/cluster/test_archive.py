@@ -15,7 +15,7 @@ def test_every_line_is_archived_wherever_spark_runs(warehouse: Warehouse) -> Non
         of_stream = [line for line in sent if b'"stream":"%s"' % name.encode() in line]
         assert archived.lines(warehouse.lake, name) == archived.as_archived(of_stream)
         entries = archived.index(warehouse.lake, name).values()
-        indexed = {each["name"] for entry in entries for each in entry.get("objects", ())}
+        indexed = {info["name"] for entry in entries for info in entry.get("objects", ())}
         names = {
             key.removeprefix(archived.folder(warehouse.lake, name)) for key in archived.objects(warehouse.lake, name)
         }

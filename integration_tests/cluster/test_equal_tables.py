@@ -12,5 +12,5 @@ def test_tables_are_equal_to_those_of_a_local_spark(warehouse: Warehouse, local:
     local.sync(sample.STREAMS, sent)
 
     assert len(run.states) == 21
-    assert sample.found(warehouse) == sample.found(local)
+    assert sample.read_all(warehouse) == sample.read_all(local)
     assert warehouse.lake.objects("lake/_staging") == {}

@@ -38,7 +38,7 @@ def assert_failed_once(run: Run, failure_type: str) -> str:
 
 @pytest.mark.share(2)
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "reason"),
     [
         pytest.param(
             f"Exception in thread: {SECRET}".encode(), "is not an Airbyte message: JSON is malformed", id="not JSON"
@@ -56,7 +56,7 @@ def assert_failed_once(run: Run, failure_type: str) -> str:
     ],
 )
 def test_a_line_that_cannot_be_understood_fails_the_sync_after_what_stood_before_it_is_safe(
-    lake: Lake, platform: Platform, bad: bytes, said: str
+    lake: Lake, platform: Platform, bad: bytes, reason: str
 ) -> None:
     before = [
         record("orders", {"id": 1, "name": SECRET}),
@@ -71,7 +71,7 @@ def test_a_line_that_cannot_be_understood_fails_the_sync_after_what_stood_before
 
     message = assert_failed_once(run, "system_error")
     assert message.startswith("Line 6 of the input")
-    assert said in message
+    assert reason in message
     assert SECRET not in "\n".join([*run.logs, run.stderr, *map(str, run.errors)])
     # What was acknowledged is in the table, and so is what was merely received; what was not read is not.
     assert [record_count(released) for released in run.states] == [1.0]
@@ -109,7 +109,7 @@ def test_a_malformed_record_among_thousands_fails_the_sync_and_no_state_after_it
 
 @pytest.mark.share(1)
 @pytest.mark.parametrize(
-    ("catalog", "said"),
+    ("catalog", "reason"),
     [
         ('{"streams": [\n{"stream": }]}', "is not valid JSON: line 2, column 12: Expecting value."),
         (
@@ -124,7 +124,7 @@ def test_a_malformed_record_among_thousands_fails_the_sync_and_no_state_after_it
     ids=["broken", "deep"],
 )
 def test_a_catalog_that_cannot_be_is_a_sentence_and_no_stack_trace(
-    lake: Lake, platform: Platform, tmp_path: Path, catalog: str, said: str
+    lake: Lake, platform: Platform, tmp_path: Path, catalog: str, reason: str
 ) -> None:
     config, streams = tmp_path / "c.json", tmp_path / "s.json"
     config.write_text(json.dumps(lake.config()))
@@ -132,7 +132,7 @@ def test_a_catalog_that_cannot_be_is_a_sentence_and_no_stack_trace(
 
     run = platform.run("write", "--config", str(config), "--catalog", str(streams))
 
-    assert said in assert_failed_once(run, "config_error")
+    assert reason in assert_failed_once(run, "config_error")
     assert "Traceback" not in str(run.messages) + run.stderr
     assert len(run.logs) == 1
 
@@ -191,7 +191,7 @@ ORDER_LINES = (configured_stream("orderLines", SCHEMA), configured_stream("order
 
 @pytest.mark.share(2)
 @pytest.mark.parametrize(
-    ("options", "streams", "said"),
+    ("options", "streams", "reasons"),
     [
         pytest.param(
             {"format": {"format_type": "JSONL"}, "table_type": "ICEBERG"},
@@ -230,13 +230,13 @@ def test_a_sync_that_cannot_work_is_refused_before_anything_is_read(
     platform: Platform,
     options: Mapping[str, object],
     streams: list[dict[str, object]],
-    said: list[str],
+    reasons: list[str],
 ) -> None:
     # Were it read, this line would be the failure.
     run = platform.write(lake.config(**options), configured_catalog(*streams), [b"not a message"])
 
     message = assert_failed_once(run, "config_error")
-    for text in said:
+    for text in reasons:
         assert text in message
     assert run.states == []
     assert (lake.tables(), lake.objects(PREFIX)) == ([], {})

@@ -89,25 +89,25 @@ def test_a_role_is_assumed_with_the_credentials_of_the_environment(
 
 
 def test_a_region_that_is_not_known_is_no_place_for_another_bucket(platform: Platform, lake: Lake) -> None:
-    said = platform.check(lake.config(region="us-east-9")).refusal
+    refusal = platform.check(lake.config(region="us-east-9")).refusal
 
-    assert said.startswith(
+    assert refusal.startswith(
         f"Bucket {lake.bucket} is in region {REGION}, but region is us-east-9. Set region to {REGION}."
     )
 
 
 def test_another_account_than_the_configured_one_is_named(platform: Platform, lake: Lake) -> None:
-    said = platform.check(lake.config(aws_account_id="999999999999")).refusal
+    refusal = platform.check(lake.config(aws_account_id="999999999999")).refusal
 
-    assert f"The credentials belong to AWS account {ACCOUNT_ID}" in said
-    assert "aws_account_id is 999999999999" in said
+    assert f"The credentials belong to AWS account {ACCOUNT_ID}" in refusal
+    assert "aws_account_id is 999999999999" in refusal
 
 
 def test_an_unreachable_endpoint_is_reported_in_time(platform: Platform, lake: Lake) -> None:
-    said = platform.check(lake.config(endpoint_url="http://127.0.0.1:9")).refusal
+    refusal = platform.check(lake.config(endpoint_url="http://127.0.0.1:9")).refusal
 
-    assert "Cannot identify the owner of the credentials" in said
-    assert "Check region, endpoint_url and the network" in said
+    assert "Cannot identify the owner of the credentials" in refusal
+    assert "Check region, endpoint_url and the network" in refusal
 
 
 def test_a_key_that_aws_does_not_know_is_reported_once_and_not_for_every_service(
@@ -117,20 +117,20 @@ def test_a_key_that_aws_does_not_know_is_reported_once_and_not_for_every_service
     account = Account(lake.endpoint_url)
     account.user(allow("s3:*"))  # From the first user on the account knows its keys.
 
-    said = platform.check(lake.config(credentials={"credentials_title": "IAM User", **keys})).refusal
+    refusal = platform.check(lake.config(credentials={"credentials_title": "IAM User", **keys})).refusal
 
-    assert "the access key id does not exist. Check aws_access_key_id and aws_secret_access_key" in said
-    assert "\n" not in said
+    assert "the access key id does not exist. Check aws_access_key_id and aws_secret_access_key" in refusal
+    assert "\n" not in refusal
 
 
 def test_missing_permissions_are_named_with_the_policy_that_has_them_all(platform: Platform, lake: Lake) -> None:
     user = Account(lake.endpoint_url).user(allow("s3:*", "glue:*Database", "glue:CreateTable", "glue:DeleteTable"))
 
-    said = platform.check(lake.config(credentials=user.credentials)).refusal
+    refusal = platform.check(lake.config(credentials=user.credentials)).refusal
 
-    assert "glue:GetTable" in said
-    assert "glue:UpdateTable" in said
-    intro, _, policy = said.splitlines()[-1].partition("`: ")
+    assert "glue:GetTable" in refusal
+    assert "glue:UpdateTable" in refusal
+    intro, _, policy = refusal.splitlines()[-1].partition("`: ")
     assert intro.startswith(
         "The whole IAM policy for this configuration, as printed by `destination-datalake iam-policy"
     )
@@ -146,10 +146,10 @@ def test_notes_about_tables_that_are_there_are_in_the_answer_and_those_of_others
         ("orders", lake.database, f"{lake.bucket}/{PREFIX}/{lake.database}/orders/data"),
         ("users", lake.name("shop"), "another-lake/shop/users"),
     ):
-        of = {} if namespace == lake.database else {"airbyte.stream-namespace": namespace}
+        namespace_parameter = {} if namespace == lake.database else {"airbyte.stream-namespace": namespace}
         entry: Any = {
             "Name": stream,
-            "Parameters": {"airbyte.stream-name": stream, "airbyte.naming": "snake_case", **of},
+            "Parameters": {"airbyte.stream-name": stream, "airbyte.naming": "snake_case", **namespace_parameter},
             "StorageDescriptor": {"Location": f"s3://{folder}/"},
         }
         ensure_database(lake.glue, namespace)
@@ -163,26 +163,26 @@ def test_notes_about_tables_that_are_there_are_in_the_answer_and_those_of_others
 
 
 def test_invalid_options_are_a_failed_status_with_a_sentence_for_each(platform: Platform, lake: Lake) -> None:
-    said = platform.check(
+    refusal = platform.check(
         lake.config(region="Ireland", bucket_prefix="../other", format={"format_type": "JSONL"}, table_type="ICEBERG")
     ).refusal
 
-    assert 'region "Ireland" is not valid.' in said
-    assert 'bucket_prefix "../other" is not valid. It must be folders inside the bucket' in said
-    assert "table_type ICEBERG does not support format_type JSONL" in said
+    assert 'region "Ireland" is not valid.' in refusal
+    assert 'bucket_prefix "../other" is not valid. It must be folders inside the bucket' in refusal
+    assert "table_type ICEBERG does not support format_type JSONL" in refusal
 
 
 def test_an_unknown_option_is_in_the_answer_and_a_misspelt_one_fails(platform: Platform, lake: Lake) -> None:
     unknown, misspelt = platform.check(lake.config(colour="green")), platform.check(lake.config(tableprefix="raw_"))
 
-    said = "Unknown option colour is ignored."
-    assert unknown.connection_status == {"status": "SUCCEEDED", "message": said}
-    assert any(said in text for text in unknown.logs)
+    warning = "Unknown option colour is ignored."
+    assert unknown.connection_status == {"status": "SUCCEEDED", "message": warning}
+    assert any(warning in text for text in unknown.logs)
     assert misspelt.refusal == "Unknown option tableprefix. Did you mean table_prefix?"
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "reason"),
     [
         ("not json {", "is not valid JSON: line 1, column 1: Expecting value."),
         ('{"region": "eu-west-1",\n "bucket_name": }', "is not valid JSON: line 2, column 17: Expecting value."),
@@ -195,7 +195,7 @@ def test_an_unknown_option_is_in_the_answer_and_a_misspelt_one_fails(platform: P
     ],
 )
 def test_an_unreadable_configuration_file_is_a_failed_status(
-    platform: Platform, tmp_path: Path, content: str | None, said: str
+    platform: Platform, tmp_path: Path, content: str | None, reason: str
 ) -> None:
     config = tmp_path / "config.json"
     if content is not None:
@@ -203,7 +203,7 @@ def test_an_unreadable_configuration_file_is_a_failed_status(
 
     run = platform.run("check", "--config", str(config))
 
-    assert said in run.refusal
+    assert reason in run.refusal
     assert "not json" not in str(run.messages)
 
 
@@ -217,10 +217,10 @@ def test_an_unusable_java_is_named_without_starting_spark(
         java.write_text(f"#!/bin/sh\necho '    java.specification.version = {version}' >&2\n")
         java.chmod(0o755)
 
-    said = Platform(tmp_path, with_variables(launch, JAVA_HOME=str(tmp_path))).check(lake.config()).refusal
+    refusal = Platform(tmp_path, with_variables(launch, JAVA_HOME=str(tmp_path))).check(lake.config()).refusal
 
-    assert str(java) in said
-    assert "Install a Java runtime 17 or newer" in said
+    assert str(java) in refusal
+    assert "Install a Java runtime 17 or newer" in refusal
     assert lake.objects() == {}
 
 

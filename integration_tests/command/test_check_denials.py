@@ -42,7 +42,7 @@ class Site:
     config: Config
 
     @classmethod
-    def of(cls, lake: Lake) -> "Site":
+    def create(cls, lake: Lake) -> "Site":
         account = Account(lake.endpoint_url)
         member, tag = account.user(), lake.name("domain")
         analyst = f"arn:aws:iam::{ACCOUNT_ID}:role/{lake.name('analyst')}"
@@ -157,7 +157,7 @@ def _java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def granted(aws: AwsServer) -> Site:
     """A site whose user has all grants; its policy is a test's choice."""
-    site = Site.of(Lake(aws.endpoint_url))
+    site = Site.create(Lake(aws.endpoint_url))
     site.grant(site.grants)
     return site
 
@@ -226,11 +226,11 @@ def test_a_missing_action_is_named_with_resource_and_the_statement_that_helps(
     site.permit(without(site.policy, action))
 
     with caplog.at_level(logging.INFO):
-        said = site.check().problems[0]
+        problem = site.check().problems[0]
 
     assert first_failure(caplog) == (step, "insufficient_permissions")
     assert site.left_behind() == before or action in DELETING
-    sentence, _, statement = said.partition(f" Policy statement for {site.member.arn}: ")
+    sentence, _, statement = problem.partition(f" Policy statement for {site.member.arn}: ")
     assert sentence.partition(f"Allow {action} on ")[2].startswith(("arn:aws:", "all resources", "* "))
     site.permit({"Statement": [*without(site.policy, action)["Statement"], json.loads(statement)]})
     assert site.succeeds(step)
@@ -283,23 +283,23 @@ def test_the_printed_policy_suffices_for_the_default_tag_of_databases(lake: Lake
 def test_a_missing_grant_is_named_with_resource_and_the_command_that_grants_it(
     lake: Lake, caplog: pytest.LogCaptureFixture, permission: str, of_database: bool, step: str
 ) -> None:
-    site = Site.of(lake)
+    site = Site.create(lake)
     site.permit(site.policy)
     if permission != "CREATE_DATABASE":
         site.create_database()
     lacking = [
-        replace(each, permissions=tuple(other for other in each.permissions if other != permission))
-        if of_database == isinstance(each.resource, Database)
-        else each
-        for each in site.grants
+        replace(grant, permissions=tuple(held for held in grant.permissions if held != permission))
+        if of_database == isinstance(grant.resource, Database)
+        else grant
+        for grant in site.grants
     ]
-    site.grant([each for each in lacking if each.permissions])
+    site.grant([grant for grant in lacking if grant.permissions])
 
     with caplog.at_level(logging.INFO):
-        said = site.check().problems[0]
+        problem = site.check().problems[0]
 
     assert first_failure(caplog) == (step, "insufficient_permissions")
-    sentence, _, command = said.partition(" Command: aws lakeformation grant-permissions ")
+    sentence, _, command = problem.partition(" Command: aws lakeformation grant-permissions ")
     # Lake Formation does not tell whether a database exists.
     assert ("DESCRIBE" if permission == "CREATE_DATABASE" else permission) in sentence
     assert f"DataLakePrincipalIdentifier={site.member.arn}" in command

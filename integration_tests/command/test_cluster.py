@@ -45,5 +45,5 @@ def test_a_cluster_that_shares_no_disk_makes_the_same_tables(
     local.sync(sample.STREAMS, sent)
 
     assert len(run.states) == 6
-    assert sample.found(cluster) == sample.found(local)
+    assert sample.read_all(cluster) == sample.read_all(local)
     assert lake.objects("lake/_staging") == {}

@@ -43,9 +43,9 @@ def test_help_names_every_command(arguments: list[str], exit_code: int) -> None:
     done = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, check=False)
 
     assert done.returncode == exit_code
-    said = done.stdout if exit_code == 0 else done.stderr
+    output = done.stdout if exit_code == 0 else done.stderr
     for command in ("spec", "check", "write", "iam-policy", "maintain"):
-        assert f"\n    {command}" in said
+        assert f"\n    {command}" in output
     assert "Traceback" not in done.stdout + done.stderr
 
 

@@ -28,7 +28,7 @@ emulated AWS account (S3 and the Glue Data Catalog) and reads the tables' files 
 on the table type run once, with Iceberg; their mark applies to all types. `make conformance` generates this page.
 """
 _KINDS = (*TABLE_KINDS, *PARTITIONED_KINDS)
-_OTHERS = "the same for all"
+_SHARED = "the same for all"
 _ABOUT_THE_PAGE = "test_scenarios"
 _SYMBOLS = {"passed": "✓", "failed": "✗"}
 
@@ -46,7 +46,7 @@ class Case:
         self.outcomes.setdefault(kind, set()).add(outcome)
 
     def cells(self) -> list[str]:
-        shared = self.outcomes.get(_OTHERS)
+        shared = self.outcomes.get(_SHARED)
         return [_symbol(self.outcomes.get(kind.name, shared)) for kind in _KINDS]
 
 
@@ -73,7 +73,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     kind = callspec.params.get("table_kind") if callspec is not None else None
     item.user_properties += [
         ("says", (inspect.getdoc(item.function) or "").partition("\n\n")[0].replace("\n", " ")),
-        ("kind", kind.name if kind is not None else _OTHERS),
+        ("kind", kind.name if kind is not None else _SHARED),
     ]
 
 
@@ -93,7 +93,7 @@ class Report:
         properties = dict(report.user_properties)
         key = (Path(file).stem, name.partition("[")[0].rpartition("::")[2])
         case = self._cases.setdefault(key, Case(*key, str(properties.get("says", ""))))
-        case.note(str(properties.get("kind", _OTHERS)), report.outcome)
+        case.note(str(properties.get("kind", _SHARED)), report.outcome)
 
     def pytest_sessionfinish(self) -> None:
         self._path.write_text(page(list(self._cases.values())))

@@ -86,8 +86,8 @@ def test_deletes_before_and_after_a_compaction_apply(engine: Engine, table: str,
 
     engine.sql(f"DELETE FROM {table} WHERE id = 12")
     append(engine, table, range(20, 22))
-    found = engine.sql(f"SELECT id FROM {table} ORDER BY id").rows
-    assert [row["id"] for row in found] == [0, 3, 4, 5, 6, 7, 10, 11, 13, 14, 15, 20, 21]
+    selected = engine.sql(f"SELECT id FROM {table} ORDER BY id").rows
+    assert [row["id"] for row in selected] == [0, 3, 4, 5, 6, 7, 10, 11, 13, 14, 15, 20, 21]
 
     before = rows(engine, table)
     catalog, _, name = table.partition(".")

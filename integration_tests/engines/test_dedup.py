@@ -57,9 +57,9 @@ class Spark:
 
     def names(self) -> dict[int, str]:
         rows = self.sql("SELECT id, name FROM {t}")
-        found = {row["id"]: row["name"] for row in rows}
-        assert len(found) == len(rows)
-        return found
+        name_by_id = {row["id"]: row["name"] for row in rows}
+        assert len(name_by_id) == len(rows)
+        return name_by_id
 
 
 def delete_ids(*ids: int) -> str:
@@ -83,14 +83,16 @@ def test_spark_reads_what_was_merged(engine: Engine, orders: Orders, how: str, p
     assert orders.names() == spark.names() == expected
 
 
-@pytest.mark.parametrize("theirs", MODES)
-@pytest.mark.parametrize("ours", ["copy_on_write", "merge_on_read"])
-def test_rows_that_spark_has_changed_are_merged_into(engine: Engine, orders: Orders, ours: str, theirs: str) -> None:
+@pytest.mark.parametrize("spark_mode", MODES)
+@pytest.mark.parametrize("own_mode", ["copy_on_write", "merge_on_read"])
+def test_rows_that_spark_has_changed_are_merged_into(
+    engine: Engine, orders: Orders, own_mode: str, spark_mode: str
+) -> None:
     spark = Spark(engine, orders)
-    options: dict[str, Any] = {"dedup": {"deletes": ours}}
+    options: dict[str, Any] = {"dedup": {"deletes": own_mode}}
     orders.sync([named(id_, "a", 1) for id_ in range(10)], **options)
     orders.sync([named(1, "b", 2)], **options)
-    spark.writes(theirs)
+    spark.writes(spark_mode)
 
     spark.sql(delete_ids(1, 2, 3))
     spark.sql("UPDATE {t} SET name = 'spark', version = 5 WHERE id IN (4, 5)")
@@ -135,13 +137,15 @@ def test_spark_keeps_what_is_pending(engine: Engine, orders: Orders) -> None:
     assert spark.sql("SELECT id FROM {t} WHERE theirs = 1") == [{"id": 3}]
 
 
-@pytest.mark.parametrize("ours", ["copy_on_write", "merge_on_read"])
-@pytest.mark.parametrize("theirs", MODES)
-def test_spark_writes_while_a_merge_is_committed(engine: Engine, orders: Orders, ours: str, theirs: str) -> None:
+@pytest.mark.parametrize("own_mode", ["copy_on_write", "merge_on_read"])
+@pytest.mark.parametrize("spark_mode", MODES)
+def test_spark_writes_while_a_merge_is_committed(
+    engine: Engine, orders: Orders, own_mode: str, spark_mode: str
+) -> None:
     spark = Spark(engine, orders)
-    options: dict[str, Any] = {"dedup": {"deletes": ours}}
+    options: dict[str, Any] = {"dedup": {"deletes": own_mode}}
     orders.sync([named(id_, "a", 1) for id_ in range(10)], **options)
-    spark.writes(theirs)
+    spark.writes(spark_mode)
 
     def delete() -> None:
         spark.sql(delete_ids(2, 3))

@@ -36,7 +36,7 @@ def test_spark_reads_what_an_erasure_has_left(
     stream = configured_stream("orders", SCHEMA, mode=mode, primary_key=keys)
     for sync in range(4):
         people = [{"user_id": FIRST + 10 * sync + n, "name": f"{sync}"} for n in range(15)]
-        warehouse.sync([stream], [*(record("orders", each) for each in people), status("orders", "COMPLETE")])
+        warehouse.sync([stream], [*(record("orders", person) for person in people), status("orders", "COMPLETE")])
     before = rows(engine, table)
     gone = random.Random(1).sample(range(FIRST, FIRST + 45), 9)
 

@@ -47,15 +47,15 @@ def test_merged_manifests_mean_the_same_to_spark(engine: Engine, platform: Platf
     expected = sorted({start + number for start in (0, 10, 20, 30) for number in range(6)} - {10})
     assert ids(engine.sql(f"SELECT id FROM {table}").rows) == expected
     manifests = engine.sql(f"SELECT content, existing_data_files_count FROM {table}.manifests").rows
-    assert [each["content"] for each in manifests].count(1) == 1
-    assert max(each["existing_data_files_count"] for each in manifests) >= 2 * len(PRICES)
-    found = engine.sql(f"SELECT id FROM {table} WHERE price = 0.1D")
-    assert (ids(found.rows), found.files) == ([0, 3, 13, 20, 23, 30, 33], 4)
-    found = engine.sql(f"SELECT id FROM {table} WHERE price < -1D")
-    assert (ids(found.rows), found.files) == ([1, 4, 11, 14, 21, 24, 31, 34], 4)
+    assert [manifest["content"] for manifest in manifests].count(1) == 1
+    assert max(manifest["existing_data_files_count"] for manifest in manifests) >= 2 * len(PRICES)
+    scan = engine.sql(f"SELECT id FROM {table} WHERE price = 0.1D")
+    assert (ids(scan.rows), scan.files) == ([0, 3, 13, 20, 23, 30, 33], 4)
+    scan = engine.sql(f"SELECT id FROM {table} WHERE price < -1D")
+    assert (ids(scan.rows), scan.files) == ([1, 4, 11, 14, 21, 24, 31, 34], 4)
 
-    then = engine.sql(f"SELECT id FROM {table} VERSION AS OF {before[0]['snapshot_id']}").rows
-    assert ids(then) == [id_ for id_ in expected if id_ < 20]
+    original_rows = engine.sql(f"SELECT id FROM {table} VERSION AS OF {before[0]['snapshot_id']}").rows
+    assert ids(original_rows) == [id_ for id_ in expected if id_ < 20]
     added = engine.sql(f"SELECT snapshot_id, count(*) AS files FROM {table}.all_entries WHERE status = 1 GROUP BY 1")
     assert {row["files"] for row in added.rows} == {len(PRICES), 1}
 

@@ -82,7 +82,7 @@ def ids(answer: Answer) -> list[int]:
         ([{"source": "user.land"}], {}, 3, {"user.land = 'fr'": 1, "user.land IS NULL": 1}),
         ([{"source": "price"}, {"source": "day", "transform": "month"}], {}, 41, {"price = -0.5": 1, "price < -19": 2}),
     ],
-    ids=lambda value: ",".join(str(each) for each in value) if isinstance(value, list | dict) else str(value),
+    ids=lambda value: ",".join(str(part) for part in value) if isinstance(value, list | dict) else str(value),
 )
 def test_a_query_reads_the_files_of_its_partitions(
     engine: Engine,
@@ -131,9 +131,9 @@ def test_spark_continues_a_table_of_the_connector_which_continues_it(
     engine.sql(f"INSERT INTO {table} SELECT {', '.join(columns)} FROM {table}")
     sync(platform, lake, ROWS[:4], *fields)
 
-    found = engine.sql(f"SELECT id, _partition AS partition FROM {table}")
-    assert ids(found) == [0, 0, 1, 1, 2, 2, 3, 3, 100, 101, 102, 103]
+    scan = engine.sql(f"SELECT id, _partition AS partition FROM {table}")
+    assert ids(scan) == [0, 0, 1, 1, 2, 2, 3, 3, 100, 101, 102, 103]
     by_row: dict[int, set[str]] = {}
-    for row in found.rows:
+    for row in scan.rows:
         by_row.setdefault(row["id"] % 100, set()).add(str(row["partition"]))
     assert {len(partitions) for partitions in by_row.values()} == {1}

@@ -33,7 +33,7 @@ TYPES: Mapping[str, tuple[pa.DataType, tuple[str, ...]]] = {
     "decimal(38,18)": (pa.decimal128(38, 18), ("identity", *_NUMBERS)),
     "string": (pa.string(), ("identity", *_TEXTS)),
     "binary": (pa.binary(), ("identity", *_TEXTS)),
-    "date": (pa.date32(), ("identity", *(each for each in _TIMES if each != "hour"))),
+    "date": (pa.date32(), ("identity", *(transform for transform in _TIMES if transform != "hour"))),
     "timestamp": (pa.timestamp("us", "UTC"), ("identity", *_TIMES)),
     "timestamp_ntz": (pa.timestamp("us"), ("identity", *_TIMES)),
 }
@@ -96,8 +96,8 @@ def in_zone(value: Any, column_type: str) -> Any:
 
 def ours(values: list[Any], column_type: str, transform: str) -> list[Any]:
     """Return the connector's values, as JSON brings Spark's."""
-    found = transformed(pa.array(values, TYPES[column_type][0]), parse_transform(transform)).to_pylist()
-    return json.loads(json.dumps(found, default=in_iceberg_terms))  # type: ignore[no-any-return]
+    transformed_values = transformed(pa.array(values, TYPES[column_type][0]), parse_transform(transform)).to_pylist()
+    return json.loads(json.dumps(transformed_values, default=in_iceberg_terms))  # type: ignore[no-any-return]
 
 
 def written(folder: Path, columns: Mapping[str, list[Any]], column_type: str) -> str:
@@ -138,10 +138,10 @@ def clause(transform: str, column: str) -> str:
     return f"{name}({size}, {column})" if size else f"{name}s({column})"
 
 
-@pytest.mark.parametrize("column_type", [each for each in TYPES if name_of(each) in _RANDOM])
+@pytest.mark.parametrize("column_type", [name for name in TYPES if name_of(name) in _RANDOM])
 def test_transforms_of_many_values_are_those_of_spark(engine: Engine, tmp_path: Path, column_type: str) -> None:
     chance = random.Random(column_type)
-    transforms = [each for each in TYPES[column_type][1] if each != "identity"]
+    transforms = [transform for transform in TYPES[column_type][1] if transform != "identity"]
     values = edges(column_type)
     values += [in_zone(_RANDOM[name_of(column_type)](chance), column_type) for _ in range(3000)]
     functions = ", ".join(

@@ -23,9 +23,9 @@ class Deleted:
 
     def place(self, name: str) -> dict[str, Any]:
         """Return what the report says of a place."""
-        found: dict[str, Any]
-        [found] = [each for each in self.report["places"] if each["place"] == name]
-        return found
+        place: dict[str, Any]
+        [place] = [entry for entry in self.report["places"] if entry["place"] == name]
+        return place
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class Deletions:
         """Run it to its end, or to the point or for the seconds at which it is killed."""
         workdir = Path(tempfile.mkdtemp(dir=self.folder))
         file, report = workdir / "ids.txt", workdir / "report.json"
-        file.write_text("".join(f"{each}\n" for each in ids))
+        file.write_text("".join(f"{id_}\n" for id_ in ids))
         command = [*target, "--column", column, "--ids-file", str(file), *arguments]
         if "--report" not in (*target, *arguments):
             command += ["--report", str(report)]
         done = ran(
             self.launch, workdir, "delete-rows", config, *command, killed_at=killed_at, killed_after=killed_after
         )
-        said = json.loads(report.read_bytes()) if report.exists() else {}
-        return Deleted(done.exit_code, done.lines, done.stderr, said)
+        document = json.loads(report.read_bytes()) if report.exists() else {}
+        return Deleted(done.exit_code, done.lines, done.stderr, document)

@@ -24,11 +24,11 @@ Id = str | int
 def objects_with(s3: "S3Client", bucket: str, ids: Collection[Id]) -> dict[str, list[Id]]:
     """Return the objects that have one of the ids anywhere, with those: by key, and version if it is a former one."""
     wanted = Wanted(ids)
-    found = {}
+    ids_by_object = {}
     for name, _, content in _contents(s3, bucket):
         if hits := wanted.within(name.rpartition("?")[0] or name, content):
-            found[name] = sorted(hits, key=str)
-    return found
+            ids_by_object[name] = sorted(hits, key=str)
+    return ids_by_object
 
 
 class Wanted:
@@ -48,31 +48,31 @@ class Wanted:
     def within(self, key: str, content: bytes) -> set[Id]:
         hits = {id_ for id_ in self.ids if str(id_) in key}
         if content[:4] == b"PAR1":
-            return hits | self._of(_parquet(content))
+            return hits | self._matches(_parquet(content))
         if content[:4] == b"Obj\x01":
-            return hits | self._of(_flat([*fastavro.reader(io.BytesIO(content))]))
+            return hits | self._matches(_flat([*fastavro.reader(io.BytesIO(content))]))
         if content[:2] == b"\x1f\x8b":
             content = gzip.decompress(content)
-        decoded = [base64.b64decode(each) for each in re.findall(rb'"rawData":"([A-Za-z0-9+/=]+)"', content)]
-        return hits | {id_ for id_ in self.ids if any(str(id_).encode() in each for each in (content, *decoded))}
+        decoded = [base64.b64decode(encoded) for encoded in re.findall(rb'"rawData":"([A-Za-z0-9+/=]+)"', content)]
+        return hits | {id_ for id_ in self.ids if any(str(id_).encode() in text for text in (content, *decoded))}
 
-    def _of(self, values: Iterator[Any]) -> set[Id]:
-        found: set[Id] = set()
+    def _matches(self, values: Iterator[Any]) -> set[Id]:
+        matches: set[Id] = set()
         for value in values:
             match value:
                 case bytes():
                     if (packed := self._packed.get(value)) is not None:
-                        found.add(packed)
+                        matches.add(packed)
                 case str():
                     if value in self.ids:
-                        found.add(value)
+                        matches.add(value)
                     elif "/" in value or "{" in value:  # Paths, and JSON texts.
-                        found |= {id_ for id_ in self.ids if str(id_) in value}
+                        matches |= {id_ for id_ in self.ids if str(id_) in value}
                 case bool() | None:
                     pass
                 case int() if value in self.ids:
-                    found.add(value)
-        return found
+                    matches.add(value)
+        return matches
 
 
 def _parquet(content: bytes) -> Iterator[Any]:
@@ -90,11 +90,11 @@ def _parquet(content: bytes) -> Iterator[Any]:
 def _flat(value: Any) -> Iterator[Any]:
     match value:
         case dict():
-            for each in value.values():
-                yield from _flat(each)
+            for part in value.values():
+                yield from _flat(part)
         case list() | tuple():
-            for each in value:
-                yield from _flat(each)
+            for part in value:
+                yield from _flat(part)
         case _:
             yield value
 
@@ -127,10 +127,10 @@ def _contents(s3: "S3Client", bucket: str) -> Iterator[tuple[str, str, bytes]]:
     and content.
     """
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
-        for each in page.get("Versions", []):
-            named: dict[str, Any] = {} if each["VersionId"] == "null" else {"VersionId": each["VersionId"]}
-            answer = s3.get_object(Bucket=bucket, Key=each["Key"], **named)
-            name = each["Key"] if each["IsLatest"] else f"{each['Key']}?{each['VersionId']}"
+        for version in page.get("Versions", []):
+            named: dict[str, Any] = {} if version["VersionId"] == "null" else {"VersionId": version["VersionId"]}
+            answer = s3.get_object(Bucket=bucket, Key=version["Key"], **named)
+            name = version["Key"] if version["IsLatest"] else f"{version['Key']}?{version['VersionId']}"
             yield name, str(answer["Metadata"]), answer["Body"].read()
         for marker in page.get("DeleteMarkers", []):
             yield f"{marker['Key']}?{marker['VersionId']}", "", b""

@@ -59,7 +59,7 @@ def whole(lake: Lake, table: str = "orders") -> pa.Table:
     return lake.read(lake.database, table)
 
 
-def others(rows: pa.Table, ids: list[int]) -> pa.Table:
+def rows_without(rows: pa.Table, ids: list[int]) -> pa.Table:
     return rows.filter(pc.invert(pc.is_in(rows["user_id"], value_set=pa.array(ids, rows["user_id"].type))))
 
 
@@ -76,11 +76,11 @@ def test_no_object_has_the_rows_and_all_others_are_as_they_were(warehouse: Wareh
     # It may speak of tables that other tests have left in the same Glue, but not of this one's.
     assert lake.bucket not in done.stderr
     assert objects_with(lake.s3, lake.bucket, ids) == {}
-    assert difference(others(before, ids), whole(lake)) == []
+    assert difference(rows_without(before, ids), whole(lake)) == []
     assert (done.report["complete"], done.report["found_afterwards"]) == (True, 0)
     place = done.place(f"Iceberg table {lake.database}.orders")
     assert (place["objects_found"], place["rows_removed"], place["objects_searched"]) == (2, 3, 3)
-    assert [each["outcome"] for each in place["objects"]] == ["rewritten", "rewritten"]
+    assert [entry["outcome"] for entry in place["objects"]] == ["rewritten", "rewritten"]
     assert place["snapshots_expired"] > 0
 
 
@@ -95,7 +95,7 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_erased(warehouse: Ware
     assert lake.objects() == before
     assert "In this run, 1 of 1 ids have rows." in done.lines
     assert done.lines[0].startswith(f"Iceberg table {lake.database}.orders: 1 rows would be removed from 1 objects")
-    assert [each["outcome"] for each in done.place(f"Iceberg table {lake.database}.orders")["objects"]] == ["found"]
+    assert [entry["outcome"] for entry in done.place(f"Iceberg table {lake.database}.orders")["objects"]] == ["found"]
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,12 @@ def test_a_process_that_is_killed_is_gone_on_with(warehouse: Warehouse, deletion
     before, ids = whole(lake), people(1, 5, 11)
 
     killed = deletions.run(warehouse.config(), ids, killed_at=point)
-    again = deletions.run(warehouse.config(), ids)
+    repeated = deletions.run(warehouse.config(), ids)
 
     assert killed.exit_code == -9, killed
-    assert again.exit_code == 0, again
+    assert repeated.exit_code == 0, repeated
     assert objects_with(lake.s3, lake.bucket, ids) == {}
-    assert difference(others(before, ids), whole(lake)) == []
+    assert difference(rows_without(before, ids), whole(lake)) == []
 
 
 @pytest.mark.slow
@@ -219,21 +219,21 @@ def test_erasures_compactions_and_a_sync_at_the_same_time_do_each_other_no_harm(
     with ThreadPoolExecutor() as pool:
         erasures = [pool.submit(erase, ids) for ids in requests]
         compaction, sync_ = pool.submit(compact), pool.submit(warehouse.sync, [ORDERS], orders(*added))
-        codes = [each.result().exit_code for each in erasures]
+        codes = [erasure.result().exit_code for erasure in erasures]
         compaction.result()
         sync_.result()
-    again = [deletions.run(config, ids) for ids in requests]
+    repeated = [deletions.run(config, ids) for ids in requests]
 
     assert {*codes} <= {0, 1}
-    assert [each.exit_code for each in again] == [0, 0], again
+    assert [deleted.exit_code for deleted in repeated] == [0, 0], repeated
     # Tables of other tests are in the same catalog, at other places.
-    said = [line for each in again for line in each.stderr.splitlines()]
-    assert [line for line in said if not line.startswith("Note: Table ") or f" {lake.database}." in line] == []
+    messages = [line for deleted in repeated for line in deleted.stderr.splitlines()]
+    assert [line for line in messages if not line.startswith("Note: Table ") or f" {lake.database}." in line] == []
     assert objects_with(lake.s3, lake.bucket, [*requests[0], *requests[1]]) == {}
     after = whole(lake)
     is_added = pc.is_in(after["user_id"], value_set=pa.array(people(*added), after["user_id"].type))
-    assert difference(others(before, [*requests[0], *requests[1]]), after.filter(pc.invert(is_added))) == []
-    assert after.num_rows == others(before, [*requests[0], *requests[1]]).num_rows + len(added)
+    assert difference(rows_without(before, [*requests[0], *requests[1]]), after.filter(pc.invert(is_added))) == []
+    assert after.num_rows == rows_without(before, [*requests[0], *requests[1]]).num_rows + len(added)
 
 
 @pytest.mark.slow
@@ -255,7 +255,7 @@ def test_a_process_that_is_killed_at_any_time_is_gone_on_with(
     assert {*codes} <= {0, -9}, codes
     assert (done.exit_code, done.report["found_afterwards"]) == (0, 0), done
     assert objects_with(lake.s3, lake.bucket, ids) == {}
-    assert difference(others(before, ids), whole(lake)) == []
+    assert difference(rows_without(before, ids), whole(lake)) == []
 
 
 @pytest.mark.slow

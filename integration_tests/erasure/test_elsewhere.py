@@ -49,13 +49,13 @@ def erased(config: Mapping[str, object], folder: Path, column: str, *ids: object
     access = aws_access(parsed)
     (table, *_) = TableNaming.of(parsed).candidates("orders")
     done = places.erased(places.request_of(folder, parsed, access, catalog_of(parsed, access), column, *ids), table)
-    assert all(each.outcome != "left" for each in done)
+    assert all(erased_object.outcome != "left" for erased_object in done)
     return done
 
 
-def person(form: object, **others: object) -> bytes:
+def person(form: object, **fields: object) -> bytes:
     """A record of the person, whose id has this form."""
-    return record("orders", {"name": SECRET, "userId": form, **others})
+    return record("orders", {"name": SECRET, "userId": form, **fields})
 
 
 ODD = [
@@ -71,7 +71,7 @@ ODD = [
     person(PERSON).replace(b"1700000000000", b"1e30"),
     person(PERSON, lone="?").replace(b'"?"', b'"\\ud800"'),
 ]
-OTHERS = [
+OTHER_PEOPLE = [
     record("orders", {"name": "other", "userId": id_, "n": n})
     for id_, n in ((1, 424242), (4242420, 1), (None, 2), ("x", 3), (5, "many"), (42424, None))
 ]
@@ -82,7 +82,7 @@ def whole(lake: Lake, table: str = "orders") -> pa.Table:
     return lake.read(lake.database, table)
 
 
-def of_others(rows: pa.Table) -> pa.Table:
+def rows_of_others(rows: pa.Table) -> pa.Table:
     """The rows of all but the person."""
     is_other: Any = pc.not_equal(rows["name"], pa.scalar(SECRET))
     return rows.filter(is_other.fill_null(True))
@@ -95,26 +95,26 @@ def test_nothing_is_left_of_a_person_and_all_of_the_others_is(
 ) -> None:
     warehouse = Warehouse(lake, platform, table_kind)
     first = configured_stream("orders", SCHEMA)
-    sent = random.Random(1).sample([*ODD, *OTHERS], len(ODD) + len(OTHERS))
+    sent = random.Random(1).sample([*ODD, *OTHER_PEOPLE], len(ODD) + len(OTHER_PEOPLE))
     warehouse.sync([first], [*sent[:8], state("orders", 1), *sent[8:], state("orders", 2), complete()], **ARCHIVE)
-    warehouse.sync([first], [*ODD[:2], *OTHERS[:2], complete()], **ARCHIVE)
+    warehouse.sync([first], [*ODD[:2], *OTHER_PEOPLE[:2], complete()], **ARCHIVE)
     before, rejects = whole(lake), lake.rejects()
     assert len(traces(lake.s3, lake.bucket, SECRET)) >= 4
 
     erased(warehouse.config(**ARCHIVE), tmp_path, "user_id", PERSON)
 
     assert traces(lake.s3, lake.bucket, SECRET) == []
-    assert difference(of_others(before), whole(lake)) == []
-    ours = {each["sequencenumber"] for each in rejects if SECRET.encode() in b64decode(each["rawdata"] or "")}
-    assert lake.rejects() == [each for each in rejects if each["sequencenumber"] not in ours]
+    assert difference(rows_of_others(before), whole(lake)) == []
+    ours = {reject["sequencenumber"] for reject in rejects if SECRET.encode() in b64decode(reject["rawdata"] or "")}
+    assert lake.rejects() == [reject for reject in rejects if reject["sequencenumber"] not in ours]
     replayed = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders")
     assert replayed.exit_code == 0, replayed
     assert difference(whole(lake), whole(lake, "orders__replay")) == []
     replaced = replays.run(warehouse.config(**ARCHIVE), "--stream", "orders", "--replace")
     assert replaced.exit_code == 0, replaced
-    assert difference(of_others(before), whole(lake)) == []
-    warehouse.sync([first], [OTHERS[0], complete()], **ARCHIVE)
-    assert whole(lake).num_rows == of_others(before).num_rows + 1
+    assert difference(rows_of_others(before), whole(lake)) == []
+    warehouse.sync([first], [OTHER_PEOPLE[0], complete()], **ARCHIVE)
+    assert whole(lake).num_rows == rows_of_others(before).num_rows + 1
 
 
 def complete() -> bytes:
@@ -145,7 +145,7 @@ def test_tombstones_and_versions_of_a_person_are_replayed_no_more(
 
     assert (object_.rows_found, object_.outcome) == (3, "rewritten")
     assert replays.run(warehouse.config(**ARCHIVE), "--stream", "orders").exit_code == 0
-    assert difference(of_others(before), whole(lake, "orders__replay")) == []
+    assert difference(rows_of_others(before), whole(lake, "orders__replay")) == []
     assert [key for key in traces(lake.s3, lake.bucket, SECRET) if "/_raw/" in key] == []
 
 
@@ -160,17 +160,19 @@ def test_a_replay_leaves_out_what_came_to_the_archive_after_the_erasure(
     file, parsed = IdsFile(tmp_path / "ids"), Config.parse(config)
     ledger = Ledger.open("user_id", ("all",), file, parsed, aws_access(parsed))
     ledger.begin({f"{lake.database}.orders": pa.int64()}, file, suppress=False)
-    warehouse.sync([orders], [*ODD, *OTHERS, complete()], **ARCHIVE)
+    warehouse.sync([orders], [*ODD, *OTHER_PEOPLE, complete()], **ARCHIVE)
     before = whole(lake)
 
     replayed = replays.run(config, "--stream", "orders")
 
     assert replayed.exit_code == 0, replayed
-    others = of_others(before)
-    is_kept: Any = pc.not_equal(others["user_id"], pa.scalar(5, pa.int64()))
-    kept = others.filter(is_kept.fill_null(True))
+    remaining = rows_of_others(before)
+    is_kept: Any = pc.not_equal(remaining["user_id"], pa.scalar(5, pa.int64()))
+    kept = remaining.filter(is_kept.fill_null(True))
     assert difference(kept, whole(lake, "orders__replay")) == []
-    rejected = b"".join(b64decode(each["rawdata"] or "") for each in lake.rejects() if "__replay" in each["stream"])
+    rejected = b"".join(
+        b64decode(reject["rawdata"] or "") for reject in lake.rejects() if "__replay" in reject["stream"]
+    )
     assert SECRET.encode() not in rejected
     assert str(PERSON) not in str([*lake.objects("airbyte/_deletions/")])
 
@@ -187,15 +189,15 @@ def test_tables_of_odd_names_are_searched_where_they_are(
         status(stream, "COMPLETE"),
     ]
     assert platform.write(config, catalog, lines).exit_code == 0
-    ((_, name),) = [each for each in lake.tables() if not each[1].startswith("airbyte_")]
+    ((_, name),) = [identifier for identifier in lake.tables() if not identifier[1].startswith("airbyte_")]
     parsed = Config.parse(config)
     access = aws_access(parsed)
-    (table,) = [each for each in TableNaming.of(parsed).candidates(stream) if each.table == name]
+    (table,) = [candidate for candidate in TableNaming.of(parsed).candidates(stream) if candidate.table == name]
 
     asked = places.request_of(tmp_path, parsed, access, catalog_of(parsed, access), "user_id", PERSON)
     done = places.erased(asked, table)
 
-    assert sorted(each.rows_found for each in done) == [1, 1]
+    assert sorted(erased_object.rows_found for erased_object in done) == [1, 1]
     assert traces(lake.s3, lake.bucket, SECRET) == []
     assert [row["name"] for row in lake.rows(lake.database, name)] == ["other"]
 
@@ -209,12 +211,12 @@ def test_whatever_has_happened_a_replay_has_all_rows_but_those_of_the_ids(
     draw = random.Random(seed)
     kind = draw.choice(HIVE)
     config = {**lake.config(**kind.options), **ARCHIVE, "batch_size_mb": 1}
-    replays, said = Replays(launch, tmp_path), list[str]()
+    replays, history = Replays(launch, tmp_path), list[str]()
     for sync in Histories(draw, is_iceberg=False).syncs():
         platform = Platform(tmp_path, launch if sync.killed_at is None else launch.killed_at(sync.killed_at))
         with suppress(ProtocolError):
             run = platform.write(config, configured_catalog(sync.stream), sync.lines)
-            said.append(f"{sync.stream} {len(sync.lines)} {sync.killed_at} -> {run.exit_code} {run.errors}")
+            history.append(f"{sync.stream} {len(sync.lines)} {sync.killed_at} -> {run.exit_code} {run.errors}")
     if "orders" not in {name for _, name in lake.tables()}:
         return
     before = whole(lake)
@@ -223,8 +225,8 @@ def test_whatever_has_happened_a_replay_has_all_rows_but_those_of_the_ids(
     erased(config, tmp_path, "id", *ids)
 
     erased_ids = pa.array(ids, before["id"].type)
-    left = before.filter(pc.invert(pc.is_in(before["id"], value_set=erased_ids)))
-    assert difference(left, whole(lake)) == [], said
+    remaining = before.filter(pc.invert(pc.is_in(before["id"], value_set=erased_ids)))
+    assert difference(remaining, whole(lake)) == [], history
     replayed = replays.run(config, "--stream", "orders")
-    assert replayed.exit_code == 0, (said, replayed)
-    assert difference(left, whole(lake, "orders__replay")) == [], (said, replayed)
+    assert replayed.exit_code == 0, (history, replayed)
+    assert difference(remaining, whole(lake, "orders__replay")) == [], (history, replayed)

@@ -11,12 +11,12 @@ from integration_tests.erasure.oracle import traces
 from integration_tests.erasure.test_elsewhere import (
     HIVE,
     ODD,
-    OTHERS,
+    OTHER_PEOPLE,
     PERSON,
     SCHEMA,
     SECRET,
     complete,
-    of_others,
+    rows_of_others,
     whole,
 )
 from integration_tests.harness.lake import Lake
@@ -62,9 +62,9 @@ def test_a_replay_and_an_erasure_end_after_any_kill_of_each_other(
     draw = random.Random(seed)
     kind = draw.choice([TABLE_KINDS[0], *HIVE[:2]])
     warehouse, orders = Warehouse(lake, platform, kind), configured_stream("orders", SCHEMA)
-    warehouse.sync([orders], [*ODD, *OTHERS, complete()], **ARCHIVE)
+    warehouse.sync([orders], [*ODD, *OTHER_PEOPLE, complete()], **ARCHIVE)
     config, deletions, replays = warehouse.config(**ARCHIVE), Deletions(launch, tmp_path), Replays(launch, tmp_path)
-    before = of_others(whole(lake))
+    before = rows_of_others(whole(lake))
 
     def erase(killed_at: KillPoint | None = None) -> Deleted:
         return deletions.run(config, [PERSON], killed_at=killed_at)
@@ -121,13 +121,13 @@ def test_an_erasure_that_is_killed_is_finished_by_repeating_it(
     """In a bucket with versioning; a sync comes in between."""
     lake.s3.put_bucket_versioning(Bucket=lake.bucket, VersioningConfiguration={"Status": "Enabled"})
     warehouse, orders = Warehouse(lake, platform, table_kind), configured_stream("orders", SCHEMA)
-    warehouse.sync([orders], [*ODD, *OTHERS, complete()], **ARCHIVE)
-    warehouse.sync([orders], [*OTHERS[:3], *ODD[:2], complete()], **ARCHIVE)
+    warehouse.sync([orders], [*ODD, *OTHER_PEOPLE, complete()], **ARCHIVE)
+    warehouse.sync([orders], [*OTHER_PEOPLE[:3], *ODD[:2], complete()], **ARCHIVE)
     config, deletions = warehouse.config(**ARCHIVE), Deletions(launch, tmp_path)
-    before = of_others(whole(lake))
+    before = rows_of_others(whole(lake))
 
     killed = deletions.run(config, [PERSON], killed_at=point)
-    warehouse.sync([orders], [OTHERS[0], complete()], **ARCHIVE)
+    warehouse.sync([orders], [OTHER_PEOPLE[0], complete()], **ARCHIVE)
     done = deletions.run(config, [PERSON])
 
     assert killed.exit_code in (-9, 0), killed

@@ -10,7 +10,16 @@ import pytest
 from integration_tests.archive.replays import ARCHIVE, Replays, difference
 from integration_tests.erasure.deletions import Deletions
 from integration_tests.erasure.oracle import traces
-from integration_tests.erasure.test_elsewhere import ODD, OTHERS, PERSON, SCHEMA, SECRET, complete, of_others, whole
+from integration_tests.erasure.test_elsewhere import (
+    ODD,
+    OTHER_PEOPLE,
+    PERSON,
+    SCHEMA,
+    SECRET,
+    complete,
+    rows_of_others,
+    whole,
+)
 from integration_tests.harness.account import Account, allow, deny
 from integration_tests.harness.lake import Lake
 from integration_tests.harness.messages import Json, configured_stream, record, state, status
@@ -38,7 +47,7 @@ def suppressed(lake: Lake) -> list[int]:
     for line in lines:
         kept = line["row_count"] + line["rows_rejected"] + line["rows_skipped"]
         assert kept == line["rows_received"], line
-    return [each["count"] for line in lines for each in line["rejects"] if each["reason"] == SUPPRESSED]
+    return [reject["count"] for line in lines for reject in line["rejects"] if reject["reason"] == SUPPRESSED]
 
 
 @pytest.mark.share(1)
@@ -48,13 +57,13 @@ def test_later_syncs_keep_a_count_of_the_person_and_nothing_else(
 ) -> None:
     """In whichever form the id comes: no row, no reject, no archived line. Others are written as they would be."""
     warehouse = Warehouse(lake, platform, table_kind)
-    warehouse.sync([ORDERS], [*ODD, *OTHERS, complete()], **ARCHIVE)
+    warehouse.sync([ORDERS], [*ODD, *OTHER_PEOPLE, complete()], **ARCHIVE)
     config = warehouse.config(**ARCHIVE)
 
     done = deletions.run(config, [PERSON], "--suppress")
     before = whole(lake)
-    limit = {"rejects": {"max_count": len(OTHERS)}}
-    lines = [*ODD[:6], *OTHERS, state("orders", 1), *ODD[6:], state("orders", 2), complete()]
+    limit = {"rejects": {"max_count": len(OTHER_PEOPLE)}}
+    lines = [*ODD[:6], *OTHER_PEOPLE, state("orders", 1), *ODD[6:], state("orders", 2), complete()]
     run = warehouse.sync([ORDERS], lines, **ARCHIVE, **limit)
 
     assert (done.exit_code, done.report["suppress"]) == (0, True), done
@@ -72,10 +81,10 @@ def test_a_suppression_ends_with_the_folder_of_its_request(
 ) -> None:
     """A request without --suppress has not begun one."""
     warehouse = Warehouse(lake, platform, TABLE_KINDS[0])
-    warehouse.sync([ORDERS], [*OTHERS, complete()])
+    warehouse.sync([ORDERS], [*OTHER_PEOPLE, complete()])
     assert deletions.run(warehouse.config(), [5]).exit_code == 0
     done = deletions.run(warehouse.config(), [PERSON], "--suppress")
-    warehouse.sync([ORDERS], [ODD[0], OTHERS[4], complete()])
+    warehouse.sync([ORDERS], [ODD[0], OTHER_PEOPLE[4], complete()])
     assert suppressed(lake) == [1]
 
     for key in lake.objects():
@@ -84,7 +93,7 @@ def test_a_suppression_ends_with_the_folder_of_its_request(
     warehouse.sync([ORDERS], [ODD[0], complete()])
 
     assert suppressed(lake) == [1]
-    assert of_others(whole(lake)).num_rows + 1 == whole(lake).num_rows == len(OTHERS) + 1
+    assert rows_of_others(whole(lake)).num_rows + 1 == whole(lake).num_rows == len(OTHER_PEOPLE) + 1
 
 
 @pytest.mark.parametrize("column", ["user.id", "id"])
@@ -120,7 +129,7 @@ def test_a_sync_that_cannot_read_whom_to_reject_writes_nothing(
     lake: Lake, platform: Platform, deletions: Deletions
 ) -> None:
     warehouse = Warehouse(lake, platform, TABLE_KINDS[0])
-    warehouse.sync([ORDERS], [*ODD[:1], *OTHERS, complete()])
+    warehouse.sync([ORDERS], [*ODD[:1], *OTHER_PEOPLE, complete()])
     done = deletions.run(warehouse.config(), [PERSON], "--suppress")
     before = whole(lake)
     folder = f"lake/_deletions/{done.report['request']}"
@@ -132,7 +141,8 @@ def test_a_sync_that_cannot_read_whom_to_reject_writes_nothing(
         return {"credentials": user.credentials}
 
     runs = [
-        warehouse.attempt([ORDERS], [*ODD[:1], complete()], **denied(each)) for each in ("request.json", "hashes/*")
+        warehouse.attempt([ORDERS], [*ODD[:1], complete()], **denied(pattern))
+        for pattern in ("request.json", "hashes/*")
     ]
     lake.s3.put_object(Bucket=lake.bucket, Key=f"{folder}/request.json", Body=b"{")
     runs.append(warehouse.attempt([ORDERS], [*ODD[:1], complete()]))
@@ -164,16 +174,16 @@ def test_a_sync_that_is_killed_has_kept_nothing_of_the_person_either(
     lake: Lake, platform: Platform, launch: WarmLaunch, deletions: Deletions, tmp_path: Path, point: KillPoint
 ) -> None:
     warehouse = Warehouse(lake, platform, TABLE_KINDS[0])
-    warehouse.sync([ORDERS], [*ODD, *OTHERS, complete()], **ARCHIVE)
+    warehouse.sync([ORDERS], [*ODD, *OTHER_PEOPLE, complete()], **ARCHIVE)
     assert deletions.run(warehouse.config(**ARCHIVE), [PERSON], "--suppress").exit_code == 0
     dying = replace(warehouse, platform=Platform(tmp_path, launch.killed_at(point)))
 
     with dying.start([ORDERS], **ARCHIVE) as running:
-        running.send([*ODD, *OTHERS, state("orders", 1), complete()])
+        running.send([*ODD, *OTHER_PEOPLE, state("orders", 1), complete()])
         killed = running.perish()
 
     assert killed.exit_code == -9, f"the point was not reached\n{killed.report()}"
     assert traces(lake.s3, lake.bucket, SECRET) == []
-    warehouse.sync([ORDERS], [*ODD, *OTHERS, complete()], **ARCHIVE)
+    warehouse.sync([ORDERS], [*ODD, *OTHER_PEOPLE, complete()], **ARCHIVE)
     assert traces(lake.s3, lake.bucket, SECRET) == []
     assert SECRET not in whole(lake)["name"].to_pylist()

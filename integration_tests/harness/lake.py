@@ -91,7 +91,7 @@ class Lake:
 
         Columns have the catalog's names and partition keys are columns, as a SerDe without regard to case has them.
         """
-        found = []
+        rejects = []
         entry = self.glue_table(self.database, "airbyte_rejects")
         names = [column["Name"] for column in entry["StorageDescriptor"]["Columns"]]
         keys = [key["Name"] for key in entry["PartitionKeys"]]
@@ -106,8 +106,8 @@ class Lake:
                 for row in rows.to_pylist():
                     lowered = {name.lower(): value for name, value in row.items()}
                     values = zip(keys, partition["Values"], strict=True)
-                    found.append({name: lowered[name] for name in names} | dict(values))
-        return sorted(found, key=lambda row: (row["sequencenumber"], row["subsequencenumber"]))
+                    rejects.append({name: lowered[name] for name in names} | dict(values))
+        return sorted(rejects, key=lambda row: (row["sequencenumber"], row["subsequencenumber"]))
 
     def glue_table(self, database: str, table: str) -> "TableTypeDef":
         """Return the Glue catalog's entry; raises EntityNotFoundException when there is none."""
@@ -120,20 +120,20 @@ class Lake:
 
     def tables(self) -> list[tuple[str, str]]:
         """Return (database, table) of every table in this lake's bucket but that of reports, sorted."""
-        found = []
+        names = []
         for databases in self.glue.get_paginator("get_databases").paginate():
             for database in databases["DatabaseList"]:
                 # The account has hundreds of databases that name another lake.
                 if not {self._token}.issuperset(_TOKEN.findall(database["Name"])):
                     continue
                 for tables in self.glue.get_paginator("get_tables").paginate(DatabaseName=database["Name"]):
-                    found += [
+                    names += [
                         (database["Name"], table["Name"])
                         for table in tables["TableList"]
                         if self._is_ours(table["StorageDescriptor"].get("Location", ""))
                         and table["Name"] != "airbyte_sync_reports"
                     ]
-        return sorted(found)
+        return sorted(names)
 
     def iceberg_table(self, database: str, table: str) -> "IcebergTable":
         """Return an Iceberg table, for a test that writes to it as another engine would."""
@@ -235,7 +235,7 @@ class Lake:
         scan = self.iceberg_table(database, table).scan()
         confirmed = scan.to_arrow()
         tasks = list(scan.plan_files())
-        dead = self._dead_rows({each for task in tasks for each in task.delete_files})
+        dead = self._dead_rows({delete_file for task in tasks for delete_file in task.delete_files})
         with self._files([_key(task.file.file_path) for task in tasks]) as (engine, folder):
             schema = scan.projection()
             empty = engine.from_arrow(schema_to_pyarrow(schema).empty_table())
@@ -305,18 +305,18 @@ class Lake:
         if not entry.get("PartitionKeys"):
             return dict(self.visible(location))
         if is_projected(entry):
-            projection = Projection.of(entry)
+            projection = Projection.from_entry(entry)
             root = projection.template.partition("${")[0].rpartition("/")[0]
-            found = self.visible(root)
-            return {key: size for key, size in found if projection.values(f"s3://{self.bucket}/{key}") is not None}
+            visible = self.visible(root)
+            return {key: size for key, size in visible if projection.values(f"s3://{self.bucket}/{key}") is not None}
         pages = self.glue.get_paginator("get_partitions").paginate(
             DatabaseName=entry["DatabaseName"], TableName=entry["Name"]
         )
-        partitions = [each["StorageDescriptor"]["Location"] for page in pages for each in page["Partitions"]]
+        partitions = [partition["StorageDescriptor"]["Location"] for page in pages for partition in page["Partitions"]]
         folders = {_key(location).rstrip("/") for location in partitions}
         # One listing for all: there may be hundreds.
-        found = self.visible(commonpath([*folders])) if folders else iter(())
-        return {key: size for key, size in found if not folders.isdisjoint(_folders_around(key))}
+        visible = self.visible(commonpath([*folders])) if folders else iter(())
+        return {key: size for key, size in visible if not folders.isdisjoint(_folders_around(key))}
 
     def visible(self, location: str) -> Iterator[tuple[str, int]]:
         """Yield key and size of every object below a location that Hive does not take for hidden."""

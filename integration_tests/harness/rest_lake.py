@@ -63,19 +63,19 @@ class RestLake(Lake):
     def glue_table(self, database: str, table: str) -> "TableTypeDef":
         """Return what Glue would have of a table. Raises EntityNotFoundException if there is none."""
         try:
-            found = self._iceberg.load_table((database, table))
+            loaded = self._iceberg.load_table((database, table))
         except NoSuchTableError as error:
-            said: Any = {"Error": {"Code": "EntityNotFoundException", "Message": str(error)}}
-            raise self.glue.exceptions.EntityNotFoundException(said, "GetTable") from error
+            response: Any = {"Error": {"Code": "EntityNotFoundException", "Message": str(error)}}
+            raise self.glue.exceptions.EntityNotFoundException(response, "GetTable") from error
         columns = [
             {"Name": field.name, "Type": visit(field.field_type, _IcebergSchemaToGlueType())}
-            for field in found.schema().fields
+            for field in loaded.schema().fields
         ]
         entry = {
             "Name": table,
             "DatabaseName": database,
-            "Parameters": {**found.properties, "table_type": "ICEBERG", "metadata_location": found.metadata_location},
-            "StorageDescriptor": {"Columns": columns, "Location": found.location()},
+            "Parameters": {**loaded.properties, "table_type": "ICEBERG", "metadata_location": loaded.metadata_location},
+            "StorageDescriptor": {"Columns": columns, "Location": loaded.location()},
         }
         return cast("TableTypeDef", entry)
 
@@ -91,19 +91,23 @@ class RestLake(Lake):
 
     def rejects(self) -> list[dict[str, Any]]:
         """Return every reject, which has no table here, from its object, in the order of its records."""
-        found = []
+        rejects = []
         for key in self.objects(f"{PREFIX}/_errors/"):
             reason, stream, day, _ = key.removeprefix(f"{PREFIX}/_errors/").split("/")
             content = self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read()
             for line in gzip.decompress(content).splitlines():
                 row = {name.lower(): value for name, value in json.loads(line).items()}
-                found.append(row | {"reason": reason, "stream": stream, "dt": day.removeprefix("dt=")})
-        return sorted(found, key=lambda row: (row["sequencenumber"], row["subsequencenumber"]))
+                rejects.append(row | {"reason": reason, "stream": stream, "dt": day.removeprefix("dt=")})
+        return sorted(rejects, key=lambda row: (row["sequencenumber"], row["subsequencenumber"]))
 
     def tables(self) -> list[tuple[str, str]]:
         """Return (database, table) of every table in the catalog, sorted."""
         databases = [identifier[0] for identifier in self._iceberg.list_namespaces()]
-        return sorted((each[0], each[1]) for database in databases for each in self._iceberg.list_tables(database))
+        return sorted(
+            (identifier[0], identifier[1])
+            for database in databases
+            for identifier in self._iceberg.list_tables(database)
+        )
 
     @cached_property
     def _iceberg(self) -> RestCatalog:  # type: ignore[override]

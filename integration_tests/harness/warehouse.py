@@ -45,8 +45,8 @@ class Warehouse:
 
     def rows(self, table: str, database: str | None = None) -> list[dict[str, Any]]:
         """Return a table's rows without the connector's own columns, in the order of `id` where there is one."""
-        found = [{key: row[key] for key in row if key not in META} for row in self.whole_rows(table, database)]
-        return sorted(found, key=lambda row: str(row.get("id")))
+        rows = [{key: row[key] for key in row if key not in META} for row in self.whole_rows(table, database)]
+        return sorted(rows, key=lambda row: str(row.get("id")))
 
     def whole_rows(self, table: str, database: str | None = None) -> list[dict[str, Any]]:
         """Return a table's rows with all their columns."""
@@ -58,8 +58,8 @@ class Warehouse:
 
     def row(self, table: str, database: str | None = None) -> dict[str, Any]:
         """Return the table's only row."""
-        (found,) = self.whole_rows(table, database)
-        return found
+        (row,) = self.whole_rows(table, database)
+        return row
 
     def columns(self, table: str) -> dict[str, str]:
         """Return the Glue types of a table's columns by name, in order, without partition keys."""

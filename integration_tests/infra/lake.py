@@ -92,7 +92,7 @@ def sync(platform: Platform, lake: DeployedLake, numbers: Sequence[object], *, n
     orders = configured_stream("orders", object_schema(id=INTEGER, name=STRING), namespace=namespace)
     messages = [
         status("orders", "STARTED", namespace=namespace),
-        *(record("orders", {"id": each, "name": f"order {each}"}, namespace=namespace) for each in numbers),
+        *(record("orders", {"id": number, "name": f"order {number}"}, namespace=namespace) for number in numbers),
         state("orders", str(numbers[-1]), namespace=namespace),
         status("orders", "COMPLETE", namespace=namespace),
     ]

@@ -39,9 +39,9 @@ Put: TypeAlias = Callable[[Aws, str, Properties, Made | None], Made]
 @contextmanager
 def every(properties: Properties) -> Iterator[Properties]:
     """Lend properties to take from; fail if one is left: nothing that a template says is dropped silently."""
-    rest = dict(properties)
-    yield rest
-    assert not rest, f"properties that are not applied: {sorted(rest)}"
+    remaining = dict(properties)
+    yield remaining
+    assert not remaining, f"properties that are not applied: {sorted(remaining)}"
 
 
 # Keys, buckets, and where Athena keeps results
@@ -50,17 +50,17 @@ def every(properties: Properties) -> Iterator[Properties]:
 def key(aws: Aws, _name: str, properties: Properties, made: Made | None) -> Made:
     """AWS::KMS::Key."""
     kms = aws.client("kms")
-    with every(properties) as rest:
+    with every(properties) as remaining:
         # Only said to CloudFormation: how long a deleted key can be restored.
-        assert 7 <= rest.pop("PendingWindowInDays") <= 30
-        policy, description = json.dumps(rest.pop("KeyPolicy")), rest.pop("Description")
+        assert 7 <= remaining.pop("PendingWindowInDays") <= 30
+        policy, description = json.dumps(remaining.pop("KeyPolicy")), remaining.pop("Description")
         if made is None:
             created = kms.create_key(Policy=policy, Description=description)["KeyMetadata"]
             made = Made(created["KeyId"], {"Arn": created["Arn"]})
         else:
             kms.put_key_policy(KeyId=made.ref, PolicyName="default", Policy=policy)
             kms.update_key_description(KeyId=made.ref, Description=description)
-        (kms.enable_key_rotation if rest.pop("EnableKeyRotation") else kms.disable_key_rotation)(KeyId=made.ref)
+        (kms.enable_key_rotation if remaining.pop("EnableKeyRotation") else kms.disable_key_rotation)(KeyId=made.ref)
     return made
 
 
@@ -74,19 +74,19 @@ def alias(aws: Aws, _name: str, properties: Properties, made: Made | None) -> Ma
 def bucket(aws: Aws, _name: str, properties: Properties, made: Made | None) -> Made:
     """AWS::S3::Bucket."""
     s3 = aws.client("s3")
-    with every(properties) as rest:
-        name = rest.pop("BucketName")
+    with every(properties) as remaining:
+        name = remaining.pop("BucketName")
         if made is None:
             s3.create_bucket(Bucket=name)
-        rules = rest.pop("BucketEncryption")["ServerSideEncryptionConfiguration"]
+        rules = remaining.pop("BucketEncryption")["ServerSideEncryptionConfiguration"]
         s3.put_bucket_encryption(
             Bucket=name, ServerSideEncryptionConfiguration={"Rules": [_encryption_rule(rule) for rule in rules]}
         )
-        s3.put_bucket_ownership_controls(Bucket=name, OwnershipControls=rest.pop("OwnershipControls"))
+        s3.put_bucket_ownership_controls(Bucket=name, OwnershipControls=remaining.pop("OwnershipControls"))
         s3.put_public_access_block(
-            Bucket=name, PublicAccessBlockConfiguration=rest.pop("PublicAccessBlockConfiguration")
+            Bucket=name, PublicAccessBlockConfiguration=remaining.pop("PublicAccessBlockConfiguration")
         )
-        rules = rest.pop("LifecycleConfiguration")["Rules"]
+        rules = remaining.pop("LifecycleConfiguration")["Rules"]
         s3.put_bucket_lifecycle_configuration(
             Bucket=name, LifecycleConfiguration={"Rules": [_lifecycle_rule(rule) for rule in rules]}
         )
@@ -94,43 +94,45 @@ def bucket(aws: Aws, _name: str, properties: Properties, made: Made | None) -> M
 
 
 def _encryption_rule(rule: Properties) -> Any:
-    with every(rule) as rest:
+    with every(rule) as remaining:
         return {
-            "BucketKeyEnabled": rest.pop("BucketKeyEnabled"),
-            "ApplyServerSideEncryptionByDefault": rest.pop("ServerSideEncryptionByDefault"),
+            "BucketKeyEnabled": remaining.pop("BucketKeyEnabled"),
+            "ApplyServerSideEncryptionByDefault": remaining.pop("ServerSideEncryptionByDefault"),
         }
 
 
 def _lifecycle_rule(rule: Properties) -> Any:
-    with every(rule) as rest:
+    with every(rule) as remaining:
         applied = {
-            "ID": rest.pop("Id"),
-            "Status": rest.pop("Status"),
-            "Filter": {"Prefix": rest.pop("Prefix", "")},
+            "ID": remaining.pop("Id"),
+            "Status": remaining.pop("Status"),
+            "Filter": {"Prefix": remaining.pop("Prefix", "")},
         }
-        if days := rest.pop("ExpirationInDays", None):
+        if days := remaining.pop("ExpirationInDays", None):
             applied["Expiration"] = {"Days": int(days)}
-        if abort := rest.pop("AbortIncompleteMultipartUpload", None):
+        if abort := remaining.pop("AbortIncompleteMultipartUpload", None):
             applied["AbortIncompleteMultipartUpload"] = abort
     return applied
 
 
 def bucket_policy(aws: Aws, name: str, properties: Properties, _made: Made | None) -> Made:
     """AWS::S3::BucketPolicy."""
-    with every(properties) as rest:
-        aws.client("s3").put_bucket_policy(Bucket=rest.pop("Bucket"), Policy=json.dumps(rest.pop("PolicyDocument")))
+    with every(properties) as remaining:
+        aws.client("s3").put_bucket_policy(
+            Bucket=remaining.pop("Bucket"), Policy=json.dumps(remaining.pop("PolicyDocument"))
+        )
     return Made(aws.name(name))
 
 
 def work_group(aws: Aws, _name: str, properties: Properties, made: Made | None) -> Made:
     """AWS::Athena::WorkGroup."""
     athena = aws.client("athena")
-    with every(properties) as rest:
-        name, configuration = rest.pop("Name"), rest.pop("WorkGroupConfiguration")
+    with every(properties) as remaining:
+        name, configuration = remaining.pop("Name"), remaining.pop("WorkGroupConfiguration")
         # Every workgroup is enabled when it is made.
-        assert rest.pop("State") == "ENABLED"
+        assert remaining.pop("State") == "ENABLED"
         assert made is None, "moto cannot change a workgroup"
-        athena.create_work_group(Name=name, Configuration=configuration, Description=rest.pop("Description"))
+        athena.create_work_group(Name=name, Configuration=configuration, Description=remaining.pop("Description"))
     return Made(name)
 
 
@@ -155,14 +157,14 @@ def table(aws: Aws, _name: str, properties: Properties, made: Made | None) -> Ma
     """AWS::Glue::Table of an Iceberg table, whose first metadata Glue writes, and PyIceberg here."""
     assert made is None, "an update would write an old description over the table's present one"
     glue = aws.client("glue")
-    with every(properties) as rest:
-        database, declared = rest.pop("DatabaseName"), rest.pop("TableInput")
+    with every(properties) as remaining:
+        database, declared = remaining.pop("DatabaseName"), remaining.pop("TableInput")
         # The request that CloudFormation makes has to be valid, too.
         glue.create_table(
-            CatalogId=rest.pop("CatalogId"),
+            CatalogId=remaining.pop("CatalogId"),
             DatabaseName=database,
             TableInput=declared,
-            OpenTableFormatInput=rest.pop("OpenTableFormatInput"),
+            OpenTableFormatInput=remaining.pop("OpenTableFormatInput"),
         )
         glue.delete_table(DatabaseName=database, Name=declared["Name"])
         storage = declared["StorageDescriptor"]
@@ -184,9 +186,9 @@ def role(aws: Aws, logical_name: str, properties: Properties, made: Made | None)
     """AWS::IAM::Role."""
     iam = aws.client("iam")
     name = aws.name(logical_name)
-    with every(properties) as rest:
-        trust, description = json.dumps(rest.pop("AssumeRolePolicyDocument")), rest.pop("Description")
-        seconds = int(rest.pop("MaxSessionDuration", 3600))
+    with every(properties) as remaining:
+        trust, description = json.dumps(remaining.pop("AssumeRolePolicyDocument")), remaining.pop("Description")
+        seconds = int(remaining.pop("MaxSessionDuration", 3600))
         if made is None:
             created = iam.create_role(
                 RoleName=name, AssumeRolePolicyDocument=trust, Description=description, MaxSessionDuration=seconds
@@ -199,11 +201,11 @@ def role(aws: Aws, logical_name: str, properties: Properties, made: Made | None)
 
 def role_policy(aws: Aws, logical_name: str, properties: Properties, _made: Made | None) -> Made:
     """AWS::IAM::RolePolicy."""
-    with every(properties) as rest:
+    with every(properties) as remaining:
         aws.client("iam").put_role_policy(
-            RoleName=rest.pop("RoleName"),
-            PolicyName=rest.pop("PolicyName"),
-            PolicyDocument=json.dumps(rest.pop("PolicyDocument")),
+            RoleName=remaining.pop("RoleName"),
+            PolicyName=remaining.pop("PolicyName"),
+            PolicyDocument=json.dumps(remaining.pop("PolicyDocument")),
         )
     return Made(aws.name(logical_name))
 
@@ -217,10 +219,10 @@ def location(aws: Aws, _name: str, properties: Properties, made: Made | None) ->
     if made is None:
         client.register_resource(**properties)
     else:
-        with every(properties) as rest:
-            assert not rest.pop("UseServiceLinkedRole"), "such a location cannot be updated"
-            client.update_resource(**rest)
-            rest.clear()
+        with every(properties) as remaining:
+            assert not remaining.pop("UseServiceLinkedRole"), "such a location cannot be updated"
+            client.update_resource(**remaining)
+            remaining.clear()
     return Made(properties["ResourceArn"])
 
 
@@ -252,11 +254,11 @@ def stream(aws: Aws, logical_name: str, properties: Properties, made: Made | Non
     """AWS::Kinesis::Stream."""
     assert made is None, "this resource is made once in these tests"
     kinesis, name = aws.client("kinesis"), aws.name(logical_name)
-    with every(properties) as rest:
-        kinesis.create_stream(StreamName=name, StreamModeDetails=rest.pop("StreamModeDetails"))
-        kinesis.start_stream_encryption(StreamName=name, **rest.pop("StreamEncryption"))
+    with every(properties) as remaining:
+        kinesis.create_stream(StreamName=name, StreamModeDetails=remaining.pop("StreamModeDetails"))
+        kinesis.start_stream_encryption(StreamName=name, **remaining.pop("StreamEncryption"))
         # What Kinesis keeps without being told.
-        assert rest.pop("RetentionPeriodHours") == 24
+        assert remaining.pop("RetentionPeriodHours") == 24
     described = kinesis.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
     return Made(name, {"Arn": described["StreamARN"]})
 
@@ -266,17 +268,17 @@ def log_group(aws: Aws, logical_name: str, properties: Properties, made: Made | 
     logs, name = aws.client("logs"), aws.name(logical_name)
     if made is None:
         logs.create_log_group(logGroupName=name)
-    with every(properties) as rest:
-        logs.put_retention_policy(logGroupName=name, retentionInDays=rest.pop("RetentionInDays"))
+    with every(properties) as remaining:
+        logs.put_retention_policy(logGroupName=name, retentionInDays=remaining.pop("RetentionInDays"))
     return Made(name)
 
 
 def log_stream(aws: Aws, _name: str, properties: Properties, made: Made | None) -> Made:
     """AWS::Logs::LogStream."""
     assert made is None, "this resource is replaced, not updated"
-    with every(properties) as rest:
-        name = rest.pop("LogStreamName")
-        aws.client("logs").create_log_stream(logGroupName=rest.pop("LogGroupName"), logStreamName=name)
+    with every(properties) as remaining:
+        name = remaining.pop("LogStreamName")
+        aws.client("logs").create_log_stream(logGroupName=remaining.pop("LogGroupName"), logStreamName=name)
     return Made(name)
 
 
@@ -284,18 +286,18 @@ def delivery(aws: Aws, logical_name: str, properties: Properties, made: Made | N
     """AWS::KinesisFirehose::DeliveryStream with a destination of Iceberg tables."""
     assert made is None, "this resource is made once in these tests"
     name = aws.name(logical_name)
-    with every(properties) as rest:
+    with every(properties) as remaining:
         destination = {
             # The API writes two names otherwise than CloudFormation.
             "S3BackupMode" if option == "s3BackupMode" else option: {"CatalogARN": value["CatalogArn"]}
             if option == "CatalogConfiguration"
             else value
-            for option, value in rest.pop("IcebergDestinationConfiguration").items()
+            for option, value in remaining.pop("IcebergDestinationConfiguration").items()
         }
         answer = aws.client("firehose").create_delivery_stream(
             DeliveryStreamName=name,
-            DeliveryStreamType=rest.pop("DeliveryStreamType"),
-            KinesisStreamSourceConfiguration=rest.pop("KinesisStreamSourceConfiguration"),
+            DeliveryStreamType=remaining.pop("DeliveryStreamType"),
+            KinesisStreamSourceConfiguration=remaining.pop("KinesisStreamSourceConfiguration"),
             IcebergDestinationConfiguration=destination,
         )
     return Made(name, {"Arn": answer["DeliveryStreamARN"]})

@@ -52,8 +52,8 @@ class Stack:
 
     def properties(self, logical_name: str) -> Mapping[str, Any]:
         """Return a resource's properties, as they were applied."""
-        found: Mapping[str, Any] = self._properties[logical_name]
-        return found
+        applied: Mapping[str, Any] = self._properties[logical_name]
+        return applied
 
     def run_commands(self, output: str) -> None:
         """Run the commands of an output with the AWS CLI, as the account's administrator."""

@@ -133,10 +133,10 @@ class Resolver:
 
     def order(self) -> list[str]:
         """The logical names of the resources to make, each after those that it refers to or depends on."""
-        wanted = {name: each for name, each in self._template.resources.items() if self.exists(each)}
-        needs = {name: {*self._references(each.get("Properties", {}))} for name, each in wanted.items()}
-        for name, each in wanted.items():
-            explicit = each.get("DependsOn", [])
+        wanted = {name: resource for name, resource in self._template.resources.items() if self.exists(resource)}
+        needs = {name: {*self._references(resource.get("Properties", {}))} for name, resource in wanted.items()}
+        for name, resource in wanted.items():
+            explicit = resource.get("DependsOn", [])
             needs[name] |= {explicit} if isinstance(explicit, str) else {*explicit}
             if missing := needs[name] - wanted.keys():
                 raise TemplateError(f"{name} needs {sorted(missing)}, which do not exist under these parameters")
@@ -150,7 +150,7 @@ class Resolver:
     def outputs(self) -> dict[str, str]:
         """The values of the outputs whose conditions hold."""
         outputs = self._template.sections["Outputs"]
-        return {name: str(self.resolve(each["Value"])) for name, each in outputs.items() if self.exists(each)}
+        return {name: str(self.resolve(output["Value"])) for name, output in outputs.items() if self.exists(output)}
 
     def resolve(self, value: Any) -> Any:
         """Return the value with every function in it replaced by its result."""
@@ -158,9 +158,9 @@ class Resolver:
             case dict() if (function := _function(value)) is not None:
                 return self._functions()[function](value[function])
             case dict():
-                return {key: self.resolve(each) for key, each in value.items() if not self._is_nothing(each)}
+                return {key: self.resolve(member) for key, member in value.items() if not self._is_nothing(member)}
             case list():
-                return [self.resolve(each) for each in value if not self._is_nothing(each)]
+                return [self.resolve(element) for element in value if not self._is_nothing(element)]
             case _:
                 return value
 
@@ -168,30 +168,30 @@ class Resolver:
         return {
             "Ref": self._ref,
             "Condition": self.condition,
-            "Fn::GetAtt": lambda of: self.made[of[0]].attributes[of[1]],
+            "Fn::GetAtt": lambda arguments: self.made[arguments[0]].attributes[arguments[1]],
             "Fn::Sub": self._sub,
-            "Fn::If": lambda of: self.resolve(of[1 if self.condition(of[0]) else 2]),
-            "Fn::Join": lambda of: str(of[0]).join(self.resolve(of[1])),
-            "Fn::Select": lambda of: self.resolve(of[1])[int(of[0])],
-            "Fn::Split": lambda of: str(self.resolve(of[1])).split(of[0]),
-            "Fn::Equals": lambda of: self.resolve(of[0]) == self.resolve(of[1]),
-            "Fn::Not": lambda of: not self.resolve(of[0]),
-            "Fn::And": lambda of: all(self.resolve(each) for each in of),
-            "Fn::Or": lambda of: any(self.resolve(each) for each in of),
+            "Fn::If": lambda arguments: self.resolve(arguments[1 if self.condition(arguments[0]) else 2]),
+            "Fn::Join": lambda arguments: str(arguments[0]).join(self.resolve(arguments[1])),
+            "Fn::Select": lambda arguments: self.resolve(arguments[1])[int(arguments[0])],
+            "Fn::Split": lambda arguments: str(self.resolve(arguments[1])).split(arguments[0]),
+            "Fn::Equals": lambda arguments: self.resolve(arguments[0]) == self.resolve(arguments[1]),
+            "Fn::Not": lambda arguments: not self.resolve(arguments[0]),
+            "Fn::And": lambda arguments: all(self.resolve(condition) for condition in arguments),
+            "Fn::Or": lambda arguments: any(self.resolve(condition) for condition in arguments),
         }
 
     def _ref(self, name: str) -> Any:
         if name in self._values:
             parameter = self._template.sections["Parameters"].get(name, {})
             is_list = parameter.get("Type") == "CommaDelimitedList"
-            return [each.strip() for each in self._values[name].split(",")] if is_list else self._values[name]
+            return [part.strip() for part in self._values[name].split(",")] if is_list else self._values[name]
         return self.made[name].ref
 
-    def _sub(self, of: str | list[Any]) -> str:
-        text, variables = (of, {}) if isinstance(of, str) else of
+    def _sub(self, argument: str | list[Any]) -> str:
+        text, variables = (argument, {}) if isinstance(argument, str) else argument
 
-        def value(found: re.Match[str]) -> str:
-            literal, name = found.groups()
+        def value(match: re.Match[str]) -> str:
+            literal, name = match.groups()
             if literal:
                 return f"${{{name}}}"
             if name in variables:
@@ -225,11 +225,11 @@ class Resolver:
                 names = {name.partition(".")[0] for literal, name in _VARIABLE.findall(text) if not literal}
                 yield from names & (self._template.resources.keys() - variables.keys())
             case dict():
-                for each in value.values():
-                    yield from self._references(each)
+                for part in value.values():
+                    yield from self._references(part)
             case list():
-                for each in value:
-                    yield from self._references(each)
+                for part in value:
+                    yield from self._references(part)
 
 
 def _function(value: Mapping[str, Any]) -> str | None:

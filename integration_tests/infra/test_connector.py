@@ -33,8 +33,8 @@ def test_check_and_a_sync_succeed_with_what_the_stack_has_created(
     assert check.connection_status["status"] == "SUCCEEDED", check.report()
     assert ids(lake) == [1, 2]
     asked = log.read(caller=lake.stack.resources["ConnectorRole"].ref)
-    assert {each.service for each in asked} >= {"s3", "glue"}
-    assert [(each.operation, each.refusal) for each in asked if each.refusal] == []
+    assert {request.service for request in asked} >= {"s3", "glue"}
+    assert [(request.operation, request.refusal) for request in asked if request.refusal] == []
     assert encryption(lake) == {("aws:kms", lake.stack.outputs["KmsKeyArn"], True)}
 
 
@@ -42,13 +42,13 @@ def test_a_bucket_and_a_key_that_exist_already_are_used_as_they_are(
     deploy: Deploy, platform: Platform, account: Account
 ) -> None:
     key = account.client("kms").create_key()["KeyMetadata"]["Arn"]
-    theirs = deploy()
-    theirs.s3.delete_bucket_policy(Bucket=theirs.bucket)
+    existing = deploy()
+    existing.s3.delete_bucket_policy(Bucket=existing.bucket)
 
-    lake = deploy(CreateBucket="false", BucketName=theirs.bucket, BucketPrefix="raw/airbyte", ExistingKeyArn=key)
+    lake = deploy(CreateBucket="false", BucketName=existing.bucket, BucketPrefix="raw/airbyte", ExistingKeyArn=key)
     sync(platform, lake, [1])
 
-    assert lake.bucket == theirs.bucket
+    assert lake.bucket == existing.bucket
     assert encryption(lake) == {("aws:kms", key, True)}
     assert {key.split("/")[:2] == ["raw", "airbyte"] for key in lake.objects()} == {True}
     with pytest.raises(ClientError, match="NoSuchBucketPolicy"):

@@ -53,11 +53,11 @@ def test_in_hybrid_mode_the_grants_count_once_the_connector_is_opted_in(
     lake.stack.run_commands("OptInCommands")
     sync(platform, lake, [1])
     assert opted_in(lake, account) == {
-        (who, what) for who in (lake.stack.outputs["RoleArn"], reader) for what in ("Database", "Table")
+        (principal, kind) for principal in (lake.stack.outputs["RoleArn"], reader) for kind in ("Database", "Table")
     }
 
-    for each in (lake, by_iam):
-        revoke(account, granted_by(each, "ConnectorDatabaseGrant"))
+    for deployed_lake in (lake, by_iam):
+        revoke(account, granted_by(deployed_lake, "ConnectorDatabaseGrant"))
 
     assert platform.check(lake.config()).connection_status["status"] == "FAILED"
     assert platform.check(by_iam.config()).connection_status["status"] == "SUCCEEDED"
@@ -77,15 +77,15 @@ def opted_in(lake: DeployedLake, account: Account) -> set[tuple[str, str]]:
     """Return who is opted in on what kind of resource of the lake."""
     listed = account.client("lakeformation").list_lake_formation_opt_ins()["LakeFormationOptInsInfoList"]
     return {
-        (each["Principal"]["DataLakePrincipalIdentifier"], next(iter(each["Resource"])))
-        for each in listed
-        if lake.database in json.dumps(each["Resource"])
+        (opt_in["Principal"]["DataLakePrincipalIdentifier"], next(iter(opt_in["Resource"])))
+        for opt_in in listed
+        if lake.database in json.dumps(opt_in["Resource"])
     }
 
 
 def granted_by(lake: DeployedLake, logical_name: str) -> Mapping[str, Any]:
     """What a resource of the stack has granted."""
-    return {name: each for name, each in lake.stack.properties(logical_name).items() if each != []}
+    return {name: value for name, value in lake.stack.properties(logical_name).items() if value != []}
 
 
 def revoke(account: Account, grant: Mapping[str, Any]) -> None:

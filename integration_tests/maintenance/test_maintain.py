@@ -76,10 +76,10 @@ def test_a_sync_turns_on_glue_s_optimizers_once(platform: Platform, lake: Lake) 
 
     assert [(report["step"], report["optimizers"]) for report in reports(first)] == [("optimizers", 3)]
     assert reports(second) == []
-    found = lake.glue.get_table_optimizer(
+    optimizer = lake.glue.get_table_optimizer(
         CatalogId=ACCOUNT_ID, DatabaseName=lake.database, TableName="orders", Type="compaction"
     )
-    assert found["TableOptimizer"].get("configuration", {}).get("roleArn") == role
+    assert optimizer["TableOptimizer"].get("configuration", {}).get("roleArn") == role
 
 
 @pytest.mark.slow
@@ -121,9 +121,9 @@ def test_the_command_may_do_what_the_printed_policy_allows(platform: Platform, l
     code, lines, errors = maintain({**config, "credentials": user.credentials}, tmp_path)
 
     # Databases that the connector has created for others, here for other tests, are theirs.
-    others = [each for each in (*lines, *errors.splitlines()) if each.endswith("Its tables were skipped.")]
+    skipped = [line for line in (*lines, *errors.splitlines()) if line.endswith("Its tables were skipped.")]
     assert code == 0, errors
-    assert len(lines) + len(errors.splitlines()) - len(others) == 3
+    assert len(lines) + len(errors.splitlines()) - len(skipped) == 3
     asked = log.read(caller=user.arn)
-    assert {"GetDatabases", "GetTables", "ListObjectsV2", "GetObject"} <= {each.operation for each in asked}
-    assert [each.operation for each in asked if each.refusal] == ["GetTables"] * len(others)
+    assert {"GetDatabases", "GetTables", "ListObjectsV2", "GetObject"} <= {request.operation for request in asked}
+    assert [request.operation for request in asked if request.refusal] == ["GetTables"] * len(skipped)

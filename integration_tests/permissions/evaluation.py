@@ -26,29 +26,29 @@ def denied(document: Document, needs: Iterable[Need]) -> list[Need]:
 
 def unused(document: Document, needs: Iterable[Need]) -> list[tuple[str, str]]:
     """Return the actions with the patterns of resources that no request has used."""
-    found = list(needs)
+    used = list(needs)
     return [
         (action, resource)
         for statement in document["Statement"]
         for action in statement["Action"]
         for resource in statement["Resource"]
-        if not any(need.action == action and resource_matches(resource, need.resource) for need in found)
+        if not any(need.action == action and resource_matches(resource, need.resource) for need in used)
     ]
 
 
 def without(document: Document, action: str) -> Document:
     """Return the policy without an action."""
-    left = [
-        {**statement, "Action": [each for each in statement["Action"] if each != action]}
+    statements = [
+        {**statement, "Action": [granted for granted in statement["Action"] if granted != action]}
         for statement in document["Statement"]
     ]
-    return {**document, "Statement": [statement for statement in left if statement["Action"]]}
+    return {**document, "Statement": [statement for statement in statements if statement["Action"]]}
 
 
 def refused_without(document: Document, requests: Sequence[Sequence[Need]]) -> dict[str, int]:
     """Return, for each action, how many of the requests the policy refuses without it."""
     return {
-        action: sum(bool(denied(left, needs)) for needs in requests)
+        action: sum(bool(denied(reduced, needs)) for needs in requests)
         for action in actions(document)
-        for left in [without(document, action)]
+        for reduced in [without(document, action)]
     }

@@ -61,7 +61,7 @@ class Tenant:
     namespace: str
 
     @classmethod
-    def of(cls, mode: Mode, lake: Lake, workers: Member, folder: Path, *arguments: str) -> "Tenant":
+    def create(cls, mode: Mode, lake: Lake, workers: Member, folder: Path, *arguments: str) -> "Tenant":
         """Create the role, and attach what the command prints for the options, the streams and these arguments."""
         account = Account(lake.endpoint_url)
         site = Site(lake, account, account.role(trusted=workers.arn))

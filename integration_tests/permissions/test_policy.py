@@ -45,21 +45,23 @@ def test_a_policy_allows_what_its_configuration_needs_and_nothing_else(
     lake: Lake, workers: Member, tmp_path: Path, launch: WarmLaunch, name: str
 ) -> None:
     mode = MODES[name]
-    tenant = Tenant.of(mode, lake, workers, tmp_path)
+    tenant = Tenant.create(mode, lake, workers, tmp_path)
 
     launch = launch.without_shared_disk() if mode.remote_executors else launch
     requests = tenant.lives(mode.accident, tmp_path, launch)
     replayed = tenant.replays(tmp_path, launch) if ARCHIVED.holds(Config.parse(tenant.config)) else ()
 
-    asked = [each for each in (*requests.of_check, *requests.of_syncs, *replayed) if each.operation not in REFUSED]
-    needs = [need for each in asked for need in each.needs]
-    assert [summary(each) for each in asked if each.refusal] == []
+    asked = [
+        request for request in (*requests.of_check, *requests.of_syncs, *replayed) if request.operation not in REFUSED
+    ]
+    needs = [need for request in asked for need in request.needs]
+    assert [summary(request) for request in asked if request.refusal] == []
     assert denied(tenant.document, needs) == []
     assert NOT_RECORDED.keys().isdisjoint(need.action for need in needs)
     known = {*NOT_RECORDED, *mode.unneeded}
-    assert [each for each in unused(tenant.document, needs) if each[0] not in known] == []
-    refused = refused_without(tenant.document, [each.needs for each in asked])
-    assert [each for each in actions(tenant.document) if not refused[each] and each not in NOT_RECORDED] == []
+    assert [pair for pair in unused(tenant.document, needs) if pair[0] not in known] == []
+    refused = refused_without(tenant.document, [request.needs for request in asked])
+    assert [action for action in actions(tenant.document) if not refused[action] and action not in NOT_RECORDED] == []
 
     assert used_by(requests) <= CLAIMED
 
@@ -72,15 +74,15 @@ def test_tables_elsewhere_are_written_with_the_policy_that_names_their_folder(
     shop = lake.name("shop")
     succeeded(Platform(tmp_path, launch).write(earlier, configured_catalog(*streams(shop, 1)), messages(shop)))
     mode = Mode(lambda _site: {**KINDS["hive-jsonl"], "follow_table_location": True})
-    tenant = Tenant.of(mode, lake, workers, tmp_path, "--location", f"s3://{lake.bucket}/old")
+    tenant = Tenant.create(mode, lake, workers, tmp_path, "--location", f"s3://{lake.bucket}/old")
 
     requests = tenant.lives("killed", tmp_path, launch)
 
-    asked = [each for each in (*requests.of_check, *requests.of_syncs) if each.operation not in REFUSED]
-    needs = [need for each in asked for need in each.needs]
-    assert [summary(each) for each in asked if each.refusal] == []
+    asked = [request for request in (*requests.of_check, *requests.of_syncs) if request.operation not in REFUSED]
+    needs = [need for request in asked for need in request.needs]
+    assert [summary(request) for request in asked if request.refusal] == []
     assert denied(tenant.document, needs) == []
-    assert [each for each in unused(tenant.document, needs) if each[0].startswith("s3:")] == []
+    assert [pair for pair in unused(tenant.document, needs) if pair[0].startswith("s3:")] == []
 
 
 def used_by(requests: Requests) -> set[tuple[str, str]]:

@@ -51,33 +51,33 @@ class Oracle:
         """Return what is known of the files of a stream's batches that were committed: members of its line."""
         ours = re.compile(_BATCH_FILE.format(run=run))
         prefix = f"{PREFIX}/{self._lake.database}/{table}/"
-        versions = [each for each in self._versions(prefix) if ours.search(each["Key"])]
+        versions = [version for version in self._versions(prefix) if ours.search(version["Key"])]
         if (committed := self._in_manifests(prefix)) is not None:
-            versions = [each for each in versions if f"s3://{self._lake.bucket}/{each['Key']}" in committed]
+            versions = [version for version in versions if f"s3://{self._lake.bucket}/{version['Key']}" in committed]
         # A file has several versions if a request was repeated whose answer was lost, and it keeps its name when it is
         # rewritten in another folder: the first is what the batch has written.
-        versions.sort(key=lambda each: (each["LastModified"], each["IsLatest"]), reverse=True)
-        versions = [*{each["Key"].rpartition("/")[2]: each for each in versions}.values()]
-        sizes = [each["Size"] for each in versions]
-        found = {
+        versions.sort(key=lambda version: (version["LastModified"], version["IsLatest"]), reverse=True)
+        versions = [*{version["Key"].rpartition("/")[2]: version for version in versions}.values()]
+        sizes = [version["Size"] for version in versions]
+        figures = {
             "files": len(sizes),
             "bytes_written": sum(sizes),
-            "row_count": sum(self._rows(each) for each in versions),
+            "row_count": sum(self._rows(version) for version in versions),
         }
         if sizes:
             quantiles = {"min": 0, "p50": 50, "p90": 90, "max": 100}
-            found |= {f"file_bytes_{q}": int(np.percentile(sizes, at, method="lower")) for q, at in quantiles.items()}
-        return found
+            figures |= {f"file_bytes_{q}": int(np.percentile(sizes, at, method="lower")) for q, at in quantiles.items()}
+        return figures
 
     def rejects(self, run: str, stream: str) -> list[Mapping[str, Any]]:
         """Return the rejects of a stream that the catalog leads to, also those of a batch that was not committed."""
         if (self._lake.database, "airbyte_rejects") not in self._lake.tables():
             return []
-        return [each for each in self._lake.rejects() if (each["run_id"], each["stream_name"]) == (run, stream)]
+        return [reject for reject in self._lake.rejects() if (reject["run_id"], reject["stream_name"]) == (run, stream)]
 
     def _versions(self, prefix: str) -> Iterator[Any]:
         pages = self._lake.s3.get_paginator("list_object_versions").paginate(Bucket=self._lake.bucket, Prefix=prefix)
-        return (each for page in pages for each in page.get("Versions", []))
+        return (version for page in pages for version in page.get("Versions", []))
 
     def _content(self, version: Any) -> bytes:
         got = self._lake.s3.get_object(Bucket=self._lake.bucket, Key=version["Key"], VersionId=version["VersionId"])
@@ -94,13 +94,17 @@ class Oracle:
 
         A commit that another writer has overtaken leaves metadata, which no later metadata refers to.
         """
-        contents = {f"s3://{self._lake.bucket}/{each['Key']}": each for each in self._versions(f"{prefix}metadata/")}
+        contents = {
+            f"s3://{self._lake.bucket}/{version['Key']}": version for version in self._versions(f"{prefix}metadata/")
+        }
         documents = {
-            uri: json.loads(self._content(each)) for uri, each in contents.items() if uri.endswith(".metadata.json")
+            uri: json.loads(self._content(version))
+            for uri, version in contents.items()
+            if uri.endswith(".metadata.json")
         }
         if not documents:
             return None
-        committed = {entry["metadata-file"] for each in documents.values() for entry in each["metadata-log"]}
+        committed = {entry["metadata-file"] for document in documents.values() for entry in document["metadata-log"]}
         committed |= {
             self._lake.glue_table(self._lake.database, prefix.split("/")[-2])["Parameters"]["metadata_location"]
         }
@@ -109,8 +113,8 @@ class Oracle:
             for uri in committed & documents.keys()
             for snapshot in documents[uri]["snapshots"]
         }
-        manifests = {each["manifest_path"] for uri in lists for each in self._records(contents[uri])}
-        return {each["data_file"]["file_path"] for uri in manifests for each in self._records(contents[uri])}
+        manifests = {entry["manifest_path"] for uri in lists for entry in self._records(contents[uri])}
+        return {entry["data_file"]["file_path"] for uri in manifests for entry in self._records(contents[uri])}
 
     def _records(self, version: Any) -> Iterator[Any]:
         return iter(fastavro.reader(io.BytesIO(self._content(version))))
@@ -128,9 +132,10 @@ def records(lines: Sequence[bytes], stream: str) -> list[bytes]:
     return [line for line, message in parsed if message["type"] == "RECORD" and message["record"]["stream"] == stream]
 
 
-def expected_rejects(found: Sequence[Mapping[str, Any]]) -> list[Json]:
+def expected_rejects(rejects: Sequence[Mapping[str, Any]]) -> list[Json]:
     """Return the member `rejects` of a line, by the rejects in the lake."""
-    columns = [(each["column_name"] or "").partition(".")[0] or None for each in found]  # Of a path to a value within.
-    reasons = Counter((column, each["errorcode"]) for column, each in zip(columns, found, strict=True))
-    ranked = sorted(reasons.items(), key=lambda each: (-each[1], each[0][0] or "", each[0][1]))
+    # Of a path to a value within.
+    columns = [(reject["column_name"] or "").partition(".")[0] or None for reject in rejects]
+    reasons = Counter((column, reject["errorcode"]) for column, reject in zip(columns, rejects, strict=True))
+    ranked = sorted(reasons.items(), key=lambda counted: (-counted[1], counted[0][0] or "", counted[0][1]))
     return [{"column_name": column, "reason": reason, "count": count} for (column, reason), count in ranked]

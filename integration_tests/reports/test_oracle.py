@@ -110,26 +110,26 @@ def test_whatever_has_happened_a_report_is_what_an_independent_count_finds(
             line, *of_streams = report
             if len(runs) == 1 and runs[0].exit_code != KILLED:
                 check_sync(line, of_streams, runs[0])
-            for each in of_streams:
-                check_stream(each, oracle, lines, told)
-                if each["stream_name"] == "orders" and len(runs) == 1:
+            for stream_line in of_streams:
+                check_stream(stream_line, oracle, lines, told)
+                if stream_line["stream_name"] == "orders" and len(runs) == 1:
                     after, refreshes = oracle.table("orders"), sync.stream["minimum_generation_id"] != 0
-                    check_table(each, lake, before, after, told, adopts=leaves_rows, refreshes=refreshes)
+                    check_table(stream_line, lake, before, after, told, adopts=leaves_rows, refreshes=refreshes)
         leaves_rows = [*ends.values()][-1:] != ["finished"] or len(runs) > 1
 
-    found = history(lake, tmp_path)
-    if ends and found[0]["status"] == "unfinished":
-        assert ends[found[0]["run_id"]] == "died"
-        ends[found[0]["run_id"]] = "unfinished"
-    assert {each["run_id"]: each["status"] for each in found} == ends
+    outcomes = history(lake, tmp_path)
+    if ends and outcomes[0]["status"] == "unfinished":
+        assert ends[outcomes[0]["run_id"]] == "died"
+        ends[outcomes[0]["run_id"]] = "unfinished"
+    assert {outcome["run_id"]: outcome["status"] for outcome in outcomes} == ends
 
 
 def reports_of(lake: Lake) -> dict[str, list[dict[str, Any]]]:
     """Return the lines of each report, by its run."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    lines_by_run: dict[str, list[dict[str, Any]]] = {}
     for line in lines_of(lake):
-        found.setdefault(line["run_id"], []).append(line)
-    return found
+        lines_by_run.setdefault(line["run_id"], []).append(line)
+    return lines_by_run
 
 
 def played(
@@ -162,23 +162,23 @@ def played(
             with suppress(ProtocolError):  # It may fail: it has ended then.
                 running.wait_for_states(sum(json.loads(line)["type"] == "STATE" for line in lines))
             return [running.terminate()]
-        return [each.close() for each in all_running]
+        return [running.close() for running in all_running]
 
 
 def check_sync(line: Mapping[str, Any], streams: Sequence[Mapping[str, Any]], run: Run) -> None:
     jsonschema.validate(line, schema())
-    failed = {each["stream_descriptor"]["name"] for each in run.errors if "stream_descriptor" in each}
-    all_failed = any("stream_descriptor" not in each for each in run.errors) or len(failed) == len(streams)
+    failed = {error["stream_descriptor"]["name"] for error in run.errors if "stream_descriptor" in error}
+    all_failed = any("stream_descriptor" not in error for error in run.errors) or len(failed) == len(streams)
     ends = {0: "finished", 143: "terminated", 1: "failed" if all_failed else "partial"}
     assert line["status"] == ends[run.exit_code], run.report()
-    assert {name: line[name] for name in SUMS} == {name: sum(each[name] for each in streams) for name in SUMS}
+    assert {name: line[name] for name in SUMS} == {name: sum(stream[name] for stream in streams) for name in SUMS}
     assert (line["states_released"], line["streams"]) == (len(run.states), len(streams))
-    assert line["streams_failed"] == sum(each["status"] == "failed" for each in streams)
-    for each in streams:
-        is_failed = each["stream_name"] in failed or any("stream_descriptor" not in error for error in run.errors)
+    assert line["streams_failed"] == sum(stream["status"] == "failed" for stream in streams)
+    for stream in streams:
+        is_failed = stream["stream_name"] in failed or any("stream_descriptor" not in error for error in run.errors)
         good = "terminated" if run.exit_code == 143 else "finished"
-        assert each["status"] == ("failed" if is_failed else good), run.report()
-        assert (each["error"] is not None) == is_failed
+        assert stream["status"] == ("failed" if is_failed else good), run.report()
+        assert (stream["error"] is not None) == is_failed
 
 
 def check_stream(line: Mapping[str, Any], oracle: Oracle, sent: Sequence[bytes], told: str) -> None:
@@ -187,7 +187,7 @@ def check_stream(line: Mapping[str, Any], oracle: Oracle, sent: Sequence[bytes],
     name, run = line["stream_name"], line["run_id"]
     lines, received = records(sent, name), line["rows_received"]
     assert received == len(lines) or (line["status"] == "failed" and received < len(lines)), told
-    assert line["bytes_received"] == sum(len(each) + 1 for each in lines[:received])
+    assert line["bytes_received"] == sum(len(sent_line) + 1 for sent_line in lines[:received])
     files = oracle.files(run, name)
     assert {member: line[member] for member in files} == files, told
     assert received == line["row_count"] + line["rows_rejected"] + line["rows_skipped"], told
@@ -198,9 +198,9 @@ def check_stream(line: Mapping[str, Any], oracle: Oracle, sent: Sequence[bytes],
         return
     assert line["rows_skipped"] == 0, told
     assert line["rejects"] == expected_rejects(rejects), told
-    refused = {each["sequencenumber"] for each in rejects if each["row_id"] is None}
+    refused = {reject["sequencenumber"] for reject in rejects if reject["row_id"] is None}
     assert line["rows_rejected"] == len(refused), told
-    assert line["values_rejected"] == sum(each["column_name"] is not None for each in rejects), told
+    assert line["values_rejected"] == sum(reject["column_name"] is not None for reject in rejects), told
 
 
 def check_table(
@@ -208,12 +208,12 @@ def check_table(
 ) -> None:
     """Check what a line says of the table, and of what has changed in it. It may adopt rows of an earlier attempt."""
     if before.columns:
-        new_columns = {each["name"] for each in line["new_columns"]}
+        new_columns = {column["name"] for column in line["new_columns"]}
         added = after.columns.keys() - before.columns.keys()
         # SIGTERM may come while the table is being prepared, which no report waits for.
         assert new_columns == added or (line["status"] == "terminated" and new_columns < added), told
         promoted = {name for name, type_ in before.columns.items() if after.columns[name] != type_}
-        assert {each["name"] for each in line["promoted_columns"]} == promoted, told
+        assert {column["name"] for column in line["promoted_columns"]} == promoted, told
     else:
         assert line["new_columns"] == [], told
     if line["sync_mode"] == "append":

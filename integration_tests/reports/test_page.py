@@ -83,8 +83,8 @@ def test_the_page_is_readable_at_every_width(
     assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth"), "no scrolling sideways"
     assert shown.evaluate(SMALL) == []
     assert shown.evaluate(DRAWN)
-    found = Axe().run(shown, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]})
-    assert found.response["violations"] == [], found.generate_report()
+    results = Axe().run(shown, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]})
+    assert results.response["violations"] == [], results.generate_report()
     shown.close()
 
 

@@ -252,9 +252,9 @@ def test_a_stream_with_an_odd_name_is_one_line(platform: Platform, lake: Lake, n
 def summary(run: Run) -> list[str]:
     """What is logged of the streams' and the sync's end, with `…` for sizes, and times."""
     lines = [
-        each.removeprefix("INFO: ")
-        for each in run.logs
-        if re.match(r"INFO: (Stream \S.* |Sync )\w+( \(\w+\))?: \d+", each)
+        message.removeprefix("INFO: ")
+        for message in run.logs
+        if re.match(r"INFO: (Stream \S.* |Sync )\w+( \(\w+\))?: \d+", message)
     ]
     # The types of an Iceberg table have other names than those of Glue.
     lines = [line.replace(" to long", " to bigint") for line in lines]

@@ -76,8 +76,8 @@ class ConnectServer:
     def wait_for(self, pattern: str, count: int = 1) -> list[str]:
         """Wait until the log matches so many times; return what matched. Raises AssertionError with the log."""
         deadline = time.monotonic() + _SECONDS
-        while len(found := re.findall(pattern, log := self._log.read_text())) < count:
+        while len(matches := re.findall(pattern, log := self._log.read_text())) < count:
             assert time.monotonic() < deadline, log
             assert self._process.poll() is None, log
             time.sleep(0.1)
-        return found
+        return matches

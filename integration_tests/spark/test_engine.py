@@ -325,8 +325,8 @@ def test_a_process_without_the_secret_is_not_answered_by_the_driver_s_ports(
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
 
     assert ended.returncode == 0, ended.stderr
-    said, ports = ended.stdout.split()
-    assert (said, int(ports) >= 2) == (outcome, True)
+    answer, ports = ended.stdout.split()
+    assert (answer, int(ports) >= 2) == (outcome, True)
 
 
 REMOVED_VARIABLES = """

@@ -70,10 +70,10 @@ def changed(change: Callable[[pa.Table], pa.Table]) -> Corrupt:
         out = io.BytesIO()
         table = change(pq.read_table(io.BytesIO(content))).select(["_airbyte_raw_id", "id"])
         pq.write_table(table, out, compression="zstd", write_statistics=False)
-        other = out.getvalue()
-        footer = len(other) - 8 - int.from_bytes(other[-8:-4], "little")
-        padding = bytes(len(content) - len(other))
-        return put(lake, key, other[:footer] + padding + other[footer:])
+        rewritten = out.getvalue()
+        footer = len(rewritten) - 8 - int.from_bytes(rewritten[-8:-4], "little")
+        padding = bytes(len(content) - len(rewritten))
+        return put(lake, key, rewritten[:footer] + padding + rewritten[footer:])
 
     return corrupt
 
@@ -95,7 +95,7 @@ def of_metadata(pattern: str) -> Corrupt:
 
     def corrupt(lake: Lake, key: str) -> str:
         folder = key.partition("/data/")[0] + "/metadata/"
-        return delete(lake, max(each for each in lake.objects(folder) if re.search(pattern, each)))
+        return delete(lake, max(object_key for object_key in lake.objects(folder) if re.search(pattern, object_key)))
 
     return corrupt
 
@@ -105,9 +105,9 @@ def of_no_format(pattern: str) -> Corrupt:
 
     def corrupt(lake: Lake, key: str) -> str:
         folder = key.partition("/data/")[0] + "/metadata/"
-        for each in lake.objects(folder):
-            if re.search(pattern, each):
-                put(lake, each, b"secret")
+        for object_key in lake.objects(folder):
+            if re.search(pattern, object_key):
+                put(lake, object_key, b"secret")
         return folder
 
     return corrupt
@@ -131,7 +131,11 @@ def same_rows_without_a_column(lake: Lake, key: str) -> str:
 
 def rolled_back(lake: Lake, _: str) -> str:
     table = lake.iceberg_table(lake.database, "orders")
-    first = next(each for each in table.metadata.snapshots if each.summary and each.summary["total-records"] == "3")
+    first = next(
+        snapshot
+        for snapshot in table.metadata.snapshots
+        if snapshot.summary and snapshot.summary["total-records"] == "3"
+    )
     table.manage_snapshots().set_current_snapshot(first.snapshot_id).commit()
     return "snapshot"
 
@@ -246,10 +250,10 @@ def last_file(lake: Lake, table: str = "orders") -> str:
 
 
 @pytest.mark.parametrize(
-    ("corrupt", "what"), [each[1:] for each in ICEBERG_CORRUPTIONS], ids=[e[0] for e in ICEBERG_CORRUPTIONS]
+    ("corrupt", "description"), [case[1:] for case in ICEBERG_CORRUPTIONS], ids=[e[0] for e in ICEBERG_CORRUPTIONS]
 )
 def test_what_is_broken_of_an_iceberg_table_is_found(
-    lake: Lake, platform: Platform, verifying: Verifying, corrupt: Corrupt, what: str
+    lake: Lake, platform: Platform, verifying: Verifying, corrupt: Corrupt, description: str
 ) -> None:
     config = filled(lake, platform, ICEBERG).config()
     assert verifying.problems(config) == []
@@ -258,8 +262,8 @@ def test_what_is_broken_of_an_iceberg_table_is_found(
     where = corrupt(lake, first)
 
     problems = verifying.problems(config)
-    assert any(re.search(what, each["what"]) for each in problems), problems
-    assert all(where in each["where"] + each["what"] for each in problems), problems
+    assert any(re.search(description, problem["what"]) for problem in problems), problems
+    assert all(where in problem["where"] + problem["what"] for problem in problems), problems
 
 
 def ids_in(lake: Lake, key: str) -> list[int]:
@@ -268,12 +272,12 @@ def ids_in(lake: Lake, key: str) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "corrupt", "what"),
-    [each[1:] for each in HIVE_CORRUPTIONS],
+    ("kind", "corrupt", "description"),
+    [case[1:] for case in HIVE_CORRUPTIONS],
     ids=[e[0] + " " + e[1].name for e in HIVE_CORRUPTIONS],
 )
 def test_what_is_broken_of_a_hive_table_is_found(
-    lake: Lake, platform: Platform, verifying: Verifying, kind: TableKind, corrupt: Corrupt, what: str
+    lake: Lake, platform: Platform, verifying: Verifying, kind: TableKind, corrupt: Corrupt, description: str
 ) -> None:
     config = filled(lake, platform, kind).config()
     assert verifying.problems(config) == []
@@ -281,11 +285,11 @@ def test_what_is_broken_of_a_hive_table_is_found(
     where = corrupt(lake, last_file(lake))
 
     problems = verifying.problems(config)
-    found = [each for each in problems if re.search(what, each["what"])]
+    matches = [problem for problem in problems if re.search(description, problem["what"])]
     # What is broken may be missed in the report besides.
-    assert all(each in found or " by its report" in each["what"] for each in problems), problems
-    assert found, problems
-    assert where in found[0]["where"] or " by its report" in found[0]["what"]
+    assert all(problem in matches or " by its report" in problem["what"] for problem in problems), problems
+    assert matches, problems
+    assert where in matches[0]["where"] or " by its report" in matches[0]["what"]
     assert "secret" not in str(problems)
 
 
@@ -304,9 +308,9 @@ def test_partitions_and_objects_that_do_not_agree_are_found(
     )
     lake.glue.delete_partition(**name, PartitionValues=partition["Values"])
 
-    found = {problem["where"]: problem["what"] for problem in verifying.problems(config)}
+    problems = {problem["where"]: problem["what"] for problem in verifying.problems(config)}
 
-    assert found == {
+    assert problems == {
         empty: "is registered as a partition but has no objects",
         location: "has files but is not registered as a partition, so readers do not see them",
     }
@@ -327,18 +331,18 @@ def test_the_terminal_shows_what_was_read_and_what_is_wrong(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--table", "nowhere.nothing"], "nowhere.nothing: no such table"),
         (["--stream", "nothing"], "no table of this configuration was created for that stream"),
     ],
 )
 def test_a_table_that_is_not_there_is_an_error(
-    lake: Lake, verifying: Verifying, arguments: list[str], said: str
+    lake: Lake, verifying: Verifying, arguments: list[str], message: str
 ) -> None:
     lake.glue.create_database(DatabaseInput={"Name": lake.database})
 
     code, out, stderr = verifying.run(lake.config(), *arguments)
 
     assert (code, out) == (1, "")
-    assert said in stderr
+    assert message in stderr

@@ -28,16 +28,16 @@ def test_whatever_has_happened_a_table_is_found_to_be_right(
 ) -> None:
     draw = random.Random(seed)
     kind = draw.choice((*TABLE_KINDS, *PARTITIONED_KINDS))
-    config, said = {**lake.config(**kind.options), "batch_size_mb": 1}, list[str]()
+    config, history = {**lake.config(**kind.options), "batch_size_mb": 1}, list[str]()
     verifying = Verifying(launch, tmp_path)
 
     for sync in Histories(draw, is_iceberg="iceberg" in kind.name).syncs():
         platform = Platform(tmp_path, launch if sync.killed_at is None else launch.killed_at(sync.killed_at))
         with suppress(ProtocolError):
             run = platform.write(config, configured_catalog(sync.stream), sync.lines)
-            said.append(f"{sync.stream} {len(sync.lines)} {sync.killed_at} -> {run.exit_code} {run.errors}")
+            history.append(f"{sync.stream} {len(sync.lines)} {sync.killed_at} -> {run.exit_code} {run.errors}")
         if lake.tables():
-            assert verifying.problems(config) == [], (kind.name, said)
+            assert verifying.problems(config) == [], (kind.name, history)
 
 
 def test_a_table_that_another_engine_writes_to_is_right(
@@ -70,8 +70,8 @@ def test_erased_rows_are_no_alarm_and_other_missing_rows_are(
     assert Deletions(launch, tmp_path).run(warehouse.config(), [2, 7], column="id").exit_code == 0
 
     assert verifying.problems(warehouse.config()) == []
-    [left] = lake.data_files(lake.database, "orders")
-    lake.s3.delete_object(Bucket=lake.bucket, Key=left)
+    [remaining_key] = lake.data_files(lake.database, "orders")
+    lake.s3.delete_object(Bucket=lake.bucket, Key=remaining_key)
     [problem] = verifying.problems(warehouse.config())
     assert (
         "does not exist" in problem["what"] or "3 rows by its report, of which at most 1 were erased" in problem["what"]

@@ -27,6 +27,6 @@ class Verifying:
         """Return what it finds, of all tables unless arguments say which. The exit code tells whether it is nothing."""
         code, out, stderr = self.run(config, "--json", *(arguments or ("--all",)))
         assert out, stderr
-        found = [problem for table in json.loads(out)["tables"] for problem in table["problems"]]
-        assert code == (1 if found else 0), (found, stderr)
-        return found
+        problems = [problem for table in json.loads(out)["tables"] for problem in table["problems"]]
+        assert code == (1 if problems else 0), (problems, stderr)
+        return problems

@@ -129,7 +129,7 @@ class TypedReader(Reader):
     def _hive(self, entry: "TableTypeDef", sent: Mapping[Sending, Sent]) -> Iterator[Sending]:
         types = _types(entry["StorageDescriptor"])
         keys = [key["Name"] for key in entry.get("PartitionKeys", ())]
-        projection = Projection.of(entry) if is_projected(entry) else None
+        projection = Projection.from_entry(entry) if is_projected(entry) else None
         partitions = {
             partition["StorageDescriptor"]["Location"].rstrip("/"): partition
             for page in self.lake.glue.get_paginator("get_partitions").paginate(

@@ -21,7 +21,7 @@ def row(changed: str | None = None, **values: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("sent", "found", "right"),
+    ("sent", "stored", "right"),
     [
         pytest.param({"aB": 2000}, row(a_b=2000), True, id="whatever the column is called"),
         pytest.param({"aB": 2000}, row(a_b=2001), False, id="another value"),

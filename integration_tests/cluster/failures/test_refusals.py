@@ -62,51 +62,51 @@ def sentence(run: Run, failure_type: str) -> str:
 
 
 def test_a_master_that_is_not_there_is_named(attempt: Attempt) -> None:
-    said = sentence(attempt(classic(f"spark://{NOBODY}")), "transient_error")
+    message = sentence(attempt(classic(f"spark://{NOBODY}")), "transient_error")
 
-    assert said.startswith(f"spark://{NOBODY} did not respond")
-    assert "or correct spark.master" in said
+    assert message.startswith(f"spark://{NOBODY} did not respond")
+    assert "or correct spark.master" in message
 
 
 def test_a_connect_server_that_is_not_there_is_named(attempt: Attempt) -> None:
-    said = sentence(attempt({"remote": f"sc://{NOBODY}"}), "transient_error")
+    message = sentence(attempt({"remote": f"sc://{NOBODY}"}), "transient_error")
 
-    assert f"sc://{NOBODY}" in said
+    assert f"sc://{NOBODY}" in message
 
 
 def test_a_cluster_without_resources_is_told_what_was_asked_for(attempt: Attempt, tmp_path: Path) -> None:
     asked = {"spark.executor.memory": "4g", "spark.executor.cores": "3", "spark.cores.max": "6"}
 
     with Standalone(spark_home(SPARK), tmp_path, HIDDEN, workers=1, variables=ROLE) as cluster:
-        said = sentence(attempt(classic(cluster.master, **asked)), "transient_error")
+        message = sentence(attempt(classic(cluster.master, **asked)), "transient_error")
 
-    assert said.startswith(f"{cluster.master} has had no executor for this sync for 60 s")
-    assert "4g of memory and 3 cores, 6 cores in all" in said
-    assert "request less in spark.conf" in said
+    assert message.startswith(f"{cluster.master} has had no executor for this sync for 60 s")
+    assert "4g of memory and 3 cores, 6 cores in all" in message
+    assert "request less in spark.conf" in message
 
 
 def test_a_driver_that_executors_do_not_reach_is_told_its_own_address(attempt: Attempt, tmp_path: Path) -> None:
     """Executors are told to call an address at which this driver does not listen."""
     with Standalone(spark_home(SPARK), tmp_path, HIDDEN, workers=1, variables=ROLE) as cluster:
-        said = sentence(attempt(classic(cluster.master, **{"spark.driver.host": "127.0.0.9"})), "config_error")
+        message = sentence(attempt(classic(cluster.master, **{"spark.driver.host": "127.0.0.9"})), "config_error")
 
-    assert "they cannot reach this driver, at 127.0.0.9:" in said
-    assert "set spark.driver.host in spark.conf" in said
+    assert "they cannot reach this driver, at 127.0.0.9:" in message
+    assert "set spark.driver.host in spark.conf" in message
 
 
 def test_executors_that_do_not_reach_s3_say_so(attempt: Attempt, tmp_path: Path) -> None:
     """The driver reaches it; for executors the name of the endpoint leads nowhere."""
     with Standalone(spark_home(SPARK), tmp_path, HIDDEN, workers=1, variables=ROLE, names=S3_IS_ELSEWHERE) as cluster:
-        said = sentence(attempt(classic(cluster.master)), "transient_error")
+        message = sentence(attempt(classic(cluster.master)), "transient_error")
 
-    assert "no connection. Check region, endpoint_url and the network" in said
-    assert f"This was on an executor, on host {gethostname()}." in said
+    assert "no connection. Check region, endpoint_url and the network" in message
+    assert f"This was on an executor, on host {gethostname()}." in message
 
 
 def test_executors_without_a_role_say_so(attempt: Attempt, tmp_path: Path) -> None:
     """The connector's own keys do not leave it unless the user says so."""
     with Standalone(spark_home(SPARK), tmp_path, HIDDEN, workers=1, variables=NO_ROLE) as cluster:
-        said = sentence(attempt(classic(cluster.master)), "config_error")
+        message = sentence(attempt(classic(cluster.master)), "config_error")
 
-    assert "no AWS credentials were found" in said
-    assert "This was on an executor" in said
+    assert "no AWS credentials were found" in message
+    assert "This was on an executor" in message

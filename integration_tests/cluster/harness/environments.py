@@ -45,9 +45,9 @@ def make_all() -> None:
     for environment, version in ((SPARK, pyspark.__version__), (OLDEST_SPARK, "4.0.*")):
         if not (environment / "bin" / "python").exists():
             _uv("venv", "--quiet", "--python", sys.executable, str(environment))
-        for left in environment.glob("lib/*/site-packages/pyspark/work"):
+        for work_folder in environment.glob("lib/*/site-packages/pyspark/work"):
             # Where the executors of a Connect server of `local-cluster` unpack archives: gigabytes in each run.
-            shutil.rmtree(left)
+            shutil.rmtree(work_folder)
         _uv("pip", "install", "--quiet", "--python", python_of(environment), f"pyspark=={version}", *_ARROW, *_CONNECT)
 
 

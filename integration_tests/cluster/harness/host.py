@@ -125,9 +125,9 @@ class Host:
 
     def processes(self, part: str) -> list[psutil.Process]:
         """Return the host's living processes whose command line contains this."""
-        return [process for process in self._all() if part in _command_line(process)]
+        return [process for process in self._descendants() if part in _command_line(process)]
 
-    def _all(self) -> Iterator[psutil.Process]:
+    def _descendants(self) -> Iterator[psutil.Process]:
         with suppress(psutil.NoSuchProcess):
             for process in psutil.Process(self._process.pid).children(recursive=True):
                 with suppress(psutil.NoSuchProcess):

@@ -62,9 +62,9 @@ def gone(id1: object, id2: int, minute: int, *, at: int = EMITTED_AT) -> bytes:
 def named(warehouse: Warehouse) -> Mapping[Any, str | None]:
     """Return the names in the table, by id2; each is there once."""
     rows = warehouse.whole_rows("people")
-    found = {row["id2"]: row["name"] for row in rows}
-    assert len(found) == len(rows)
-    return found
+    name_by_id = {row["id2"]: row["name"] for row in rows}
+    assert len(name_by_id) == len(rows)
+    return name_by_id
 
 
 def play_dedup(warehouse: Warehouse, id_type: Json, key: object, **options: object) -> None:
@@ -196,8 +196,8 @@ def test_funky_characters_dedup(warehouse: Warehouse) -> None:
     tables = warehouse.lake.tables()
     assert len(tables) == len(NAMES)
     for database, table in tables:
-        found = {tuple(row.values()) for row in warehouse.rows(table, database)}
-        assert found == {(value, 3, value), (value.strip("\u0000"), 1, "other")}
+        stored = {tuple(row.values()) for row in warehouse.rows(table, database)}
+        assert stored == {(value, 3, value), (value.strip("\u0000"), 1, "other")}
 
 
 def test_incremental_dedupe_sync(warehouse: Warehouse) -> None:

@@ -81,11 +81,11 @@ def test_append(warehouse: Warehouse) -> None:
 
     warehouse.sync([orders(generation=1, sync_id=42)], [order(2), COMPLETE])
 
-    found = {
+    origins = {
         row["id"]: (row["_airbyte_generation_id"], row["_airbyte_meta"]["sync_id"])
         for row in warehouse.whole_rows("orders")
     }
-    assert found == {1: (0, 41), 2: (1, 42)}
+    assert origins == {1: (0, 41), 2: (1, 42)}
 
 
 def test_append_schema_evolution(warehouse: Warehouse) -> None:

@@ -79,7 +79,7 @@ STREAMS: Mapping[str, tuple[Json, Sequence[Json]]] = {
     ),
     "unknown_types": (
         object_schema(id=INTEGER, mystery={"type": "potato"}, nothing={}),
-        [{**each, "nothing": each["mystery"]} for each in numbered("mystery", MYSTERIES)],
+        [{**row, "nothing": row["mystery"]} for row in numbered("mystery", MYSTERIES)],
     ),
     "unions": (
         object_schema(
@@ -87,7 +87,7 @@ STREAMS: Mapping[str, tuple[Json, Sequence[Json]]] = {
             either={"oneOf": [STRING, INTEGER, object_schema(a=INTEGER)]},
             single={"oneOf": [INTEGER, {"type": "null"}]},
         ),
-        [{**each, "single": each["id"]} for each in numbered("either", EITHER)],
+        [{**row, "single": row["id"]} for row in numbered("either", EITHER)],
     ),
     "coerce_legacy_unions": (
         object_schema(
@@ -181,7 +181,7 @@ def test_basic_types(synced: Synced) -> None:
 
 def changed(row: Row) -> dict[str, tuple[str, str]]:
     """Return a row's changes: field → (change, reason)."""
-    return {each["field"]: (each["change"], each["reason"]) for each in row["_airbyte_meta"]["changes"]}
+    return {change["field"]: (change["change"], change["reason"]) for change in row["_airbyte_meta"]["changes"]}
 
 
 def test_numeric_types(synced: Synced) -> None:
@@ -229,7 +229,9 @@ def test_coerce_legacy_unions(synced: Synced) -> None:
 def test_no_columns(synced: Synced, schema: str) -> None:
     """Records of a stream without properties are rows, each with its record as JSON text."""
     stream = f"no_columns_{schema}"
-    (answer,) = [each for each in synced.run.states if each.body["stream"]["stream_descriptor"]["name"] == stream]
+    (answer,) = [
+        message for message in synced.run.states if message.body["stream"]["stream_descriptor"]["name"] == stream
+    ]
 
     assert record_count(answer) == 2
     assert [json.loads(row["_airbyte_data"]) for row in synced.rows(stream)] == [{}, {"undeclared": 1}]

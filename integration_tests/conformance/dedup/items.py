@@ -51,6 +51,6 @@ def deleted(id: object, version: int | None, *, at: int = 1_700_000_000_000) -> 
 def names(warehouse: Warehouse) -> dict[Any, Any]:
     """Return the names in the table by id; each id is there once."""
     rows = warehouse.whole_rows("items")
-    found = {row["id"]: row["name"] for row in rows}
-    assert len(found) == len(rows)
-    return found
+    name_by_id = {row["id"]: row["name"] for row in rows}
+    assert len(name_by_id) == len(rows)
+    return name_by_id

@@ -85,13 +85,13 @@ def test_soft_deletions_are_the_latest_versions_of_their_keys(warehouse: Warehou
     lines = [deleted(1, 2), deleted(2, 0), deleted(3, 1), COMPLETE]
     warehouse.sync([items()], lines, dedup={"cdc_deletion": "soft"})
 
-    found = {row["id"]: (row["version"], row["name"], row["_ab_cdc_deleted_at"]) for row in warehouse.rows("items")}
-    assert {id: (version, name) for id, (version, name, _) in found.items()} == {
+    versions = {row["id"]: (row["version"], row["name"], row["_ab_cdc_deleted_at"]) for row in warehouse.rows("items")}
+    assert {id: (version, name) for id, (version, name, _) in versions.items()} == {
         1: (2, None),
         2: (1, "b"),
         3: (1, None),
     }
-    assert [at is not None for _, _, at in found.values()] == [True, False, True]
+    assert [at is not None for _, _, at in versions.values()] == [True, False, True]
 
 
 TIME: Json = {"type": "string", "format": "date-time", "airbyte_type": "timestamp_without_timezone"}
@@ -121,8 +121,8 @@ def test_keys_of_every_type_are_equal_if_their_values_are(warehouse: Warehouse, 
         completes = [status(name, "COMPLETE") for name in KEYS]
         warehouse.sync(streams, [*lines, *completes], numeric_types=numeric_types)
 
-    found = {name: sorted(row["name"] for row in warehouse.rows(name)) for name in KEYS}
-    assert found == {name: sorted(f"2-{number}" for number in range(len(ids))) for name, (_, ids) in KEYS.items()}
+    names = {name: sorted(row["name"] for row in warehouse.rows(name)) for name in KEYS}
+    assert names == {name: sorted(f"2-{number}" for number in range(len(ids))) for name, (_, ids) in KEYS.items()}
 
 
 def test_a_record_whose_key_or_cursor_is_lost_is_rejected_whole(warehouse: Warehouse) -> None:
@@ -136,5 +136,5 @@ def test_a_record_whose_key_or_cursor_is_lost_is_rejected_whole(warehouse: Wareh
     (echoed,) = run.states
     assert record_count(echoed) == 1
     rejects: list[dict[str, Any]] = warehouse.lake.rejects()
-    assert {each["reason"] for each in rejects} == {"DESTINATION_RECORD_KEY_CHANGED"}
-    assert [(each["row_id"], each["column_name"]) for each in rejects] == [(None, None)] * 3
+    assert {reject["reason"] for reject in rejects} == {"DESTINATION_RECORD_KEY_CHANGED"}
+    assert [(reject["row_id"], reject["column_name"]) for reject in rejects] == [(None, None)] * 3

@@ -35,5 +35,5 @@ def test_more_streams_than_file_descriptors_land(
     run = few.sync([configured_stream(name, object_schema(id=INTEGER)) for name in names], [*lines, *ends])
 
     assert len(run.states) == STREAMS
-    some = names[::30]
-    assert [warehouse.ids(name) for name in some] == [[0, 1]] * len(some)
+    sample = names[::30]
+    assert [warehouse.ids(name) for name in sample] == [[0, 1]] * len(sample)

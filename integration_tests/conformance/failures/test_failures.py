@@ -91,8 +91,8 @@ def test_every_failed_stream_is_named(warehouse: Warehouse) -> None:
     run = warehouse.attempt([ORDERS, USERS], [order(1), record("users", {"id": 1}), COMPLETE])
 
     assert run.exit_code == 1
-    found = {error["stream_descriptor"]["name"]: error["failure_type"] for error in run.errors}
-    assert found == {"orders": "config_error", "users": "transient_error"}
+    failures = {error["stream_descriptor"]["name"]: error["failure_type"] for error in run.errors}
+    assert failures == {"orders": "config_error", "users": "transient_error"}
     assert warehouse.ids("users") == [1]
 
 

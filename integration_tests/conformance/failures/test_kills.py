@@ -140,24 +140,24 @@ def test_a_sync_that_is_killed_loses_nothing_that_it_acknowledged(
     acknowledged = {name: last_acknowledged(killed, name) for name in STREAMS}
     assert set(range(1, acknowledged[APPENDED] + 1)) <= set(warehouse.ids(APPENDED))
 
-    again = {name: [id for id in NEW if id > acknowledged[name] or name == RESTARTED] for name in STREAMS}
+    resent = {name: [id for id in NEW if id > acknowledged[name] or name == RESTARTED] for name in STREAMS}
     warehouse.sync(
         catalog(resumed=2, restarted=3),
         [
             line
             for name in STREAMS
-            for line in (*(record(name, {"id": id}) for id in again[name]), status(name, "COMPLETE"))
+            for line in (*(record(name, {"id": id}) for id in resent[name]), status(name, "COMPLETE"))
         ],
     )
 
     assert warehouse.ids(RESTARTED) == NEW
     for name, before in ((APPENDED, [OLD]), (RESUMED, [])):
-        found = Counter(warehouse.ids(name))
-        assert set(found) == {*before, *NEW}
-        assert {id for id, times in found.items() if times > 1} <= set(again[name]), (
+        counts = Counter(warehouse.ids(name))
+        assert set(counts) == {*before, *NEW}
+        assert {id for id, times in counts.items() if times > 1} <= set(resent[name]), (
             "only what was re-sent is there twice"
         )
-        assert max(found.values()) <= 2
+        assert max(counts.values()) <= 2
 
 
 def catalog(resumed: int, restarted: int) -> list[dict[str, object]]:
@@ -184,7 +184,7 @@ def sync_in_halves(dying: Warehouse, streams: Sequence[dict[str, object]]) -> Ru
 def last_acknowledged(run: Run, name: str) -> int:
     """Return the cursor of the stream's last state that came back; 0 if none did."""
     streams = [answer.body["stream"] for answer in run.states]
-    cursors = [each["stream_state"]["cursor"] for each in streams if each["stream_descriptor"]["name"] == name]
+    cursors = [body["stream_state"]["cursor"] for body in streams if body["stream_descriptor"]["name"] == name]
     return cursors[-1] if cursors else 0
 
 

@@ -77,7 +77,7 @@ def test_a_sync_asks_for_its_database_once_and_not_for_every_stream(warehouse: W
 def _at_most(requests: int, warehouse: Warehouse) -> Iterator[str]:
     with CountingAws(warehouse.lake.endpoint_url) as aws:
         yield aws.endpoint_url
-    asked = {what: times for what, times in aws.asked.items() if not what.endswith("Database")}
+    asked = {operation: times for operation, times in aws.asked.items() if not operation.endswith("Database")}
     assert asked.pop(LEDGER) == 1, asked
     assert sum(asked.values()) <= requests * STREAMS, asked
 

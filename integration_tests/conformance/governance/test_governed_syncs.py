@@ -53,9 +53,9 @@ def sync(platform: Platform, config: Mapping[str, object], *streams: str) -> Run
 
 def asked(log: RequestLog) -> Counter[str]:
     """Return how often each operation of Lake Formation was called since the last time."""
-    found = Counter(each.operation for each in log.read(service="lakeformation"))
+    counts = Counter(request.operation for request in log.read(service="lakeformation"))
     log.restart()
-    return found
+    return counts
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ _Test = TypeVar("_Test", bound=Callable[..., None])
 
 def on(kind: str) -> Callable[[_Test], _Test]:
     """Say which kind of table a test is about."""
-    kinds = [each for each in TABLE_KINDS if each.name == kind]
+    kinds = [table_kind for table_kind in TABLE_KINDS if table_kind.name == kind]
 
     def mark(test: _Test) -> _Test:
         parametrized = pytest.mark.parametrize("table_kind", kinds, ids=[kind])(test)

@@ -171,8 +171,8 @@ def test_a_table_of_json_lines_goes_on_in_its_own_columns(lake: Lake, platform: 
     assert entry["SerdeInfo"]["SerializationLibrary"] == "org.openx.data.jsonserde.JsonSerDe"
     old, new = sorted(json_rows(lake), key=lambda row: int(row["id"]))
     assert (old["placedat"], new["placedat"][:23]) == (1709208000123, "2024-02-29 12:00:00.123")
-    same = [name.lower() for name in TYPES if name not in ("id", "placedAt", "seenAt", "dueOn")]
-    assert {name: new[name] for name in same} == {name: old[name] for name in same}
+    unchanged = [name.lower() for name in TYPES if name not in ("id", "placedAt", "seenAt", "dueOn")]
+    assert {name: new[name] for name in unchanged} == {name: old[name] for name in unchanged}
 
 
 @pytest.mark.share(1)
@@ -310,12 +310,12 @@ def parquet_columns(file: pq.ParquetFile) -> list[Any]:
 
 
 def json_rows(lake: Lake) -> list[dict[str, Any]]:
-    found = []
+    rows = []
     for key in lake.data_files(lake.database, "orders"):
         content = body(lake, key)
         text = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-        found += [json.loads(line) for line in text.splitlines()]
-    return found
+        rows += [json.loads(line) for line in text.splitlines()]
+    return rows
 
 
 def body(lake: Lake, key: str) -> bytes:

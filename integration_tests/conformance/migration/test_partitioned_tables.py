@@ -54,10 +54,10 @@ def row(id: int, cursor: str | None) -> dict[str, Any]:
 
 def by_them(lake: Lake, format_: Format, partitioning: str) -> AwsDatalake:
     """Return AWS Datalake, which has synced OLD."""
-    theirs = AwsDatalake(lake, format_, "snappy" if format_ == "Parquet" else "gzip")
+    aws_datalake = AwsDatalake(lake, format_, "snappy" if format_ == "Parquet" else "gzip")
     rows = [row(id, cursor) for id, cursor in OLD.items()]
-    theirs.sync("orderItems", TYPES, rows, cursor="updatedAt", partitioning=partitioning)
-    return theirs
+    aws_datalake.sync("orderItems", TYPES, rows, cursor="updatedAt", partitioning=partitioning)
+    return aws_datalake
 
 
 def by_us(
@@ -91,7 +91,12 @@ def ids(scan: Scan) -> list[int]:
 @pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("format_", "partitioning"),
-    [*(("Parquet", each) for each in PARTITIONINGS), ("JSONL", "DATE"), ("JSONL", "MONTH"), ("JSONL", "YEAR/MONTH")],
+    [
+        *(("Parquet", partitioning) for partitioning in PARTITIONINGS),
+        ("JSONL", "DATE"),
+        ("JSONL", "MONTH"),
+        ("JSONL", "YEAR/MONTH"),
+    ],
 )
 def test_a_partitioned_table_goes_on_in_its_partitions(
     lake: Lake, platform: Platform, format_: Format, partitioning: str
@@ -114,11 +119,13 @@ def test_a_partitioned_table_goes_on_in_its_partitions(
         *META,
         *(key["Name"] for key in after["PartitionKeys"]),
     ]
-    assert {each.location for each in old} <= {each.location for each in partitions}
+    assert {partition.location for partition in old} <= {partition.location for partition in partitions}
     root = f"{PREFIX}/{lake.database}/orderItems"
-    for each in partitions:
-        assert each.location.rstrip("/").endswith("/".join(f"{key}={value}" for key, value in each.values.items()))
-        assert all(key.startswith(f"{root}/") for key in each.objects)
+    for partition in partitions:
+        assert partition.location.rstrip("/").endswith(
+            "/".join(f"{key}={value}" for key, value in partition.values.items())
+        )
+        assert all(key.startswith(f"{root}/") for key in partition.objects)
     assert not [text for text in run.logs if "AWS Datalake" in text]
 
 
@@ -131,11 +138,11 @@ def test_engines_that_look_at_folders_find_old_and_new_rows_and_open_only_the_fi
     by_them(lake, "Parquet", partitioning)
     by_us(lake, platform, "Parquet", partitioning, NEW)
     whole = [row["id"] for row in expected(partitioning)]
-    both = keys_of(partitioning, OLD[1], 0)
-    match = [row["id"] for row in expected(partitioning) if both.items() <= row.items()]
-    where = " AND ".join(f"{key} = {literal(value)}" for key, value in both.items())
-    nowhere = " AND ".join(f"{key} IS NULL" for key in both)
-    types = {key: "DATE" if isinstance(value, date) else "BIGINT" for key, value in both.items()}
+    keys = keys_of(partitioning, OLD[1], 0)
+    match = [row["id"] for row in expected(partitioning) if keys.items() <= row.items()]
+    where = " AND ".join(f"{key} = {literal(value)}" for key, value in keys.items())
+    nowhere = " AND ".join(f"{key} IS NULL" for key in keys)
+    types = {key: "DATE" if isinstance(value, date) else "BIGINT" for key, value in keys.items()}
 
     with downloaded(lake, f"{PREFIX}/{lake.database}/orderItems") as folder:
         all_files = sum(1 for _ in folder.rglob("*.parquet"))
@@ -143,10 +150,10 @@ def test_engines_that_look_at_folders_find_old_and_new_rows_and_open_only_the_fi
         by_spark = [spark_reader.scan(folder, where=text) for text in ("true", where, nowhere)]
     for engine in (by_duckdb, by_spark):
         assert sorted(map(str, ids(engine[0]))) == list(map(str, whole))
-        assert [ids(each) for each in engine[1:]] == [match, [13]]
-        assert [each.files for each in engine] == [all_files, 2, 1]
+        assert [ids(scanned) for scanned in engine[1:]] == [match, [13]]
+        assert [scanned.files for scanned in engine] == [all_files, 2, 1]
     with awswrangler_session(lake) as session:
-        texts = {key: str(value) for key, value in both.items()}
+        texts = {key: str(value) for key, value in keys.items()}
         frame = awswrangler.s3.read_parquet_table(
             "orderitems",
             lake.database,
@@ -201,8 +208,8 @@ def test_their_configuration_as_it_is_makes_iceberg_tables_of_the_finest_unit(
     in_2019 = table.scan(row_filter="updated_at < '2020-01-01T00:00:00+00:00'")
     assert [[*in_2019.to_arrow()["id"].to_pylist()], len(list(in_2019.plan_files()))] == [[2], 1]
     assert [len(list(table.scan(row_filter="updated_at is null").plan_files()))] == [1]
-    there = {str(each.file.partition[0]) for each in table.scan().plan_files()}
-    assert len(there) == len({at and at[: {"year": 4, "month": 7, "day": 10}[unit]] for at in cursors.values()})
+    values = {str(task.file.partition[0]) for task in table.scan().plan_files()}
+    assert len(values) == len({at and at[: {"year": 4, "month": 7, "day": 10}[unit]] for at in cursors.values()})
 
 
 def moment(value: datetime | None) -> str | None:

@@ -160,11 +160,11 @@ def test_an_append_publishes_the_rows_that_a_failed_sync_has_left(lake: Lake, pl
     old.sync({"id": 2}, succeeds=False)
     old.sync({"id": 3}, succeeds=False)
 
-    said = platform.check(lake.config(**OPTIONS)).connection_status
+    status = platform.check(lake.config(**OPTIONS)).connection_status
     runs = [sync(platform, lake.config(**OPTIONS), object_schema(id=INTEGER), {"id": id_}) for id_ in (4, 5)]
 
-    assert said["status"] == "SUCCEEDED"
-    assert f"publishes the rows of its branch {STAGING}" in said["message"]
+    assert status["status"] == "SUCCEEDED"
+    assert f"publishes the rows of its branch {STAGING}" in status["message"]
     assert [run.exit_code for run in runs] == [0, 0], runs[0].report()
     assert ids(lake) == [1, 2, 3, 4, 5]
     assert [len([text for text in run.logs if STAGING in text]) for run in runs] == [1, 0]
@@ -179,10 +179,10 @@ def test_check_tells_of_staged_rows_that_no_sync_publishes(lake: Lake, platform:
     old.sync({"id": 2}, succeeds=False)
     old.sync({"id": 3}, branch=f"{STAGING}_0a1b")
 
-    said = platform.check(lake.config(**OPTIONS)).connection_status
+    status = platform.check(lake.config(**OPTIONS)).connection_status
     run = sync(platform, lake.config(), object_schema(id=INTEGER), {"id": 4})
 
-    assert f"its branch {STAGING} has another history than main" in said["message"]
+    assert f"its branch {STAGING} has another history than main" in status["message"]
     assert run.exit_code == 0, run.report()
     assert ids(lake) == [1, 3, 4]
 
@@ -231,13 +231,13 @@ def test_equality_deletes_are_refused_before_the_first_record_with_the_statement
         "options => map('delete-file-threshold', '1'))"
     )
 
-    said = platform.check(lake.config(**OPTIONS)).connection_status
+    status = platform.check(lake.config(**OPTIONS)).connection_status
     run = sync(platform, lake.config(), schema, {"id": 2}, mode="append_dedup", primary_key=["id"])
     objects = lake.objects()
     appended = sync(platform, lake.config(), schema, {"id": 2})
 
-    assert said["status"] == "SUCCEEDED"
-    assert statement in said["message"]
+    assert status["status"] == "SUCCEEDED"
+    assert statement in status["message"]
     assert run.exit_code == 1
     [error] = run.errors
     assert error["failure_type"] == "config_error"

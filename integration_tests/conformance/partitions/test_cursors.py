@@ -103,14 +103,14 @@ def test_an_iceberg_table_is_partitioned_by_the_day_of_any_cursor_that_is_a_date
     for case in CASES:
         table = lake.iceberg_table(lake.database, case.name)
         assert sorted(row["id"] for row in lake.rows(lake.database, case.name)) == [*range(1, len(case.values) + 1)]
-        found: dict[int, str | None] = {}
+        day_by_id: dict[int, str | None] = {}
         for task in table.scan().plan_files():
             key = task.file.file_path.removeprefix(f"s3://{lake.bucket}/")
             body = lake.s3.get_object(Bucket=lake.bucket, Key=key)["Body"].read()
             ids: list[Any] = pq.read_table(io.BytesIO(body))["id"].to_pylist()
             assert len(task.file.partition) == (case.days is not None), case.name
-            found |= {int(id): day(task.file.partition[0]) for id in ids if case.days is not None}
-        assert found == days(case), case.name
+            day_by_id |= {int(id): day(task.file.partition[0]) for id in ids if case.days is not None}
+        assert day_by_id == days(case), case.name
     assert told(run) == {case.name for case in CASES if case.days is None}
 
 
@@ -131,7 +131,7 @@ def test_a_hive_table_is_partitioned_by_the_date_of_any_cursor_that_is_a_date(
         if case.days is None:
             assert len(lake.rows(lake.database, case.name)) == len(case.values)
             continue
-        rows = [(row["id"], row[keys[0]]) for each in registered(lake, case.name) for row in each.rows]
+        rows = [(row["id"], row[keys[0]]) for partition in registered(lake, case.name) for row in partition.rows]
         assert len(rows) == len(case.values)
         assert {id: value and value.isoformat() for id, value in rows} == days(case), case.name
     assert told(run) == {case.name for case in CASES if case.days is None}

@@ -140,10 +140,12 @@ def test_each_row_lies_where_its_layout_says_and_the_catalog_leads_there(
     assert folders == {folder.format(*values, database=lake.database) for folder in layout.folders.values()}
     assert sorted(row["id"] for row in lake.rows(lake.database, "product_purchased")) == [1, 2, 3]
     entry = lake.glue_table(lake.database, "product_purchased")
-    by_registration = {key: dict(each.values) for each in registered(lake, "product_purchased") for key in each.objects}
+    by_registration = {
+        key: dict(partition.values) for partition in registered(lake, "product_purchased") for key in partition.objects
+    }
     by_projection: dict[str, Any] = {}
     if catalog != "register":
-        projection = Projection.of(entry)
+        projection = Projection.from_entry(entry)
         by_projection = {key: projection.values(f"s3://{lake.bucket}/{key}") for key in objects}
         assert {*by_projection} == {*objects}
         assert None not in by_projection.values()
@@ -154,4 +156,4 @@ def test_each_row_lies_where_its_layout_says_and_the_catalog_leads_there(
     if layout.pruned and catalog == "register":
         with downloaded(lake, entry["StorageDescriptor"]["Location"].removeprefix(f"s3://{lake.bucket}/")) as folder:
             for engine in (scan(folder, layout.pruned, layout.types), spark_reader.scan(folder, layout.pruned)):
-                assert ([row["id"] for row in engine.rows], engine.files, engine.of) == ([1], 1, 3)
+                assert ([row["id"] for row in engine.rows], engine.files, engine.total_files) == ([1], 1, 3)

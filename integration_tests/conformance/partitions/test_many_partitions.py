@@ -34,9 +34,9 @@ def test_every_partition_of_a_batch_gets_its_rows_however_many_are_open_at_once(
     assert len(files) == len(days)
     assert sorted(row["id"] for row in lake.rows(lake.database, "events")) == [row["id"] for row in rows]
     pages = lake.glue.get_paginator("get_partitions").paginate(DatabaseName=lake.database, TableName="events")
-    registered = [each for page in pages for each in page["Partitions"]]
+    registered = [partition for page in pages for partition in page["Partitions"]]
     if table_type == "HIVE":
-        assert sorted(each["Values"] for each in registered) == [[day.isoformat()] for day in days]
+        assert sorted(partition["Values"] for partition in registered) == [[day.isoformat()] for day in days]
     else:
         scan = lake.iceberg_table(lake.database, "events").scan()
         assert len({str(task.file.partition[0]) for task in scan.plan_files()}) == len(days)

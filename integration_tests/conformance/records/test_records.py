@@ -83,8 +83,10 @@ def test_emitted_at_is_when_the_record_was_extracted(warehouse: Warehouse) -> No
     lines = [line(f'{{"id":{id_}}}', emitted_at=emitted_at) for id_, (emitted_at, _) in enumerate(moments)]
     warehouse.sync([ORDERS], [*lines, COMPLETE])
 
-    found = {row["id"]: row["_airbyte_extracted_at"].replace(tzinfo=UTC) for row in warehouse.whole_rows("orders")}
-    assert found == dict(enumerate(moment for _, moment in moments))
+    extracted_at = {
+        row["id"]: row["_airbyte_extracted_at"].replace(tzinfo=UTC) for row in warehouse.whole_rows("orders")
+    }
+    assert extracted_at == dict(enumerate(moment for _, moment in moments))
 
 
 def test_explicit_nulls_are_the_same_as_nothing(warehouse: Warehouse) -> None:

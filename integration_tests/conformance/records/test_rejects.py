@@ -69,14 +69,14 @@ BAD: Mapping[bytes, list[tuple[str | None, str | None, str, str | None, str]]] =
 def by_line(rejects: Sequence[Mapping[str, Any]]) -> dict[bytes, list[Mapping[str, Any]]]:
     """Return the rejects of each line that was received: the first of a record's has it."""
     lines = {
-        (each["run_id"], each["sequencenumber"]): base64.b64decode(each["rawdata"])
-        for each in rejects
-        if each["rawdata"]
+        (reject["run_id"], reject["sequencenumber"]): base64.b64decode(reject["rawdata"])
+        for reject in rejects
+        if reject["rawdata"]
     }
-    found: dict[bytes, list[Mapping[str, Any]]] = {}
-    for each in sorted(rejects, key=lambda reject: int(reject["subsequencenumber"])):
-        found.setdefault(lines[each["run_id"], each["sequencenumber"]], []).append(each)
-    return found
+    grouped: dict[bytes, list[Mapping[str, Any]]] = {}
+    for reject in sorted(rejects, key=lambda reject: int(reject["subsequencenumber"])):
+        grouped.setdefault(lines[reject["run_id"], reject["sequencenumber"]], []).append(reject)
+    return grouped
 
 
 def test_whatever_cannot_be_kept_is_found_among_the_rejects(warehouse: Warehouse) -> None:
@@ -84,21 +84,21 @@ def test_whatever_cannot_be_kept_is_found_among_the_rejects(warehouse: Warehouse
     run = warehouse.sync([ORDERS], [*GOOD, *BAD, state("orders", 1), record("orders", {"id": 9}), COMPLETE])
 
     rejects = warehouse.lake.rejects()
-    assert {sent: [said(each) for each in own] for sent, own in by_line(rejects).items()} == {
+    assert {sent: [reject_facts(reject) for reject in own] for sent, own in by_line(rejects).items()} == {
         sent: [(*facts[:4],) for facts in expected] for sent, expected in BAD.items()
     }
     assert len(rejects) == sum(map(len, BAD.values()))
     sentences = [facts[4] for expected in BAD.values() for facts in expected]
-    assert all(any(part in each["errormessage"] for each in rejects) for part in sentences)
+    assert all(any(part in reject["errormessage"] for reject in rejects) for part in sentences)
     # The rows are there, but for the one that could not be; a reject names its row, and its row says the same.
     rows = {row["_airbyte_raw_id"]: row["_airbyte_meta"]["changes"] for row in warehouse.whole_rows("orders")}
     assert len(rows) == len(GOOD) + len(BAD)
     for row_id, changes in rows.items():
-        own = [each for each in rejects if each["row_id"] == row_id]
-        assert [(each["column_name"], each["change"], each["reason"]) for each in own] == [
+        own = [reject for reject in rejects if reject["row_id"] == row_id]
+        assert [(reject["column_name"], reject["change"], reject["reason"]) for reject in own] == [
             (change["field"], change["change"], change["reason"]) for change in changes
         ]
-    (refused,) = [each for each in rejects if each["row_id"] is None]
+    (refused,) = [reject for reject in rejects if reject["row_id"] is None]
     assert json.loads(base64.b64decode(refused["rawdata"]))["record"]["data"] == {"id": 7}
     # The state speaks for all records before it, and says how many of them are no rows.
     (released,) = run.states
@@ -109,7 +109,7 @@ def test_whatever_cannot_be_kept_is_found_among_the_rejects(warehouse: Warehouse
     assert ", 1 records and 7 values rejected (see _errors/)" in summary
     # An object for each reason, where the issue of partitions is settled by their names.
     database = warehouse.lake.database
-    assert {(each["reason"], each["stream"]) for each in rejects} == {
+    assert {(reject["reason"], reject["stream"]) for reject in rejects} == {
         (reason, f"{database}.orders") for reason in (WRONG, TOO_LARGE, NO_SUCH_TIME)
     }
     objects = warehouse.lake.objects(f"{PREFIX}/_errors/")
@@ -119,7 +119,7 @@ def test_whatever_cannot_be_kept_is_found_among_the_rejects(warehouse: Warehouse
     )
 
 
-def said(reject: Mapping[str, Any]) -> tuple[str | None, str | None, str, str | None]:
+def reject_facts(reject: Mapping[str, Any]) -> tuple[str | None, str | None, str, str | None]:
     return reject["column_name"], reject["change"], reject["reason"], reject["column_value"]
 
 
@@ -129,9 +129,9 @@ def test_a_record_with_many_wrong_values_is_among_the_rejects_once(iceberg: Ware
 
     iceberg.sync([ORDERS], [record("orders", {"id": 1, "points": wrong}), COMPLETE])
 
-    rejects = sorted(iceberg.lake.rejects(), key=lambda each: int(each["subsequencenumber"]))
-    assert [each["column_name"] for each in rejects] == [f"points.{i}" for i in range(100)]
-    assert [each["rawdata"] is None for each in rejects] == [False, *[True] * 99]
+    rejects = sorted(iceberg.lake.rejects(), key=lambda reject: int(reject["subsequencenumber"]))
+    assert [reject["column_name"] for reject in rejects] == [f"points.{i}" for i in range(100)]
+    assert [reject["rawdata"] is None for reject in rejects] == [False, *[True] * 99]
     assert int(rejects[0]["values_not_listed"]) == 1436
     assert len(iceberg.row("orders")["_airbyte_meta"]["changes"]) == 1536
 
@@ -150,43 +150,46 @@ def test_rejects_of_many_syncs_and_streams_are_one_table(iceberg: Warehouse) -> 
         iceberg.sync([ORDERS, users], [line(f'{{"id":"o{number}"}}'), of_user, *done])
 
     rejects = iceberg.lake.rejects()
-    assert sorted((each["stream"], each["column_value"]) for each in rejects) == [
+    assert sorted((reject["stream"], reject["column_value"]) for reject in rejects) == [
         (f"{iceberg.lake.database}.orders", '"o0"'),
         (f"{iceberg.lake.database}.orders", '"o1"'),
         (f"{shop}.users", '"u0"'),
         (f"{shop}.users", '"u1"'),
     ]
-    assert {(each["stream_namespace"], each["stream_name"]) for each in rejects} == {(None, "orders"), (shop, "users")}
+    assert {(reject["stream_namespace"], reject["stream_name"]) for reject in rejects} == {
+        (None, "orders"),
+        (shop, "users"),
+    }
 
 
 @pytest.mark.parametrize(
-    ("limit", "said_of_it"),
+    ("limit", "limit_text"),
     [({"max_count": 1}, "rejects.max_count 1"), ({"max_ratio": 0.5}, "rejects.max_ratio 0.5")],
     ids=["count", "ratio"],
 )
 def test_too_many_rejects_stop_the_stream_and_no_other(
-    warehouse: Warehouse, limit: Mapping[str, object], said_of_it: str
+    warehouse: Warehouse, limit: Mapping[str, object], limit_text: str
 ) -> None:
     """Nothing of the batch is committed, no state passes it; its rejects stay, and reasons are counted per column."""
     users = configured_stream("users", object_schema(id=INTEGER))
     bad = [line('{"id":"x","born":"secret"}'), line('{"id":"y"}'), line('{"id":1}')]
-    others = [record("users", {"id": "z"}), *(record("users", {"id": id}) for id in range(3)), state("users", 3)]
+    user_lines = [record("users", {"id": "z"}), *(record("users", {"id": id}) for id in range(3)), state("users", 3)]
 
     run = warehouse.attempt(
-        [ORDERS, users], [*others, *bad, state("orders", 3), status("users", "COMPLETE"), COMPLETE], rejects=limit
+        [ORDERS, users], [*user_lines, *bad, state("orders", 3), status("users", "COMPLETE"), COMPLETE], rejects=limit
     )
 
     assert run.exit_code == 1
     (error,) = run.errors
     assert error["failure_type"] == "config_error"
-    assert said_of_it in error["message"]
-    assert f"2 of 3 records have rejects, which exceeds {said_of_it}" in error["message"]
+    assert limit_text in error["message"]
+    assert f"2 of 3 records have rejects, which exceeds {limit_text}" in error["message"]
     assert f"id {WRONG} 2 times; born {WRONG} 1 time." in error["message"]
     assert "secret" not in run.report()
     assert [released.body["stream"]["stream_descriptor"]["name"] for released in run.states] == ["users"]
     assert warehouse.whole_rows("orders") == []
     assert len(warehouse.whole_rows("users")) == 4
-    assert sorted(each["column_value"] for each in warehouse.lake.rejects()) == ['"secret"', '"x"', '"y"', '"z"']
+    assert sorted(reject["column_value"] for reject in warehouse.lake.rejects()) == ['"secret"', '"x"', '"y"', '"z"']
     assert warehouse.lake.unfinished_uploads() == []
 
 
@@ -234,4 +237,4 @@ def test_a_sync_that_is_killed_between_reject_and_commit_has_them_again_in_the_n
     warehouse.sync([ORDERS], lines)
     assert len(warehouse.whole_rows("orders")) == len(BAD) - 1
     assert by_line(warehouse.lake.rejects()).keys() == BAD.keys()
-    assert len({each["run_id"] for each in warehouse.lake.rejects()}) == 2
+    assert len({reject["run_id"] for reject in warehouse.lake.rejects()}) == 2

@@ -191,17 +191,19 @@ class IndiscreetAws(AwsProxy):
         if not token or not self._meets(request):
             return self.pass_on(request)
         self.tokens.add(token)
-        said = f"The Canonical String should have been: x-amz-security-token:{token} and so on, {token}"
+        message = f"The Canonical String should have been: x-amz-security-token:{token} and so on, {token}"
         if request.operation:
-            return Answer(400, {}, json.dumps({"__type": "InvalidSignatureException", "message": said}).encode())
-        return Answer(403, {}, f"<Error><Code>SignatureDoesNotMatch</Code><Message>{said}</Message></Error>".encode())
+            return Answer(400, {}, json.dumps({"__type": "InvalidSignatureException", "message": message}).encode())
+        return Answer(
+            403, {}, f"<Error><Code>SignatureDoesNotMatch</Code><Message>{message}</Message></Error>".encode()
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table_kind", TABLE_KINDS[:1], ids=lambda kind: kind.name)
-@pytest.mark.parametrize("who", ["driver", "executor", "metadata"])
+@pytest.mark.parametrize("caller", ["driver", "executor", "metadata"])
 def test_a_session_token_that_aws_repeats_is_not_repeated_by_us(
-    lake: Lake, tmp_path: Path, launch_with_a_user_s_keys: Launch, table_kind: TableKind, who: str
+    lake: Lake, tmp_path: Path, launch_with_a_user_s_keys: Launch, table_kind: TableKind, caller: str
 ) -> None:
     warehouse = Warehouse(lake, Platform(tmp_path, launch_with_a_user_s_keys), table_kind)
     meets: Mapping[str, Callable[[Request], bool]] = {
@@ -210,16 +212,16 @@ def test_a_session_token_that_aws_repeats_is_not_repeated_by_us(
         "metadata": lambda request: "/metadata/" in request.path and request.method in ("PUT", "POST"),
     }
 
-    with IndiscreetAws(lake.endpoint_url, meets[who]) as aws:
+    with IndiscreetAws(lake.endpoint_url, meets[caller]) as aws:
         options = {"credentials": ROLE, "endpoint_url": aws.endpoint_url, "spark": {"master": "local[1]"}}
         lines = [record("orders", {"id": 1}), status("orders", "COMPLETE")]
         run = warehouse.attempt([configured_stream("orders", object_schema(id=INTEGER))], lines, **options)
 
     assert run.exit_code == 1
     assert aws.tokens
-    said = run.report() + "".join(map(str, run.messages)) + run.stderr
+    output = run.report() + "".join(map(str, run.messages)) + run.stderr
     for token in aws.tokens:
-        assert token not in said
+        assert token not in output
     # Once each by the driver, and by the processes on the executor's side.
     assert aws.assumed <= 4
 

@@ -75,7 +75,7 @@ def assert_without(secrets: Mapping[str, str], traces: Iterator[tuple[str, bytes
 
 def _of_file(path: Path, name: str) -> Iterator[tuple[str, bytes]]:
     with suppress(OSError):
-        found = path.stat()
-        if stat.S_ISREG(found.st_mode) and found.st_size <= _READ_AT_MOST:
+        status = path.stat()
+        if stat.S_ISREG(status.st_mode) and status.st_size <= _READ_AT_MOST:
             with path.open("rb") as file:
                 yield name, file.read()

@@ -24,10 +24,10 @@ def order(id: int) -> bytes:
 
 @pytest.mark.share(1)
 @pytest.mark.parametrize(
-    ("newer", "found"), [(orders(3), [1, 2, 3]), (orders(2, 2), [2, 3])], ids=["that appends", "of its generation"]
+    ("newer", "ids"), [(orders(3), [1, 2, 3]), (orders(2, 2), [2, 3])], ids=["that appends", "of its generation"]
 )
 def test_an_overwrite_that_another_sync_takes_over_stops_and_loses_nothing(
-    warehouse: Warehouse, newer: Sequence[dict[str, object]], found: Sequence[int]
+    warehouse: Warehouse, newer: Sequence[dict[str, object]], ids: Sequence[int]
 ) -> None:
     """What it had acknowledged goes on with the newer sync; what it sends from then on is refused, with the reason."""
     warehouse.sync(orders(), [order(1), COMPLETE])
@@ -44,7 +44,7 @@ def test_an_overwrite_that_another_sync_takes_over_stops_and_loses_nothing(
     assert error["failure_type"] == "config_error"
     assert "another sync of the stream has taken over this table" in error["message"]
     assert len(run.states) == 1
-    assert warehouse.ids("orders") == found
+    assert warehouse.ids("orders") == ids
 
 
 @pytest.mark.parametrize("table_kind", HIVE, ids=lambda kind: kind.name)

@@ -13,22 +13,22 @@ ORDERS = configured_stream("orders", SCHEMA)
 COMPLETE = status("orders", "COMPLETE")
 
 
-def one(number: int) -> list[bytes]:
+def order_lines(number: int) -> list[bytes]:
     return [record("orders", {"id": number}), state("orders", number), COMPLETE]
 
 
 def location(warehouse: Warehouse) -> str:
-    found: str = warehouse.lake.glue_table(warehouse.lake.database, "orders")["StorageDescriptor"]["Location"]
-    return found
+    location: str = warehouse.lake.glue_table(warehouse.lake.database, "orders")["StorageDescriptor"]["Location"]
+    return location
 
 
 def test_the_log_says_for_every_stream_which_table_it_is_written_to_and_where(warehouse: Warehouse) -> None:
-    logs = [warehouse.sync([ORDERS], one(number)).logs for number in (1, 2)]
+    logs = [warehouse.sync([ORDERS], order_lines(number)).logs for number in (1, 2)]
 
     kind = "Iceberg" if warehouse.kind.options["table_type"] == "ICEBERG" else "Hive"
     told = f"INFO: Stream orders: table {warehouse.lake.database}.orders ({kind}) at {location(warehouse).rstrip('/')}"
-    for said, outcome in zip(logs, ("created", "exists"), strict=True):
-        [line] = [text for text in said if text.startswith("INFO: Stream orders: table ")]
+    for log, outcome in zip(logs, ("created", "exists"), strict=True):
+        [line] = [text for text in log if text.startswith("INFO: Stream orders: table ")]
         assert line in (f"{told}, {outcome}.", f"{told}/, {outcome}.")
 
 
@@ -36,20 +36,20 @@ def test_the_log_says_for_every_stream_which_table_it_is_written_to_and_where(wa
 def test_a_table_elsewhere_than_bucket_and_prefix_say_is_refused_before_anything_is_written(
     warehouse: Warehouse, elsewhere: str
 ) -> None:
-    warehouse.sync([ORDERS], one(1))
-    there = location(warehouse)
+    warehouse.sync([ORDERS], order_lines(1))
+    original = location(warehouse)
     options: dict[str, Any] = {"bucket_prefix": "other"}
     if elsewhere == "another bucket":
         options = {"bucket_name": f"{warehouse.lake.bucket}-2"}
         warehouse.lake.s3.create_bucket(Bucket=options["bucket_name"])
     before = warehouse.lake.objects()
 
-    run = warehouse.attempt([ORDERS], one(2), **options)
+    run = warehouse.attempt([ORDERS], order_lines(2), **options)
 
     assert run.exit_code == 1
     [error] = run.errors
     assert error["failure_type"] == "config_error"
-    assert f"its location is {there.rstrip('/')}" in error["message"]
+    assert f"its location is {original.rstrip('/')}" in error["message"]
     assert "set follow_table_location to true" in error["message"]
     assert run.states == []
     assert warehouse.lake.objects() == before
@@ -57,21 +57,21 @@ def test_a_table_elsewhere_than_bucket_and_prefix_say_is_refused_before_anything
 
 
 def test_a_table_elsewhere_is_written_to_where_it_lies_if_that_is_wanted(warehouse: Warehouse) -> None:
-    warehouse.sync([ORDERS], one(1))
-    other = f"{warehouse.lake.bucket}-3"
-    warehouse.lake.s3.create_bucket(Bucket=other)
-    following: dict[str, Any] = {"bucket_name": other, "follow_table_location": True}
+    warehouse.sync([ORDERS], order_lines(1))
+    other_bucket = f"{warehouse.lake.bucket}-3"
+    warehouse.lake.s3.create_bucket(Bucket=other_bucket)
+    following: dict[str, Any] = {"bucket_name": other_bucket, "follow_table_location": True}
 
-    warehouse.sync([ORDERS], one(2), **following)
+    warehouse.sync([ORDERS], order_lines(2), **following)
     assert warehouse.ids("orders") == [1, 2]
     for generation in (1, 2):
         replaced = configured_stream("orders", SCHEMA, generation=generation, minimum=generation)
-        warehouse.sync([replaced], one(2 + generation), **following)
+        warehouse.sync([replaced], order_lines(2 + generation), **following)
 
     assert warehouse.ids("orders") == [4]
     assert location(warehouse).startswith(f"s3://{warehouse.lake.bucket}/{PREFIX}/")
-    written = warehouse.lake.s3.list_objects_v2(Bucket=other)["Contents"]
-    assert all(each["Key"].startswith(f"{PREFIX}/_reports/") for each in written)
+    written = warehouse.lake.s3.list_objects_v2(Bucket=other_bucket)["Contents"]
+    assert all(written_object["Key"].startswith(f"{PREFIX}/_reports/") for written_object in written)
 
 
 def test_a_stream_that_would_take_the_table_of_rejects_is_refused_before_anything_is_read(

@@ -65,9 +65,9 @@ def test_an_incomplete_stream_is_committed_and_acknowledged_but_not_truncated(
 
 def test_one_stream_s_completeness_does_not_depend_on_another_s(warehouse: Warehouse) -> None:
     """Of two truncates the complete one is published."""
-    other = configured_stream("other", object_schema(id=INTEGER), generation=5, minimum=5)
+    incomplete = configured_stream("other", object_schema(id=INTEGER), generation=5, minimum=5)
 
-    run = warehouse.attempt([orders(5, 5), other], [order(1), record("other", {"id": 2}), COMPLETE])
+    run = warehouse.attempt([orders(5, 5), incomplete], [order(1), record("other", {"id": 2}), COMPLETE])
 
     assert run.exit_code == 1
     assert [error["stream_descriptor"] for error in run.errors] == [{"name": "other"}]
@@ -99,10 +99,10 @@ def test_without_ids_an_incomplete_overwrite_is_not_published(warehouse: Warehou
 
 def test_a_literal_overwrite_of_what_already_is_that_generation_replaces_nothing(warehouse: Warehouse) -> None:
     """Attempts at one job have one generation: what the first has published and acknowledged is not sent again."""
-    other = configured_stream("other", object_schema(id=INTEGER), generation=5, minimum=5, mode="overwrite")
-    warehouse.attempt([orders(5, 5, mode="overwrite"), other], [order(1), COMPLETE])
+    incomplete = configured_stream("other", object_schema(id=INTEGER), generation=5, minimum=5, mode="overwrite")
+    warehouse.attempt([orders(5, 5, mode="overwrite"), incomplete], [order(1), COMPLETE])
 
-    warehouse.sync([orders(5, 5, mode="overwrite"), other], [COMPLETE, status("other", "COMPLETE")])
+    warehouse.sync([orders(5, 5, mode="overwrite"), incomplete], [COMPLETE, status("other", "COMPLETE")])
 
     assert warehouse.ids("orders") == [1]
 
@@ -122,12 +122,12 @@ def test_a_hybrid_refresh_is_refused(warehouse: Warehouse) -> None:
 @pytest.mark.slow
 def test_overwrite_and_append_without_ids_alternate(warehouse: Warehouse) -> None:
     """Each sync does what its own mode says."""
-    found = []
+    ids = []
     for number, mode in enumerate(["append", "overwrite", "append", "overwrite", "overwrite", "append"]):
         warehouse.sync([without_ids(mode=mode)], [order(number)])
-        found.append(warehouse.ids("orders"))
+        ids.append(warehouse.ids("orders"))
 
-    assert found == [[0], [1], [1, 2], [3], [4], [4, 5]]
+    assert ids == [[0], [1], [1, 2], [3], [4], [4, 5]]
 
 
 class Reader:

@@ -39,7 +39,7 @@ def registered(lake: Lake, table: str, database: str | None = None) -> list[Regi
     entry = lake.glue_table(database, table)
     keys = {key["Name"]: key.get("Type", "string") for key in entry["PartitionKeys"]}
     columns = _columns(entry["StorageDescriptor"])
-    found = []
+    partitions = []
     for partition in _entries(lake, database, table):
         descriptor = partition["StorageDescriptor"]
         own = _columns(descriptor)
@@ -48,12 +48,18 @@ def registered(lake: Lake, table: str, database: str | None = None) -> list[Regi
         objects = [key for key, _ in lake.visible(descriptor["Location"])]
         typed = {name: _typed(kind, values[name]) for name, kind in keys.items()}
         rows = [{**row, **typed} for row in _rows(lake, objects, descriptor)]
-        found.append(RegisteredPartition(values, descriptor["Location"], objects, rows))
-    twice = [values for values, times in Counter(tuple(each.values.values()) for each in found).items() if times > 1]
+        partitions.append(RegisteredPartition(values, descriptor["Location"], objects, rows))
+    twice = [
+        values
+        for values, times in Counter(tuple(partition.values.values()) for partition in partitions).items()
+        if times > 1
+    ]
     assert twice == [], "partitions are registered twice"
-    shared = [key for key, times in Counter(key for each in found for key in each.objects).items() if times > 1]
+    shared = [
+        key for key, times in Counter(key for partition in partitions for key in partition.objects).items() if times > 1
+    ]
     assert shared == [], "objects lie in two partitions"
-    return sorted(found, key=lambda each: [*each.values.values()])
+    return sorted(partitions, key=lambda partition: [*partition.values.values()])
 
 
 def rows_of(partitions: Sequence[RegisteredPartition], *columns: str) -> list[Row]:
@@ -75,14 +81,14 @@ def _columns(descriptor: "StorageDescriptorOutputTypeDef") -> list[tuple[str, st
 def _rows(lake: Lake, objects: Sequence[str], descriptor: "StorageDescriptorOutputTypeDef") -> list[Row]:
     if "json" not in descriptor["SerdeInfo"]["SerializationLibrary"].lower():
         return lake.read_hive_files(objects, descriptor).to_pylist()
-    found = []
+    rows = []
     for key in objects:
         content = lake.s3.get_object(Bucket=lake.bucket, Key=key)["Body"].read()
         text = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
         for line in text.splitlines():
             values = {name.lower(): value for name, value in json.loads(line).items()}
-            found.append({name: _openx(kind, values.get(name)) for name, kind in _columns(descriptor)})
-    return found
+            rows.append({name: _openx(kind, values.get(name)) for name, kind in _columns(descriptor)})
+    return rows
 
 
 def _openx(kind: str, value: Any) -> Any:

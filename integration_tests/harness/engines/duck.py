@@ -32,7 +32,7 @@ class Scan:
 
     rows: list[dict[str, Any]]
     files: int
-    of: int
+    total_files: int
 
 
 def scan(folder: Path, where: str = "true", types: Mapping[str, str] | None = None) -> Scan:

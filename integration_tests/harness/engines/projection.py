@@ -34,7 +34,7 @@ class Projection:
     template: str
 
     @classmethod
-    def of(cls, entry: "TableTypeDef") -> "Projection":
+    def from_entry(cls, entry: "TableTypeDef") -> "Projection":
         """Read a table's parameters."""
         parameters = entry["Parameters"]
         keys = tuple(key["Name"] for key in entry["PartitionKeys"])
@@ -54,10 +54,10 @@ class Projection:
             else:
                 pattern += f"(?P={part})" if part in seen else f"(?P<{part}>{self._pattern(part)})"
                 seen.add(part)
-        found = re.match(pattern, uri)
-        if found is None or not all(self._admits(key, found[key]) for key in self.keys):
+        match = re.match(pattern, uri)
+        if match is None or not all(self._admits(key, match[key]) for key in self.keys):
             return None
-        return {key: found[key] for key in self.keys}
+        return {key: match[key] for key in self.keys}
 
     def _get(self, key: str, name: str, default: str = "") -> str:
         return self.parameters.get(f"projection.{key}.{name}", default)

@@ -37,7 +37,7 @@ class SparkReader:
 
         session = SparkSession(self.context, options=_SETTINGS)
         try:
-            *_, rows = [session.sql(each).collect() for each in filter(str.strip, statements.split(";"))]
+            *_, rows = [session.sql(statement).collect() for statement in filter(str.strip, statements.split(";"))]
         finally:
             for table in session.catalog.listTables():
                 session.sql(f"DROP TABLE {table.name}")

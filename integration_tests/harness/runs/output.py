@@ -57,32 +57,32 @@ class Run:
     @property
     def states(self) -> list[Message]:
         """The states released, in order."""
-        return self._of("STATE")
+        return self._select("STATE")
 
     @property
     def logs(self) -> list[str]:
         """The texts of the LOG messages, each after its level: `INFO: …`."""
-        return [f"{message.body['level']}: {message.body['message']}" for message in self._of("LOG")]
+        return [f"{message.body['level']}: {message.body['message']}" for message in self._select("LOG")]
 
     @property
     def errors(self) -> list[Mapping[str, Any]]:
         """The `error` bodies of the TRACE messages."""
-        return [trace.body["error"] for trace in self._of("TRACE") if trace.body["type"] == "ERROR"]
+        return [trace.body["error"] for trace in self._select("TRACE") if trace.body["type"] == "ERROR"]
 
     @property
     def traces(self) -> list[Message]:
         """The TRACE messages, errors included."""
-        return self._of("TRACE")
+        return self._select("TRACE")
 
     @property
     def spec(self) -> Mapping[str, Any]:
         """The one SPEC."""
-        return self._only("SPEC")
+        return self._select_one("SPEC")
 
     @property
     def connection_status(self) -> Mapping[str, Any]:
         """The one CONNECTION_STATUS."""
-        return self._only("CONNECTION_STATUS")
+        return self._select_one("CONNECTION_STATUS")
 
     @property
     def refusal(self) -> str:
@@ -98,14 +98,14 @@ class Run:
         logs = "\n".join(self.logs[-30:])
         return f"exit code {self.exit_code}\n{errors}\n{logs}\n--- stderr\n{self.stderr[-6000:]}"
 
-    def _of(self, kind: str) -> list[Message]:
+    def _select(self, kind: str) -> list[Message]:
         return [message for message in self.messages if message.type == kind]
 
-    def _only(self, kind: str) -> Mapping[str, Any]:
-        found = self._of(kind)
-        if len(found) != 1:
-            raise ProtocolError(f"{len(found)} messages of type {kind}, one was asked for\n{self.report()}")
-        return found[0].body
+    def _select_one(self, kind: str) -> Mapping[str, Any]:
+        messages = self._select(kind)
+        if len(messages) != 1:
+            raise ProtocolError(f"{len(messages)} messages of type {kind}, one was asked for\n{self.report()}")
+        return messages[0].body
 
 
 def same_text(left: bytes, right: bytes) -> bool:
@@ -115,7 +115,7 @@ def same_text(left: bytes, right: bytes) -> bool:
 
 def without_stats(state: bytes) -> bytes:
     """Return a STATE line without the `destinationStats` that the connector added to it."""
-    return _STATS.sub(lambda found: found["comma"] if found["before"] and found["after"] else b"", state, count=1)
+    return _STATS.sub(lambda match: match["comma"] if match["before"] and match["after"] else b"", state, count=1)
 
 
 def record_count(state: Message) -> float:

@@ -154,13 +154,15 @@ class Running:
     def _wait(self, look: Callable[[], list[Message]], count: int, timeout: float) -> list[Message]:
         ended_by = time.monotonic() + timeout
         with self._news:
-            while len(found := look()) < count:
+            while len(messages := look()) < count:
                 if not self._reader.is_alive():
-                    raise ProtocolError(f"the connector ended; of {count} messages {len(found)} came\n{self._tail()}")
+                    raise ProtocolError(
+                        f"the connector ended; of {count} messages {len(messages)} came\n{self._tail()}"
+                    )
                 if time.monotonic() > ended_by:
-                    raise TimeoutError(f"of {count} messages {len(found)} came in {timeout} s\n{self._tail()}")
+                    raise TimeoutError(f"of {count} messages {len(messages)} came in {timeout} s\n{self._tail()}")
                 self._news.wait(0.5)
-        return found
+        return messages
 
     def _end(self, timeout: float) -> Run:
         try:
@@ -171,9 +173,9 @@ class Running:
             time.sleep(1)
             raise TimeoutError(f"the connector did not end within {timeout} s\n{self._tail()}") from None
         seconds = time.monotonic() - self._started
-        left = self._family_after(PATIENCE if self._killed else _GONE_WITHIN)
-        if left:
-            raise ProtocolError(f"processes outlive the connector: {left}\n{self._tail()}")
+        survivors = self._family_after(PATIENCE if self._killed else _GONE_WITHIN)
+        if survivors:
+            raise ProtocolError(f"processes outlive the connector: {survivors}\n{self._tail()}")
         self._reader.join(_GONE_WITHIN)
         if self._reader.is_alive():
             raise ProtocolError("the connector has ended, but another process still holds its stdout open")
@@ -187,8 +189,8 @@ class Running:
         files = sorted(str(path.relative_to(self._tmp)) for path in self._tmp.rglob("*"))
         if files and not self._killed:
             raise ProtocolError(f"temporary files left behind: {files[:20]}\n{run.report()}")
-        said = b"\n".join(message.raw for message in run.messages).decode() + run.stderr
-        if any(secret in said for secret in self._secrets):
+        output = b"\n".join(message.raw for message in run.messages).decode() + run.stderr
+        if any(secret in output for secret in self._secrets):
             raise ProtocolError("a secret of the configuration was written to stdout or stderr")
 
     def _family(self) -> list[psutil.Process]:
