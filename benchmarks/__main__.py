@@ -20,7 +20,7 @@ from rich.console import Console
 
 from benchmarks.cluster import OnCluster
 from benchmarks.commits.systems import COMMITS, STEADY
-from benchmarks.dedup.batches import MANY, NONE, ONE
+from benchmarks.dedup.batches import MANY_BATCHES, NO_BATCH, ONE_BATCH
 from benchmarks.dedup.systems import APPEND, COPY_ON_WRITE, DUCKDB, MERGE_ON_READ, PYICEBERG, SPARK_MERGES, Merging
 from benchmarks.dedup.workload import ORDERS, Upserts
 from benchmarks.erasure import ERASURES
@@ -167,7 +167,11 @@ def _cases(sizes: Sequence[int], *, spark_merge: bool) -> Iterator[Case]:
     yield Case(STEADY, Workload(FLAT, 120 if largest > QUICK_SIZE else 30, streams=6))
     for system, shape in FILLING[1:]:
         yield Case(system, Workload(shape, largest))
-    compared = (Case(system, Workload(each.shape, smallest)) for each in PARTITIONED for system in each.systems)
+    compared = (
+        Case(system, Workload(comparison.shape, smallest))
+        for comparison in PARTITIONED
+        for system in comparison.systems
+    )
     yield from {case.label: case for case in compared}.values()
     yield from _upserts(10 if largest > QUICK_SIZE else 1, spark_merge=spark_merge)
 
@@ -177,7 +181,7 @@ def _upserts(millions: int, *, spark_merge: bool) -> Iterator[Case]:
 
     And those of many small batches, beside the same ones in one batch.
     """
-    for pending in (NONE, ONE, MANY):
+    for pending in (NO_BATCH, ONE_BATCH, MANY_BATCHES):
         yield Case(pending, Workload(ORDERS, 80_000, streams=8))
     rows = millions * 1_000_000
     random = Upserts(table_rows=rows, records=rows // 10)

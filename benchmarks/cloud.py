@@ -71,8 +71,8 @@ class Cloud:
         """How many rows a reader of the Glue table finds: Iceberg's own count, Parquet footers, or lines."""
         if (iceberg := self.iceberg_table(table)) is not None:
             return iceberg.scan().count()
-        found = self.client("glue").get_table(DatabaseName=DATABASE, Name=table)["Table"]
-        return self.rows_below(found["StorageDescriptor"]["Location"].removeprefix(f"s3://{BUCKET}/"))
+        glue_table = self.client("glue").get_table(DatabaseName=DATABASE, Name=table)["Table"]
+        return self.rows_below(glue_table["StorageDescriptor"]["Location"].removeprefix(f"s3://{BUCKET}/"))
 
     def rows_below(self, prefix: str) -> int:
         """How many rows the data files below a prefix of the bucket have."""
@@ -86,8 +86,8 @@ class Cloud:
         """Sizes of all data files by their keys, in bytes."""
         pages = self.client("s3").get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
         entries = [entry for page in pages for entry in page.get("Contents", ())]
-        found = {e["Key"]: e["Size"] for e in entries if e["Key"].endswith((".parquet", ".jsonl", ".jsonl.gz"))}
-        return {key: size for key, size in found.items() if "/_raw/" not in key}
+        sizes = {e["Key"]: e["Size"] for e in entries if e["Key"].endswith((".parquet", ".jsonl", ".jsonl.gz"))}
+        return {key: size for key, size in sizes.items() if "/_raw/" not in key}
 
     def _data_files(self, prefix: str) -> list[str]:
         prefix = prefix.rstrip("/") + "/"

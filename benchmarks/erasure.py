@@ -76,10 +76,10 @@ class Reference:
             )
             text = msgspec.json.encode(asked).decode()
             cost = measured([sys.executable, "-m", "benchmarks.dedup.references", "DuckDB", text], None, folder, {})
-        found = json.loads((folder / "stdout").read_text())
-        if found["rows"] != workload.table_rows:  # The ids are counted, too.
-            raise BenchmarkError(f"{self.name}: {found['rows']} rows")
-        return replace(cost, file_bytes=(found["bytes"],))
+        output = json.loads((folder / "stdout").read_text())
+        if output["rows"] != workload.table_rows:  # The ids are counted, too.
+            raise BenchmarkError(f"{self.name}: {output['rows']} rows")
+        return replace(cost, file_bytes=(output["bytes"],))
 
 
 ERASURES = (Erasing(), Reference())

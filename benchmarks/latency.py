@@ -123,10 +123,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for streams, records in sizes:
         for delay in DELAYS:
             with tempfile.TemporaryDirectory() as folder:
-                both = run(streams, records, delay, {"table_type": asked.table_type}, Path(folder))
+                syncs = run(streams, records, delay, {"table_type": asked.table_type}, Path(folder))
             cells = [f"{streams:,}", f"{records:,}", str(delay)]
-            for each in both:
-                cells += [f"{each.seconds:.1f}", f"{each.calls:,}", f"{each.chain:,}"]
+            for sync in syncs:
+                cells += [f"{sync.seconds:.1f}", f"{sync.calls:,}", f"{sync.chain:,}"]
             table.add_row(*cells)
     Console(width=110).print(table)
     return 0

@@ -39,13 +39,13 @@ class Reading:
         with cloud() as lake:
             fill(workload.records, lake)
             options = saved(folder / "config.json", config(lake, {}))
-            arguments = [each.format(folder=folder) for each in self.command]
+            arguments = [argument.format(folder=folder) for argument in self.command]
             command = [*CONNECTOR, *arguments, "--config", options, "--days", f"{DAYS + 1}"]
             first, before = measured(command, None, folder, {}), lake.cpu_seconds()
-            again = measured(command, None, folder, {})
+            second = measured(command, None, folder, {})
             cloud_cpu = lake.cpu_seconds() - before
-        growth = {each: getattr(first, each) / getattr(again, each) for each in ("seconds", "cpu_seconds")}
-        return replace(again, cloud_cpu_seconds=cloud_cpu, growth=growth)
+        growth = {metric: getattr(first, metric) / getattr(second, metric) for metric in ("seconds", "cpu_seconds")}
+        return replace(second, cloud_cpu_seconds=cloud_cpu, growth=growth)
 
 
 def fill(number: int, lake: Cloud) -> None:
@@ -97,7 +97,7 @@ def lines(sync: int, began: datetime) -> list[ReportLine]:
     }
     names = [f"stream_{number}" for number in range(STREAMS)]
     of_streams = [{**common, **figures, "stream_name": name, "table_name": name} for name in names]
-    return [ReportLine(**each) for each in ({**common, **whole}, *of_streams)]  # type: ignore[arg-type]
+    return [ReportLine(**values) for values in ({**common, **whole}, *of_streams)]  # type: ignore[arg-type]
 
 
 READINGS = (Reading(("health",)), Reading(("report", "--html", "{folder}/syncs.html")))

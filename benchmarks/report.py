@@ -11,7 +11,7 @@ from rich.table import Table
 
 from benchmarks.cluster import OnCluster
 from benchmarks.commits.systems import COMMITS, STEADY, STEADY_WITHIN
-from benchmarks.dedup.batches import MANY, NONE, ONE, STREAMS
+from benchmarks.dedup.batches import MANY_BATCHES, NO_BATCH, ONE_BATCH, STREAMS
 from benchmarks.dedup.systems import APPEND, COPY_ON_WRITE, DUCKDB, MERGE_ON_READ, WRITTEN
 from benchmarks.dedup.workload import Upserts
 from benchmarks.maintenance.systems import COMPACTION, PYARROW
@@ -74,9 +74,9 @@ class Result:
             shares.append(sum(near) / (sum(cost.file_bytes) or 1))
         return min(shares)
 
-    def growth(self, what: str) -> float:
+    def growth(self, metric: str) -> float:
         """Median of a ratio of `Cost.growth`."""
-        return median(cost.growth[what] for cost in self.costs)
+        return median(cost.growth[metric] for cost in self.costs)
 
     @property
     def files(self) -> int:
@@ -104,7 +104,7 @@ class Result:
 class Target:
     """One figure to reach; `value` is None when what it needs was not measured."""
 
-    what: str
+    title: str
     wanted: str
     reached: str
     met: bool | None
@@ -112,13 +112,13 @@ class Target:
 
 def targets(results: Iterable[Result]) -> Iterator[Target]:
     """The project's targets, in the order of their importance."""
-    found = {(result.system, result.workload.name, result.workload.records): result for result in results}
+    results_by_case = {(result.system, result.workload.name, result.workload.records): result for result in results}
 
-    def only(system: str, workload: str, records: int) -> Result | None:
-        return found.get((system, workload, records))
+    def result_of(system: str, workload: str, records: int) -> Result | None:
+        return results_by_case.get((system, workload, records))
 
-    def ratio(mine: Result | None, other: Result | None, figure: Callable[[Result], float]) -> float | None:
-        return None if mine is None or other is None else figure(mine) / figure(other)
+    def ratio(result: Result | None, reference: Result | None, figure: Callable[[Result], float]) -> float | None:
+        return None if result is None or reference is None else figure(result) / figure(reference)
 
     def speed(result: Result) -> float:
         return result.records_per_second
@@ -126,142 +126,164 @@ def targets(results: Iterable[Result]) -> Iterator[Target]:
     def seconds(result: Result | None) -> float | None:
         return None if result is None else result.seconds
 
-    ours, five, one = "ours", 5_000_000, 1_000_000
-    for records, share in ((five, 0.80), (one, 0.38)):
-        value = ratio(only(ours, "flat", records), only("limit", "flat", records), speed)
+    ours, five_million, one_million = "ours", 5_000_000, 1_000_000
+    for records, share in ((five_million, 0.80), (one_million, 0.38)):
+        value = ratio(result_of(ours, "flat", records), result_of("limit", "flat", records), speed)
         yield _target(f"{records:,} flat records: share of the limit's records/s", value, ">=", share)
-    value = ratio(only(ours, "flat", five), only("limit", "flat", five), lambda result: result.cpu_seconds)
+    value = ratio(
+        result_of(ours, "flat", five_million),
+        result_of("limit", "flat", five_million),
+        lambda result: result.cpu_seconds,
+    )
     yield _target("5,000,000 flat records: times the limit's CPU seconds", value, "<=", 0.9)
-    value = ratio(only(ours, "flat", five), only("ancestor's way", "flat", one), speed)
+    value = ratio(result_of(ours, "flat", five_million), result_of("ancestor's way", "flat", one_million), speed)
     yield _target("5,000,000 flat records: times the ancestor's way", value, ">=", 15)
     for reference in ("dlt", "DuckDB COPY"):
-        value = ratio(only(ours, "flat", one), only(reference, "flat", one), lambda result: result.cpu_seconds)
+        value = ratio(
+            result_of(ours, "flat", one_million),
+            result_of(reference, "flat", one_million),
+            lambda result: result.cpu_seconds,
+        )
         yield _target(f"1,000,000 flat records: times the CPU seconds of {reference}", value, "<=", 1)
-    largest = only(ours, "flat", five)
+    largest = result_of(ours, "flat", five_million)
     value = None if largest is None else largest.records_per_second / ANCESTOR_MEASURED
     yield _target("5,000,000 flat records: times the ancestor itself (1,800 records/s)", value, ">=", 100)
-    yield _target("100 streams of 100 records: seconds", seconds(only(ours, "100 streams", 10_000)), "<", 45)
-    wide = five // WIDE_SHARE
-    value = ratio(only(ours, "wide", wide), only("limit", "wide", wide), lambda result: result.bytes_per_second)
+    yield _target("100 streams of 100 records: seconds", seconds(result_of(ours, "100 streams", 10_000)), "<", 45)
+    wide = five_million // WIDE_SHARE
+    value = ratio(
+        result_of(ours, "wide", wide), result_of("limit", "wide", wide), lambda result: result.bytes_per_second
+    )
     yield _target("300 columns: share of the limit's bytes/s", value, ">=", 0.40)
-    for what, other, share in (
-        ("open-JSON columns", only(ours, "open", five), 0.50),
-        ("JSON lines output", only("ours, JSON lines", "flat", five), 0.50),
-        ("one bad record in 1,000", only(ours, FLAWED[1000].name, five), 0.70),
-        ("one bad record in 10", only(ours, FLAWED[10].name, five), 0.30),
-        ("numbers as strings", only(ours, QUOTED.name, five), 0.50),
+    for label, result, share in (
+        ("open-JSON columns", result_of(ours, "open", five_million), 0.50),
+        ("JSON lines output", result_of("ours, JSON lines", "flat", five_million), 0.50),
+        ("one bad record in 1,000", result_of(ours, FLAWED[1000].name, five_million), 0.70),
+        ("one bad record in 10", result_of(ours, FLAWED[10].name, five_million), 0.30),
+        ("numbers as strings", result_of(ours, QUOTED.name, five_million), 0.50),
     ):
-        yield _target(f"5,000,000 {what}: share of the flat Parquet speed", ratio(other, largest, speed), ">=", share)
-    on_cluster = only(OnCluster().name, "flat", five)
+        yield _target(f"5,000,000 {label}: share of the flat Parquet speed", ratio(result, largest, speed), ">=", share)
+    on_cluster = result_of(OnCluster().name, "flat", five_million)
     yield _target(
         "5,000,000 flat records, 2 executors: share of the local speed", ratio(on_cluster, largest, speed), ">=", 0.8
     )
-    for records in sorted({records for system, _, records in found if system in (ARCHIVED.name, REPLAY.name)}):
-        archived, plain = only(ARCHIVED.name, "flat", records), only(ours, "flat", records)
-        yield _target(f"{records:,} archived: share of the speed without", ratio(archived, plain, speed), ">=", 0.85)
+    for records in sorted(
+        {records for system, _, records in results_by_case if system in (ARCHIVED.name, REPLAY.name)}
+    ):
+        archived, plain = result_of(ARCHIVED.name, "flat", records), result_of(ours, "flat", records)
+        yield _target(f"{records:,} archived: share of the speed without", ratio(archived, plain, speed), ">=", 0.9)
         value = ratio(archived, plain, lambda result: result.cpu_seconds)
-        yield _target(f"{records:,} archived: times the CPU seconds without", value, "<=", 1.25)
-        replay = only(REPLAY.name, "flat", records)
+        yield _target(f"{records:,} archived: times the CPU seconds without", value, "<=", 1.2)
+        replay = result_of(REPLAY.name, "flat", records)
         value = None if replay is None else 1 / replay.growth("seconds")
         yield _target(f"{records:,} replayed: share of the speed of the sync that wrote them", value, ">=", 0.9)
-    for each in PARTITIONED:
-        for records in {records for _, shape, records in found if shape == each.shape.name}:
-            plain, partitioned = (only(system.name, each.shape.name, records) for system in each.systems)
-            what = f"{records:,} {each.shape.name}, {each.system.name}: share of the speed without"
-            yield _target(what, ratio(partitioned, plain, speed), ">=", each.share)
+    for comparison in PARTITIONED:
+        for records in {records for _, shape, records in results_by_case if shape == comparison.shape.name}:
+            plain, partitioned = (
+                result_of(system.name, comparison.shape.name, records) for system in comparison.systems
+            )
+            label = f"{records:,} {comparison.shape.name}, {comparison.system.name}: share of the speed without"
+            yield _target(label, ratio(partitioned, plain, speed), ">=", comparison.share)
     for system, shape in FILLING:
-        filled = only(system.name, shape.name, five)
+        filled = result_of(system.name, shape.name, five_million)
         value = None if filled is None else filled.near_target
         yield _target(
             f"5,000,000 {shape.name}, {system.name}: share of bytes in files near the target", value, ">=", 0.9
         )
-    value = ratio(only(ours, "flat", one), only(UNREPORTED.name, "flat", one), lambda result: result.cpu_seconds)
+    value = ratio(
+        result_of(ours, "flat", one_million),
+        result_of(UNREPORTED.name, "flat", one_million),
+        lambda result: result.cpu_seconds,
+    )
     yield _target("1,000,000 flat records: times the CPU seconds without a report", value, "<=", 1.01)
-    yield from _reading(found)
-    yield from _growing(found)
-    yield from _merging_batches(found)
-    yield from _upserting(found)
-    for number in sorted({number for system, _, number in found if system == COMPACTION.name}):
-        compaction, others = only(COMPACTION.name, "flat", number), only(PYARROW.name, "flat", number)
-        value = ratio(compaction, others, lambda result: result.cpu_seconds)
+    yield from _reading(results_by_case)
+    yield from _growing(results_by_case)
+    yield from _merging_batches(results_by_case)
+    yield from _upserting(results_by_case)
+    for number in sorted({number for system, _, number in results_by_case if system == COMPACTION.name}):
+        compaction, reference = result_of(COMPACTION.name, "flat", number), result_of(PYARROW.name, "flat", number)
+        value = ratio(compaction, reference, lambda result: result.cpu_seconds)
         yield _target(f"{number:,} small files compacted: times pyarrow's CPU seconds, from S3", value, "<=", 1.2)
-    peaks = [result.peak_bytes / GIB for name, result in _of(found, ours)]
+    peaks = [result.peak_bytes / GIB for name, result in _with_prefix(results_by_case, ours)]
     yield _target("peak memory of all processes: GiB", max(peaks, default=None), "<", 2)
-    value = ratio(only(ours, "flat", five), only(ours, "flat", one), lambda result: result.peak_bytes)
+    value = ratio(
+        result_of(ours, "flat", five_million), result_of(ours, "flat", one_million), lambda result: result.peak_bytes
+    )
     yield _target("peak memory: 5,000,000 ÷ 1,000,000 records", value, "<=", 1.1)
-    yield _target("spec: seconds", seconds(only("spec", "flat", 1)), "<", 1.5)
-    yield _target("check: seconds", seconds(only("check", "flat", 1)), "<", 4)
-    yield _target("1,000 records, no JVM archive: seconds", seconds(only("ours, no archive", "flat", 1000)), "<", 12)
-    yield _target("1,000 records, JVM archive: seconds", seconds(only(ours, "flat", 1000)), "<", 7)
+    yield _target("spec: seconds", seconds(result_of("spec", "flat", 1)), "<", 1.5)
+    yield _target("check: seconds", seconds(result_of("check", "flat", 1)), "<", 4)
+    yield _target(
+        "1,000 records, no JVM archive: seconds", seconds(result_of("ours, no archive", "flat", 1000)), "<", 12
+    )
+    yield _target("1,000 records, JVM archive: seconds", seconds(result_of(ours, "flat", 1000)), "<", 7)
 
 
-def _reading(found: Mapping[tuple[str, str, int], Result]) -> Iterator[Target]:
-    names = {each.name for each in READINGS}
-    for (system, _, number), result in found.items():
+def _reading(results: Mapping[tuple[str, str, int], Result]) -> Iterator[Target]:
+    names = {reading.name for reading in READINGS}
+    for (system, _, number), result in results.items():
         if system in names:
-            what = f"{number:,} reports read again, {system.removeprefix('ours, ')}"
-            yield _target(f"{what}: seconds", result.seconds, "<", WITHIN["seconds"])
-            yield _target(f"{what}: MiB", result.peak_bytes / (1 << 20), "<", WITHIN["MiB"])
+            label = f"{number:,} reports read again, {system.removeprefix('ours, ')}"
+            yield _target(f"{label}: seconds", result.seconds, "<", WITHIN["seconds"])
+            yield _target(f"{label}: MiB", result.peak_bytes / (1 << 20), "<", WITHIN["MiB"])
 
 
-def _growing(found: Mapping[tuple[str, str, int], Result]) -> Iterator[Target]:
+def _growing(results: Mapping[tuple[str, str, int], Result]) -> Iterator[Target]:
     for commits in COMMITS:
-        for (system, _, number), result in found.items():
+        for (system, _, number), result in results.items():
             if system == commits.name:
-                for what in ("seconds", "cpu_seconds"):
-                    title = f"{number:,}th commit ÷ 10th, {commits.table_type.capitalize()} table: {what}"
-                    yield _target(title, result.growth(what), "<=", 1.5)
-    for (system, _, number), result in found.items():
+                for metric in ("seconds", "cpu_seconds"):
+                    title = f"{number:,}th commit ÷ 10th, {commits.table_type.capitalize()} table: {metric}"
+                    yield _target(title, result.growth(metric), "<=", 1.5)
+    for (system, _, number), result in results.items():
         if system == STEADY.name:
-            for what, most in STEADY_WITHIN.items():
-                yield _target(f"{number} s of commits, end ÷ a third: {what}", result.growth(what), "<=", most)
+            for metric, most in STEADY_WITHIN.items():
+                yield _target(f"{number} s of commits, end ÷ a third: {metric}", result.growth(metric), "<=", most)
 
 
-def _merging_batches(found: Mapping[tuple[str, str, int], Result]) -> Iterator[Target]:
-    for (system, name, records), many in found.items():
-        none, one = (found.get((each.name, name, records)) for each in (NONE, ONE))
-        if system != MANY.name or none is None or one is None:
+def _merging_batches(results: Mapping[tuple[str, str, int], Result]) -> Iterator[Target]:
+    for (system, name, records), many in results.items():
+        no_batch, one_batch = (results.get((merges.name, name, records)) for merges in (NO_BATCH, ONE_BATCH))
+        if system != MANY_BATCHES.name or no_batch is None or one_batch is None:
             continue
-        batches = f"{MANY.batches * STREAMS} batches of {STREAMS} streams"
-        ratio = (many.cpu_seconds - none.cpu_seconds) / (one.cpu_seconds - none.cpu_seconds)
+        batches = f"{MANY_BATCHES.batches * STREAMS} batches of {STREAMS} streams"
+        ratio = (many.cpu_seconds - no_batch.cpu_seconds) / (one_batch.cpu_seconds - no_batch.cpu_seconds)
         yield _target(f"{batches}: the merges' CPU seconds ÷ those of one batch each", ratio, "<=", 1.2)
-        yield _target(f"{batches}: seconds of the merges", many.seconds - none.seconds, "<=", 10)
+        yield _target(f"{batches}: seconds of the merges", many.seconds - no_batch.seconds, "<=", 10)
 
 
-def _upserting(found: Mapping[tuple[str, str, int], Result]) -> Iterator[Target]:
-    for (system, _, records), result in found.items():
+def _upserting(results: Mapping[tuple[str, str, int], Result]) -> Iterator[Target]:
+    for (system, _, records), result in results.items():
         workload = result.workload
         if system not in (COPY_ON_WRITE.name, MERGE_ON_READ.name) or not isinstance(workload, Upserts):
             continue
-        what = f"{records:,} {workload.name}, {system.removeprefix('ours, ')}"
+        label = f"{records:,} {workload.name}, {system.removeprefix('ours, ')}"
         if workload.key == "id":
-            yield _target(f"{what}: {WRITTEN}", result.growth(WRITTEN), "<=", 1.2)
+            yield _target(f"{label}: {WRITTEN}", result.growth(WRITTEN), "<=", 1.2)
             continue
-        tenth = found.get((system, replace(workload, table_rows=workload.table_rows // TIMES_ROWS).name, records))
+        tenth = results.get((system, replace(workload, table_rows=workload.table_rows // TIMES_ROWS).name, records))
         if tenth is not None:
             ratio = result.peak_bytes / tenth.peak_bytes
-            yield _target(f"{what}: peak memory ÷ that of a tenth of the table", ratio, "<=", 1.1)
-        if (appended := found.get((APPEND.name, workload.name, records))) is not None:
+            yield _target(f"{label}: peak memory ÷ that of a tenth of the table", ratio, "<=", 1.1)
+        if (appended := results.get((APPEND.name, workload.name, records))) is not None:
             seconds, cpu_seconds = result.seconds - appended.seconds, result.cpu_seconds - appended.cpu_seconds
             most = 35 if system == COPY_ON_WRITE.name else 8
-            yield _target(f"{what}: seconds of the merge", seconds, "<=", most)
+            yield _target(f"{label}: seconds of the merge", seconds, "<=", most)
             mode = system.removeprefix("ours, ")
-            for other, times in ((DUCKDB.name, 1.5), (f"Spark MERGE, {mode}", 0.2)):
-                if (reference := found.get((other, workload.name, records))) is not None:
+            for reference_system, times in ((DUCKDB.name, 1.5), (f"Spark MERGE, {mode}", 0.2)):
+                if (reference := results.get((reference_system, workload.name, records))) is not None:
                     ratio = cpu_seconds / reference.cpu_seconds
-                    yield _target(f"{what}: the merge's CPU seconds ÷ {other}", ratio, "<=", times)
+                    yield _target(f"{label}: the merge's CPU seconds ÷ {reference_system}", ratio, "<=", times)
 
 
-def _of(found: Mapping[tuple[str, str, int], Result], prefix: str) -> Iterator[tuple[str, Result]]:
-    return ((key[0], result) for key, result in found.items() if key[0].startswith(prefix))
+def _with_prefix(results: Mapping[tuple[str, str, int], Result], prefix: str) -> Iterator[tuple[str, Result]]:
+    return ((key[0], result) for key, result in results.items() if key[0].startswith(prefix))
 
 
-def _target(what: str, value: float | None, relation: str, bound: float) -> Target:
+def _target(title: str, value: float | None, relation: str, bound: float) -> Target:
     compare = {">=": operator.ge, "<": operator.lt, "<=": operator.le}[relation]
     wanted = f"{ {'>=': '≥', '<': '<', '<=': '≤'}[relation] } {bound:g}"
     if value is None:
-        return Target(what, wanted, "not measured", None)
-    return Target(what, wanted, f"{value:.2f}", compare(value, bound))
+        return Target(title, wanted, "not measured", None)
+    return Target(title, wanted, f"{value:.2f}", compare(value, bound))
 
 
 def targets_table(reached: Iterable[Target]) -> Table:
@@ -272,7 +294,7 @@ def targets_table(reached: Iterable[Target]) -> Table:
         table.add_column(heading, justify="right")
     marks = {True: "[green]ok", False: "[red]missed", None: "[dim]–"}
     for target in reached:
-        table.add_row(target.what, target.wanted, target.reached, marks[target.met])
+        table.add_row(target.title, target.wanted, target.reached, marks[target.met])
     return table
 
 

@@ -100,7 +100,7 @@ class Replay:
             cloud_cpu = lake.cpu_seconds() - before
             rows = lake.rows(f"{table}__replay")
         _require(rows == workload.records, f"{self.name}: {rows} rows, {workload.records} were archived")
-        growth = {each: getattr(cost, each) / getattr(written, each) for each in ("seconds", "cpu_seconds")}
+        growth = {metric: getattr(cost, metric) / getattr(written, metric) for metric in ("seconds", "cpu_seconds")}
         return replace(cost, cloud_cpu_seconds=cloud_cpu, growth=growth)
 
 
@@ -274,8 +274,8 @@ def measured(command: list[str], messages: Path | None, folder: Path, env: Mappi
     stdout, stderr = folder / "stdout", folder / "stderr"
     cost = measure(command, stdin=messages, stdout=stdout, stderr=stderr, env=own_environment(folder, env))
     if cost.exit_code != 0:
-        said = "\n".join(path.read_text(errors="replace")[-3000:] for path in (stdout, stderr))
-        raise BenchmarkError(f"{' '.join(command)} ended with exit code {cost.exit_code}:\n{said}")
+        output = "\n".join(path.read_text(errors="replace")[-3000:] for path in (stdout, stderr))
+        raise BenchmarkError(f"{' '.join(command)} ended with exit code {cost.exit_code}:\n{output}")
     return cost
 
 

@@ -74,11 +74,11 @@ def _sync(lake: Lake, folder: Path) -> list[str]:
     show_config(json.loads(config.read_bytes()))
 
     answer = run_connector(folder, "spec")
-    options = [message["spec"]["connectionSpecification"]["properties"] for message in answer.of("SPEC")]
+    options = [message["spec"]["connectionSpecification"]["properties"] for message in answer.messages_of("SPEC")]
     show_answer(answer, f"{len(options[0])} options" if options else "no answer")
 
     answer = run_connector(folder, "check", "--config", str(config))
-    verdicts = [message["connectionStatus"] for message in answer.of("CONNECTION_STATUS")]
+    verdicts = [message["connectionStatus"] for message in answer.messages_of("CONNECTION_STATUS")]
     show_answer(answer, " ".join(f"{verdict['status']} {verdict.get('message', '')}".strip() for verdict in verdicts))
     if [verdict["status"] for verdict in verdicts] != ["SUCCEEDED"]:
         return ["check did not succeed"]
@@ -100,7 +100,7 @@ def _sync(lake: Lake, folder: Path) -> list[str]:
         for stream, count in counts.items()
         if count != SIZES[stream]
     ]
-    if (released := len(answer.of("STATE"))) != sample.states:
+    if (released := len(answer.messages_of("STATE"))) != sample.states:
         problems.append(f"{sample.states} states were sent, {released} came back")
     return problems
 

@@ -24,14 +24,16 @@ class Answer:
     messages: Sequence[Mapping[str, Any]]
     seconds: float
 
-    def of(self, kind: str) -> list[Mapping[str, Any]]:
+    def messages_of(self, kind: str) -> list[Mapping[str, Any]]:
         """Return the messages of one type, in order."""
         return [message for message in self.messages if message["type"] == kind]
 
     def complaints(self) -> list[str]:
         """Return what a user must know: errors, and log messages above INFO."""
-        errors = [message["trace"]["error"]["message"] for message in self.of("TRACE") if "error" in message["trace"]]
-        logs = [message["log"] for message in self.of("LOG")]
+        errors = [
+            message["trace"]["error"]["message"] for message in self.messages_of("TRACE") if "error" in message["trace"]
+        ]
+        logs = [message["log"] for message in self.messages_of("LOG")]
         return errors + [log["message"] for log in logs if log["level"] in ("WARN", "ERROR", "FATAL")]
 
 

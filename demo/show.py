@@ -21,10 +21,12 @@ _WIDEST = 28
 console = Console(width=None if sys.stdout.isatty() else 120)
 
 
-def show_answer(answer: Answer, what: str) -> None:
+def show_answer(answer: Answer, description: str) -> None:
     """Print one line for a run of the connector, and its complaints."""
     mark = "[green]✓[/]" if answer.exit_code == 0 else "[red]✗[/]"
-    console.print(f"{mark} [bold]{answer.command}[/]  {what}  [dim]exit {answer.exit_code}, {answer.seconds:.1f} s[/]")
+    console.print(
+        f"{mark} [bold]{answer.command}[/]  {description}  [dim]exit {answer.exit_code}, {answer.seconds:.1f} s[/]"
+    )
     for complaint in answer.complaints():
         console.print(f"  {complaint}", style="yellow", markup=False, highlight=False)
 
@@ -36,7 +38,7 @@ def show_stderr(folder: Path) -> None:
 
 def show_states(answer: Answer) -> None:
     """Print the states released, by stream."""
-    states = [message["state"] for message in answer.of("STATE")]
+    states = [message["state"] for message in answer.messages_of("STATE")]
     names = [state["stream"]["stream_descriptor"]["name"] for state in states]
     last = {name: state["stream"]["stream_state"]["cursor"] for name, state in zip(names, states, strict=True)}
     records: Counter[str] = Counter()
@@ -56,11 +58,11 @@ def show_table(lake: Lake, database: str, name: str) -> int:
     with duckdb.connect() as engine:
         engine.execute("SET TimeZone = 'UTC'")
         engine.register("lake_table", rows)
-        some = engine.sql(
+        excerpt = engine.sql(
             "SELECT COLUMNS(lambda name: NOT starts_with(name, '_airbyte_'))::VARCHAR "
             f"FROM (FROM lake_table ORDER BY id LIMIT {_ROWS_SHOWN})"
         )
-        columns, values = some.columns, some.fetchall()
+        columns, values = excerpt.columns, excerpt.fetchall()
     console.rule(f"[bold]{database}.{name}[/]  {rows.num_rows:,} rows", align="left")
     parameters = lake.glue_table(database, name).get("Parameters", {})
     schema = Table(title=f"Glue schema [dim]({parameters.get('table_type', 'Hive table')})[/]", title_justify="left")

@@ -35,9 +35,9 @@ class Commits:
             command = [sys.executable, "-m", "benchmarks.commits.one_table"]
             cost = measured([*command, lake.url, self.table_type, str(workload.records)], None, folder, {})
             cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds())
-        found = json.loads((folder / "stdout").read_text())
-        growth = {what: found["old"][what] / found["new"][what] for what in ("seconds", "cpu_seconds")}
-        return replace(cost, growth=growth | _growth(*found["held"]))
+        output = json.loads((folder / "stdout").read_text())
+        growth = {metric: output["old"][metric] / output["new"][metric] for metric in ("seconds", "cpu_seconds")}
+        return replace(cost, growth=growth | _growth(*output["held"]))
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,12 @@ class Steady:
         with cloud() as lake:
             arguments = ["write", "--config", saved(folder / "config.json", config(lake, self.options))]
             command = [*CONNECTOR, *arguments, "--catalog", catalog]
-            with stdout.open("wb") as out, _running(command, out.fileno(), own_environment(folder, WITH_ARCHIVE)) as it:
-                held, sent = _feed(it, workload)
-                code = it.wait(timeout=120)
+            with (
+                stdout.open("wb") as out,
+                _running(command, out.fileno(), own_environment(folder, WITH_ARCHIVE)) as process,
+            ):
+                held, sent = _feed(process, workload)
+                code = process.wait(timeout=120)
             cloud_cpu = lake.cpu_seconds()
         echoed = sum(json.loads(line)["type"] == "STATE" for line in stdout.read_bytes().splitlines())
         if code or echoed != sent:
@@ -123,8 +126,8 @@ def _held(pid: int) -> dict[str, int]:
     }
 
 
-def _growth(then: Mapping[str, int], now: Mapping[str, int]) -> dict[str, float]:
-    return {what: now[what] / then[what] for what in now}
+def _growth(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, float]:
+    return {metric: after[metric] / before[metric] for metric in after}
 
 
 def _record(stream: str, number: int) -> bytes:

@@ -58,8 +58,8 @@ class Pending:
             cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds() - cloud_cpu)
             expected = len(np.unique(numbers)) if self.batches else 0
             for table in workload.stream_names:
-                if (found := lake.rows(table)) != (1 if table in appended else expected):
-                    raise BenchmarkError(f"{self.name}: table {table} has {found} rows, not {expected}")
+                if (row_count := lake.rows(table)) != (1 if table in appended else expected):
+                    raise BenchmarkError(f"{self.name}: table {table} has {row_count} rows, not {expected}")
             written = [size for key, size in lake.files().items() if key not in before]
             return replace(cost, file_bytes=tuple(sorted(written, reverse=True)))
 
@@ -98,4 +98,8 @@ def _complete(name: str) -> str:
     return json.dumps({"type": "TRACE", "trace": trace}) + "\n"
 
 
-MANY, ONE, NONE = Pending("merge of 49 batches", 49), Pending("merge of one batch", 1), Pending("merge of nothing", 0)
+MANY_BATCHES, ONE_BATCH, NO_BATCH = (
+    Pending("merge of 49 batches", 49),
+    Pending("merge of one batch", 1),
+    Pending("merge of nothing", 0),
+)

@@ -89,9 +89,9 @@ def run(rows: int, syncs: int, upserts: int, deletes: str, maintenance: str) -> 
             catalog = saved(folder / "catalog.json", workload.catalog())
             command = [*CONNECTOR, "write", "--config", options, "--catalog", catalog]
             costs.append(measured(command, workload.messages(), folder, WITH_ARCHIVE))
-        found, expected = lake.rows(name), rows + syncs * (upserts - upserts // 2)
-        if found != expected:
-            raise BenchmarkError(f"{deletes}: the table has {found} rows, not {expected}")
+        row_count, expected = lake.rows(name), rows + syncs * (upserts - upserts // 2)
+        if row_count != expected:
+            raise BenchmarkError(f"{deletes}: the table has {row_count} rows, not {expected}")
         written = sum(size for key, size in lake.files().items() if key not in stored)
         seconds, cpu_seconds = (sum(getattr(cost, name) for cost in costs) for name in ("seconds", "cpu_seconds"))
         return Hourly(seconds, cpu_seconds, written, _read(lake, name, folder)), before

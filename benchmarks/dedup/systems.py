@@ -67,7 +67,7 @@ class Reference:
         with cloud() as lake:
             filled, upserts = fill(workload, lake), fill_with_upserts(workload, lake, UPSERTS)
             [table] = workload.stream_names
-            files, new = (tuple(map(str, each.paths)) for each in (filled, upserts))
+            files, new = (tuple(map(str, workload_files.paths)) for workload_files in (filled, upserts))
             asked = Asked(workload.key, files, new, lake.url, table, str(folder))
             cloud_cpu = lake.cpu_seconds()
             command = [
@@ -79,10 +79,10 @@ class Reference:
             ]
             cost = measured(command, None, folder, {})
             cost = replace(cost, cloud_cpu_seconds=lake.cpu_seconds() - cloud_cpu)
-        found = json.loads((folder / "stdout").read_text())
-        if found["rows"] != workload.rows_after:
-            raise BenchmarkError(f"{self.name}: {found['rows']} rows, not {workload.rows_after}")
-        return replace(cost, file_bytes=(found["bytes"],))
+        output = json.loads((folder / "stdout").read_text())
+        if output["rows"] != workload.rows_after:
+            raise BenchmarkError(f"{self.name}: {output['rows']} rows, not {workload.rows_after}")
+        return replace(cost, file_bytes=(output["bytes"],))
 
 
 def spark_sql(lake: Cloud, folder: Path, *statements: str) -> Cost:

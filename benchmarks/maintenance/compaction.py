@@ -104,9 +104,9 @@ def _pyarrow(paths: list[Path], url: str) -> Callable[[], tuple[int, int]]:
     target = paths[0].with_name("out")
 
     def work() -> tuple[int, int]:
-        found = ds.dataset([f"{BUCKET}/{PREFIX}/{path.name}" for path in paths], format="parquet", filesystem=store)
-        with pq.ParquetWriter(target, found.schema, compression="zstd", compression_level=1) as writer:
-            for batch in found.to_batches(use_threads=False, batch_size=400 * ROWS):
+        dataset = ds.dataset([f"{BUCKET}/{PREFIX}/{path.name}" for path in paths], format="parquet", filesystem=store)
+        with pq.ParquetWriter(target, dataset.schema, compression="zstd", compression_level=1) as writer:
+            for batch in dataset.to_batches(use_threads=False, batch_size=400 * ROWS):
                 writer.write_batch(batch)
         return pq.read_metadata(target).num_rows, target.stat().st_size
 
@@ -119,8 +119,8 @@ def _duckdb(paths: list[Path], _url: str) -> Callable[[], tuple[int, int]]:
     connection, target = duckdb.connect(config={"threads": 1}), paths[0].with_name("out")
 
     def work() -> tuple[int, int]:
-        found = f"read_parquet('{paths[0].parent}/0*.parquet')"
-        connection.execute(f"COPY (FROM {found}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+        source = f"read_parquet('{paths[0].parent}/0*.parquet')"
+        connection.execute(f"COPY (FROM {source}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
         return pq.read_metadata(target).num_rows, target.stat().st_size
 
     return work

@@ -31,15 +31,15 @@ class SmallFiles:
             command = [sys.executable, "-m", "benchmarks.maintenance.compaction", self.name, lake.url, str(folder)]
             cost = measured(command, None, folder, {})
             cloud_cpu = lake.cpu_seconds() - before
-        found = json.loads((folder / "stdout").read_text())
-        if found["rows"] != workload.records * ROWS:
-            raise BenchmarkError(f"{self.name}: {found['rows']} rows of {workload.records * ROWS}")
+        output = json.loads((folder / "stdout").read_text())
+        if output["rows"] != workload.records * ROWS:
+            raise BenchmarkError(f"{self.name}: {output['rows']} rows of {workload.records * ROWS}")
         return replace(
             cost,
-            seconds=found["seconds"],
-            cpu_seconds=found["cpu_seconds"],
+            seconds=output["seconds"],
+            cpu_seconds=output["cpu_seconds"],
             cloud_cpu_seconds=cloud_cpu,
-            file_bytes=(found["bytes"],),
+            file_bytes=(output["bytes"],),
         )
 
 

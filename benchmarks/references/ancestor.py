@@ -60,7 +60,7 @@ def _cleaned(data: dict[str, Any], properties: dict[str, dict[str, Any]]) -> dic
     """The record with all declared keys and no others; numbers that are none become null."""
     cleaned = {name: value for name, value in data.items() if name in properties}
     for name, column in properties.items():
-        kind = next(each for each in column["type"] if each != "null")
+        kind = next(kind for kind in column["type"] if kind != "null")
         value = cleaned.setdefault(name, None)
         if kind in _NUMBERS and value is not None and not isinstance(value, int | float):
             try:

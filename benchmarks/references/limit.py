@@ -57,19 +57,19 @@ def _arrow_type(column: Mapping[str, object]) -> pa.DataType:
 
 def _blocks(readinto: Callable[[memoryview], int], size: int) -> Iterator[bytes]:
     """Blocks of whole lines of about `size` bytes."""
-    rest = b""
+    remainder = b""
     while True:
         buffer = bytearray(size)
-        buffer[: len(rest)] = rest
-        filled = readinto(memoryview(buffer)[len(rest) :])
-        end = len(rest) + filled
+        buffer[: len(remainder)] = remainder
+        filled = readinto(memoryview(buffer)[len(remainder) :])
+        end = len(remainder) + filled
         if not filled:
             break
         cut = buffer.rindex(b"\n", 0, end) + 1
-        rest = bytes(memoryview(buffer)[cut:end])
+        remainder = bytes(memoryview(buffer)[cut:end])
         yield memoryview(buffer)[:cut]  # type: ignore[misc]
-    if rest:
-        yield rest
+    if remainder:
+        yield remainder
 
 
 def _locked(blocks: Iterator[bytes]) -> Callable[[], bytes | None]:

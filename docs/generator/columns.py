@@ -80,7 +80,7 @@ def airbyte_types() -> str:
     def row(name: str, schema: str, note: str) -> list[str]:
         narrow = column_type(json.loads(schema), NumericTypes.INT_FLOAT)
         types = (narrow, WIDER[narrow]) if narrow in WIDER else (narrow,)
-        return [name, " → ".join(map(_in_iceberg, types)), " → ".join(code(glue_type(each)) for each in types), note]
+        return [name, " → ".join(map(_in_iceberg, types)), " → ".join(code(glue_type(type_)) for type_ in types), note]
 
     rows = itertools.starmap(row, _AIRBYTE_TYPES)
     return table(["Airbyte type", "Iceberg", "Hive (Parquet, JSON lines)", ""], rows)

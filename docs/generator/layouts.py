@@ -120,8 +120,8 @@ def _branches(paths: Iterable[str]) -> list[str]:
     """Return the lines of a tree of paths. A folder that holds nothing but a folder stands in one line with it."""
     children: dict[str, list[str]] = {}
     for path in paths:
-        first, _, rest = path.partition("/")
-        children.setdefault(first, []).append(rest)
+        first, _, remainder = path.partition("/")
+        children.setdefault(first, []).append(remainder)
     lines = []
     for number, (first, rests) in enumerate(children.items(), 1):
         last = number == len(children)
@@ -198,8 +198,8 @@ def _parameters(folders: PartitionFolders | None, values: Sequence[Sequence[str]
     assert folders is not None
     [key] = folders.keys
     prefix = f"projection.{key.name}."
-    found = projection(folders, "s3://lake/raw/shop/product_purchased", values, {}, _TODAY)
-    own = [f"{name.removeprefix(prefix)} = {text}" for name, text in found.items() if name.startswith(prefix)]
+    parameters = projection(folders, "s3://lake/raw/shop/product_purchased", values, {}, _TODAY)
+    own = [f"{name.removeprefix(prefix)} = {text}" for name, text in parameters.items() if name.startswith(prefix)]
     return ", ".join(map(code, own))
 
 

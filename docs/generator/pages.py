@@ -51,7 +51,7 @@ REPORT_SCHEMA = Path(report.__file__).with_name("report.schema.json")
 _EPOCH = datetime(1970, 1, 1)
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-ONE_OF_EACH: Sequence[ColumnType] = (
+EXAMPLE_TYPES: Sequence[ColumnType] = (
     Boolean(),
     Int32(),
     Int64(),
@@ -177,7 +177,7 @@ def main() -> None:
 
 def with_tables(text: str) -> str:
     """Return a page's text with every table regenerated. Raises KeyError for an unknown table."""
-    return _TABLE.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}{found[3]}", text)
+    return _TABLE.sub(lambda match: f"{match[1]}{TABLES[match[2]]()}{match[3]}", text)
 
 
 def _columns() -> str:
@@ -199,7 +199,7 @@ def _systems() -> str:
         meaning = (type(type_).__doc__ or "").splitlines()[0]
         return [code(describe_type(type_)), meaning, code(parquet), code(iceberg), code(glue_type(type_))]
 
-    return table(["column type", "holds", "Parquet (Arrow)", "Iceberg", "Glue"], map(row, ONE_OF_EACH))
+    return table(["column type", "holds", "Parquet (Arrow)", "Iceberg", "Glue"], map(row, EXAMPLE_TYPES))
 
 
 def _coerced(text: str, type_: ColumnType, floats: Floats = Floats.ANY) -> tuple[Value, list[ValueChange]]:
@@ -221,7 +221,7 @@ def _values() -> str:
 
 def _names() -> str:
     def row(name: str) -> list[str]:
-        default, divided, kept = (each.identifier(name) for each in (SNAKE_CASE, SNAKE_CASE_NUMBERS, PRESERVE))
+        default, divided, kept = (naming.identifier(name) for naming in (SNAKE_CASE, SNAKE_CASE_NUMBERS, PRESERVE))
         inherited = AWS_DATALAKE.identifier(name)
         return [
             *map(code, (name, default)),
@@ -243,7 +243,7 @@ def _widenings() -> str:
 
 def _type_changes() -> str:
     """What becomes of a column, by the table's type (rows) and the stream's (columns)."""
-    types = [type_ for type_ in ONE_OF_EACH if not isinstance(type_, Struct | List)]
+    types = [type_ for type_ in EXAMPLE_TYPES if not isinstance(type_, Struct | List)]
     header = ["table \\ stream", *(code(describe_type(type_)) for type_ in types)]
     return table(
         header, [[code(describe_type(existing)), *(_change(existing, sent) for sent in types)] for existing in types]
@@ -263,7 +263,7 @@ def _change(table: ColumnType, stream: ColumnType) -> str:
 
 
 def _suffixes() -> str:
-    suffixes = {type(type_).__name__: redirect_suffix(type_) for type_ in ONE_OF_EACH}
+    suffixes = {type(type_).__name__: redirect_suffix(type_) for type_ in EXAMPLE_TYPES}
     rows = [[code(f"<name>__{suffix}"), name] for name, suffix in suffixes.items()]
     return table(["column", "for values of type"], rows)
 

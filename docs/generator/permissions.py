@@ -49,8 +49,8 @@ def policy() -> str:
 
 def governed_statements() -> str:
     """Return the statements that encryption and Lake Formation add to it."""
-    plain = {each.sid for each in _statements(_EXAMPLE)}
-    return _json([each.document() for each in _statements(_GOVERNED) if each.sid not in plain])
+    plain = {statement.sid for statement in _statements(_EXAMPLE)}
+    return _json([statement.document() for statement in _statements(_GOVERNED) if statement.sid not in plain])
 
 
 def actions() -> str:
@@ -89,7 +89,7 @@ def writer_commands() -> str:
     """Return the first commands that `iam-policy --grants` prints for the example."""
     config = Config.parse(_GOVERNED)
     principal = _EXAMPLE["credentials"]["role_arn"]
-    lines = [each.command_line(principal, config) for each in lake_formation_grants(config, Scope.of(config))]
+    lines = [grant.command_line(principal, config) for grant in lake_formation_grants(config, Scope.of(config))]
     return "```sh\n" + "".join(f"{line}\n" for line in lines[2:4]) + "```\n"
 
 
@@ -111,10 +111,10 @@ def _json(value: Any) -> str:
 def _compact(text: str) -> str:
     """Return indented JSON with each list of one text on one line."""
     lines = text.splitlines()
-    found: list[str] = []
+    compacted: list[str] = []
     while lines:
         line = lines.pop(0)
         if line.endswith("[") and len(lines) > 1 and lines[1].strip() in ("]", "],"):
             line += lines.pop(0).strip() + lines.pop(0).strip()
-        found.append(line)
-    return "\n".join(found)
+        compacted.append(line)
+    return "\n".join(compacted)

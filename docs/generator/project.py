@@ -54,23 +54,27 @@ _FROM = {"bigint": "int", "double": "float"}
 def promises() -> str:
     """Return a row for each promise, a column for each table type."""
     by_type = [PROMISES[name] for name in _TITLES]
-    files = ["in one step" if each.commits_atomically else "one after the other" for each in by_type]
+    files = ["in one step" if promise.commits_atomically else "one after the other" for promise in by_type]
     appends = [
-        "all continue" if each.appends_side_by_side else "the newest continues, older ones fail" for each in by_type
+        "all continue" if promise.appends_side_by_side else "the newest continues, older ones fail"
+        for promise in by_type
     ]
     rows = [["the files of a commit become visible", *files], ["syncs that append at the same time", *appends]]
     for wide, narrow in _FROM.items():
-        promotions = [each.promotions[wide] for each in by_type]
+        promotions = [promise.promotions[wide] for promise in by_type]
         title = f"{code(narrow)} becomes {code(wide)}:"
         rows += [
-            [f"{title} the table's files are rewritten, once", *(_yes(each.rewrites_files) for each in promotions)],
+            [
+                f"{title} the table's files are rewritten, once",
+                *(_yes(promotion.rewrites_files) for promotion in promotions),
+            ],
             [
                 f"{title} every batch that needs it is encoded a second time",
-                *(_yes(each.reencodes_batch) for each in promotions),
+                *(_yes(promotion.reencodes_batch) for promotion in promotions),
             ],
             [
                 f"{title} uncommitted files of other syncs are encoded again",
-                *(_yes(each.outdates_files) for each in promotions),
+                *(_yes(promotion.outdates_files) for promotion in promotions),
             ],
         ]
     return table(["", *_TITLES.values()], rows)
@@ -89,23 +93,31 @@ def packages() -> list[str]:
     """Return the names of the packages that the connector requires on this system, directly or not."""
     locked = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))["package"]
     by_name = {package["name"]: package for package in locked}
-    found: set[str] = set()
+    names: set[str] = set()
     remaining = [*_required(by_name["destination-datalake"], ())]
     while remaining:
         name, extras = remaining.pop()
-        if name not in found or extras:
-            found.add(name)
-            remaining += [each for each in _required(by_name[name], extras) if each[0] not in found or each[1]]
-    return sorted(found)
+        if name not in names or extras:
+            names.add(name)
+            remaining += [
+                requirement
+                for requirement in _required(by_name[name], extras)
+                if requirement[0] not in names or requirement[1]
+            ]
+    return sorted(names)
 
 
 def licence(name: str) -> str:
     """Return the licence of an installed package: its SPDX expression, or else what older metadata begin with."""
-    of = metadata.metadata(name)
+    fields = metadata.metadata(name)
     classified = [
-        text.rpartition(" :: ")[2] for text in of.get_all("Classifier") or () if text.startswith("License ::")
+        text.rpartition(" :: ")[2] for text in fields.get_all("Classifier") or () if text.startswith("License ::")
     ]
-    for text in (of.get("License-Expression"), ", ".join(classified), *(of.get("License") or "").splitlines()[:1]):
+    for text in (
+        fields.get("License-Expression"),
+        ", ".join(classified),
+        *(fields.get("License") or "").splitlines()[:1],
+    ):
         if text:
             return str(text).strip()
     raise ValueError(f"{name} has no licence in its metadata")
@@ -114,6 +126,6 @@ def licence(name: str) -> str:
 def _required(package: dict[str, Any], extras: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
     groups = [package.get("dependencies", []), *(package.get("optional-dependencies", {}).get(e, []) for e in extras)]
     for group in groups:
-        for each in group:
-            if "marker" not in each or Marker(each["marker"]).evaluate():
-                yield each["name"], tuple(each.get("extra", ()))
+        for dependency in group:
+            if "marker" not in dependency or Marker(dependency["marker"]).evaluate():
+                yield dependency["name"], tuple(dependency.get("extra", ()))

@@ -34,11 +34,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Return the page with links as the site has them, and with Markdown inside `<details>`, as on GitHub."""
-    here = page.file.src_uri
+    page_path = page.file.src_uri
 
     def moved(link: re.Match[str]) -> str:
-        target = os.path.normpath(_ROOT / Path(_repository_path(here)).parent / link[1])
-        return os.path.relpath(_site_uri(os.path.relpath(target, _ROOT)), Path(here).parent)
+        target = os.path.normpath(_ROOT / Path(_repository_path(page_path)).parent / link[1])
+        return os.path.relpath(_site_uri(os.path.relpath(target, _ROOT)), Path(page_path).parent)
 
     return _LINK.sub(moved, markdown).replace("<details>", '<details markdown="1">')
 

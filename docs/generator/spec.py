@@ -82,16 +82,16 @@ def _property(model: type[Options], name: str, order: int) -> _Schema:
         return {"title": _words(name), "type": "string", "const": constant, "order": order}
     form = _form(model, name)
     shown: _Schema = {"title": form.title or _words(name), "description": form.description}
-    found: _Schema = {**shown, **_schema_of(field, form)}
+    schema: _Schema = {**shown, **_schema_of(field, form)}
     if form.examples:
-        found["examples"] = list(form.examples)
+        schema["examples"] = list(form.examples)
     if form.secret is not None:
-        found["airbyte_secret"] = form.secret
+        schema["airbyte_secret"] = form.secret
     if field.default not in (None, PydanticUndefined):
-        found["default"] = field.default
-    if name == "compression_codec" and "ZSTD" not in found["enum"]:
-        found["default"] = "UNCOMPRESSED"
-    return {**found, "order": order}
+        schema["default"] = field.default
+    if name == "compression_codec" and "ZSTD" not in schema["enum"]:
+        schema["default"] = "UNCOMPRESSED"
+    return {**schema, "order": order}
 
 
 def _schema_of(field: FieldInfo, form: Form) -> _Schema:
@@ -109,12 +109,12 @@ def _schema(annotation: Any, metadata: tuple[object, ...], expects: str | None) 
         return {"type": "string", "enum": list(arguments)}
     if kind is list:
         return {"type": "array", "items": _schema(arguments[0], (), expects)}
-    if len(models := [each for each in arguments if isinstance(each, type) and issubclass(each, Options)]) > 1:
+    if len(models := [type_ for type_ in arguments if isinstance(type_, type) and issubclass(type_, Options)]) > 1:
         return {"type": "object", "oneOf": [_variant(model) for model in models]}
     if arguments and type(None) in arguments:
         # `X | None` is an option that may be left out; the specification says so by not requiring it.
-        rest = tuple(each for each in arguments if each is not type(None))
-        return _schema(Union[rest], metadata, expects)  # noqa: UP007
+        types = tuple(argument for argument in arguments if argument is not type(None))
+        return _schema(Union[types], metadata, expects)  # noqa: UP007
     if annotation in _SCALARS:
         secret = {"airbyte_secret": True} if annotation is SecretStr else {}
         return {"type": _SCALARS[annotation], **_rules(metadata, expects), **secret}
@@ -123,22 +123,22 @@ def _schema(annotation: Any, metadata: tuple[object, ...], expects: str | None) 
 
 def _rules(metadata: tuple[object, ...], expects: str | None) -> _Schema:
     """Return the limits of a scalar. What must match a pattern has a description of it."""
-    found: _Schema = {}
+    rules: _Schema = {}
     for item in metadata:
         match item:
             case Ge(ge=limit):
-                found["minimum"] = limit
+                rules["minimum"] = limit
             case Le(le=limit):
-                found["maximum"] = limit
+                rules["maximum"] = limit
             case MinLen(min_length=limit):
-                found["minLength"] = limit
+                rules["minLength"] = limit
             case MaxLen(max_length=limit):
-                found["maxLength"] = limit
+                rules["maxLength"] = limit
             case _ if (pattern := getattr(item, "pattern", None)) is not None:
-                found["pattern"] = pattern
-    if "pattern" in found:
-        found["pattern_descriptor"] = expects
-    return found
+                rules["pattern"] = pattern
+    if "pattern" in rules:
+        rules["pattern_descriptor"] = expects
+    return rules
 
 
 def _variant(model: type[Options]) -> _Schema:
@@ -150,10 +150,10 @@ def _variant(model: type[Options]) -> _Schema:
 def _object(model: type[Options]) -> _Schema:
     fields = model.model_fields
     names = model.fields_in_form or sorted(fields, key=lambda name: _constant(fields[name]) is None)
-    found: _Schema = {"type": "object"}
+    schema: _Schema = {"type": "object"}
     if required := [name for name in names if _is_required(name, fields[name])]:
-        found["required"] = required
-    return {**found, "properties": {name: _property(model, name, i) for i, name in enumerate(names)}}
+        schema["required"] = required
+    return {**schema, "properties": {name: _property(model, name, i) for i, name in enumerate(names)}}
 
 
 def _is_required(name: str, field: FieldInfo) -> bool:

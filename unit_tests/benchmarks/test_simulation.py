@@ -50,6 +50,6 @@ def test_without_waiting_a_single_core_takes_what_its_encoding_takes() -> None:
 
 
 def test_the_same_seed_gives_the_same_outcome() -> None:
-    first, second, other = (simulate(Setting(5, 8), COSTS, S3(), seed) for seed in (1, 1, 2))
+    first, second, other_seed = (simulate(Setting(5, 8), COSTS, S3(), seed) for seed in (1, 1, 2))
 
-    assert first == second != other
+    assert first == second != other_seed

@@ -82,13 +82,13 @@ def test_the_catalog_declares_exactly_the_streams_that_are_sent(workload: Worklo
 def test_the_same_workload_is_the_same_bytes_wherever_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = Workload(FLAT, 1_000).messages()
+    first = Workload(FLAT, 1_000).messages()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
     (tmp_path / "elsewhere").mkdir()
-    there = Workload(FLAT, 1_000).messages()
+    second = Workload(FLAT, 1_000).messages()
 
-    assert here != there
-    assert here.read_bytes() == there.read_bytes()
+    assert first != second
+    assert first.read_bytes() == second.read_bytes()
 
 
 @pytest.mark.parametrize(("shape", "characters"), [(FLAT, 430), (OPEN, 430), (WIDE, 7_780)])
@@ -133,7 +133,7 @@ def test_the_dates_of_a_dated_workload_spread_evenly_over_its_days(shape: Shape,
 @pytest.mark.parametrize("shape", [MONTH, MONTH_IN_ORDER])
 def test_a_dated_workload_is_in_the_order_of_its_cursor_only_if_it_says_so(shape: Shape) -> None:
     sent = list(cursors(Workload(shape, 600)))
-    changes_of_day = sum(one[:10] != other[:10] for one, other in pairwise(sent))
+    changes_of_day = sum(earlier[:10] != later[:10] for earlier, later in pairwise(sent))
 
     assert (sent == sorted(sent)) == (shape is MONTH_IN_ORDER)
     assert changes_of_day == 29 if shape is MONTH_IN_ORDER else changes_of_day > 500
@@ -150,13 +150,15 @@ def test_the_cursor_of_a_dated_workload_is_declared() -> None:
     assert parse_catalog(Workload(FLAT, 1).catalog())[0].cursor_field == ()
 
 
-@pytest.mark.parametrize("each", PARTITIONED, ids=lambda each: f"{each.system.name}, {each.shape.name}")
-def test_what_is_partitioned_is_compared_with_the_same_table_type_and_format_without(each: Partitioned) -> None:
-    given = each.system.options.keys() | each.system.of_streams.keys()
+@pytest.mark.parametrize(
+    "comparison", PARTITIONED, ids=lambda comparison: f"{comparison.system.name}, {comparison.shape.name}"
+)
+def test_what_is_partitioned_is_compared_with_the_same_table_type_and_format_without(comparison: Partitioned) -> None:
+    given = comparison.system.options.keys() | comparison.system.of_streams.keys()
 
-    assert each.plain.options.items() <= each.system.options.items()
+    assert comparison.plain.options.items() <= comparison.system.options.items()
     assert given & {"partitioning", "partition_by", "sort_by"}
-    assert not each.plain.options.keys() & {"partitioning", "partition_by", "sort_by"}
+    assert not comparison.plain.options.keys() & {"partitioning", "partition_by", "sort_by"}
 
 
 def cursors(workload: Workload) -> Iterator[str]:
