@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             del kinds[crc32(takes_turn.encode()) % len(kinds)]
             _mark_slow(kinds)
     # Tests before their modules, which choose from what is left.
-    for (_, share), shares in sorted(shared.items(), key=lambda each: "::" not in each[0][0]):
+    for (_, share), shares in sorted(shared.items(), key=lambda entry: "::" not in entry[0][0]):
         quick = [test for test in shares if not test.get_closest_marker("slow")]
         _mark_slow(sorted(quick, key=lambda test: crc32(test.nodeid.encode()))[share:])
     if HOW_MANY == "more":

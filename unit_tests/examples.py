@@ -12,7 +12,7 @@ assert HOW_MANY in _SHARES, f"EXAMPLES is one of {[*_SHARES]}"
 DRAW = os.environ.get("DRAW", "")
 """The seed of what is drawn: `make test-slow` sets it to the commit."""
 
-ALL = HOW_MANY == "all"
+IS_EXHAUSTIVE = HOW_MANY == "all"
 """Whether laws are tried on all examples."""
 
 PLAIN = 20 if HOW_MANY == "few" else 100

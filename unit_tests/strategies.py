@@ -25,7 +25,7 @@ from destination_datalake.schema.types import (
     Timestamp,
 )
 
-ONE_OF_EACH: tuple[ColumnType, ...] = (
+EXAMPLE_TYPES: tuple[ColumnType, ...] = (
     Boolean(),
     Int32(),
     Int64(),
@@ -51,11 +51,11 @@ def _nested(inner: st.SearchStrategy[ColumnType]) -> st.SearchStrategy[ColumnTyp
     return st.builds(List, inner) | st.builds(lambda chosen: Struct(tuple(chosen)), structs)
 
 
-scalars = st.sampled_from([each for each in ONE_OF_EACH if not isinstance(each, Struct | List)]) | decimals
+scalars = st.sampled_from([type_ for type_ in EXAMPLE_TYPES if not isinstance(type_, Struct | List)]) | decimals
 column_types = st.recursive(scalars, _nested, max_leaves=8)
 # Left to itself, the recursion hardly ever ends at once: half of these are as plain as most columns are.
 everyday_types = (
-    st.sampled_from(ONE_OF_EACH) | st.sampled_from(ONE_OF_EACH) | st.recursive(scalars, _nested, max_leaves=4)
+    st.sampled_from(EXAMPLE_TYPES) | st.sampled_from(EXAMPLE_TYPES) | st.recursive(scalars, _nested, max_leaves=4)
 )
 
 moments = st.datetimes().map(str) | st.dates().map(str)

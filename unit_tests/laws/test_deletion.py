@@ -60,10 +60,10 @@ from destination_datalake.tables.iceberg.maintenance.cleanup import Expirer, Orp
 from destination_datalake.tables.iceberg.snapshots.change import Change, change_branch
 from destination_datalake.tables.table import TableName
 from unit_tests.cloud import BUCKET, Cloud, cloud, ungoverned
-from unit_tests.examples import ALL, long_examples
+from unit_tests.examples import IS_EXHAUSTIVE, long_examples
 from unit_tests.tables.iceberg.maintenance.blocks import in_blocks_of
 
-PORTIONS, TABLES = 20 if ALL else 1, long_examples(20, more=3)
+PORTIONS, TABLES = 20 if IS_EXHAUSTIVE else 1, long_examples(20, more=3)
 ROUNDS = 5
 """How often something is removed from each table."""
 
@@ -122,7 +122,7 @@ def transforms(type_: IcebergType, chosen: random.Random) -> list[Transform[Any,
         HourTransform(),
         VoidTransform(),
     ]
-    return [each for each in every if each.can_transform(type_)]
+    return [transform for transform in every if transform.can_transform(type_)]
 
 
 class History:
@@ -242,7 +242,9 @@ class History:
 
     def adopt(self) -> None:
         """Add the files of a snapshot to a branch that has none of them, as a cherry-pick or an adoption does."""
-        taken = self.live[self.chosen.choice([each.snapshot_id for each in self.operations.load().metadata.snapshots])]
+        taken = self.live[
+            self.chosen.choice([snapshot.snapshot_id for snapshot in self.operations.load().metadata.snapshots])
+        ]
         if taken:
             branch = f"b{self.chosen.randint(0, 10**9)}"
             self.commit(branch, [self.files[path] for path in sorted(taken)], [])
@@ -294,7 +296,9 @@ class History:
 
     def _remove_orphans(self, now: datetime) -> None:
         OrphanRemover(self.operations, timedelta(days=3)).remove(now, lambda: True, dry_run=False)
-        live = frozenset().union(*(self.live[each.snapshot_id] for each in self.operations.load().metadata.snapshots))
+        live = frozenset().union(
+            *(self.live[snapshot.snapshot_id] for snapshot in self.operations.load().metadata.snapshots)
+        )
         assert {path for path in self.objects() if path.endswith(".parquet")} == live
 
     def check(self) -> None:
@@ -302,9 +306,9 @@ class History:
         for snapshot in table.metadata.snapshots:
             assert self.live[snapshot.snapshot_id] <= objects
             assert snapshot.manifest_list in objects
-            assert {each.manifest_path for each in snapshot.manifests(table.io)} <= objects
+            assert {manifest.manifest_path for manifest in snapshot.manifests(table.io)} <= objects
         assert {ref.snapshot_id for ref in table.metadata.refs.values()} <= {
-            each.snapshot_id for each in table.metadata.snapshots
+            snapshot.snapshot_id for snapshot in table.metadata.snapshots
         }
 
     def objects(self) -> set[str]:

@@ -40,17 +40,17 @@ class AthenaTable:
     def partition(self, folder: str) -> tuple[str, ...] | None:
         """Return the values of the projected partition whose location a folder is; None if there is none."""
         assert self.parameters["projection.enabled"] == "true"
-        found = self._pattern().fullmatch(f"{folder}/")
-        if found is None or not all(found[key] in self.values(key) for key in self.keys):
+        match = self._pattern().fullmatch(f"{folder}/")
+        if match is None or not all(match[key] in self.values(key) for key in self.keys):
             return None
-        return tuple(found[key] for key in self.keys)
+        return tuple(match[key] for key in self.keys)
 
     def locations(self) -> Iterator[str]:
         """Yield all locations that a query without conditions lists."""
         template = self.parameters["storage.location.template"]
         for values in product(*map(self.listed, self.keys)):
             named = dict(zip(self.keys, values, strict=True))
-            yield _PLACEHOLDER.sub(lambda found, named=named: named[found[1]], template)  # type: ignore[misc]
+            yield _PLACEHOLDER.sub(lambda match, named=named: named[match[1]], template)  # type: ignore[misc]
 
     def values(self, key: str) -> Container[str]:
         """Return the projected values of a key."""
@@ -79,7 +79,7 @@ class AthenaTable:
     def _days(self, key: str) -> tuple[str, datetime, datetime]:
         letters = self._property(key, "format")
         assert re.fullmatch(r"(yyyy|MM|dd|HH|[^A-Za-z])*", letters), "another letter means something else"
-        format_ = re.sub("yyyy|MM|dd|HH", lambda found: _LETTERS[found[0]], letters)
+        format_ = re.sub("yyyy|MM|dd|HH", lambda match: _LETTERS[match[0]], letters)
         assert (self._property(key, "interval"), self._property(key, "interval.unit").upper()) == ("1", "DAYS")
         first, last = self._property(key, "range").split(",")
         return format_, self._moment(first, format_), self._moment(last, format_)

@@ -86,9 +86,9 @@ def test_a_date_is_taken_as_it_is_and_its_hour_is_0(date: dt.date, zone: str) ->
     ],
 )
 def test_boundaries(in_utc: str, zone: str, year: int, month: int, day: int, hour: int) -> None:
-    found = parts(pa.array([in_utc]).cast(pa.timestamp("us")).cast(UTC), zone)
+    local_parts = parts(pa.array([in_utc]).cast(pa.timestamp("us")).cast(UTC), zone)
 
-    assert found[0][:4] == (year, month, day, hour)
+    assert local_parts[0][:4] == (year, month, day, hour)
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -73,7 +73,7 @@ def test_groups_are_a_partition_of_the_rows_by_their_values(given_table: tuple[p
     groups = list(by_partition(table, fields))
 
     expected: dict[str, list[int]] = {}
-    columns = [transformed(table.column(each.source[0]).combine_chunks(), each.transform) for each in fields]
+    columns = [transformed(table.column(field.source[0]).combine_chunks(), field.transform) for field in fields]
     for row, values in enumerate(zip(*(column.to_pylist() for column in columns), strict=True)):
         expected.setdefault(repr(values), []).append(row)
     assert {repr(values): rows.column("row").to_pylist() for values, rows in groups} == expected

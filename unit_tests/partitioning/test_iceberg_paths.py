@@ -37,15 +37,15 @@ names = st.sampled_from(["x", "x_day", "é=/&", "a b+c", "🧊"])
 
 @given(st.data(), st.sampled_from([kind for kind in KINDS if kind is not TIME]), transforms, names)
 def test_folders_are_those_of_pyiceberg(data: st.DataObject, kind: Kind, transform: Transform, name: str) -> None:
-    theirs = pyiceberg_transform(str(transform))
-    assume(theirs.can_transform(kind.iceberg))
+    iceberg_transform = pyiceberg_transform(str(transform))
+    assume(iceberg_transform.can_transform(kind.iceberg))
     value = data.draw(st.none() | kind.values)
     (ours,) = transformed(pa.array([value], kind.arrow), transform).to_pylist()
 
     folder = IcebergPath((PartitionField(name, ("x",), transform),), (from_iceberg(kind.iceberg),)).folder([ours])
 
     schema = Schema(NestedField(1, "x", kind.iceberg, required=False))
-    spec = PartitionSpec(PyIcebergField(source_id=1, field_id=1000, transform=theirs, name=name))
+    spec = PartitionSpec(PyIcebergField(source_id=1, field_id=1000, transform=iceberg_transform, name=name))
     assert folder == spec.partition_to_path(Record(ours), schema)[:512]
 
 

@@ -116,8 +116,8 @@ def test_rows_without_a_date_lie_in_zeros_or_in_hive_s_default_partition_which_e
     template: str, folder: str, of_null: str
 ) -> None:
     folders = template_folders(template, projected=False)
-    of = {"year": 2019, "month": 1, "day": 2, "hour": 3, "date": days("2019-01-02")}
-    values = [of[key.name] for key in folders.keys]
+    by_name = {"year": 2019, "month": 1, "day": 2, "hour": 3, "date": days("2019-01-02")}
+    values = [by_name[key.name] for key in folders.keys]
 
     assert folders.folder(values) == folder
     assert folders.folder([None] * len(values)) == of_null
@@ -141,7 +141,7 @@ def test_folders_are_as_long_as_s3_permits_and_of_values_that_do_not_fit_the_lon
 
     assert len(folder.encode()) <= 140
     assert folders.texts_of(folder) == given
-    kept = {each for each, text in zip(given, free.texts(texts), strict=True) if each == text}
+    kept = {value for value, text in zip(given, free.texts(texts), strict=True) if value == text}
     assert set(given) - kept <= {NULL_PARTITION}
     if len(free.folder(texts).encode()) <= 140:
         assert given == free.texts(texts)

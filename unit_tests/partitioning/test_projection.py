@@ -32,7 +32,7 @@ def projected(
     return parameters
 
 
-def of(parameters: dict[str, str], key: str) -> dict[str, str]:
+def properties_of(parameters: dict[str, str], key: str) -> dict[str, str]:
     prefix = f"projection.{key}."
     return {name.removeprefix(prefix): text for name, text in parameters.items() if name.startswith(prefix)}
 
@@ -75,7 +75,7 @@ def test_years_grow_with_the_content_and_parts_of_a_year_are_projected_as_a_whol
 def test_days_are_projected_from_the_first_to_tomorrow_or_to_a_later_day_that_was_written(
     days: Sequence[str], range_: str
 ) -> None:
-    assert of(projected("{date}", [(day,) for day in days]), "date") == {
+    assert properties_of(projected("{date}", [(day,) for day in days]), "date") == {
         "type": "date",
         "format": "yyyy-MM-dd",
         "range": range_,
@@ -89,8 +89,8 @@ def test_a_day_in_the_future_is_no_bound_any_more_once_it_has_passed() -> None:
 
     later = projected("{date}", [("2026-12-25",)], before=ahead, today=date(2026, 12, 25))
 
-    assert of(ahead, "date")["range"] == "2026-12-24,2026-12-24"
-    assert of(later, "date")["range"] == "2026-12-24,NOW+1DAYS"
+    assert properties_of(ahead, "date")["range"] == "2026-12-24,2026-12-24"
+    assert properties_of(later, "date")["range"] == "2026-12-24,NOW+1DAYS"
 
 
 def test_a_zone_ahead_of_utc_has_its_day_projected_before_utc_reaches_it() -> None:
@@ -103,38 +103,38 @@ def test_a_zone_ahead_of_utc_has_its_day_projected_before_utc_reaches_it() -> No
 def test_rows_without_a_date_are_projected_by_a_list_of_values_that_begins_with_those_before() -> None:
     parameters = projected("dt={date}/hr={hour}", [("2026-11-20", "07")], [(NULL, NULL)], [("2026-12-24", "08")])
 
-    assert of(parameters, "date") == {
+    assert properties_of(parameters, "date") == {
         "type": "enum",
         "values": f"2026-11-20,2026-11-21,2026-11-22,2026-12-24,{NULL}",
     }
-    assert of(parameters, "hour")["values"] == ",".join([*(f"{hour:02}" for hour in range(24)), NULL])
+    assert properties_of(parameters, "hour")["values"] == ",".join([*(f"{hour:02}" for hour in range(24)), NULL])
 
 
 def test_zeros_for_rows_without_a_date_do_not_project_all_years_since_the_first() -> None:
     parameters = projected("{year}/{month}", [("2025", "10")], [("0000", "00")])
 
-    assert of(parameters, "year") == {"type": "enum", "values": "0000,2025"}
-    assert of(parameters, "month")["values"].startswith("00,01,02,")
+    assert properties_of(parameters, "year") == {"type": "enum", "values": "0000,2025"}
+    assert properties_of(parameters, "month")["values"].startswith("00,01,02,")
 
 
 def test_texts_are_listed_and_taken_from_the_query_when_they_are_too_many() -> None:
     few = projected("country={country}", [("DE",), ("FR",)], [("US",)])
     many = projected("country={country}", [(f"{number:06}",) for number in range(MAX_BYTES // 7 + 1)], before=few)
 
-    assert of(few, "country") == {"type": "enum", "values": "DE,FR,US"}
-    assert of(many, "country") == {"type": "injected"}
-    assert of(projected("country={country}", [("IT",)], before=many), "country") == {"type": "injected"}
+    assert properties_of(few, "country") == {"type": "enum", "values": "DE,FR,US"}
+    assert properties_of(many, "country") == {"type": "injected"}
+    assert properties_of(projected("country={country}", [("IT",)], before=many), "country") == {"type": "injected"}
 
 
 def test_a_list_of_millions_of_days_is_never_made() -> None:
     outliers = projected("{date}", [("0001-01-01",), ("9999-12-31",)])
 
-    assert of(projected("{date}", [("0000-00-00",)], before=outliers), "date") == {"type": "injected"}
+    assert properties_of(projected("{date}", [("0000-00-00",)], before=outliers), "date") == {"type": "injected"}
 
 
 @pytest.mark.parametrize("day", ["0000-12-31", "10000-01-01"])
 def test_a_date_that_a_zone_moves_out_of_the_calendar_of_athena_is_listed(day: str) -> None:
-    assert day in of(projected("{date}", [("2026-11-22",), (day,)]), "date")["values"].split(",")
+    assert day in properties_of(projected("{date}", [("2026-11-22",), (day,)]), "date")["values"].split(",")
 
 
 DATES = st.dates(date(1900, 1, 1), date(2100, 12, 31)) | st.sampled_from([date(1, 1, 1), date(9999, 12, 31)])
@@ -183,7 +183,7 @@ def partition(paths: PartitionFolders, day: date | None, hour: int, text: str) -
 def test_all_projected_locations_are_folders_that_partitions_can_have() -> None:
     paths = template_folders("day={date}/hr={hour}")
     parameters = projection(paths, LOCATION, [("2026-11-20", "08"), (NULL, NULL)], {}, TODAY)
-    found = [*AthenaTable(parameters, ["date", "hour"], NOW).locations()]
+    locations = [*AthenaTable(parameters, ["date", "hour"], NOW).locations()]
 
-    assert len(found) == len(set(found)) == 2 * 25
-    assert all(paths.texts_of(each.removeprefix(f"{LOCATION}/").removesuffix("/")) for each in found)
+    assert len(locations) == len(set(locations)) == 2 * 25
+    assert all(paths.texts_of(location.removeprefix(f"{LOCATION}/").removesuffix("/")) for location in locations)

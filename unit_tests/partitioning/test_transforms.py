@@ -23,7 +23,7 @@ from destination_datalake.schema.arrow import arrow_type
 from destination_datalake.schema.iceberg import iceberg_type
 from destination_datalake.schema.types import ColumnType, Date, Timestamp
 from unit_tests.partitioning.values import KINDS, Kind, transforms
-from unit_tests.strategies import ONE_OF_EACH
+from unit_tests.strategies import EXAMPLE_TYPES
 
 TRANSFORMS: list[Transform] = [
     Identity(),
@@ -39,13 +39,13 @@ TRANSFORMS: list[Transform] = [
 
 @given(st.data(), st.sampled_from(KINDS), transforms)
 def test_values_are_those_of_pyiceberg(data: st.DataObject, kind: Kind, transform: Transform) -> None:
-    theirs = pyiceberg_transform(str(transform))
-    assume(theirs.can_transform(kind.iceberg) and not isinstance(transform, Void))
+    iceberg_transform = pyiceberg_transform(str(transform))
+    assume(iceberg_transform.can_transform(kind.iceberg) and not isinstance(transform, Void))
     values = data.draw(st.lists(st.none() | kind.values, max_size=20))
 
     ours = transformed(pa.array(values, kind.arrow), transform)
 
-    expected = [theirs.transform(kind.iceberg)(in_iceberg_terms(value)) for value in values]
+    expected = [iceberg_transform.transform(kind.iceberg)(in_iceberg_terms(value)) for value in values]
     assert bits(ours.to_pylist()) == bits([wrapped(value, kind) for value in expected])
 
 
@@ -172,13 +172,15 @@ def test_other_encodings_of_text_have_the_same_values(array: pa.Array[Any]) -> N
         assert transformed(array, transform).equals(expected)
 
 
-@pytest.mark.parametrize("column_type", ONE_OF_EACH, ids=str)
+@pytest.mark.parametrize("column_type", EXAMPLE_TYPES, ids=str)
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=str)
 def test_what_a_type_permits_is_what_iceberg_permits(column_type: ColumnType, transform: Transform) -> None:
     array = pa.array([None], arrow_type(column_type))
-    theirs = pyiceberg_transform(str(transform))
+    iceberg_transform = pyiceberg_transform(str(transform))
 
-    assert permits(transform, column_type) == theirs.can_transform(iceberg_type(column_type, iter(range(9)).__next__))
+    assert permits(transform, column_type) == iceberg_transform.can_transform(
+        iceberg_type(column_type, iter(range(9)).__next__)
+    )
     if permits(transform, column_type):
         assert transformed(array, transform).to_pylist() == [None]
     else:

@@ -36,11 +36,11 @@ few_columns = st.lists(everyday_types, min_size=1, max_size=3).map(
 )
 
 
-def a_line(values: Mapping[str, str], number: int, emitted_at: str | None = None, rest: str = "") -> bytes:
+def a_line(values: Mapping[str, str], number: int, emitted_at: str | None = None, suffix: str = "") -> bytes:
     """A RECORD line; `values` are JSON texts by key."""
     data = ",".join(f"{json.dumps(key)}: {text}" for key, text in values.items())
     when = str(1_700_000_000_000 + number) if emitted_at is None else emitted_at
-    return f'{{"type":"RECORD","record":{{"stream":"s","data":{{{data}}},"emitted_at":{when}{rest}}}}}\n'.encode()
+    return f'{{"type":"RECORD","record":{{"stream":"s","data":{{{data}}},"emitted_at":{when}{suffix}}}}}\n'.encode()
 
 
 def as_dict(change: ValueChange) -> dict[str, str | None]:

@@ -32,11 +32,11 @@ def changes_in(part: Decoded) -> int:
 
 
 def values(parts: Sequence[Decoded], column: int) -> list[Any]:
-    found: list[Any] = []
+    items: list[Any] = []
     for part in parts:
         array: Any = part.columns[column]
-        found += array.to_pylist()
-    return found
+        items += array.to_pylist()
+    return items
 
 
 # --- Many changes
@@ -78,7 +78,7 @@ def test_a_value_with_more_than_most_changes_is_nulled_as_a_whole(irregular_line
 
     assert [values([part], column) for column in range(3)] == [[[1, None]], [None], [None]]
     [changed] = part.changed
-    assert [(each.field, each.change, each.reason) for each in changed.changes] == [
+    assert [(change.field, change.change, change.reason) for change in changed.changes] == [
         ("a.1", "NULLED", WRONG), ("b", "NULLED", WRONG), ("c", "NULLED", WRONG),
     ]  # fmt: skip
     assert json.loads(changed.changes[1].original or b"") == data["b"]

@@ -56,25 +56,25 @@ class Row:
 
 def values(array: Any) -> list[Any]:
     """An array's values as Python's."""
-    found: list[Any] = array.to_pylist()
-    return found
+    items: list[Any] = array.to_pylist()
+    return items
 
 
 def rows(lines: Iterable[bytes], column_type: ColumnType) -> list[Row]:
     """What the decoder makes of the lines, by their ids; the arrays' types and lengths are checked on the way."""
-    found: list[Row] = []
+    decoded_rows: list[Row] = []
     column = Field("value", "Value", column_type)
-    for decoded in BlockDecoder([ID, column]).decode(b"".join(each + b"\n" for each in lines)):
+    for decoded in BlockDecoder([ID, column]).decode(b"".join(raw_line + b"\n" for raw_line in lines)):
         assert decoded.extracted_at.type == pa.timestamp("us", "UTC")
         assert [array.type for array in decoded.columns] == [pa.int64(), arrow_type(widest(column_type))]
         assert all(len(array) == decoded.rows for array in decoded.columns)
         for array in decoded.columns:
             array.validate(full=True)
         changes: Any = [[]] * decoded.rows if decoded.changes is None else decoded.changes.to_pylist()
-        ours = sum(change["reason"].startswith("DESTINATION_") for each in changes for change in each)
+        ours = sum(change["reason"].startswith("DESTINATION_") for row_changes in changes for change in row_changes)
         assert sum(len(row.changes) for row in decoded.changed) == ours
         assert not decoded.rejected
-        found += [
+        decoded_rows += [
             Row(id_, value, at // 1000, [tuple(change.values()) for change in noted])
             for id_, value, at, noted in zip(
                 values(decoded.columns[0]),
@@ -84,16 +84,16 @@ def rows(lines: Iterable[bytes], column_type: ColumnType) -> list[Row]:
                 strict=True,
             )
         ]
-    return sorted(found, key=lambda row: row.id)
+    return sorted(decoded_rows, key=lambda row: row.id)
 
 
 def careful_rows(lines: Sequence[bytes], column_type: ColumnType) -> list[Row]:
     """What the careful rule makes of each line alone."""
     coerce = record_coercer([ID, Field("value", "Value", column_type)])
-    read = [coerce(each) for each in lines]
+    read = [coerce(raw_line) for raw_line in lines]
     column = pa.array([row.values[1] for row in read], arrow_type(widest(column_type)))
     return [
-        Row(index, value, row.emitted_at, [(each.field, each.change, each.reason) for each in row.changes])
+        Row(index, value, row.emitted_at, [(change.field, change.change, change.reason) for change in row.changes])
         for index, (row, value) in enumerate(zip(read, values(column), strict=True))
     ]
 
@@ -103,12 +103,12 @@ def comparable(value: Any) -> Any:
     if isinstance(value, float) and math.isnan(value):
         return "NaN"
     if isinstance(value, dict):
-        return {key: comparable(each) for key, each in value.items()}
-    return [comparable(each) for each in value] if isinstance(value, list) else value
+        return {key: comparable(member) for key, member in value.items()}
+    return [comparable(item) for item in value] if isinstance(value, list) else value
 
 
-def assert_same(found: list[Row], expected: list[Row]) -> None:
-    assert [(row.id, comparable(row.value), row.emitted_at, row.changes) for row in found] == [
+def assert_same(actual: list[Row], expected: list[Row]) -> None:
+    assert [(row.id, comparable(row.value), row.emitted_at, row.changes) for row in actual] == [
         (row.id, comparable(row.value), row.emitted_at, row.changes) for row in expected
     ]
 
@@ -204,11 +204,14 @@ def test_emitted_at_is_read_as_milliseconds_or_as_seconds_if_too_small(sent: str
 
 def test_changes_reported_by_the_source_come_first() -> None:
     source = '{"changes":[{"field":"other","change":"TRUNCATED","reason":"SOURCE_FIELD_SIZE_LIMITATION"}]}'
-    theirs = ("other", "TRUNCATED", "SOURCE_FIELD_SIZE_LIMITATION")
-    ours = ("Value", "NULLED", "DESTINATION_SERIALIZATION_ERROR")
+    source_change = ("other", "TRUNCATED", "SOURCE_FIELD_SIZE_LIMITATION")
+    own_change = ("Value", "NULLED", "DESTINATION_SERIALIZATION_ERROR")
 
-    assert [row.changes for row in rows([line(0, "1", meta=source), line(1, "2")], Int64())] == [[theirs], []]
-    assert [row.changes for row in rows([line(0, '"x"', meta=source), line(1, "2")], Int64())] == [[theirs, ours], []]
+    assert [row.changes for row in rows([line(0, "1", meta=source), line(1, "2")], Int64())] == [[source_change], []]
+    assert [row.changes for row in rows([line(0, '"x"', meta=source), line(1, "2")], Int64())] == [
+        [source_change, own_change],
+        [],
+    ]
     assert [row.changes for row in rows([line(0, "1", meta='{"changes":[]}')], Int64())] == [[]]
     assert [row.changes for row in rows([line(0, "1", meta="{}"), line(1, "1", meta="null")], Int64())] == [[], []]
 

@@ -16,7 +16,7 @@ from destination_datalake.records.record import record_coercer
 from destination_datalake.records.values.rules import path_step
 from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.types import ColumnType, Field, Int32, Int64, Json, List, String, Struct
-from unit_tests.strategies import ONE_OF_EACH
+from unit_tests.strategies import EXAMPLE_TYPES
 
 ESCAPED = ['a"b', "back\\slash", "line\nfeed", "tab\t", "nul\0", "\x1f", "\x7f", "é/€/😀", "\u2028"]
 WORDS_OF_OURS = ["rows", "v", "data", "record", "meta", "emitted_at", "changes", "f0", "f1", "Data", "stream", "type"]
@@ -37,7 +37,7 @@ Rows = list[tuple[list[Any], list[str | None]]]
 def decoded(lines: Sequence[bytes], columns: Sequence[Field]) -> Rows:
     """What the decoder makes of a block of these lines, sorted."""
     rows: Rows = []
-    for part in BlockDecoder(columns).decode(b"".join(each + b"\n" for each in lines)):
+    for part in BlockDecoder(columns).decode(b"".join(raw_line + b"\n" for raw_line in lines)):
         assert not part.rejected
         arrays: list[Any] = [array.to_pylist() for array in part.columns]
         changes: Any = [[]] * part.rows if part.changes is None else part.changes.to_pylist()
@@ -51,7 +51,7 @@ def decoded(lines: Sequence[bytes], columns: Sequence[Field]) -> Rows:
 def one_by_one(lines: Sequence[bytes], columns: Sequence[Field]) -> Rows:
     """What the careful rule makes of each line alone, sorted."""
     coerce = record_coercer(columns)
-    read = [coerce(each) for each in lines]
+    read = [coerce(raw_line) for raw_line in lines]
     arrays: list[Any] = [
         pa_list([record.values[i] for record in read], column.type) for i, column in enumerate(columns)
     ]
@@ -90,7 +90,7 @@ def test_a_change_names_the_keys_that_lead_to_its_value(key: str) -> None:
 @given(
     key=st.sampled_from(KEYS) | st.text(max_size=3),
     inner=st.sampled_from(KEYS) | st.text(max_size=3),
-    column_type=st.sampled_from(ONE_OF_EACH),
+    column_type=st.sampled_from(EXAMPLE_TYPES),
     texts=st.lists(st.sampled_from(["null", "1", '"1"', '"x"', "{}", "[]", "true", "1.5", '"2024-02-29"']), max_size=6),
 )
 def test_blocks_with_any_keys_are_read_as_their_records_are_alone(
@@ -117,7 +117,7 @@ def test_a_lone_surrogate_in_an_undeclared_key_changes_nothing(column_type: Colu
 def test_a_byte_order_mark_before_a_record_is_skipped(column_type: ColumnType, marked_line: int) -> None:
     column = Field("a", "a", column_type)
     lines = [line({"a": "[1]"}), line({"a": "1"})]
-    marked = [b"\xef\xbb\xbf" + each if i == marked_line else each for i, each in enumerate(lines)]
+    marked = [b"\xef\xbb\xbf" + raw_line if i == marked_line else raw_line for i, raw_line in enumerate(lines)]
 
     assert decoded(marked, [column]) == decoded(lines, [column])
 
@@ -127,11 +127,11 @@ def test_a_byte_order_mark_before_a_record_is_skipped(column_type: ColumnType, m
 @pytest.mark.parametrize("key", ["a", "undeclared"])
 def test_a_record_nested_too_deeply_is_refused_alone(column_type: ColumnType, depth: int, key: str) -> None:
     deep = line({key: "[" * depth + "]" * depth})
-    block = b"".join(each + b"\n" for each in [line({"a": "1"}), deep, line({"a": "2"})])
+    block = b"".join(raw_line + b"\n" for raw_line in [line({"a": "1"}), deep, line({"a": "2"})])
 
     parts = list(BlockDecoder([Field("a", "a", column_type)]).decode(block))
 
-    refused = [each for part in parts for each in part.rejected]
+    refused = [record for part in parts for record in part.rejected]
     assert sum(part.rows for part in parts) + len(refused) == 3
-    assert all(bytes(each.line) == deep for each in refused)
-    assert all(each.message == "the record is nested too deeply" for each in refused)
+    assert all(bytes(record.line) == deep for record in refused)
+    assert all(record.message == "the record is nested too deeply" for record in refused)

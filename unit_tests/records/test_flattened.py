@@ -45,7 +45,7 @@ Rows = list[tuple[list[Any], list[tuple[Any, ...]]]]
 def decoded(lines: Sequence[bytes], fields: Sequence[Field], floats: Floats = Floats.ANY) -> Rows:
     """What the decoder makes of the lines."""
     rows: Rows = []
-    for part in BlockDecoder(fields, floats).decode(b"".join(each + b"\n" for each in lines)):
+    for part in BlockDecoder(fields, floats).decode(b"".join(raw_line + b"\n" for raw_line in lines)):
         assert [array.type for array in part.columns] == [arrow_type(widest(field.type)) for field in fields]
         for array in part.columns:
             assert len(array) == part.rows
@@ -55,7 +55,7 @@ def decoded(lines: Sequence[bytes], fields: Sequence[Field], floats: Floats = Fl
         originals = {row.row: [change.original for change in row.changes] for row in part.changed}
         rows += [
             (
-                [each[row] for each in values],
+                [cells[row] for cells in values],
                 [*(tuple(change.values()) for change in changes[row]), *originals.get(row, ())],
             )
             for row in range(part.rows)

@@ -47,8 +47,8 @@ COLUMNS = [
 ]
 
 
-def a_line(data: str = "{}", emitted_at: str = "1602637589100", rest: str = "") -> bytes:
-    record = f'"stream":"s","emitted_at":{emitted_at},"data":{data}{rest}'
+def a_line(data: str = "{}", emitted_at: str = "1602637589100", suffix: str = "") -> bytes:
+    record = f'"stream":"s","emitted_at":{emitted_at},"data":{data}{suffix}'
     return f'{{"type":"RECORD","record":{{{record}}}}}'.encode()
 
 
@@ -65,7 +65,7 @@ def test_an_empty_record_is_a_row_of_nulls() -> None:
 def test_source_changes_come_first_and_ours_name_keys_of_the_record() -> None:
     line = a_line(
         '{"id": "two", "order": {"Lines": [1, "x"]}, "fullName": "\\ud800"}',
-        rest=',"meta":{"changes":[{"field":"fullName","change":"TRUNCATED","reason":"SOURCE_FIELD_SIZE_LIMITATION"}]}',
+        suffix=',"meta":{"changes":[{"field":"fullName","change":"TRUNCATED","reason":"SOURCE_FIELD_SIZE_LIMITATION"}]}',
     )
     record = coerce_record(line, COLUMNS)
     assert record.reported == 1

@@ -55,8 +55,8 @@ def line(data: str, emitted_at: str = "1700000000000") -> bytes:
     return f'{{"type":"RECORD","record":{body}}}'.encode("utf-8", "surrogatepass")
 
 
-def found(column: Field, chosen: Values, lines: Sequence[bytes]) -> list[bool]:
-    answer: list[bool] = RecordSearch((column,), chosen).found(b"".join(each + b"\n" for each in lines)).tolist()
+def matches(column: Field, chosen: Values, lines: Sequence[bytes]) -> list[bool]:
+    answer: list[bool] = RecordSearch((column,), chosen).found(b"".join(line + b"\n" for line in lines)).tolist()
     return answer
 
 
@@ -91,7 +91,7 @@ def test_a_value_is_found_in_every_form_that_its_column_takes(
     texts = [*sent, *elsewhere]
     lines = [line(f'{{"{USER}":{text}}}') for text in texts]
 
-    answer = found(Field(USER, USER, type_), Values.of(type_, chosen), lines)
+    answer = matches(Field(USER, USER, type_), Values.of(type_, chosen), lines)
 
     assert dict(zip(texts, answer, strict=True)) == dict.fromkeys(sent, True) | dict.fromkeys(elsewhere, False)
 
@@ -103,7 +103,7 @@ def test_of_equal_keys_the_last_counts_and_escaped_ones_are_the_same() -> None:
         line('{"user\\u005fid":7}'),
         line('{"other":7}'),
     ]
-    assert found(Field(USER, USER, Int64()), Values.of(Int64(), 7), lines) == [True, False, True, False]
+    assert matches(Field(USER, USER, Int64()), Values.of(Int64(), 7), lines) == [True, False, True, False]
 
 
 def test_a_field_of_an_object_is_found_by_its_path() -> None:
@@ -111,7 +111,7 @@ def test_a_field_of_an_object_is_found_by_its_path() -> None:
         line(text) for text in ('{"user":{"id":7}}', '{"id":7}', '{"user":{"id":8}}', '{"user":7}', '{"user":null}')
     ]
     column = Field("user_id", "id", Int64(), ("user",))
-    assert found(column, Values.of(Int64(), 7), lines) == [True, False, False, False, False]
+    assert matches(column, Values.of(Int64(), 7), lines) == [True, False, False, False, False]
 
 
 def test_one_column_may_have_come_under_several_keys() -> None:
@@ -140,18 +140,18 @@ UNREADABLE = (
 def test_a_line_that_is_no_row_is_found_all_the_same(number: int) -> None:
     odd = UNREADABLE[number]
     lines = [line('{"user_id":1}'), odd, line('{"user_id":7}'), odd.replace(b"7", b"9")]
-    assert found(Field(USER, USER, Int64()), Values.of(Int64(), 7), lines) == [False, True, True, False]
+    assert matches(Field(USER, USER, Int64()), Values.of(Int64(), 7), lines) == [False, True, True, False]
 
 
 def test_of_a_line_whose_data_can_be_read_the_other_values_do_not_count() -> None:
     lines = [line('{"user_id":1,"amount":7}', "1e30"), line('{"user":null,"amount":7}', "1e30")]
-    assert found(Field(USER, USER, Int64()), Values.of(Int64(), 7), lines) == [False, False]
-    assert found(Field(USER, "id", Int64(), ("user",)), Values.of(Int64(), 7), lines) == [False, False]
+    assert matches(Field(USER, USER, Int64()), Values.of(Int64(), 7), lines) == [False, False]
+    assert matches(Field(USER, "id", Int64(), ("user",)), Values.of(Int64(), 7), lines) == [False, False]
 
 
 def test_many_lines_are_looked_at_by_their_numbers() -> None:
     lines = [line(f'{{"user_id":{number if number % 3 else json.dumps(str(number))}}}') for number in range(5000)]
-    answer = found(Field(USER, USER, Int64()), Values.of(Int64(), *range(0, 5000, 7)), lines)
+    answer = matches(Field(USER, USER, Int64()), Values.of(Int64(), *range(0, 5000, 7)), lines)
     assert np.flatnonzero(answer).tolist() == [*range(0, 5000, 7)]
 
 
@@ -175,9 +175,9 @@ def test_a_line_is_found_if_its_column_gets_a_chosen_value(
     lines = [line(f'{{"Value":{text}}}', emitted_at if number == 0 else "0") for number, text in enumerate(texts)]
     coerce = record_coercer([column])
     made = []
-    for each in lines:
+    for raw_line in lines:
         try:
-            made.append(coerce(each.replace(emitted_at.encode(), b"0")).values[0])
+            made.append(coerce(raw_line.replace(emitted_at.encode(), b"0")).values[0])
         except RejectedRecord:
             made.append(None)
     values: Any = pa.array(made, arrow_type(widest(type_)))
@@ -185,7 +185,7 @@ def test_a_line_is_found_if_its_column_gets_a_chosen_value(
         return  # A column of objects or lists has no ids.
     chosen = Values(values.filter(pa.array(data.draw(st.lists(st.booleans(), min_size=len(made), max_size=len(made))))))
 
-    answer = found(column, Values(chosen.values.drop_null()), lines)
+    answer = matches(column, Values(chosen.values.drop_null()), lines)
 
     wanted = pc.and_(pc.is_valid(values), pc.is_in(values, chosen.values)).to_pylist()
     valid = [json_is_valid(text) for text in texts]
@@ -203,4 +203,4 @@ def json_is_valid(text: str) -> bool:
 @pytest.mark.parametrize("type_", [Decimal(20, 2), Timestamp(zoned=True), Json()])
 def test_nothing_is_found_of_no_values(type_: ColumnType) -> None:
     lines = [line('{"user_id":1}'), line("{}"), line('{"user_id":{"a":1}}')]
-    assert found(Field(USER, USER, type_), Values.of(type_), lines) == [False, False, False]
+    assert matches(Field(USER, USER, type_), Values.of(type_), lines) == [False, False, False]

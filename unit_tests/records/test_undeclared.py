@@ -27,7 +27,7 @@ COLUMNS = [
 
 
 def lines(*data: object) -> bytes:
-    return b"".join(json.dumps({"record": {"data": each, "emitted_at": 1}}).encode() + b"\n" for each in data)
+    return b"".join(json.dumps({"record": {"data": record, "emitted_at": 1}}).encode() + b"\n" for record in data)
 
 
 @pytest.mark.parametrize(

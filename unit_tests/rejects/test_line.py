@@ -33,7 +33,7 @@ LINE = b'{"type":"RECORD","record":{"data":{"id":"two"}}}'
 def lines_of(*changes: ValueChange, line: bytes = LINE, row: RowKey = ROW) -> list[dict[str, Any]]:
     """The lines as a reader decodes them."""
     formatter = RejectFormatter(LOCATION, STREAM, COLUMNS, "run-000001-0000", NOW)
-    return [msgspec.json.decode(msgspec.json.encode(each)) for each in formatter.value_lines(line, changes, row)]
+    return [msgspec.json.decode(msgspec.json.encode(reject)) for reject in formatter.value_lines(line, changes, row)]
 
 
 def nulled(field: str, original: bytes, reason: str = "DESTINATION_SERIALIZATION_ERROR") -> ValueChange:

@@ -66,17 +66,17 @@ def test_each_reason_has_an_object_with_a_line_for_each_reject(cloud: Cloud) -> 
     files = rejects.close()
     publish(cloud, files)
 
-    found = {key: [line["row_id"] for line in lines] for key, lines in written(cloud).items()}
-    assert found == {key(WRONG): ["id-0", "id-2"], key(LARGE): ["id-2", "id-1"], key("R"): [None, None]}
-    assert {file.uri for file in files} == {f"s3://{BUCKET}/{each}" for each in found}
-    assert {file.folder for file in files} == {f"s3://{BUCKET}/{each.rpartition('/')[0]}/" for each in found}
+    row_ids = {key: [line["row_id"] for line in lines] for key, lines in written(cloud).items()}
+    assert row_ids == {key(WRONG): ["id-0", "id-2"], key(LARGE): ["id-2", "id-1"], key("R"): [None, None]}
+    assert {file.uri for file in files} == {f"s3://{BUCKET}/{name}" for name in row_ids}
+    assert {file.folder for file in files} == {f"s3://{BUCKET}/{name.rpartition('/')[0]}/" for name in row_ids}
     assert rejects.counts() == RejectCounts(7, 2, 5, {("id", WRONG): 2, ("id", LARGE): 2, (None, "R"): 2})
 
 
 @pytest.mark.parametrize("empty", [b'""', b'" "', b'"\\t \\r\\n"'])
 def test_text_without_a_value_that_became_null_is_no_reject(cloud: Cloud, empty: bytes) -> None:
     rejects, (records, row_ids) = rejects_of(cloud), decoded(2)
-    nothing, wrong = (ValueChange("id", "NULLED", WRONG, each) for each in (empty, b'"x"'))
+    nothing, wrong = (ValueChange("id", "NULLED", WRONG, original) for original in (empty, b'"x"'))
     changed = [ChangedRow(0, b"line", [nothing]), ChangedRow(1, b"line", [nothing, wrong])]
 
     rejects.write(replace(records, changed=changed), row_ids)

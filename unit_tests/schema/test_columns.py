@@ -132,9 +132,9 @@ def test_a_collision_names_the_colliding_fields_and_their_columns(
     naming: Naming, properties: Mapping[str, object], expected: list[str]
 ) -> None:
     columns = stream_columns({"properties": properties}, NumericTypes.INT_FLOAT, naming)
-    found = [str(collision) for collision in find_collisions(columns, naming)]
+    messages = [str(collision) for collision in find_collisions(columns, naming)]
 
-    assert [re.sub("_[0-9a-f]{8}", "_#", text) for text in found] == expected
+    assert [re.sub("_[0-9a-f]{8}", "_#", text) for text in messages] == expected
 
 
 # --- The option nested
@@ -301,7 +301,7 @@ column_types = st.recursive(
     ),
     max_leaves=6,
 )
-schemas = st.lists(st.tuples(keys, column_types), unique_by=lambda each: each[0], max_size=4)
+schemas = st.lists(st.tuples(keys, column_types), unique_by=lambda column: column[0], max_size=4)
 
 
 def owners(fields: Sequence[Field], parents: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, str]]:
@@ -324,7 +324,7 @@ def test_name_that_a_field_has_been_given_is_given_to_no_other_field(
     given_to: dict[object, str] = {}
     names: dict[object, str] = {}
     for schema in syncs:
-        columns = assign_names([Field("", *each) for each in schema], naming, existing, record, table)
+        columns = assign_names([Field("", *column) for column in schema], naming, existing, record, table)
         record = record.with_columns(columns, naming)
         for parents, name, source in owners(columns):
             assert given_to.setdefault((parents, name), source) == source

@@ -37,7 +37,7 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
-from unit_tests.strategies import ONE_OF_EACH, column_types, names
+from unit_tests.strategies import EXAMPLE_TYPES, column_types, names
 
 
 def column(name: str, type_: ColumnType) -> Field:
@@ -48,7 +48,7 @@ def a_struct(**fields: ColumnType) -> Struct:
     return Struct(tuple(column(name, type_) for name, type_ in fields.items()))
 
 
-@pytest.mark.parametrize("type_", ONE_OF_EACH)
+@pytest.mark.parametrize("type_", EXAMPLE_TYPES)
 def test_a_table_with_the_stream_s_columns_needs_no_change(type_: ColumnType) -> None:
     evolution = evolve({"x": type_, "theirs": None}, [column("x", type_)])
     assert evolution.changes == ()
@@ -132,7 +132,7 @@ def test_values_that_a_column_cannot_hold_are_redirected_to_a_new_one(
 
 
 def test_the_suffix_of_a_redirected_column_is_the_type_s_name_without_parameters() -> None:
-    assert [redirect_suffix(type_) for type_ in ONE_OF_EACH] == [
+    assert [redirect_suffix(type_) for type_ in EXAMPLE_TYPES] == [
         *("boolean", "int", "bigint", "float", "double", "decimal", "string", "json", "date"),
         *("timestamp", "timestamp", "struct", "list"),
     ]
@@ -185,9 +185,9 @@ def test_names_are_compared_without_regard_to_case_and_keep_the_table_s_spelling
         AddColumn(("Line",), column("sku", String())),
     )
     assert [field.name for field in evolution.columns] == ["Id", "email__string", "Line"]
-    again = evolve(apply_changes(table, evolution.changes), evolution.columns)
-    assert again.changes == ()
-    assert again.columns == evolution.columns
+    repeated = evolve(apply_changes(table, evolution.changes), evolution.columns)
+    assert repeated.changes == ()
+    assert repeated.columns == evolution.columns
 
 
 def test_text_and_json_text_share_a_column() -> None:
@@ -251,9 +251,9 @@ def test_evolution_is_idempotent_and_keeps_every_column(
     assert list(after)[: len(table)] == list(table)
     assert [field.source for field in evolution.columns] == [field.source for field in stream]
     assert len({field.name for field in evolution.columns}) == len(stream)
-    again = evolve(after, stream)
-    assert again.changes == ()
-    assert again.columns == evolution.columns
+    repeated = evolve(after, stream)
+    assert repeated.changes == ()
+    assert repeated.columns == evolution.columns
     assert evolve(after, evolution.columns).changes == ()
 
 
@@ -286,7 +286,7 @@ def a_struct_of(type_: ColumnType) -> Struct:
     return Struct((Field("inner", "Inner", type_),))
 
 
-SCALARS = [type_ for type_ in ONE_OF_EACH if not isinstance(type_, List | Struct)]
+SCALARS = [type_ for type_ in EXAMPLE_TYPES if not isinstance(type_, List | Struct)]
 TYPES: list[ColumnType] = [
     *SCALARS,
     *map(List, SCALARS),
@@ -312,12 +312,12 @@ def test_evolution_is_idempotent_with_the_types_that_a_catalog_returns(catalog: 
         first = evolve(table, stream)
         for _ in range(2):
             table = {name: type_ and returned(type_) for name, type_ in apply_changes(table, first.changes).items()}
-            again = evolve(table, stream)
-            assert again.changes == (), f"{glue_type(sent)} into {glue_type(existing)}"
-            assert again.columns == first.columns
-            first = again
+            repeated = evolve(table, stream)
+            assert repeated.changes == (), f"{glue_type(sent)} into {glue_type(existing)}"
+            assert repeated.columns == first.columns
+            first = repeated
 
 
 def test_a_column_of_redirected_values_is_recognised_by_its_name() -> None:
-    assert {redirected_from(f"a__b__{redirect_suffix(type_)}") for type_ in ONE_OF_EACH} == {"a__b"}
+    assert {redirected_from(f"a__b__{redirect_suffix(type_)}") for type_ in EXAMPLE_TYPES} == {"a__b"}
     assert [redirected_from(name) for name in ("a", "a_int", "a__zip", "__int")] == [None] * 4

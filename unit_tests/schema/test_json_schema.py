@@ -100,7 +100,7 @@ def test_numeric_types_chooses_the_initial_types_of_numbers(
 
 
 def test_numeric_types_has_the_values_of_the_option() -> None:
-    assert [each.value for each in NumericTypes] == ["int/float", "bigint/double", "int/decimal", "decimal"]
+    assert [option.value for option in NumericTypes] == ["int/float", "bigint/double", "int/decimal", "decimal"]
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ ONE_OF = {"oneOf": [B, C]}
         ({**A, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}, a_struct(a=Int32())),
         ({"properties": A["properties"], "oneOf": [{"type": "string"}, {"type": "object"}]}, Json()),
         ({"anyOf": [{"type": "string", "format": "date"}, {"type": "string"}]}, String()),
-        ({"anyOf": [{"type": "string", "format": each} for each in ("date", "date-time")]}, String()),
+        ({"anyOf": [{"type": "string", "format": format_} for format_ in ("date", "date-time")]}, String()),
         ({"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}, Date()),
         ({"oneOf": [{"type": "integer"}, {"type": "number"}, {"type": "null"}]}, Float32()),
         ({"oneOf": [{"oneOf": [{"type": "null"}]}, {"type": "boolean"}]}, Boolean()),

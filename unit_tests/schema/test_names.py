@@ -66,7 +66,7 @@ def test_vectors_of_rudderstack(text: str, expected: str, divided: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "theirs", "ours"),
+    ("text", "rudderstack", "expected"),
     [
         ("Cízǔ", "c_z", "cizu"),  # letters are romanised, not dropped
         ("@#$%", "", "unnamed_1a483835"),  # no column is dropped
@@ -75,8 +75,8 @@ def test_vectors_of_rudderstack(text: str, expected: str, divided: str) -> None:
         ("timestamp", "_timestamp", "timestamp"),
     ],
 )
-def test_vectors_of_rudderstack_that_differ_by_decision(text: str, theirs: str, ours: str) -> None:
-    assert SNAKE_CASE.identifier(text) == SNAKE_CASE_NUMBERS.identifier(text) == ours != theirs
+def test_vectors_of_rudderstack_that_differ_by_decision(text: str, rudderstack: str, expected: str) -> None:
+    assert SNAKE_CASE.identifier(text) == SNAKE_CASE_NUMBERS.identifier(text) == expected != rudderstack
 
 
 @pytest.mark.parametrize(
@@ -160,10 +160,10 @@ def test_aws_datalake_names_are_that_connector_s(text: str, expected: str) -> No
 @given(any_text)
 def test_aws_datalake_names_are_those_of_awswrangler(text: str) -> None:
     """AWS Datalake named tables and columns with these functions, unchanged since awswrangler 3.7.1."""
-    theirs = sanitize_table_name(text)
-    assert sanitize_column_name(text) == theirs
-    if theirs and len(theirs) <= 255:  # Glue allows no others
-        assert AWS_DATALAKE.identifier(text) == theirs
+    expected = sanitize_table_name(text)
+    assert sanitize_column_name(text) == expected
+    if expected and len(expected) <= 255:  # Glue allows no others
+        assert AWS_DATALAKE.identifier(text) == expected
     else:
         assert 0 < len(AWS_DATALAKE.identifier(text).encode()) <= 255
 
@@ -207,9 +207,9 @@ def test_unnamed_names_differ_if_their_sources_do(naming: Naming) -> None:
     [*((naming, letter) for naming in STYLES[:3] for letter in ("x", "京")), (AWS_DATALAKE, "x")],
 )
 def test_a_long_name_is_cut_to_255_bytes_and_stays_distinct(naming: Naming, letter: str) -> None:
-    one, other = naming.identifier(letter * 300), naming.identifier(letter * 301)
-    assert one != other
-    assert {len(name.encode()) for name in (one, other)} <= {253, 254, 255}
+    first, second = naming.identifier(letter * 300), naming.identifier(letter * 301)
+    assert first != second
+    assert {len(name.encode()) for name in (first, second)} <= {253, 254, 255}
     assert naming.identifier("x" * 255) == "x" * 255
 
 
@@ -331,11 +331,13 @@ def test_a_duplicate_source_is_an_error() -> None:
 @given(st.lists(any_text, unique=True), st.randoms(use_true_random=False))
 def test_identifiers_are_unique_and_do_not_depend_on_the_order(sources: list[str], random: Random) -> None:
     shuffled = random.sample(sources, len(sources))
-    for each in (each for naming in STYLES for each in (naming.identifiers, naming.inside.identifiers)):
-        names = dict(zip(sources, each(sources), strict=True))
+    for identifiers in (
+        identifiers for naming in STYLES for identifiers in (naming.identifiers, naming.inside.identifiers)
+    ):
+        names = dict(zip(sources, identifiers(sources), strict=True))
         assert len(set(names.values())) == len(sources)
         assert all(len(name.encode()) <= 255 for name in names.values())
-        assert dict(zip(shuffled, each(shuffled), strict=True)) == names
+        assert dict(zip(shuffled, identifiers(shuffled), strict=True)) == names
 
 
 @pytest.mark.parametrize(

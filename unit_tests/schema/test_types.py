@@ -28,14 +28,14 @@ from destination_datalake.schema.types import (
     Struct,
     Timestamp,
 )
-from unit_tests.strategies import ONE_OF_EACH
+from unit_tests.strategies import EXAMPLE_TYPES
 
 ORDER = Struct((Field("id", "Id", Int64()), Field("tags", "tags", List(String()))))
 
 
 @pytest.mark.parametrize("rules", [ARROW, GLUE, ICEBERG, RULES])
 def test_every_map_covers_the_whole_set_of_types(rules: dict[type, object]) -> None:
-    assert set(rules) == set(get_args(ColumnType)) == {type(each) for each in ONE_OF_EACH}
+    assert set(rules) == set(get_args(ColumnType)) == {type(type_) for type_ in EXAMPLE_TYPES}
 
 
 @pytest.mark.parametrize(

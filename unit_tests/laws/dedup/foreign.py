@@ -26,7 +26,7 @@ def act(foreign: Foreign, table: Table, sent: list[Version]) -> None:
     if not rows.num_rows:
         return
     chosen = [foreign.number % rows.num_rows, 0, foreign.number // 2 % rows.num_rows]
-    written = _again(rows.take(chosen), sent)
+    written = _as_later_versions(rows.take(chosen), sent)
     if foreign.does == "append":
         table.append(written)
         return
@@ -38,7 +38,7 @@ def act(foreign: Foreign, table: Table, sent: list[Version]) -> None:
         snapshots.set_current_snapshot(head).remove_branch("replacement")
 
 
-def _again(rows: pa.Table, sent: list[Version]) -> pa.Table:
+def _as_later_versions(rows: pa.Table, sent: list[Version]) -> pa.Table:
     """Return the rows as later versions."""
     numbers: Any = rows.column(SERIAL).to_pylist()
     new = [

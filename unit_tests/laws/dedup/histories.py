@@ -83,8 +83,8 @@ class History:
     @property
     def columns(self) -> dict[str, Column]:
         """The columns of the records, by name."""
-        there = {*self.key, *self.cursors, DELETED_AT}
-        return {name: column for name, column in columns(self.decimals).items() if name in there}
+        names = {*self.key, *self.cursors, DELETED_AT}
+        return {name: column for name, column in columns(self.decimals).items() if name in names}
 
     def schema(self, step: Step) -> Mapping[str, Any]:
         """Return the JSON schema of a sync."""
@@ -127,7 +127,7 @@ def _layouts(key: Sequence[str], cursors: Sequence[str | None]) -> list[tuple[Ma
         {"source": name, "transform": "bucket[3]"} for name in key if name not in ("k_number", "k_flag")
     ]  # Iceberg has no buckets of floats.
     by_cursor = [{"source": name} for name in cursors if name is not None and name in CURSORS and name != "c_number"]
-    return [(), *(tuple(each[:1]) for each in (by_key, by_cursor) if each), (*by_key[:1], *by_cursor[:1])]
+    return [(), *(tuple(fields[:1]) for fields in (by_key, by_cursor) if fields), (*by_key[:1], *by_cursor[:1])]
 
 
 _drafts = st.builds(

@@ -46,8 +46,8 @@ def by_duckdb(table: PyIcebergTable, access: AwsAccess) -> list[Row]:
             query = f"SELECT * FROM read_parquet({_literal(data)}, schema = MAP {{{fields}}}, file_row_number = true)"
             if task.delete_files:
                 deletes = [
-                    _copy(each.file_path, Path(folder, f"{number}-{of}.parquet"), access)
-                    for of, each in enumerate(task.delete_files)
+                    _copy(delete_file.file_path, Path(folder, f"{number}-{position}.parquet"), access)
+                    for position, delete_file in enumerate(task.delete_files)
                 ]
                 named = f"SELECT pos FROM read_parquet({deletes}) WHERE file_path = {_literal(task.file.file_path)}"
                 query += f" WHERE file_row_number NOT IN ({named})"
@@ -57,22 +57,22 @@ def by_duckdb(table: PyIcebergTable, access: AwsAccess) -> list[Row]:
 
 def versions_of(rows: Sequence[Row], sent: Sequence[Version]) -> list[Version]:
     """Return which of the versions that were sent the rows are. Fails if one is there twice, or has other values."""
-    found = Counter(row[SERIAL] for row in rows)
-    assert {serial: times for serial, times in found.items() if times > 1} == {}, "rows are there twice"
+    counts = Counter(row[SERIAL] for row in rows)
+    assert {serial: times for serial, times in counts.items() if times > 1} == {}, "rows are there twice"
     for row in rows:
         expected = sent[row[SERIAL]].values
-        wrong = {name: (value, row.get(name)) for name, value in expected.items() if not _same(value, row.get(name))}
+        wrong = {name: (value, row.get(name)) for name, value in expected.items() if not _is_same(value, row.get(name))}
         assert wrong == {}, f"version {row[SERIAL]} has other values (sent, found)"
     return [sent[row[SERIAL]] for row in rows]
 
 
-def _same(sent: Value, found: Any) -> bool:
-    if isinstance(sent, float) and isinstance(found, float):
-        return (math.isnan(sent) and math.isnan(found)) or (sent, math.copysign(1, sent)) == (
-            found,
-            math.copysign(1, found),
+def _is_same(sent: Value, stored: Any) -> bool:
+    if isinstance(sent, float) and isinstance(stored, float):
+        return (math.isnan(sent) and math.isnan(stored)) or (sent, math.copysign(1, sent)) == (
+            stored,
+            math.copysign(1, stored),
         )
-    return bool(sent == found)
+    return bool(sent == stored)
 
 
 def _copy(uri: str, path: Path, access: AwsAccess) -> str:

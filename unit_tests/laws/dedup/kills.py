@@ -34,25 +34,25 @@ CHANGES = frozenset(
 class Watch:
     """Counts the calls of a sync. Kills it, or does something else before the call of a number, from 1.
 
-    With `only`, operations of other names are not counted.
+    With `operations`, others are not counted.
     """
 
     def __init__(
         self,
         kill: Kill | None,
         act: tuple[int, Callable[[], object]] | None = None,
-        only: Collection[str] | None = None,
+        operations: Collection[str] | None = None,
     ) -> None:
         self.calls = 0
         self.killed = False
-        self._only = only
+        self._operations = operations
         self._kill = kill
         self._act = act
         self._lock = threading.Lock()
 
     def before(self, model: Any = None, **_: object) -> None:
         with self._lock:
-            if not self.killed and (self._only is None or model.name in self._only):
+            if not self.killed and (self._operations is None or model.name in self._operations):
                 self.calls += 1
                 if self._act is not None and self._act[0] == self.calls:
                     self._act[1]()
@@ -62,7 +62,7 @@ class Watch:
 
     def after(self, parsed: Any, model: Any = None, **_: object) -> None:
         with self._lock:
-            if self._only is None or model.name in self._only:
+            if self._operations is None or model.name in self._operations:
                 self.killed = self.killed or self._is_due("after")
             if self.killed:
                 close_body(parsed)
@@ -78,10 +78,10 @@ def watched(
     access: AwsAccess,
     kill: Kill | None,
     act: tuple[int, Callable[[], object]] | None = None,
-    only: Collection[str] | None = None,
+    operations: Collection[str] | None = None,
 ) -> Iterator[Watch]:
     """Let this happen to whoever uses these clients, as long as this lasts."""
-    watch = Watch(kill, act, only)
+    watch = Watch(kill, act, operations)
     clients: list[Any] = [access.client("s3"), access.client("glue")]
     for client in clients:
         client.meta.events.register_first("before-call", watch.before)
@@ -97,24 +97,24 @@ def watched(
 class _Turns:
     """At each change it is drawn who goes on to its next change, while the other waits."""
 
-    def __init__(self, random: Random, who: Collection[int]) -> None:
+    def __init__(self, random: Random, numbers: Collection[int]) -> None:
         self._random = random
-        self._running = sorted(who)
+        self._running = sorted(numbers)
         self._changed = threading.Condition()
         self._turn = random.choice(self._running)
 
-    def wait(self, who: int) -> None:
+    def wait(self, number: int) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._turn == who or who not in self._running)
+            self._changed.wait_for(lambda: self._turn == number or number not in self._running)
 
-    def before(self, who: int, model: Any = None, **_: object) -> None:
+    def before(self, number: int, model: Any = None, **_: object) -> None:
         if model.name in CHANGES:
             self._draw()
-            self.wait(who)
+            self.wait(number)
 
-    def end(self, who: int) -> None:
+    def end(self, number: int) -> None:
         with self._changed:
-            self._running.remove(who)
+            self._running.remove(number)
         self._draw()
 
     def _draw(self) -> None:
@@ -128,22 +128,22 @@ def in_turns(random: Random, *syncs: tuple[AwsAccess, Callable[[], object]]) -> 
     """Run syncs at once, each through clients of its own. Raises what one of them raises."""
     turns, errors = _Turns(random, range(len(syncs))), list[BaseException]()
 
-    def run(who: int, access: AwsAccess, sync: Callable[[], object]) -> None:
-        hook = partial(turns.before, who)
+    def run(number: int, access: AwsAccess, sync: Callable[[], object]) -> None:
+        hook = partial(turns.before, number)
         clients: list[Any] = [access.client("s3"), access.client("glue")]
         for client in clients:
             client.meta.events.register_first("before-call", hook)
         try:
-            turns.wait(who)
+            turns.wait(number)
             sync()
         except BaseException as error:
             errors.append(error)
         finally:
             for client in clients:
                 client.meta.events.unregister("before-call", hook)
-            turns.end(who)
+            turns.end(number)
 
-    threads = [threading.Thread(target=run, args=(who, *sync)) for who, sync in enumerate(syncs)]
+    threads = [threading.Thread(target=run, args=(number, *sync)) for number, sync in enumerate(syncs)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -17,7 +17,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from destination_datalake.tables.iceberg.commit import TableOperations
 from unit_tests.cloud import another_client, ungoverned
-from unit_tests.examples import ALL, long_examples
+from unit_tests.examples import IS_EXHAUSTIVE, long_examples
 from unit_tests.laws.dedup.extension.judge import Extension, extension
 from unit_tests.laws.dedup.foreign import act
 from unit_tests.laws.dedup.histories import (
@@ -105,9 +105,9 @@ class Play:
         if table.current_snapshot() is None:
             return
         act(foreign, table, self._sent)
-        found = versions_of(by_pyiceberg(TableOperations(sync.name, ungoverned(_READER)).load()), self._sent)
-        self._worlds.share(found)
-        note(f"{foreign.does}: {sorted(found, key=repr)}")
+        versions = versions_of(by_pyiceberg(TableOperations(sync.name, ungoverned(_READER)).load()), self._sent)
+        self._worlds.share(versions)
+        note(f"{foreign.does}: {sorted(versions, key=repr)}")
 
     def _judge(self, sync: RunningSync, days: int) -> None:
         try:
@@ -122,8 +122,10 @@ class Play:
         if self._extension is not None:
             readers.append([*self._extension.rows(table, _READER)])
         for rows in readers:
-            found = versions_of(rows, self._sent)
-            assert self._worlds.see(found), f"{sorted(found, key=repr)} of {[w.main for w in self._worlds.possible]}"
+            versions = versions_of(rows, self._sent)
+            assert self._worlds.see(versions), (
+                f"{sorted(versions, key=repr)} of {[w.main for w in self._worlds.possible]}"
+            )
 
 
 def holds(drawn: SearchStrategy[History], examples: int, judge: Extension | None = None) -> None:
@@ -143,7 +145,7 @@ def holds(drawn: SearchStrategy[History], examples: int, judge: Extension | None
 @pytest.mark.law
 @pytest.mark.usefixtures("cloud")
 def test_a_table_has_the_rows_that_a_dict_has() -> None:
-    with extension() if ALL else nullcontext() as judge:
+    with extension() if IS_EXHAUSTIVE else nullcontext() as judge:
         holds(histories(steps=4), long_examples(300, more=7), judge)
 
 

@@ -23,7 +23,7 @@ from unit_tests.laws.dedup.model.worlds import Sync
 from unit_tests.laws.dedup.syncs import RunningSync
 
 _streams = count()
-_ONE, _OTHER, _READER = another_client(), another_client(), another_client()
+_FIRST, _SECOND, _READER = another_client(), another_client(), another_client()
 _HISTORY = History(("k_integer",), ("c_integer",))
 _LAST = Step(batches=((Draft(key=4),),))
 
@@ -64,13 +64,15 @@ class Stage:
         """Run a sync until it ends or is killed; at a call of it, if it comes to that, all of a second one."""
         asked = Sync(1, False, _HISTORY.definition(step))
         sync = RunningSync(_HISTORY, step, asked, next(self._numbers), self._stream, access, self._folder)
-        act = None if second is None else (second[0], lambda: self.sync(second[1], _OTHER))
+        act = None if second is None else (second[0], lambda: self.sync(second[1], _SECOND))
         rows: set[Version] = set()
         try:
             with watched(access, step.killed, act):
                 sync.begin()
                 for drafts in step.batches:
-                    timed = [replace(draft, extracted=len(self.sent) + each) for each, draft in enumerate(drafts)]
+                    timed = [
+                        replace(draft, extracted=len(self.sent) + position) for position, draft in enumerate(drafts)
+                    ]
                     batch = [*_HISTORY.versions(step, timed, len(self.sent))]
                     self.sent += [version for version, _ in batch]
                     rows = {version for version, _ in batch}
@@ -82,12 +84,12 @@ class Stage:
             self.perhaps |= rows
         return sync
 
-    def found(self, sync: RunningSync) -> list[Version]:
+    def read(self, sync: RunningSync) -> list[Version]:
         """Return what readers find."""
         table = TableOperations(sync.name, ungoverned(_READER)).load()
-        found = versions_of(by_pyiceberg(table), self.sent)
-        assert {*versions_of(by_duckdb(table, _READER), self.sent)} == {*found}
-        return found
+        versions = versions_of(by_pyiceberg(table), self.sent)
+        assert {*versions_of(by_duckdb(table, _READER), self.sent)} == {*versions}
+        return versions
 
 
 @pytest.mark.slow
@@ -100,13 +102,13 @@ def test_nothing_that_two_syncs_have_landed_at_once_is_lost() -> None:
         with tempfile.TemporaryDirectory() as folder:
             stage = Stage(Path(folder))
 
-            stage.sync(pair.first, _ONE, (pair.at, pair.second))
-            found = stage.found(stage.sync(_LAST, _ONE))
+            stage.sync(pair.first, _FIRST, (pair.at, pair.second))
+            versions = stage.read(stage.sync(_LAST, _FIRST))
 
             by = _HISTORY.definition(_LAST)
             assert by is not None
-            possible = [{*latest(stage.landed | some, by).values()} for some in _parts(stage.perhaps)]
-            assert {*found} in possible, f"{found} of {possible}"
+            possible = [{*latest(stage.landed | part, by).values()} for part in _parts(stage.perhaps)]
+            assert {*versions} in possible, f"{versions} of {possible}"
 
     law()
 

@@ -105,5 +105,5 @@ DELETIONS = Column(STRING, [_NULL, ("2024-01-01T00:00:00Z", '"2024-01-01T00:00:0
 
 def columns(decimals: bool) -> dict[str, Column]:
     """Return all columns by name; numbers of keys and cursors are exact ones with `decimals`."""
-    found = {**KEYS, **CURSORS, DELETED_AT: DELETIONS}
-    return {name: _AMOUNTS if decimals and column is _NUMBERS else column for name, column in found.items()}
+    by_name = {**KEYS, **CURSORS, DELETED_AT: DELETIONS}
+    return {name: _AMOUNTS if decimals and column is _NUMBERS else column for name, column in by_name.items()}

@@ -87,10 +87,10 @@ class Stage:
 
     def ids(self, table: TableName, reader: AwsAccess) -> set[int]:
         """Return what a reader finds. Fails if an id is there twice."""
-        found = self._iceberg_ids(table, reader) if self.table_type != "HIVE" else self._hive_ids(table, reader)
-        twice = [id_ for id_, times in Counter(found).items() if times > 1]
+        ids = self._iceberg_ids(table, reader) if self.table_type != "HIVE" else self._hive_ids(table, reader)
+        twice = [id_ for id_, times in Counter(ids).items() if times > 1]
         assert not twice, f"{twice} are there twice"
-        return {*found}
+        return {*ids}
 
     def _iceberg_ids(self, table: TableName, reader: AwsAccess) -> list[int]:
         return [row["id"] for row in by_pyiceberg(TableOperations(table, ungoverned(reader)).load())]
@@ -99,12 +99,12 @@ class Stage:
         entry: Any = reader.client("glue").get_table(DatabaseName=table.database, Name=table.table)["Table"]
         folder = S3Address.parse(entry["StorageDescriptor"]["Location"].rstrip("/") + "/")
         s3 = reader.client("s3")
-        keys = [each["Key"] for each in s3.list_objects_v2(Bucket=BUCKET, Prefix=folder.key).get("Contents", [])]
+        keys = [entry["Key"] for entry in s3.list_objects_v2(Bucket=BUCKET, Prefix=folder.key).get("Contents", [])]
         bodies = [s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys]
-        found: list[Any] = []
+        ids: list[Any] = []
         for body in bodies:
-            found += pq.read_table(io.BytesIO(body)).column("id").to_pylist()
-        return found
+            ids += pq.read_table(io.BytesIO(body)).column("id").to_pylist()
+        return ids
 
 
 @dataclass
@@ -206,11 +206,11 @@ class Connection:
 
     # Judgement
 
-    def missing(self, found: set[int]) -> list[int]:
+    def missing(self, ids: set[int]) -> list[int]:
         """Return acknowledged ids that must be in the table and are not; none if the last attempt has failed."""
         if not self.ended:
             return []
-        return [id_ for id_, begun in self.acknowledged.items() if id_ not in found and not self._is_replaced(begun)]
+        return [id_ for id_, begun in self.acknowledged.items() if id_ not in ids and not self._is_replaced(begun)]
 
     def _is_replaced(self, begun: int) -> bool:
         """Whether another connection has published an overwrite, in whose place no row of this one can be.
@@ -222,7 +222,7 @@ class Connection:
         own = self.generation if self.mode.overwrites and self.mode.has_generations else None
         return any(
             when > since and (own is None or generation != own)
-            for other in self.stage.connections
-            if other is not self
-            for when, generation in other.published
+            for connection in self.stage.connections
+            if connection is not self
+            for when, generation in connection.published
         )

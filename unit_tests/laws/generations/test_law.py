@@ -18,7 +18,7 @@ from typing import Literal, get_args
 import pytest
 
 from unit_tests.cloud import another_client
-from unit_tests.examples import ALL, DRAW, long_examples
+from unit_tests.examples import DRAW, IS_EXHAUSTIVE, long_examples
 from unit_tests.laws.dedup.kills import in_turns
 from unit_tests.laws.generations.connections import APPEND, MODES, Connection, Mode, Stage, TableType
 
@@ -29,7 +29,7 @@ _SCHEDULES = 6
 """How many schedules of turns there are for each play."""
 
 _streams = count()
-_ONE, _OTHER, _READER = another_client(), another_client(), another_client()
+_FIRST, _SECOND, _READER = another_client(), another_client(), another_client()
 
 
 @dataclass(frozen=True)
@@ -40,59 +40,62 @@ class Play:
     """
 
     table_type: TableType
-    one: Mode
-    other: Mode
+    first: Mode
+    second: Mode
     later: int
     happens: Happens
 
     def __str__(self) -> str:
-        return f"{self.table_type}: {self.one.name}, {self.other.name} ({self.later:+}), {self.happens}"
+        return f"{self.table_type}: {self.first.name}, {self.second.name} ({self.later:+}), {self.happens}"
 
     def run(self, at: int) -> bool:
         """Play it, with what happens at a call (from 1); False if there were fewer. Fails if the law is broken."""
         with tempfile.TemporaryDirectory() as folder:
             stage = Stage(self.table_type, f"orders_{next(_streams)}", Path(folder), self.happens == "in turns")
-            base = Connection(stage, APPEND, _FIRST_GENERATION, _ONE)
+            base = Connection(stage, APPEND, _FIRST_GENERATION, _FIRST)
             base.attempt(batches=1)
-            one = Connection(stage, self.one, _GENERATION, _ONE)
-            other = Connection(stage, self.other, _GENERATION + self.later, _OTHER)
+            first = Connection(stage, self.first, _GENERATION, _FIRST)
+            second = Connection(stage, self.second, _GENERATION + self.later, _SECOND)
             match self.happens:
                 case "killed":
-                    calls = one.attempt(kill=at).calls
-                    other.attempt()
+                    calls = first.attempt(kill=at).calls
+                    second.attempt()
                 case "overtaken":
-                    calls = one.attempt(act=(at, other.attempt)).calls
+                    calls = first.attempt(act=(at, second.attempt)).calls
                 case "both killed":
-                    one.attempt(batches=1, ends=False)
-                    calls = other.attempt(kill=at).calls
+                    first.attempt(batches=1, ends=False)
+                    calls = second.attempt(kill=at).calls
                 case "in turns":
-                    calls = self._in_turns(Random(at), one, other)
-            for connection in (one, other):
+                    calls = self._in_turns(Random(at), first, second)
+            for connection in (first, second):
                 if not connection.ended and not connection.refused:
                     connection.attempt()
-            for connection in (one, other):
+            for connection in (first, second):
                 if not connection.ended:
                     connection.attempt()  # Once more, after the other has had its turn.
             self._judge(stage, base, at)
-            for connection in (one, other):
+            for connection in (first, second):
                 if connection.refused:
                     self._start_over(stage, connection)
         return calls >= at
 
-    def _in_turns(self, random: Random, one: Connection, other: Connection) -> int:
+    def _in_turns(self, random: Random, first: Connection, second: Connection) -> int:
         kills = [random.choice((None, random.randint(1, 14))) for _ in range(2)]
-        in_turns(random, (_ONE, partial(one.attempt, kill=kills[0])), (_OTHER, partial(other.attempt, kill=kills[1])))
+        in_turns(
+            random, (_FIRST, partial(first.attempt, kill=kills[0])), (_SECOND, partial(second.attempt, kill=kills[1]))
+        )
         return _SCHEDULES
 
     def _judge(self, stage: Stage, base: Connection, at: int) -> None:
-        found = stage.ids(base.table, _READER)
+        ids = stage.ids(base.table, _READER)
         told = [
-            (each.mode.name, each.generation, each.acknowledged, each.ended, each.refused) for each in stage.connections
+            (connection.mode.name, connection.generation, connection.acknowledged, connection.ended, connection.refused)
+            for connection in stage.connections
         ]
         for connection in stage.connections:
-            assert connection.missing(found) == [], f"{self}, at call {at}: {sorted(found)} are found of {told}"
+            assert connection.missing(ids) == [], f"{self}, at call {at}: {sorted(ids)} are found of {told}"
             if connection.mode.overwrites and connection.ended:
-                old = found & base.acknowledged.keys()
+                old = ids & base.acknowledged.keys()
                 assert not old, f"{self}, at call {at}: {sorted(old)} were not overwritten: {told}"
 
     def _start_over(self, stage: Stage, connection: Connection) -> None:
@@ -104,9 +107,9 @@ class Play:
 
 def plays(table_type: TableType, happens: Happens) -> Iterator[Play]:
     """Yield all of them. Without generations on one side, that of the other makes no difference."""
-    for one, other, later in product(MODES[table_type], MODES[table_type], (-1, 0, 1)):
-        if not later or (one.has_generations and other.has_generations):
-            yield Play(table_type, one, other, later, happens)
+    for first, second, later in product(MODES[table_type], MODES[table_type], (-1, 0, 1)):
+        if not later or (first.has_generations and second.has_generations):
+            yield Play(table_type, first, second, later, happens)
 
 
 _QUICK = {("REST", "overtaken"), ("REST", "in turns"), *product(("ICEBERG", "HIVE"), get_args(Happens)[:3])}
@@ -117,15 +120,15 @@ _QUICK = {("REST", "overtaken"), ("REST", "in turns"), *product(("ICEBERG", "HIV
 @pytest.mark.parametrize(
     ("table_type", "happens"),
     [
-        pytest.param(*each, marks=() if each in _QUICK else pytest.mark.slow)
-        for each in product(get_args(TableType), get_args(Happens))
+        pytest.param(*pair, marks=() if pair in _QUICK else pytest.mark.slow)
+        for pair in product(get_args(TableType), get_args(Happens))
     ],
 )
 @pytest.mark.usefixtures("cloud")
 def test_what_two_connections_acknowledge_is_in_the_table_or_their_last_attempt_fails(
     table_type: TableType, happens: Happens
 ) -> None:
-    if ALL:
+    if IS_EXHAUSTIVE:
         for play in plays(table_type, happens):
             for at in count(1):
                 if not play.run(at):

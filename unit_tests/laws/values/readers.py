@@ -60,14 +60,14 @@ def by_duckdb(paths: Sequence[Path], columns: Sequence[Field]) -> list[dict[str,
                     columns={**own, **types},
                     maximum_object_size=_LONGEST_LINE,
                 )
-            found = relation.to_arrow_table().to_pylist()
+            records = relation.to_arrow_table().to_pylist()
             if path.suffix != ".parquet":
                 written = [json.loads(line, parse_float=decimal.Decimal) for line in path.read_bytes().splitlines()]
-                found = [
+                records = [
                     {**row, **{c.name: with_decimals(row[c.name], text[c.name], c.type) for c in columns}}
-                    for row, text in zip(found, written, strict=True)
+                    for row, text in zip(records, written, strict=True)
                 ]
-            rows += found
+            rows += records
     return rows
 
 
@@ -81,7 +81,7 @@ def with_decimals(value: Any, written: Any, type_: ColumnType) -> Any:
         case Struct(fields), _:
             return {f.name: with_decimals(value[f.name], written[f.name], f.type) for f in fields}
         case List(element), _:
-            return [with_decimals(each, text, element) for each, text in zip(value, written, strict=True)]
+            return [with_decimals(item, text, element) for item, text in zip(value, written, strict=True)]
     return value
 
 
@@ -110,7 +110,7 @@ def as_typed(value: Any, type_: ColumnType) -> Any:
         case Struct(fields), _:
             return {f.name: as_typed(value[f.name], f.type) for f in fields}
         case List(element), _:
-            return [as_typed(each, element) for each in value]
+            return [as_typed(item, element) for item in value]
         case Decimal(scale=scale), decimal.Decimal() if value == value.to_integral_value():
             # JSON lines may have 0.0 for a decimal of scale 0.
             return value.quantize(decimal.Decimal(1).scaleb(-scale), context=_ANY_DIGITS)

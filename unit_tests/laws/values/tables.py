@@ -65,19 +65,19 @@ class Landing:
         else:
             raise AssertionError("the batch is encoded again and again")
         publish_all([file.pending_upload for file in result.rejects], access.client("s3"))
-        found = [
+        rejects = [
             json.loads(line)
             for key, content in self._objects("_errors/").items()
             for line in gzip.decompress(content).splitlines()
         ]
-        assert sum(result.counts.reasons.values()) == len(found)
+        assert sum(result.counts.reasons.values()) == len(rejects)
         # Each reason has its object; a record's rejects are numbered across them.
-        return sorted(found, key=lambda reject: int(reject["subSequenceNumber"]))
+        return sorted(rejects, key=lambda reject: int(reject["subSequenceNumber"]))
 
     def files(self, folder: Path) -> Sequence[Path]:
         """Copy the data files that readers of the table find."""
         paths: list[Path] = []
-        live = None if self.kind != "ICEBERG" else {each.file.file_path for each in self.iceberg().scan().plan_files()}
+        live = None if self.kind != "ICEBERG" else {task.file.file_path for task in self.iceberg().scan().plan_files()}
         for key, content in self._objects(f"{self.name.database}/{self.name.table}").items():
             uri = f"s3://{BUCKET}/{key}"
             if content and (uri in live if live is not None else "/metadata/" not in uri):
@@ -105,11 +105,11 @@ class Landing:
             pages = glue.get_paginator("get_partitions").paginate(
                 DatabaseName=self.name.database, TableName=self.name.table
             )
-            partitions = [each for page in pages for each in page["Partitions"]]
-            locations = {each["StorageDescriptor"]["Location"].rstrip("/") for each in partitions}
+            partitions = [partition for page in pages for partition in page["Partitions"]]
+            locations = {partition["StorageDescriptor"]["Location"].rstrip("/") for partition in partitions}
             scheme = PartitionScheme.recorded(table, (*METADATA_COLUMNS, *self.columns))
             assert scheme is not None
-            assert scheme.count_invalid(each["Values"] for each in partitions) == 0
+            assert scheme.count_invalid(partition["Values"] for partition in partitions) == 0
         assert folder in locations
 
     def _opened(self, folder: Path) -> IcebergTable | HiveTable:

@@ -123,7 +123,7 @@ def _value_of(draw: st.DrawFn, schema: Schema, document: Mapping[str, Any], dept
     parts: list[Any] = []
     if (reference := schema.get("$ref")) is not None:
         parts.append(value_of(draw, _target(reference, document), document, depth + 1))
-    parts += [value_of(draw, each, document, depth + 1) for each in schema.get("allOf", [])]
+    parts += [value_of(draw, subschema, document, depth + 1) for subschema in schema.get("allOf", [])]
     for key in ("oneOf", "anyOf"):
         if key in schema:
             parts.append(value_of(draw, draw(st.sampled_from(schema[key])), document, depth + 1))
@@ -153,13 +153,16 @@ def _own_value(draw: st.DrawFn, schema: Mapping[str, Any], document: Mapping[str
             return draw(st.booleans())
         case "array":
             items = [*schema.get("prefixItems", ()), *[schema.get("items", True)] * 2]
-            values = [value_of(draw, each, document, depth + 1) for each in items[: draw(st.integers(0, len(items)))]]
+            values = [
+                value_of(draw, subschema, document, depth + 1)
+                for subschema in items[: draw(st.integers(0, len(items)))]
+            ]
             return [None if value is ABSENT else value for value in values]
         case "object":
             properties = schema.get("properties", {}) if depth or "properties" in schema else {}
             drawn = {
-                key: value_of(draw, each, document, depth + 1)
-                for key, each in properties.items()
+                key: value_of(draw, subschema, document, depth + 1)
+                for key, subschema in properties.items()
                 if draw(st.booleans())
             }
             return {key: value for key, value in drawn.items() if value is not ABSENT}
@@ -200,9 +203,9 @@ def departures(value: Any, field: Field, stored: Any, path: str) -> list[str]:
         case Struct(fields) if isinstance(value, dict) and isinstance(stored, dict):
             known = {inner.source: inner for inner in fields}
             return [
-                each
+                departure
                 for key, member in value.items()
-                for each in (
+                for departure in (
                     departures(member, known[key], stored[known[key].name], f"{path}.{key}")
                     if key in known
                     else [f"{path}.{key}?"]
@@ -210,9 +213,9 @@ def departures(value: Any, field: Field, stored: Any, path: str) -> list[str]:
             ]
         case List(element) if isinstance(value, list) and isinstance(stored, list) and len(value) == len(stored):
             return [
-                each
+                departure
                 for number, (item, inner) in enumerate(zip(value, stored, strict=True))
-                for each in departures(item, Field("", "", element), inner, f"{path}.{number}")
+                for departure in departures(item, Field("", "", element), inner, f"{path}.{number}")
             ]
         case Date() | Timestamp():
             read = pa.scalar(stored, arrow_type(field.type)).as_py()
@@ -227,11 +230,11 @@ def stored_of(document: Mapping[str, Any], record: Mapping[str, Any], untyped: U
     columns = stream_columns(document, NumericTypes.BIGINT_DOUBLE, nested=Nested.STRUCT, untyped=untyped)
     line = json.dumps({"type": "RECORD", "record": {"stream": "s", "data": record, "emitted_at": 1}}).encode()
     row = record_coercer(RecordFields.of(columns).fields)(line)
-    found = {column.source: (column, value) for column, value in zip(columns, row.values, strict=True)}
+    by_source = {column.source: (column, value) for column, value in zip(columns, row.values, strict=True)}
     lost = [
-        each
+        departure
         for key, value in record.items()
-        for each in (departures(value, *found[key], key) if key in found else [f"{key}?"])
+        for departure in (departures(value, *by_source[key], key) if key in by_source else [f"{key}?"])
     ]
     return lost, {change.field or "" for change in row.changes}
 

@@ -17,7 +17,7 @@ from destination_datalake.records.values.rules import Floats
 from destination_datalake.schema.types import ColumnType, Date, Field, List, String, Struct, Timestamp
 from unit_tests.cloud import Cloud
 from unit_tests.cloud import cloud as an_account
-from unit_tests.examples import ALL, long_examples
+from unit_tests.examples import IS_EXHAUSTIVE, long_examples
 from unit_tests.laws.values.readers import as_typed, by_duckdb, by_pyarrow, holds_list_of_structs
 from unit_tests.laws.values.tables import Kind, Landing
 from unit_tests.records.oracle import Oracle, a_line, as_dict, exactly, few_columns
@@ -57,7 +57,7 @@ def batches(draw: st.DrawFn, partitioned: str | None) -> tuple[tuple[Field, ...]
     named = [replace(column, name=f"c_{number}") for number, column in enumerate(draw(few_columns))]
     columns = (*named, Field("p", "p", draw(of_partition)), Field("t", "t", String()))
     pools = {column.source: draw(st.lists(texts(column.type), min_size=1, max_size=12)) for column in columns}
-    size = draw(st.sampled_from(LARGE if ALL else SMALL))
+    size = draw(st.sampled_from(LARGE if IS_EXHAUSTIVE else SMALL))
     random = draw(st.randoms(use_true_random=False))
     records = []
     for number in range(draw(st.integers(1, 80 if size < 1_000_000 else 12))):
@@ -107,7 +107,7 @@ def test_other_engines_read_what_was_sent(
                 check(row, records[sent_as(row)], lines[sent_as(row)], rejects, read, kind)
 
     law()
-    assert not ALL or tried >= VALUES
+    assert not IS_EXHAUSTIVE or tried >= VALUES
 
 
 def sent_as(row: Mapping[str, Any]) -> int:
@@ -124,13 +124,15 @@ def check(
     kind: Kind,
 ) -> None:
     own = [reject for reject in rejects if reject["row_id"] == row["_airbyte_raw_id"]]
-    raw = [base64.b64decode(each["rawData"]) + b"\n" for each in own if each["rawData"] is not None]
+    raw = [base64.b64decode(reject["rawData"]) + b"\n" for reject in own if reject["rawData"] is not None]
     assert raw == [line] * bool(own)
-    originals = {each["column_name"]: each["column_value"].encode() for each in own}
-    changes = [ValueChange(**each, original=originals.get(each["field"])) for each in row["_airbyte_meta"]["changes"]]
+    originals = {reject["column_name"]: reject["column_value"].encode() for reject in own}
+    changes = [
+        ValueChange(**change, original=originals.get(change["field"])) for change in row["_airbyte_meta"]["changes"]
+    ]
     # A blank text that became null is a change without a reject: the oracle checks that it was blank.
     assert [as_dict(change) for change in changes if change.original is not None] == [
-        {"field": each["column_name"], "change": each["change"], "reason": each["reason"]} for each in own
+        {"field": reject["column_name"], "change": reject["change"], "reason": reject["reason"]} for reject in own
     ]
     oracle = Oracle(changes, Floats.FINITE if kind == "HIVE, JSONL" else Floats.ANY)
     for column in read:

@@ -36,7 +36,7 @@ from destination_datalake.schema.types import (
 from unit_tests.examples import examples
 from unit_tests.records.oracle import Oracle, a_line, as_dict, exactly, few_columns
 from unit_tests.records.values.coercion import coerce_value
-from unit_tests.strategies import ONE_OF_EACH, column_types, decimals, json_texts, strange_texts
+from unit_tests.strategies import EXAMPLE_TYPES, column_types, decimals, json_texts, strange_texts
 
 pytestmark = pytest.mark.share(4)
 
@@ -57,7 +57,7 @@ def as_python(value: Any, type_: ColumnType) -> Any:
         case Struct(fields), _:
             return {f.name: as_python(value[f.name], f.type) for f in fields}
         case List(element), _:
-            return [as_python(each, element) for each in value]
+            return [as_python(item, element) for item in value]
     return value
 
 
@@ -68,7 +68,7 @@ def sent_to(types: st.SearchStrategy[ColumnType]) -> st.SearchStrategy[tuple[Col
 
 @pytest.mark.law
 @settings(max_examples=examples(10_000))
-@given(sent_to(st.sampled_from(ONE_OF_EACH)) | sent_to(decimals), st.sampled_from(Floats))
+@given(sent_to(st.sampled_from(EXAMPLE_TYPES)) | sent_to(decimals), st.sampled_from(Floats))
 def test_a_value_is_kept_exactly_or_its_change_is_noted(sent: tuple[ColumnType, str], floats: Floats) -> None:
     kept_or_on_record(*sent, floats)
 
@@ -134,7 +134,9 @@ def test_a_number_becomes_the_nearest_double(text: str, quoted: bool) -> None:
     assert math.copysign(1, value) == (-1 if text.startswith("-") else 1)
     below, above = math.nextafter(value, -math.inf), math.nextafter(value, math.inf)
     assert all(
-        abs(sent - Fraction(value)) <= abs(sent - Fraction(other)) for other in (below, above) if math.isfinite(other)
+        abs(sent - Fraction(value)) <= abs(sent - Fraction(neighbour))
+        for neighbour in (below, above)
+        if math.isfinite(neighbour)
     )
     assert not changes
 
@@ -194,7 +196,7 @@ def test_a_decoder_reads_block_after_block_as_each_record_is_read_alone(
     )
     blocks = data.draw(st.lists(st.lists(record, min_size=1, max_size=6), min_size=1, max_size=3))
     for block in blocks:
-        lines = [a_line(values, n, at, rest) for n, (values, (at, rest)) in enumerate(block)]
+        lines = [a_line(values, n, at, suffix) for n, (values, (at, suffix)) in enumerate(block)]
         # When
         decoded = list(decoder.decode(b"".join(lines)))
         # Then
@@ -204,14 +206,14 @@ def test_a_decoder_reads_block_after_block_as_each_record_is_read_alone(
             *(pylist([row.values[i] for row in alone], c.type) for i, c in enumerate(columns)),
             [[as_dict(change) for change in row.changes] for row in alone],
         ]
-        found: list[list[Any]] = [[] for _ in wanted]
+        actual: list[list[Any]] = [[] for _ in wanted]
         for part in decoded:
             changes = part.changes.to_pylist() if part.changes is not None else [[]] * part.rows
             at: Any = part.extracted_at.cast(pa.int64())
             parts = [at.to_pylist(), *(c.to_pylist() for c in part.columns), changes]
-            for column, values in zip(found, parts, strict=True):
+            for column, values in zip(actual, parts, strict=True):
                 column += values
-        assert sorted(map(repr, zip(*found, strict=True))) == sorted(map(repr, zip(*wanted, strict=True)))
+        assert sorted(map(repr, zip(*actual, strict=True))) == sorted(map(repr, zip(*wanted, strict=True)))
         # And a changed row has the line it came in, and the texts of the values that were changed
         noted = [
             (bytes(row.line), change.field, change.original)

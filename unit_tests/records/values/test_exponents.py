@@ -43,12 +43,12 @@ def test_numbers_of_every_size_are_read_in_a_block_as_they_are_alone(
     }[nested]
     lines = [f'{{"record":{{"data":{{"a":{sent.format(text)}}},"emitted_at":{n}}}}}\n' for n, text in enumerate(texts)]
 
-    found: dict[int, tuple[Any, int]] = {}
+    decoded: dict[int, tuple[Any, int]] = {}
     for part in BlockDecoder([Field("a", "a", outer)]).decode("".join(lines).encode()):
         changes: Any = [[]] * part.rows if part.changes is None else part.changes.to_pylist()
         values: Any = part.columns[0].to_pylist()
         for at, value, noted in zip(part.extracted_at, values, changes, strict=True):
             inner = value[0] if isinstance(value, list) else value["n"] if isinstance(value, dict) else value
-            found[at.value // 1_000_000] = (inner, len(noted))
+            decoded[at.value // 1_000_000] = (inner, len(noted))
 
-    assert [found[n] for n in range(len(texts))] == [(each.value, len(each.changes)) for each in alone]
+    assert [decoded[n] for n in range(len(texts))] == [(coerced.value, len(coerced.changes)) for coerced in alone]

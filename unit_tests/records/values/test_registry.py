@@ -29,7 +29,7 @@ from destination_datalake.schema.glue import GLUE, glue_type
 from destination_datalake.schema.iceberg import ICEBERG, iceberg_type
 from destination_datalake.schema.types import ColumnType, Field, Int64, Json, List, Struct
 from unit_tests.records.values.coercion import coerce_value
-from unit_tests.strategies import ONE_OF_EACH, column_types, json_values
+from unit_tests.strategies import EXAMPLE_TYPES, column_types, json_values
 
 # --- What schema/types.py and a module of values/ would have for a new type -------------------------------------------
 
@@ -46,10 +46,10 @@ class TimeOfDayRules(TypeRules):
         """Return the microseconds of a time that may lack its seconds."""
         if raw == NULL:
             return None
-        found = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(?:\.(\d{1,6}))?)?", string_or_none(raw) or "")
-        if found is None:
+        match = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(?:\.(\d{1,6}))?)?", string_or_none(raw) or "")
+        if match is None:
             return nulled(raw, changes, SERIALIZATION_ERROR)
-        hour, minute, second, fraction = found.groups(default="0")
+        hour, minute, second, fraction = match.groups(default="0")
         return (int(hour) * 3600 + int(minute) * 60 + int(second)) * 1_000_000 + int(fraction.ljust(6, "0"))
 
 
@@ -105,11 +105,11 @@ def test_a_new_type_is_read_from_json_lines_to_an_arrow_column(rows: int) -> Non
 def test_a_new_type_is_read_inside_objects_and_lists(rows: int, beside: ColumnType) -> None:
     column = Field("shop", "shop", Struct((*STRUCT.fields, Field("beside", "beside", beside))))
 
-    part = decoded([{"shop": {"Opens": each, "days": [each, None]}} for each in SENT[:rows]], [column])
+    part = decoded([{"shop": {"Opens": value, "days": [value, None]}} for value in SENT[:rows]], [column])
 
     shops = values(part.columns[0])
     assert [(shop["opens"], shop["days"]) for shop in shops] == [(kept, [kept, None]) for kept in KEPT[:rows]]
-    changed = {row.row: [each.field for each in row.changes] for row in part.changed}
+    changed = {row.row: [change.field for change in row.changes] for row in part.changed}
     assert changed == {row: ["shop.Opens", "shop.days.0"] for row in (4, 5) if row < rows}
 
 
@@ -139,7 +139,7 @@ def test_values_of_a_new_type_are_redirected_from_a_column_of_another() -> None:
 # --- Values ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("column_type", ONE_OF_EACH)
+@pytest.mark.parametrize("column_type", EXAMPLE_TYPES)
 def test_null_is_null_in_every_column(column_type: ColumnType) -> None:
     assert coerce_value(b"null", column_type) == (None, ())
 

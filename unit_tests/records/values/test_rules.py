@@ -89,7 +89,7 @@ def line(number: int, text: str) -> bytes:
 def in_a_block(lines: list[bytes], column: Field, floats: Floats) -> list[tuple[int, str, list[Any]]]:
     """When each row was emitted, its value, and its changes."""
     rows = []
-    for part in BlockDecoder([column], floats).decode(b"".join(each + b"\n" for each in lines)):
+    for part in BlockDecoder([column], floats).decode(b"".join(line + b"\n" for line in lines)):
         values: Any = part.columns[0].to_pylist()
         changes: Any = [[]] * part.rows if part.changes is None else part.changes.to_pylist()
         for at, value, noted in zip(part.extracted_at, values, changes, strict=True):
@@ -99,10 +99,10 @@ def in_a_block(lines: list[bytes], column: Field, floats: Floats) -> list[tuple[
 
 def alone(lines: list[bytes], column: Field, floats: Floats) -> list[tuple[int, str, list[Any]]]:
     coerce = record_coercer([column], floats)
-    read = [coerce(each) for each in lines]
+    read = [coerce(line) for line in lines]
     values: Any = pa.array([record.values[0] for record in read], arrow_type(widest(column.type)))
     return [
-        (record.emitted_at, repr(value), [[each.field, each.change, each.reason] for each in record.changes])
+        (record.emitted_at, repr(value), [[change.field, change.change, change.reason] for change in record.changes])
         for record, value in zip(read, values.to_pylist(), strict=True)
     ]
 

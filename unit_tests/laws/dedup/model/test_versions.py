@@ -21,7 +21,7 @@ class Table:
     def __init__(self) -> None:
         self.versions: dict[str, Version] = {}
 
-    def of(self, *rows: Row) -> frozenset[Version]:
+    def add(self, *rows: Row) -> frozenset[Version]:
         for name, values, extracted in rows:
             self.versions[name] = Version(len(self.versions), extracted, values)
         return frozenset(self.versions[name] for name, *_ in rows)
@@ -35,7 +35,7 @@ def row(name: str, id_: Value, at: Value = None, extracted: int = 1, **more: Val
 
 
 @pytest.mark.parametrize(
-    ("stored", "pending", "left"),
+    ("stored", "pending", "remaining"),
     [
         pytest.param([], [row("a", 1, 1), row("b", 1, 2)], ["b"], id="the higher cursor wins"),
         pytest.param([], [row("a", 1, 2), row("b", 1, 1, 9)], ["a"], id="whatever is extracted or arrives later"),
@@ -65,43 +65,43 @@ def row(name: str, id_: Value, at: Value = None, extracted: int = 1, **more: Val
 def test_a_merge_keeps_the_latest_version_of_each_key(
     stored: Sequence[Row],
     pending: Sequence[Row],
-    left: Sequence[str],
+    remaining: Sequence[str],
 ) -> None:
     table = Table()
 
-    assert table.names(merged(table.of(*stored), table.of(*pending), BY)) == left
+    assert table.names(merged(table.add(*stored), table.add(*pending), BY)) == remaining
 
 
 def test_deletions_are_rows_like_others_if_the_definition_does_not_know_them() -> None:
     table = Table()
-    stored, pending = table.of(row("a", 1, 1)), table.of(row("b", 1, 2, gone="x"))
+    stored, pending = table.add(row("a", 1, 1)), table.add(row("b", 1, 2, gone="x"))
 
     assert table.names(merged(stored, pending, Definition(("id",), "at"))) == ["b"]
 
 
 def test_without_a_cursor_the_time_of_extraction_decides() -> None:
     table = Table()
-    stored, pending = table.of(row("a", 1, 9, 1)), table.of(row("b", 1, 2, 2), row("c", 1, 3, 1))
+    stored, pending = table.add(row("a", 1, 9, 1)), table.add(row("b", 1, 2, 2), row("c", 1, 3, 1))
 
     assert table.names(merged(stored, pending, Definition(("id",)))) == ["b"]
 
 
 def test_all_parts_of_a_key_count() -> None:
     table, by = Table(), Definition(("id", "of"))
-    stored = table.of(row("a", 1, of="x"), row("b", 1, of=None), row("c", None, of="x"))
+    stored = table.add(row("a", 1, of="x"), row("b", 1, of=None), row("c", None, of="x"))
 
-    assert table.names(merged(stored, table.of(row("d", 1, of=None)), by)) == ["a", "c", "d"]
+    assert table.names(merged(stored, table.add(row("d", 1, of=None)), by)) == ["a", "c", "d"]
 
 
 def test_texts_are_ordered_by_their_bytes() -> None:
     table = Table()
-    pending = table.of(row("a", 1, "é"), row("b", 1, "z"))
+    pending = table.add(row("a", 1, "é"), row("b", 1, "z"))
 
     assert table.names(merged(frozenset(), pending, BY)) == ["a"]
 
 
 def test_a_table_that_was_appended_to_is_deduplicated_as_a_whole() -> None:
     table = Table()
-    rows = table.of(row("a", 1, 1), row("b", 1, 3), row("c", 1, 2), row("d", 2, 1), row("e", 3, 1, gone="x"))
+    rows = table.add(row("a", 1, 1), row("b", 1, 3), row("c", 1, 2), row("d", 2, 1), row("e", 3, 1, gone="x"))
 
     assert table.names(deduplicated(rows, BY)) == ["b", "d"]

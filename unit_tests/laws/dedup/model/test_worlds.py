@@ -36,8 +36,8 @@ class Story:
 
     def admits(self, *rows: tuple[Value, Value]) -> bool:
         """Whether readers may find just the first versions with these ids and cursors."""
-        found = {(version.values["id"], version.values["at"]): version for version in reversed(self.versions)}
-        return any(world.main == frozenset(found[row] for row in rows) for world in self.worlds.possible)
+        by_values = {(version.values["id"], version.values["at"]): version for version in reversed(self.versions)}
+        return any(world.main == frozenset(by_values[row] for row in rows) for world in self.worlds.possible)
 
 
 @pytest.fixture

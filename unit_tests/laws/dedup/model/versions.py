@@ -33,7 +33,7 @@ class Definition(NamedTuple):
 
     def key_of(self, version: Version) -> tuple[Hashable, ...]:
         """Return what is equal for versions of the same row: null is null, NaN is NaN, and -0.0 is 0.0."""
-        return tuple(_same(version.values.get(column)) for column in self.key)
+        return tuple(_comparable(version.values.get(column)) for column in self.key)
 
     def deletes(self, version: Version) -> bool:
         """Whether this version, if it is the latest, removes the row."""
@@ -75,7 +75,7 @@ def deduplicated(rows: Rows, by: Definition) -> Rows:
     return merged(frozenset(), rows, by)
 
 
-def _same(value: Value) -> Hashable:
+def _comparable(value: Value) -> Hashable:
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
     return value if value is None else (value,)

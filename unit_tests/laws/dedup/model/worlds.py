@@ -69,7 +69,7 @@ class World:
         lowest = self.lowest
         if lowest is not None or not self.main:
             known = (lowest, sync.generation, self.generation)
-            lowest = min(each for each in known if each is not None)
+            lowest = min(generation for generation in known if generation is not None)
         adopted, world = self.unpublished, replace(self, lowest=lowest, generation=None, unpublished=NOTHING)
         if sync.by is not None:
             pending = world.pending | adopted
@@ -156,10 +156,10 @@ class Worlds:
 
     def see(self, rows: Collection[Version]) -> bool:
         """Rule out the tables in which a reader could not find these rows; False, and nothing is, if that is all."""
-        found = frozenset(rows)
-        left = {world for world in self.possible if world.main == found}
-        self.possible = left or self.possible
-        return bool(left)
+        versions = frozenset(rows)
+        remaining = {world for world in self.possible if world.main == versions}
+        self.possible = remaining or self.possible
+        return bool(remaining)
 
     def _step(self, outcomes: Sequence[Outcome], killed: bool) -> None:
         after = set[World]().union(*(outcome.after for outcome in outcomes))
