@@ -44,6 +44,8 @@ def test_other_texts_are_refused(uri: str) -> None:
 
 def test_every_region_is_in_the_partition_that_botocore_names() -> None:
     partitions = json.loads((Path(botocore.__file__).parent / "data" / "partitions.json").read_text())["partitions"]
-    regions = {region: each["id"] for each in partitions for region in each["regions"] if "global" not in region}
+    regions = {
+        region: partition["id"] for partition in partitions for region in partition["regions"] if "global" not in region
+    }
 
     assert {region: partition_of(region) for region in regions} == regions

@@ -140,7 +140,7 @@ def test_an_object_whose_publication_fails_can_be_published_again(cloud: Cloud, 
 def test_other_objects_are_not_held(cloud: Cloud, tmp_path: Path, content: bytes, folder: str, deferred: bool) -> None:
     (tmp_path / "a file").write_bytes(b"")
     upload = held(cloud, content, tmp_path / folder, deferred=deferred)
-    assert [each.name for each in tmp_path.iterdir()] == ["a file"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a file"]
 
     if upload.pending_upload is not None:
         upload.pending_upload.publish(cloud.access.client("s3"))
@@ -382,7 +382,7 @@ def test_what_is_written_after_the_end_of_a_member_begins_another_one(cloud: Clo
     content = members_of(cloud, MEMBERS)
 
     assert gzip.decompress(content) == b"".join(MEMBERS)
-    assert [bytes(each) for each in gunzipped([content])] == MEMBERS
+    assert [bytes(member) for member in gunzipped([content])] == MEMBERS
 
 
 @pytest.fixture(params=["isal", "zlib"])
@@ -398,9 +398,9 @@ def test_members_are_the_same_however_the_file_is_cut_into_pieces(cloud: Cloud) 
 
     for size in (*range(1, 64), len(content)):
         pieces = [content[start : start + size] for start in range(0, len(content), size)]
-        assert [bytes(each) for each in gunzipped(pieces)] == MEMBERS
+        assert [bytes(member) for member in gunzipped(pieces)] == MEMBERS
     for cut in range(len(content) + 1):
-        assert [bytes(each) for each in gunzipped([content[:cut], b"", content[cut:]])] == MEMBERS
+        assert [bytes(member) for member in gunzipped([content[:cut], b"", content[cut:]])] == MEMBERS
 
 
 def test_what_one_library_writes_the_other_one_reads(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,16 +409,16 @@ def test_what_one_library_writes_the_other_one_reads(cloud: Cloud, monkeypatch: 
     by_zlib = members_of(cloud, MEMBERS)
 
     assert by_isal != by_zlib
-    assert [bytes(each) for each in gunzipped([by_isal])] == MEMBERS
+    assert [bytes(member) for member in gunzipped([by_isal])] == MEMBERS
     monkeypatch.undo()
-    assert [bytes(each) for each in gunzipped([by_zlib])] == MEMBERS
+    assert [bytes(member) for member in gunzipped([by_zlib])] == MEMBERS
 
 
 @pytest.mark.usefixtures("library")
 def test_a_member_may_be_larger_than_what_is_inflated_at_once(cloud: Cloud) -> None:
     members = [random.Random(2).randbytes(1_000_000), b"x" * 3_000_000, random.Random(3).randbytes(300_000)]
 
-    assert [bytes(each) for each in gunzipped([members_of(cloud, members)])] == members
+    assert [bytes(member) for member in gunzipped([members_of(cloud, members)])] == members
 
 
 @pytest.mark.usefixtures("library")
@@ -446,4 +446,4 @@ def test_a_file_that_is_no_gzip_file_is_an_error(damaged: bytes) -> None:
     with pytest.raises(gzip.BadGzipFile):
         [*gunzipped([damaged])]
     with pytest.raises((gzip.BadGzipFile, EOFError)):
-        [*gunzipped([bytes([each]) for each in damaged])]
+        [*gunzipped([bytes([byte]) for byte in damaged])]

@@ -20,9 +20,9 @@ from destination_datalake.aws.errors import explain
 def keys_of(access: AwsAccess) -> tuple[str, str, str]:
     """What the access's clients sign with, once they have signed something."""
     access.client("glue").get_databases()
-    found = access.session().get_credentials()
-    assert found is not None
-    frozen = found.get_frozen_credentials()
+    credentials = access.session().get_credentials()
+    assert credentials is not None
+    frozen = credentials.get_frozen_credentials()
     return frozen.access_key or "", frozen.secret_key or "", frozen.token or ""
 
 

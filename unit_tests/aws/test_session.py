@@ -78,10 +78,10 @@ def test_a_role_is_renewed_in_the_last_third_of_its_lifetime_or_its_last_quarter
     assert role.renewed_before_seconds == before
 
 
-OURS = "210987654321"
-THEIRS = "333333333333"
+OWN_ACCOUNT = "210987654321"
+OTHER_ACCOUNT = "333333333333"
 IN_ANOTHER_REGION = AwsAccess(
-    "eu-west-1", AccessKeys("AKIA", "s"), "http://localhost:1", glue_region="eu-central-1", glue_catalog_id=OURS
+    "eu-west-1", AccessKeys("AKIA", "s"), "http://localhost:1", glue_region="eu-central-1", glue_catalog_id=OWN_ACCOUNT
 )
 
 
@@ -105,13 +105,13 @@ def sent(client: Any, operation: str, request: dict[str, Any]) -> Any:
 @pytest.mark.parametrize(
     ("operation", "request_", "expected"),
     [
-        ("get_database", {"Name": "shop"}, {"Name": "shop", "CatalogId": OURS}),
-        ("get_database", {"Name": "shop", "CatalogId": THEIRS}, {"Name": "shop", "CatalogId": THEIRS}),
+        ("get_database", {"Name": "shop"}, {"Name": "shop", "CatalogId": OWN_ACCOUNT}),
+        ("get_database", {"Name": "shop", "CatalogId": OTHER_ACCOUNT}, {"Name": "shop", "CatalogId": OTHER_ACCOUNT}),
         # What a resource link points to is in a catalog of its own.
         (
             "create_database",
             {"DatabaseInput": {"Name": "link", "TargetDatabase": {"DatabaseName": "shop"}}},
-            {"DatabaseInput": {"Name": "link", "TargetDatabase": {"DatabaseName": "shop"}}, "CatalogId": OURS},
+            {"DatabaseInput": {"Name": "link", "TargetDatabase": {"DatabaseName": "shop"}}, "CatalogId": OWN_ACCOUNT},
         ),
         # Input without a catalog's id.
         ("get_tags", {"ResourceArn": "arn:aws:glue:r:1:x"}, {"ResourceArn": "arn:aws:glue:r:1:x"}),
@@ -124,46 +124,49 @@ def test_glue_is_told_the_catalog(operation: str, request_: dict[str, Any], expe
 def test_a_page_of_tables_after_the_first_is_of_the_same_catalog() -> None:
     request = {"DatabaseName": "shop", "NextToken": "2"}
 
-    assert sent(IN_ANOTHER_REGION.client("glue"), "get_tables", request) == {**request, "CatalogId": OURS}
+    assert sent(IN_ANOTHER_REGION.client("glue"), "get_tables", request) == {**request, "CatalogId": OWN_ACCOUNT}
 
 
 SHOP = {"Database": {"Name": "shop"}}
-OUR_SHOP = {"Database": {"Name": "shop", "CatalogId": OURS}}
+OUR_SHOP = {"Database": {"Name": "shop", "CatalogId": OWN_ACCOUNT}}
 
 
 @pytest.mark.parametrize(
     ("operation", "request_", "expected"),
     [
-        ("get_data_lake_settings", {}, {"CatalogId": OURS}),
+        ("get_data_lake_settings", {}, {"CatalogId": OWN_ACCOUNT}),
         (
             "add_lf_tags_to_resource",
             {"Resource": SHOP, "LFTags": [{"TagKey": "pii", "TagValues": ["no"]}]},
             {
-                "CatalogId": OURS,
+                "CatalogId": OWN_ACCOUNT,
                 "Resource": OUR_SHOP,
-                "LFTags": [{"CatalogId": OURS, "TagKey": "pii", "TagValues": ["no"]}],
+                "LFTags": [{"CatalogId": OWN_ACCOUNT, "TagKey": "pii", "TagValues": ["no"]}],
             },
         ),
         (
             "batch_grant_permissions",
             {"Entries": [{"Id": "1", "Resource": SHOP}, {"Id": "2", "Resource": {"Catalog": {}}}]},
             {
-                "CatalogId": OURS,
-                "Entries": [{"Id": "1", "Resource": OUR_SHOP}, {"Id": "2", "Resource": {"Catalog": {"Id": OURS}}}],
+                "CatalogId": OWN_ACCOUNT,
+                "Entries": [
+                    {"Id": "1", "Resource": OUR_SHOP},
+                    {"Id": "2", "Resource": {"Catalog": {"Id": OWN_ACCOUNT}}},
+                ],
             },
         ),
         (
             "list_permissions",
-            {"Resource": {"TableWithColumns": {"DatabaseName": "shop", "Name": "t", "CatalogId": THEIRS}}},
+            {"Resource": {"TableWithColumns": {"DatabaseName": "shop", "Name": "t", "CatalogId": OTHER_ACCOUNT}}},
             {
-                "CatalogId": OURS,
-                "Resource": {"TableWithColumns": {"DatabaseName": "shop", "Name": "t", "CatalogId": THEIRS}},
+                "CatalogId": OWN_ACCOUNT,
+                "Resource": {"TableWithColumns": {"DatabaseName": "shop", "Name": "t", "CatalogId": OTHER_ACCOUNT}},
             },
         ),
         (
             "get_data_cells_filter",
-            {"TableCatalogId": THEIRS, "DatabaseName": "d", "TableName": "t", "Name": "n"},
-            {"TableCatalogId": THEIRS, "DatabaseName": "d", "TableName": "t", "Name": "n"},
+            {"TableCatalogId": OTHER_ACCOUNT, "DatabaseName": "d", "TableName": "t", "Name": "n"},
+            {"TableCatalogId": OTHER_ACCOUNT, "DatabaseName": "d", "TableName": "t", "Name": "n"},
         ),
         # A registered location belongs to no catalog.
         ("describe_resource", {"ResourceArn": "arn:aws:s3:::lake"}, {"ResourceArn": "arn:aws:s3:::lake"}),
@@ -192,7 +195,7 @@ def test_without_a_configured_catalog_none_is_named(service: Any, operation: str
 
 def test_every_operation_of_glue_and_lake_formation_that_can_name_a_catalog_does() -> None:
     session = Session()
-    name_catalog(session, OURS)
+    name_catalog(session, OWN_ACCOUNT)
     events = session.get_component("event_emitter")
 
     for service in ("glue", "lakeformation"):
@@ -202,14 +205,14 @@ def test_every_operation_of_glue_and_lake_formation_that_can_name_a_catalog_does
             event = f"before-parameter-build.{service}.{operation.name}"
             events.emit(event, params=params, model=operation, context={})
             can = operation.input_shape is not None and "CatalogId" in operation.input_shape.members
-            assert (params.get("CatalogId") == OURS) is can, operation.name
+            assert (params.get("CatalogId") == OWN_ACCOUNT) is can, operation.name
 
 
 def test_libraries_own_clients_of_glue_have_its_region_and_name_the_catalog() -> None:
     client = IN_ANOTHER_REGION.session().client("glue", endpoint_url="http://localhost:1")
 
     assert client.meta.region_name == "eu-central-1"
-    assert sent(client, "get_databases", {}) == {"CatalogId": OURS}
+    assert sent(client, "get_databases", {}) == {"CatalogId": OWN_ACCOUNT}
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,9 @@ def test_a_catalog_that_works_keeps_only_the_database(cloud: Cloud) -> None:
 )
 @pytest.mark.usefixtures("cloud")
 def test_what_iam_refuses_is_one_failure_with_the_statement_that_allows_it(operation: str, doing: str) -> None:
-    [said] = denied(operation, IN_IAM)
+    [message] = denied(operation, IN_IAM)
 
-    sentence, _, remedy = said.partition(f" Policy statement for {USER}: ")
+    sentence, _, remedy = message.partition(f" Policy statement for {USER}: ")
     assert sentence == (
         f"Cannot {doing} (Glue, {operation}): access denied. "
         f"Allow glue:{operation} on it for the connector's identity in IAM."
@@ -93,9 +93,9 @@ def test_what_iam_refuses_is_one_failure_with_the_statement_that_allows_it(opera
 def test_what_lake_formation_refuses_is_one_failure_with_the_command_that_grants_it(
     operation: str, text: str, permission: str, resource: dict[str, Any]
 ) -> None:
-    [said] = denied(operation, text)
+    [message] = denied(operation, text)
 
-    sentence, _, command = said.partition(" Command: ")
+    sentence, _, command = message.partition(" Command: ")
     assert f"(Glue, {operation}): denied by Lake Formation" in sentence
     assert f"Grant {permission} on " in sentence
     words = shlex.split(command)
@@ -115,9 +115,9 @@ def test_a_refused_request_leaves_no_table(cloud: Cloud, operation: str) -> None
 def test_a_partition_that_cannot_be_created_is_a_warning(cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
     assert denied("BatchCreatePartition", IN_IAM) == []
 
-    [said] = caplog.messages
-    assert "Allow glue:BatchCreatePartition" in said
-    assert said.endswith("Only the table of rejects needs partitions.")
+    [message] = caplog.messages
+    assert "Allow glue:BatchCreatePartition" in message
+    assert message.endswith("Only the table of rejects needs partitions.")
     assert tables(cloud) == []
 
 
@@ -132,9 +132,9 @@ def test_a_partition_that_cannot_be_created_is_a_warning(cloud: Cloud, caplog: p
 def test_partitions_that_syncs_register_must_be_permitted(
     cloud: Cloud, options: dict[str, str], operation: str, doing: str
 ) -> None:
-    [said] = denied(operation, IN_IAM, table_type="HIVE", **options)
+    [message] = denied(operation, IN_IAM, table_type="HIVE", **options)
 
-    sentence, _, remedy = said.partition(f" Policy statement for {USER}: ")
+    sentence, _, remedy = message.partition(f" Policy statement for {USER}: ")
     assert sentence.startswith(f"Cannot {doing} table raw.airbyte_check_{UNIQUE} (Glue, {operation}): access denied.")
     assert json.loads(remedy)["Action"] == [f"glue:{operation}"]
     assert f"{GLUE}:table/raw/*" in json.loads(remedy)["Resource"]
@@ -176,7 +176,7 @@ def test_only_tables_that_killed_checks_left_long_ago_are_dropped(cloud: Cloud) 
         try_table(a_context(access), StepFindings())
     glue.create_table(DatabaseName="raw", TableInput={"Name": f"airbyte_check_{'f' * 32}", "Description": "theirs"})
     glue.create_table(DatabaseName="raw", TableInput={"Name": "airbyte_check_list"})
-    left = sorted(tables(cloud))
+    leftovers = sorted(tables(cloud))
 
     def aged(days: int) -> list[ListedTable]:
         created = datetime.now(UTC) - timedelta(days=days)
@@ -186,11 +186,11 @@ def test_only_tables_that_killed_checks_left_long_ago_are_dropped(cloud: Cloud) 
         ]
 
     drop_leftovers(glue, aged(days=0))
-    assert sorted(tables(cloud)) == left
+    assert sorted(tables(cloud)) == leftovers
     old = aged(days=2)
     for _ in ("one check", "another that has listed the same tables"):
         drop_leftovers(glue, old)
-    assert sorted(tables(cloud)) == [name for name in left if name != f"airbyte_check_{UNIQUE}"]
+    assert sorted(tables(cloud)) == [name for name in leftovers if name != f"airbyte_check_{UNIQUE}"]
 
 
 OPTIMIZED = {"mode": "glue", "role_arn": "arn:aws:iam::123456789012:role/optimizers"}

@@ -68,9 +68,9 @@ def test_a_working_configuration_logs_each_step_and_leaves_only_the_database(
     }
     make_administrator(cloud)
     with caplog.at_level(logging.INFO):
-        found = check(**changes)
+        result = check(**changes)
 
-    assert found.problems == []
+    assert result.problems == []
     config = Config.parse(options(**changes))
     lines = logged(caplog)
     assert [line["id"] for line in lines] == [step.id for step in STEPS if step.applies(config)]
@@ -81,9 +81,9 @@ def test_a_working_configuration_logs_each_step_and_leaves_only_the_database(
 
 def test_sentences_are_in_the_order_of_the_steps(cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        found = check(bucket_name="nobody-s", lakeformation_database_name="UPPER")
+        result = check(bucket_name="nobody-s", lakeformation_database_name="UPPER")
 
-    assert [said.partition(" (")[0] for said in found.problems] == ["Cannot find s3://nobody-s/"]
+    assert [problem.partition(" (")[0] for problem in result.problems] == ["Cannot find s3://nobody-s/"]
     failed = [line["id"] for line in logged(caplog) if not line["success"]]
     assert failed == ["region", "tables_folder", "rejects_folder", "kms_key"]
     assert cloud.objects() == {}
@@ -91,9 +91,9 @@ def test_sentences_are_in_the_order_of_the_steps(cloud: Cloud, caplog: pytest.Lo
 
 def test_two_checks_at_once_do_not_meet(cloud: Cloud) -> None:
     with ThreadPoolExecutor() as pool:
-        found = list(pool.map(check, ["1" * 32, "2" * 32]))
+        results = list(pool.map(check, ["1" * 32, "2" * 32]))
 
-    assert found == [CheckResult([]), CheckResult([])]
+    assert results == [CheckResult([]), CheckResult([])]
     assert cloud.objects() == {}
     assert cloud.access.client("glue").get_tables(DatabaseName="raw")["TableList"] == []
 

@@ -100,11 +100,11 @@ def test_the_default_database_is_listed_once_and_its_owned_tables_are_logged(
     before(access, "glue", "GetTables", calls.append)
 
     with caplog.at_level(logging.INFO):
-        found = ExistingTables.find(Config.parse(options()), access)
+        existing = ExistingTables.find(Config.parse(options()), access)
 
     assert calls == [1]
-    assert [each.glue_table["Name"] for each in found.listed] == ["orders", "of_others"]
-    assert found.owned == [owned("orders", kind="Hive")]
+    assert [table.glue_table["Name"] for table in existing.listed] == ["orders", "of_others"]
+    assert existing.owned == [owned("orders", kind="Hive")]
     assert caplog.messages == [f"Found: table raw.orders (Hive) at {INSIDE}orders/ holds stream orders."]
 
 
@@ -114,12 +114,12 @@ def test_no_table_is_found_without_permission_to_list_them(caplog: pytest.LogCap
     deny(access, "glue", "GetTables")
 
     with caplog.at_level(logging.INFO):
-        found = ExistingTables.find(Config.parse(options()), access)
+        existing = ExistingTables.find(Config.parse(options()), access)
 
-    assert (found.listed, found.owned) == ([], [])
-    [said] = caplog.messages
-    assert said.startswith("Cannot look for earlier tables of raw")
-    assert said.endswith("Only a warning needs this permission.")
+    assert (existing.listed, existing.owned) == ([], [])
+    [message] = caplog.messages
+    assert message.startswith("Cannot look for earlier tables of raw")
+    assert message.endswith("Only a warning needs this permission.")
 
 
 def outside(number: int) -> OwnedTable:

@@ -85,14 +85,14 @@ class Lab:
     def findings(self, *attempts: Attempt) -> StepFindings:
         """What the steps find after the settings are read."""
         try_location(self.context, StepFindings())
-        found = findings_of(self.context)
+        findings = findings_of(self.context)
         for attempt in attempts:
-            attempt(self.context, found)
-        return found
+            attempt(self.context, findings)
+        return findings
 
 
-def only_failure(found: StepFindings) -> str:
-    [failure] = found.failures
+def only_failure(findings: StepFindings) -> str:
+    [failure] = findings.failures
     assert failure.error_class == "insufficient_permissions"
     return failure.message
 
@@ -114,30 +114,30 @@ def test_a_location_that_is_not_as_asked_for_is_a_warning(
     if hybrid is not None:
         lab.register(hybrid=hybrid)
 
-    found = lab.findings(try_location)
+    findings = lab.findings(try_location)
 
-    assert found.failures == []
-    assert [note.startswith(warning) for note in found.notes if warning] == ([] if warning is None else [True])
-    assert len(found.notes) == (warning is not None)
+    assert findings.failures == []
+    assert [note.startswith(warning) for note in findings.notes if warning] == ([] if warning is None else [True])
+    assert len(findings.notes) == (warning is not None)
 
 
 def test_access_to_a_location_that_the_first_sync_registers_is_asked_for_before_it_is_needed(cloud: Cloud) -> None:
     # Given a location that nobody has registered, so that any caller may create tables there as yet
     lab = Lab(cloud, registration_role_arn=ROLE)
 
-    said = only_failure(lab.findings(try_location))
+    message = only_failure(lab.findings(try_location))
 
     # Then the command can be run as it is printed: access is granted on a location that is registered
-    first, second = said.partition(" Command: ")[2].split(" && ")
-    assert f"{USER} needs DATA_LOCATION_ACCESS on data location {LOCATION}" in said
+    first, second = message.partition(" Command: ")[2].split(" && ")
+    assert f"{USER} needs DATA_LOCATION_ACCESS on data location {LOCATION}" in message
     options = dict(pairwise(shlex.split(first)))
     assert first.startswith("aws lakeformation register-resource ")
     lab.lf.register_resource(ResourceArn=options["--resource-arn"], RoleArn=options["--role-arn"])
     words = dict(pairwise(shlex.split(second)))
     assert json.loads(words["--resource"]) == to_request(DataLocation(LOCATION))
     lab.grant(DataLocation(LOCATION), words["--permissions"])
-    found = lab.findings(try_location)
-    assert (found.failures, found.notes) == ([], [])
+    findings = lab.findings(try_location)
+    assert (findings.failures, findings.notes) == ([], [])
 
 
 def test_tables_below_the_location_of_their_database_need_no_other_access(cloud: Cloud) -> None:
@@ -150,9 +150,9 @@ def test_tables_below_the_location_of_their_database_need_no_other_access(cloud:
 def test_a_location_that_the_first_sync_registers_is_registered_by_no_check(cloud: Cloud) -> None:
     lab = Lab(cloud, admin=True, registration_role_arn=ROLE, grants=GRANTS)
 
-    found = lab.findings(try_location)
+    findings = lab.findings(try_location)
 
-    assert (found.failures, found.notes) == ([], [])
+    assert (findings.failures, findings.notes) == ([], [])
     assert lab.lf.list_resources()["ResourceInfoList"] == []
 
 
@@ -165,12 +165,12 @@ def test_a_grant_that_the_caller_may_not_make_is_a_failure_with_the_command(
 ) -> None:
     lab = Lab(cloud, grants=[granted])
 
-    said = only_failure(lab.findings(try_grants))
+    message = only_failure(lab.findings(try_grants))
 
-    assert said.startswith(f"Cannot grant {ANALYST} {permission} on {resource} (Lake Formation, GrantPermissions)")
+    assert message.startswith(f"Cannot grant {ANALYST} {permission} on {resource} (Lake Formation, GrantPermissions)")
     assert (
         f"{USER} needs {permission} on {resource} with grant option. Command: aws lakeformation grant-permissions"
-        in said
+        in message
     )
     lab.grant(resource, permission, grantable=True)
     assert lab.findings(try_grants).failures == []
@@ -180,9 +180,9 @@ def test_a_grant_on_the_location_that_the_caller_may_not_make_is_a_failure(cloud
     lab = Lab(cloud, grants=GRANTS[2:])
     lab.register()
 
-    said = only_failure(lab.findings(try_location))
+    message = only_failure(lab.findings(try_location))
 
-    assert f"{USER} needs DATA_LOCATION_ACCESS on data location {LOCATION} with grant option" in said
+    assert f"{USER} needs DATA_LOCATION_ACCESS on data location {LOCATION} with grant option" in message
     lab.grant(DataLocation(LOCATION), "DATA_LOCATION_ACCESS", grantable=True)
     assert lab.findings(try_location).failures == []
 
@@ -198,14 +198,14 @@ def test_only_administrators_may_opt_principals_in(cloud: Cloud) -> None:
     lab = Lab(cloud, "hybrid", grants=GRANTS[:1])
     lab.grant(Database("raw"), "DESCRIBE", grantable=True)
 
-    said = only_failure(lab.findings(try_grants))
+    message = only_failure(lab.findings(try_grants))
 
-    assert said.startswith(f"Cannot opt {ANALYST} in on database raw (Lake Formation, CreateLakeFormationOptIn)")
-    assert f"Make {USER} an administrator, or set lake_formation.mode to managed, or let an" in said
-    assert "Policy statement" not in said
+    assert message.startswith(f"Cannot opt {ANALYST} in on database raw (Lake Formation, CreateLakeFormationOptIn)")
+    assert f"Make {USER} an administrator, or set lake_formation.mode to managed, or let an" in message
+    assert "Policy statement" not in message
 
     # An administrator runs the command.
-    command = shlex.split(said.partition(" Command: ")[2])
+    command = shlex.split(message.partition(" Command: ")[2])
     lab.lf.create_lake_formation_opt_in(
         Principal={"DataLakePrincipalIdentifier": ANALYST},
         Resource=json.loads(command[command.index("--resource") + 1]),
@@ -229,10 +229,10 @@ def test_an_lf_tag_that_the_caller_may_not_define_is_a_failure_with_the_command(
     if defined:
         lab.lf.create_lf_tag(TagKey="domain", TagValues=defined)
 
-    said = only_failure(lab.findings(try_lf_tags))
+    message = only_failure(lab.findings(try_lf_tags))
 
-    assert said.startswith(f"Cannot {doing} (Lake Formation, ")
-    assert f"{USER} needs {needs}. Command: aws lakeformation grant-permissions" in said
+    assert message.startswith(f"Cannot {doing} (Lake Formation, ")
+    assert f"{USER} needs {needs}. Command: aws lakeformation grant-permissions" in message
     lab.grant(resource, permission)
     assert lab.findings(try_lf_tags).failures == []
 
@@ -241,10 +241,10 @@ def test_a_database_that_the_caller_may_not_tag_is_a_failure_with_the_command(cl
     lab = Lab(cloud, tags={"domain": ["sales"]})
     lab.lf.create_lf_tag(TagKey="domain", TagValues=["sales"])
 
-    said = only_failure(lab.findings(try_lf_tags))
+    message = only_failure(lab.findings(try_lf_tags))
 
-    assert said.startswith("Cannot assign LF-Tag domain=sales to database raw (Lake Formation, AddLFTagsToResource)")
-    assert f"{USER} needs ALTER, CREATE_TABLE, DESCRIBE, DROP on database raw with grant option" in said
+    assert message.startswith("Cannot assign LF-Tag domain=sales to database raw (Lake Formation, AddLFTagsToResource)")
+    assert f"{USER} needs ALTER, CREATE_TABLE, DESCRIBE, DROP on database raw with grant option" in message
 
 
 def test_an_administrator_may_do_all_of_it_and_nothing_is_left_behind(cloud: Cloud) -> None:
@@ -255,17 +255,17 @@ def test_an_administrator_may_do_all_of_it_and_nothing_is_left_behind(cloud: Clo
     assert lab.glue.get_tables(DatabaseName="raw")["TableList"] == []
     assert lab.lf.get_lf_tag(TagKey="domain")["TagValues"] == ["sales"]
     held = lab.lf.list_permissions(Resource={"Database": {"Name": "raw"}})["PrincipalResourcePermissions"]
-    assert ANALYST not in {each["Principal"]["DataLakePrincipalIdentifier"] for each in held}
+    assert ANALYST not in {entry["Principal"]["DataLakePrincipalIdentifier"] for entry in held}
 
 
 def test_missing_permissions_on_tables_of_others_are_a_warning(cloud: Cloud) -> None:
     lab = Lab(cloud)
     lab.grant(AllTables("raw"), "ALTER", "DESCRIBE")
 
-    found = lab.findings(try_permissions)
+    findings = lab.findings(try_permissions)
 
-    assert found.failures == []
-    [note] = found.notes
+    assert findings.failures == []
+    [note] = findings.notes
     assert note.startswith(f"{USER} lacks DELETE, INSERT on all tables of database raw. Syncs need this for tables")
     assert "aws lakeformation grant-permissions" in note
 
@@ -305,10 +305,10 @@ def test_permissions_that_void_governance_are_a_warning_with_the_command_that_re
     lab.glue.create_table(DatabaseName="raw", TableInput={"Name": "orders"})
     lab.grant(resource, "ALL", to=EVERYBODY)
 
-    found = lab.findings(try_defaults)
+    findings = lab.findings(try_defaults)
 
-    assert found.failures == []
-    [note] = found.notes
+    assert findings.failures == []
+    [note] = findings.notes
     assert note.startswith(f"{EVERYBODY} has all permissions on {resource}, so IAM alone controls access to it.")
     assert "aws lakeformation revoke-permissions" in note
     assert "--permissions ALL" in note
@@ -343,10 +343,10 @@ def test_more_tables_than_a_message_takes_are_counted(cloud: Cloud) -> None:
         lab.glue.create_table(DatabaseName="raw", TableInput={"Name": f"t{number}"})
         lab.grant(Table("raw", f"t{number}"), "ALL", to=EVERYBODY)
 
-    *named, rest = lab.findings(try_defaults).notes
+    *named, summary = lab.findings(try_defaults).notes
 
     assert len(named) == 5
-    assert rest == "The same applies to 3 more tables of database raw."
+    assert summary == "The same applies to 3 more tables of database raw."
 
 
 def test_without_the_settings_a_foreseen_denial_is_a_warning_for_the_caller_may_be_an_administrator(
@@ -355,12 +355,12 @@ def test_without_the_settings_a_foreseen_denial_is_a_warning_for_the_caller_may_
     lab, access = Lab(cloud, grants=GRANTS[:1]), another_client()
     deny(access, "lakeformation", "GetDataLakeSettings")
     lab.context.access = access
-    found = findings_of(lab.context)
-    try_location(lab.context, found)
-    try_grants(lab.context, found)
+    findings = findings_of(lab.context)
+    try_location(lab.context, findings)
+    try_grants(lab.context, findings)
 
-    assert found.failures == []
-    settings, location, grant = found.notes
+    assert findings.failures == []
+    settings, location, grant = findings.notes
     assert "Allow lakeformation:GetDataLakeSettings" in settings
     assert location.startswith(f"Data location {LOCATION} is not registered")
     assert grant.startswith(f"Unless the caller is a data lake administrator: Cannot grant {ANALYST} DESCRIBE")

@@ -122,9 +122,9 @@ def test_a_step_after_a_failed_one_is_tried() -> None:
 
 
 def test_needs_among_steps_that_do_not_apply_do_not_matter() -> None:
-    [only] = run_steps([step("two", succeed, ["left out"], ["left out too"])], TRIAL)
+    [result] = run_steps([step("two", succeed, ["left out"], ["left out too"])], TRIAL)
 
-    assert only.succeeded
+    assert result.succeeded
 
 
 def test_an_error_that_is_not_from_aws_is_internal_and_raised_after_all_steps(
@@ -146,11 +146,11 @@ def test_an_error_that_is_not_from_aws_is_internal_and_raised_after_all_steps(
 
 def test_steps_wait_only_for_earlier_ones() -> None:
     """Later ones would wait for each other for ever."""
-    ids = [each.id for each in STEPS]
+    ids = [check_step.id for check_step in STEPS]
 
     assert len(set(ids)) == len(ids)
-    for position, each in enumerate(STEPS):
-        assert {*each.needs, *each.after} <= {*ids[:position]}
+    for position, check_step in enumerate(STEPS):
+        assert {*check_step.needs, *check_step.after} <= {*ids[:position]}
 
 
 ACCOUNT = "123456789012"
@@ -182,7 +182,7 @@ def test_what_the_policy_of_a_resource_does_not_allow_is_added_to_that_policy() 
     detail = "AccessDenied: … because no resource-based policy allows the {} action"
     key, bucket = MissingPermission("kms:Decrypt", "arn:key"), MissingPermission("s3:GetObject", "arn:object")
 
-    for_key, for_bucket = (remedy(each, detail.format(each.action)) for each in (key, bucket))
+    for_key, for_bucket = (remedy(missing, detail.format(missing.action)) for missing in (key, bucket))
 
     assert for_key == (
         f' Statement for the key\'s policy: {{"Effect": "Allow", "Principal": {{"AWS": "{USER}"}}, '

@@ -55,9 +55,9 @@ def test_a_refused_request_is_one_failure_with_the_statement_that_allows_it(
     cloud: Cloud, operation: str, doing: str, action: str, statement: dict[str, Any]
 ) -> None:
     with cloud.refusing(operation):
-        [said] = of_the_folder(cloud)
+        [message] = of_the_folder(cloud)
 
-    sentence, _, remedy = said.partition(f" Policy statement for {USER}: ")
+    sentence, _, remedy = message.partition(f" Policy statement for {USER}: ")
     assert sentence == (
         f"Cannot {doing} {OBJECT} (S3, {operation}): access denied. "
         f"Allow {action} on it for the connector's identity in IAM."
@@ -84,15 +84,15 @@ def test_an_explicit_deny_gets_no_statement_that_would_not_help(cloud: Cloud) ->
 
 
 @pytest.mark.parametrize(
-    ("region", "said"),
+    ("region", "messages"),
     [("us-east-1", []), ("eu-west-1", ["Bucket lake is in region us-east-1, but region is eu-west-1"])],
 )
-def test_a_bucket_in_another_region_is_named_with_both(cloud: Cloud, region: str, said: list[str]) -> None:
+def test_a_bucket_in_another_region_is_named_with_both(cloud: Cloud, region: str, messages: list[str]) -> None:
     findings = StepFindings()
 
     try_region(a_context(cloud.access, region=region), findings)
 
-    assert [failure.message.partition(".")[0] for failure in findings.failures] == said
+    assert [failure.message.partition(".")[0] for failure in findings.failures] == messages
 
 
 def test_a_missing_bucket_is_one_failure(cloud: Cloud) -> None:
@@ -117,8 +117,8 @@ def test_what_kms_refuses_is_one_failure_of_the_step_about_the_key(
     deny(access, "s3", "PutObject", text)
     context = a_context(access, encryption=encryption)
     tables, rejects, key = findings_of(context), findings_of(context), findings_of(context)
-    for each in (tables, rejects):
-        try_own_folder(context, each, context.config.uri("_errors"))
+    for findings in (tables, rejects):
+        try_own_folder(context, findings, context.config.uri("_errors"))
     try_kms_key(context, key)
 
     assert (tables.failures, tables.blocked_by, rejects.blocked_by) == ([], "kms_key", "kms_key")
@@ -157,25 +157,25 @@ def test_a_store_that_encrypts_otherwise_than_asked_is_a_failure(
 def test_only_objects_that_killed_checks_left_long_ago_are_deleted(cloud: Cloud) -> None:
     access, s3 = another_client(), cloud.access.client("s3")
     ours = b"Written by a connection check of destination-datalake; safe to delete.\n"
-    left = {
+    leftovers = {
         f"lake/raw/_check-{'a' * 32}": ours,
         f"lake/raw/_check-{'b' * 32}": b"what somebody else keeps under such a name, in a length of its own",
         "lake/raw/_check-list.csv": ours,
         f"lake/raw/orders/_check-{'a' * 32}": ours,
     }
-    for key, content in left.items():
+    for key, content in leftovers.items():
         s3.put_object(Bucket=BUCKET, Key=key, Body=content)
 
     try_folder(a_context(access), StepFindings(), FOLDER)
-    assert cloud.objects() == left
+    assert cloud.objects() == leftovers
 
     def age(parsed: dict[str, Any], **_: object) -> None:
-        for each in parsed["Contents"]:
-            each["LastModified"] = datetime.now(UTC) - timedelta(days=2)
+        for entry in parsed["Contents"]:
+            entry["LastModified"] = datetime.now(UTC) - timedelta(days=2)
 
     access.client("s3").meta.events.register("after-call.s3.ListObjectsV2", age)
     try_folder(a_context(access), StepFindings(), FOLDER)
-    assert list(cloud.objects()) == list(left)[1:]
+    assert list(cloud.objects()) == list(leftovers)[1:]
 
 
 def test_records_are_staged_only_for_executors_on_other_machines(cloud: Cloud) -> None:
@@ -195,8 +195,8 @@ TAG = {"Key": "team", "Value": "sales"}
 
 def expiring(days: int = 30, name: str = "archive", **rule: Any) -> dict[str, Any]:
     """A rule that deletes what is under `_raw/`, with changes."""
-    found = {"ID": name, "Status": "Enabled", "Expiration": {"Days": days}, **rule}
-    return found if "Prefix" in found else {"Filter": {"Prefix": RAW}, **found}
+    complete = {"ID": name, "Status": "Enabled", "Expiration": {"Days": days}, **rule}
+    return complete if "Prefix" in complete else {"Filter": {"Prefix": RAW}, **complete}
 
 
 def on(prefix: str, *tags: dict[str, str], **sizes: int) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def on(prefix: str, *tags: dict[str, str], **sizes: int) -> dict[str, Any]:
 KEPT = f"No lifecycle rule of the bucket deletes all objects in {ARCHIVE}"
 EARLY = f"Lifecycle rule archive deletes all objects in {ARCHIVE} after 7 days"
 LATE = f"Lifecycle rule archive deletes objects in {ARCHIVE} after 90 days"
-SOME = f"Lifecycle rule archive deletes some objects in {ARCHIVE} after 7 days"
+SOME_OBJECTS = f"Lifecycle rule archive deletes some objects in {ARCHIVE} after 7 days"
 
 
 @pytest.mark.parametrize(
@@ -232,8 +232,8 @@ SOME = f"Lifecycle rule archive deletes some objects in {ARCHIVE} after 7 days"
         ([expiring(Filter=on(RAW, TAG))], [KEPT]),
         ([expiring(Filter=on(RAW, ObjectSizeLessThan=1000))], [KEPT]),
         ([expiring(Filter={"ObjectSizeGreaterThan": 1000})], [KEPT]),
-        ([expiring(7, Filter=on("lake/", TAG)), expiring(name="whole")], [SOME]),
-        ([expiring(7, Filter={"Prefix": f"{RAW}landing.users/"}), expiring(90)], [SOME, LATE]),
+        ([expiring(7, Filter=on("lake/", TAG)), expiring(name="whole")], [SOME_OBJECTS]),
+        ([expiring(7, Filter={"Prefix": f"{RAW}landing.users/"}), expiring(90)], [SOME_OBJECTS, LATE]),
         ([expiring(Expiration={"Date": datetime(2040, 1, 31, tzinfo=UTC)})],
          [f"Lifecycle rule archive deletes all objects in {ARCHIVE} from 2040-01-31 on"]),
         ([expiring(Expiration={"ExpiredObjectDeleteMarker": True})], [KEPT]),
@@ -242,12 +242,12 @@ SOME = f"Lifecycle rule archive deletes some objects in {ARCHIVE} after 7 days"
     ids=str,
 )  # fmt: skip
 def test_rules_that_keep_the_archive_shorter_or_longer_are_told(rules: list[Any], sentences: list[str]) -> None:
-    found = lifecycle_warnings(rules, S3Address(BUCKET, RAW), 30)
+    warnings = lifecycle_warnings(rules, S3Address(BUCKET, RAW), 30)
 
-    assert [warning.partition(", ")[0] for warning in found] == sentences
+    assert [warning.partition(", ")[0] for warning in warnings] == sentences
 
 
-def said(cloud: Cloud, days: int) -> list[str]:
+def lifecycle_notes(cloud: Cloud, days: int) -> list[str]:
     context = a_context(cloud.access, bucket_prefix="lake", raw_archive={"enabled": True, "retention_days": days})
     findings = findings_of(context)
     try_lifecycle(context, findings)
@@ -256,13 +256,13 @@ def said(cloud: Cloud, days: int) -> list[str]:
 
 
 def test_the_bucket_s_rules_are_compared_with_the_option(cloud: Cloud) -> None:
-    assert [note.partition(",")[0] for note in said(cloud, 30)] == [KEPT]
+    assert [note.partition(",")[0] for note in lifecycle_notes(cloud, 30)] == [KEPT]
 
     rules: Any = [expiring(), {**expiring(7, "staged"), "Filter": {"Prefix": "lake/_staging/"}}]
     cloud.access.client("s3").put_bucket_lifecycle_configuration(Bucket=BUCKET, LifecycleConfiguration={"Rules": rules})
 
-    assert said(cloud, 30) == []
-    assert said(cloud, 31) == [
+    assert lifecycle_notes(cloud, 30) == []
+    assert lifecycle_notes(cloud, 31) == [
         f"Lifecycle rule archive deletes all objects in {ARCHIVE} after 30 days, but "
         "raw_archive.retention_days is 31. Tables cannot be rebuilt from deleted objects. Change the rule, or "
         "retention_days."
@@ -271,7 +271,7 @@ def test_the_bucket_s_rules_are_compared_with_the_option(cloud: Cloud) -> None:
 
 def test_rules_that_may_not_be_read_are_a_note_with_the_statement_that_allows_it(cloud: Cloud) -> None:
     with cloud.refusing("GetBucketLifecycleConfiguration"):
-        [note] = said(cloud, 30)
+        [note] = lifecycle_notes(cloud, 30)
 
     sentence, _, remedy = note.partition(f" Policy statement for {USER}: ")
     statement, _, consequence = remedy.partition("} ")

@@ -31,7 +31,7 @@ def test_permissions_that_their_resource_takes_are_accepted(grant: dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("grant", "said"),
+    ("grant", "problem"),
     [
         ({"permissions": ["SELECT"]}, "SELECT cannot be granted on a database"),
         ({"permissions": ["CREATE_TABLE", "SELECT"], "table": "*"}, "CREATE_TABLE cannot be granted on a table"),
@@ -47,15 +47,15 @@ def test_permissions_that_their_resource_takes_are_accepted(grant: dict[str, Any
         ({"permissions": ["ALL"], "principal": "IAM_ALLOWED_PRINCIPALS"}, "It must be the ARN of a role"),
     ],
 )
-def test_a_grant_that_lake_formation_would_refuse_is_refused_first(grant: dict[str, Any], said: str) -> None:
+def test_a_grant_that_lake_formation_would_refuse_is_refused_first(grant: dict[str, Any], problem: str) -> None:
     message = refusal(granting(**grant))
 
     assert message.startswith("lake_formation.grants.0")
-    assert said in message
+    assert problem in message
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "problem"),
     [
         ({"lake_formation": {"tags": {"a": ["b"]}}}, "lake_formation.tags has no effect"),
         ({"lake_formation": {"mode": "none", "grants": [{"principal": ANALYST, "permissions": ["ALL"]}]}}, "grants"),
@@ -72,8 +72,8 @@ def test_a_grant_that_lake_formation_would_refuse_is_refused_first(grant: dict[s
         ),
     ],
 )
-def test_contradictions_and_invalid_values_are_refused_with_a_remedy(changes: dict[str, Any], said: str) -> None:
-    assert said in refusal(options(**changes))
+def test_contradictions_and_invalid_values_are_refused_with_a_remedy(changes: dict[str, Any], problem: str) -> None:
+    assert problem in refusal(options(**changes))
 
 
 @pytest.mark.parametrize("mode", ["none", "hybrid", "managed"])

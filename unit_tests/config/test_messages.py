@@ -123,10 +123,10 @@ def test_a_long_value_is_truncated() -> None:
 
 
 def test_all_problems_are_in_one_message() -> None:
-    said = refusal({"region": "Ireland", "partitioning": "WEEK"})
+    message = refusal({"region": "Ireland", "partitioning": "WEEK"})
 
     for option in ("credentials", 'region "', "bucket_name", "lakeformation_database_name", 'partitioning "WEEK"'):
-        assert f"\n{option}" in said
+        assert f"\n{option}" in message
 
 
 @pytest.mark.parametrize("wrong", [{"region": 1}, {"credentials": {**KEYS, "aws_access_key_id": 12}}])
@@ -149,26 +149,26 @@ S3_DATA_LAKE: dict[str, Any] = {
 
 def test_options_of_s3_data_lake_are_answered_with_those_that_are_meant() -> None:
     """Each of them, and no value."""
-    said = refusal(S3_DATA_LAKE)
+    message = refusal(S3_DATA_LAKE)
 
-    assert "credentials is missing." in said
-    [line] = [line for line in said.splitlines() if "S3 Data Lake" in line]
+    assert "credentials is missing." in message
+    [line] = [line for line in message.splitlines() if "S3 Data Lake" in line]
     for key in ("access_key_id", "s3_bucket_name", "s3_bucket_region", "warehouse_location", "main_branch_name"):
         assert f"{key} is " in line
     assert "warehouse_location is bucket_name and bucket_prefix" in line
     assert "catalog_type.database_name is lakeformation_database_name" in line
     assert "s3_endpoint" not in line
     assert "docs/operating/migrating.md" in line
-    assert not any(value in said for value in ("s3cr3t", "AKIA1234", "s3://lake"))
+    assert not any(value in message for value in ("s3cr3t", "AKIA1234", "s3://lake"))
 
 
 @pytest.mark.parametrize("kind", ["NESSIE", "REST", "POLARIS"])
 def test_tables_in_other_catalogs_of_s3_data_lake_cannot_be_continued(kind: str) -> None:
-    said = refusal(
+    message = refusal(
         {**S3_DATA_LAKE, "catalog_type": {"catalog_type": kind, "server_uri": "https://a", "namespace": "b"}}
     )
 
-    assert f"Tables in a catalog of type {kind} cannot be continued." in said
+    assert f"Tables in a catalog of type {kind} cannot be continued." in message
 
 
 @pytest.mark.parametrize("catalog", ["GLUE", None, [], {}])

@@ -34,7 +34,7 @@ def test_the_smallest_configuration_has_every_default() -> None:
 
 def test_no_region_of_aws_is_refused() -> None:
     partitions = json.loads((Path(botocore.__file__).parent / "data" / "partitions.json").read_text())["partitions"]
-    regions = [region for each in partitions for region in each["regions"] if "global" not in region]
+    regions = [region for partition in partitions for region in partition["regions"] if "global" not in region]
 
     assert [Config.parse(options(region=region, glue_region=region)).glue_region for region in regions] == regions
 
@@ -106,7 +106,7 @@ def test_an_option_that_is_much_like_one_that_is_not_given_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "description"),
     [
         ({"colour": "green"}, "Unknown option colour is ignored."),
         ({"s3_bucket_name": "lake"}, "Unknown option s3_bucket_name is ignored."),
@@ -116,8 +116,8 @@ def test_an_option_that_is_much_like_one_that_is_not_given_is_refused(
         ),
     ],
 )
-def test_other_unknown_options_are_told(changes: dict[str, Any], said: str) -> None:
-    assert [str(option) for option in Config.parse(options(**changes)).unknown_options()] == [said]
+def test_other_unknown_options_are_told(changes: dict[str, Any], description: str) -> None:
+    assert [str(option) for option in Config.parse(options(**changes)).unknown_options()] == [description]
 
 
 def test_secrets_are_those_of_credentials_and_spark() -> None:
@@ -137,11 +137,11 @@ json_values = st.recursive(
 def test_any_json_value_of_any_option_is_accepted_or_refused_with_a_message(option: str, value: Any) -> None:
     try:
         Config.parse(options(**{option: value}))
-        said = "accepted"
+        outcome = "accepted"
     except ConfigError as error:
-        said = str(error)
+        outcome = str(error)
 
-    assert said
+    assert outcome
 
 
 OF_STREAMS = [
@@ -169,10 +169,10 @@ def test_options_of_a_stream_are_those_of_its_namespace_then_of_its_name_then_of
 ) -> None:
     config = Config.parse(options(streams=streams))
 
-    found = config.of_stream(namespace, name).sort_by
+    sort_by = config.of_stream(namespace, name).sort_by
 
     assert config.nested_of(namespace, name) == nested
-    assert (None if found is None else [each.source for each in found]) == sorted_by
+    assert (None if sort_by is None else [sort_field.source for sort_field in sort_by]) == sorted_by
 
 
 @pytest.mark.parametrize("name", ["Europe/Bielefeld", "CEST", "GMT+25"])

@@ -168,13 +168,13 @@ def test_settings_of_spark_are_an_object_or_a_list_of_entries(name: str, value: 
 
 def test_lf_tags_are_an_object_or_a_list_of_entries() -> None:
     entries = [{"name": "domain", "values": ["sales", "finance"]}, {"name": "pii", "values": ["high"]}]
-    older = [{"key": each["name"], "values": each["values"]} for each in entries]
+    older = [{"key": entry["name"], "values": entry["values"]} for entry in entries]
     tags = {"domain": ["sales", "finance"], "pii": ["high"]}
 
     for given_tags in (entries, older, tags):
         governance = {"mode": "managed", "tags": given_tags, "table_tags": [{"table": "orders", "tags": given_tags}]}
-        found = Config.parse(options(lake_formation=governance)).lake_formation
-        assert (found.tags, found.table_tags[0].tags) == (tags, tags)
+        parsed = Config.parse(options(lake_formation=governance)).lake_formation
+        assert (parsed.tags, parsed.table_tags[0].tags) == (tags, tags)
 
 
 @pytest.mark.parametrize(
@@ -213,11 +213,11 @@ def test_entries_that_are_no_mapping_are_refused(wrong: dict[str, Any], sentence
     ],
 )
 def test_the_letter_case_of_enumerations_does_not_matter(changes: dict[str, Any], path: str, value: str) -> None:
-    found: Any = Config.parse(options(**changes))
+    parsed: Any = Config.parse(options(**changes))
 
     for name in path.split("."):
-        found = getattr(found, name)
-    assert found == value
+        parsed = getattr(parsed, name)
+    assert parsed == value
 
 
 def test_transforms_and_permissions_are_accepted_in_any_letter_case() -> None:

@@ -146,4 +146,4 @@ def test_what_others_on_the_network_can_do_is_warned_of(spark: dict[str, Any], w
     warnings = Config.parse(options(spark=spark)).spark.warnings
 
     assert len(warnings) == len(words)
-    assert [each for each, warning in zip(words, warnings, strict=True) if each not in warning] == []
+    assert [word for word, warning in zip(words, warnings, strict=True) if word not in warning] == []

@@ -46,9 +46,9 @@ def objects(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
 
 
 def every_model(model: type[Options]) -> Iterator[type[Options]]:
-    for each in model.__subclasses__():
-        yield each
-        yield from every_model(each)
+    for subclass in model.__subclasses__():
+        yield subclass
+        yield from every_model(subclass)
 
 
 def every_option() -> Iterator[tuple[str, Schema]]:
@@ -73,11 +73,11 @@ def filled_in(schema: Schema) -> Any:
         case "object":
             required = schema.get("required", ())
             sent = {
-                name: each
-                for name, each in schema["properties"].items()
-                if name in required or "default" in each or "properties" in each
+                name: option
+                for name, option in schema["properties"].items()
+                if name in required or "default" in option or "properties" in option
             }
-            return {name: filled_in(each) for name, each in sent.items()}
+            return {name: filled_in(option) for name, option in sent.items()}
         case "array":
             items = schema["items"]
             return [filled_in(items)] if "properties" in items else list(schema.get("examples") or items["enum"])[:1]
@@ -124,10 +124,10 @@ def test_choices_are_objects_with_a_constant_of_one_name_that_tells_them_apart()
         if (choices := option.get("oneOf")) is None:
             continue
         constants = [
-            [(name, each["const"]) for name, each in choice["properties"].items() if "const" in each]
+            [(name, option["const"]) for name, option in choice["properties"].items() if "const" in option]
             for choice in choices
         ]
-        assert {len(found) for found in constants} == {1}, path
+        assert {len(pairs) for pairs in constants} == {1}, path
         assert len({name for [(name, _)] in constants}) == 1, path
         assert len({value for [(_, value)] in constants}) == len(choices), path
         for choice, [(name, _)] in zip(choices, constants, strict=True):
@@ -210,7 +210,7 @@ def test_no_default_contradicts_a_value(name: str, value: str) -> None:
 
 def test_a_form_with_everything_filled_in_is_accepted() -> None:
     lists = {name: filled_in(option) for name, option in TOP.items() if option["type"] == "array"}
-    governance = {name: filled_in(each) for name, each in TOP["lake_formation"]["properties"].items()}
+    governance = {name: filled_in(option) for name, option in TOP["lake_formation"]["properties"].items()}
     form = {**filled_in(CONNECTION), **lists, "lake_formation": {**governance, "mode": "managed"}}
 
     jsonschema.validate(form, CONNECTION)

@@ -78,7 +78,7 @@ def test_defaults_that_a_form_sends_contradict_nothing(table: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(
-    ("streams", "format_type", "said"),
+    ("streams", "format_type", "problems"),
     [
         (
             ["orders"],
@@ -90,12 +90,12 @@ def test_defaults_that_a_form_sends_contradict_nothing(table: dict[str, Any]) ->
     ],
 )
 def test_streams_that_are_to_be_deduplicated_need_iceberg_tables(
-    streams: list[str], format_type: str, said: list[str]
+    streams: list[str], format_type: str, problems: list[str]
 ) -> None:
     reason = streams_without_dedup([StreamId(None, name) for name in streams], "HIVE", format_type)
 
     assert reason is not None
-    for text in said:
+    for text in problems:
         assert text in reason
 
 

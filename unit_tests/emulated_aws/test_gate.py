@@ -26,18 +26,18 @@ def writer(request: pytest.FixtureRequest, account: Account) -> Member:
 @pytest.mark.usefixtures("bucket")
 def test_what_the_policies_allow_is_done_and_the_rest_refused(account: Account, writer: Member) -> None:
     s3 = account.client("s3", writer)
-    who = account.client("sts", writer).get_caller_identity()["Arn"]
+    arn = account.client("sts", writer).get_caller_identity()["Arn"]
 
     s3.put_object(Bucket="landing", Key="raw/a", Body=b"1")
     s3.list_objects_v2(Bucket="landing", Prefix="raw/a")
     assert refusal(s3.get_object, Bucket="landing", Key="raw/a") == (
         "AccessDenied",
-        f"User: {who} is not authorized to perform: s3:GetObject on resource: "
+        f"User: {arn} is not authorized to perform: s3:GetObject on resource: "
         '"arn:aws:s3:::landing/raw/a" because no identity-based policy allows the s3:GetObject action',
     )
     assert refusal(s3.put_object, Bucket="landing", Key="raw/closed/a", Body=b"1" * 3_000_000) == (
         "AccessDenied",
-        f"User: {who} is not authorized to perform: s3:PutObject on resource: "
+        f"User: {arn} is not authorized to perform: s3:PutObject on resource: "
         '"arn:aws:s3:::landing/raw/closed/a" with an explicit deny in an identity-based policy',
     )
     assert refusal(s3.list_objects_v2, Bucket="landing", Prefix="other/")[0] == "AccessDenied"
@@ -47,12 +47,12 @@ def test_what_the_policies_allow_is_done_and_the_rest_refused(account: Account, 
 
 def test_a_table_s_database_and_catalog_must_be_allowed_too(account: Account, writer: Member) -> None:
     glue = account.client("glue", writer)
-    who = account.client("sts", writer).get_caller_identity()["Arn"]
+    arn = account.client("sts", writer).get_caller_identity()["Arn"]
 
     assert refusal(glue.get_table, DatabaseName="shop", Name="orders")[0] == "EntityNotFoundException"
     assert refusal(glue.get_table, DatabaseName="other", Name="shop") == (
         "AccessDeniedException",
-        f"User: {who} is not authorized to perform: glue:GetTable on resource: "
+        f"User: {arn} is not authorized to perform: glue:GetTable on resource: "
         f"arn:aws:glue:{REGION}:{ACCOUNT_ID}:database/other because no identity-based policy allows the "
         "glue:GetTable action",
     )
@@ -149,7 +149,7 @@ def test_the_log_has_each_request_once_with_caller_and_outcome(account: Account,
 
 
 @pytest.mark.parametrize(
-    ("service", "operation", "parameters", "said"),
+    ("service", "operation", "parameters", "error_code"),
     [
         ("glue", "get_databases", {}, "ThrottlingException"),
         ("s3", "list_buckets", {}, "SlowDown"),
@@ -157,7 +157,7 @@ def test_the_log_has_each_request_once_with_caller_and_outcome(account: Account,
     ],
 )
 def test_what_is_throttled_is_asked_again(
-    account: Account, service: str, operation: str, parameters: dict[str, str], said: str
+    account: Account, service: str, operation: str, parameters: dict[str, str], error_code: str
 ) -> None:
     client, log = account.client(service), account.log()
     name = "".join(word.capitalize() for word in operation.split("_"))
@@ -165,7 +165,7 @@ def test_what_is_throttled_is_asked_again(
     with throttling(account.endpoint_url, service, name, times=1):
         getattr(client, operation)(**parameters)
 
-    assert [record.refusal for record in log.read()] == [said, ""]
+    assert [record.refusal for record in log.read()] == [error_code, ""]
 
 
 def test_the_log_tells_region_and_catalog_of_a_call(account: Account) -> None:

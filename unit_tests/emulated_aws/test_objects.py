@@ -63,12 +63,12 @@ def _over_plain_http(request: Any, **_: object) -> None:
 
 
 def test_a_bucket_s_policy_can_allow_what_no_other_does(account: Account, bucket: str) -> None:
-    user, other = account.user(), account.user()
+    user, other_user = account.user(), account.user()
     rule = {**allow("s3:PutObject", resource=f"arn:aws:s3:::{bucket}/*"), "Principal": {"AWS": user.arn}}
     account.client("s3").put_bucket_policy(Bucket=bucket, Policy=policy(rule))
 
     account.client("s3", user).put_object(Bucket=bucket, Key="a")
-    assert refusal(account.client("s3", other).put_object, Bucket=bucket, Key="a")[0] == "AccessDenied"
+    assert refusal(account.client("s3", other_user).put_object, Bucket=bucket, Key="a")[0] == "AccessDenied"
 
 
 def test_what_is_not_there_is_told_to_who_may_list(account: Account, bucket: str) -> None:
@@ -90,7 +90,7 @@ def test_keys_that_may_not_be_deleted_are_reported_and_the_others_deleted(accoun
 
     assert [deleted["Key"] for deleted in answer["Deleted"]] == ["mine/a&b"]
     assert [(error["Key"], error["Code"]) for error in answer["Errors"]] == [("other/<c>", "AccessDenied")]
-    assert [found["Key"] for found in admin.list_objects_v2(Bucket=bucket)["Contents"]] == ["other/<c>"]
+    assert [entry["Key"] for entry in admin.list_objects_v2(Bucket=bucket)["Contents"]] == ["other/<c>"]
 
 
 def upload(s3: Any, bucket: str, **encryption: str) -> None:
@@ -112,19 +112,19 @@ def test_encrypted_objects_need_their_key(account: Account, bucket: str, key: st
         rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": KMS, "KMSMasterKeyID": key}}
         account.client("s3").put_bucket_encryption(Bucket=bucket, ServerSideEncryptionConfiguration={"Rules": [rule]})
     encryption = {} if by_default else {"ServerSideEncryption": KMS, "SSEKMSKeyId": key}
-    without, writer, reader, both = (
+    keyless, writer, reader, read_writer = (
         account.client("s3", user_of(account, key, *actions))
         for actions in ((), ("kms:GenerateDataKey",), ("kms:Decrypt",), ("kms:GenerateDataKey", "kms:Decrypt"))
     )
     at = {"Bucket": bucket, "Key": "a"}
 
-    code, message = refusal(without.put_object, **at, **encryption)
+    code, message = refusal(keyless.put_object, **at, **encryption)
     assert (code, f"kms:GenerateDataKey on resource: {key} because" in message) == ("AccessDenied", True)
     writer.put_object(**at, **encryption)
     assert "kms:Decrypt" in refusal(writer.get_object, **at)[1]
     writer.head_object(**at)
     reader.get_object(**at)
-    upload(both, bucket, **encryption)
+    upload(read_writer, bucket, **encryption)
     assert "kms:Decrypt" in refusal(upload, s3=writer, bucket=bucket, **encryption)[1]
 
 

@@ -212,7 +212,7 @@ def test_order_and_number_of_policies_do_not_matter(
 
     together = decide([policy(*statements)], action, OBJECT, {})
 
-    assert decide([policy(each) for each in shuffled], action, OBJECT, {}) is together
+    assert decide([policy(statement) for statement in shuffled], action, OBJECT, {}) is together
 
 
 @given(st.lists(STATEMENTS, max_size=5), STATEMENTS, ACTIONS)

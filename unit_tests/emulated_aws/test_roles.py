@@ -15,9 +15,9 @@ pytestmark = pytest.mark.share(7)
 ROOT = f"arn:aws:iam::{ACCOUNT_ID}:root"
 
 
-def assume(account: Account, who: Member | None, role: Member, **given: object) -> str:
+def assume(account: Account, caller: Member | None, role: Member, **given: object) -> str:
     """The error's code, or nothing."""
-    sts = account.client("sts", who)
+    sts = account.client("sts", caller)
     request = {"RoleArn": role.arn, "RoleSessionName": "me", **given}
     try:
         sts.assume_role(**request)
@@ -35,9 +35,9 @@ def test_a_role_asks_for_its_external_id(
     account: Account, given: dict[str, str], code: str, administrator: bool
 ) -> None:
     role = account.role(external_id="airbyte-1")
-    who = None if administrator else account.user(allow("sts:AssumeRole"))
+    caller = None if administrator else account.user(allow("sts:AssumeRole"))
 
-    assert assume(account, who, role, **given) == code
+    assert assume(account, caller, role, **given) == code
 
 
 def test_an_account_that_is_trusted_still_decides_who_of_it_may(account: Account) -> None:

@@ -59,9 +59,9 @@ def catalog(tmp_path: Path) -> str:
 def test_standard_output_is_a_policy_document_and_nothing_else(run: Run) -> None:
     code, out, _ = run(lake_formation=GOVERNED, credentials=ROLE)
 
-    found = json.loads(out)
-    assert (code, found["Version"]) == (0, "2012-10-17")
-    assert {each["Effect"] for each in found["Statement"]} == {"Allow"}
+    document = json.loads(out)
+    assert (code, document["Version"]) == (0, "2012-10-17")
+    assert {statement["Effect"] for statement in document["Statement"]} == {"Allow"}
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_an_account_that_no_option_names_is_any_in_the_policy_and_a_note(
     code, out, err = run(**changes)
 
     assert code == 0
-    assert resource in {each for statement in json.loads(out)["Statement"] for each in statement["Resource"]}
+    assert resource in {arn for statement in json.loads(out)["Statement"] for arn in statement["Resource"]}
     assert ("the account of the Data Catalog is unknown" in err) == has_note
 
 
@@ -97,7 +97,9 @@ def test_grants_are_commands_for_a_shell(run: Run) -> None:
     granted = [_parsed(line) for line in out.splitlines()]
     option = "--permissions-with-grant-option"
     tagging = ["ALTER", "CREATE_TABLE", "DESCRIBE", "DROP"]
-    assert [(json.loads(each["--resource"][0]), each["--permissions"], each.get(option)) for each in granted] == [
+    assert [
+        (json.loads(command["--resource"][0]), command["--permissions"], command.get(option)) for command in granted
+    ] == [
         ({"Catalog": {}}, ["CREATE_DATABASE"], None),
         ({"Catalog": {}}, ["CREATE_LF_TAG"], None),
         ({"DataLocation": {"ResourceArn": "arn:aws:s3:::lake/airbyte"}}, ["DATA_LOCATION_ACCESS"], None),
@@ -107,22 +109,22 @@ def test_grants_are_commands_for_a_shell(run: Run) -> None:
         (ALL_TABLES, ["SELECT"], ["SELECT"]),
         ({"LFTag": {"TagKey": "domain", "TagValues": ["*"]}}, ["ALTER", "ASSOCIATE", "DESCRIBE"], None),
     ]
-    for each in granted:
-        assert each["--catalog-id"] == ["210987654321"]
-        assert each["--principal"] == [f"DataLakePrincipalIdentifier={ROLE['role_arn']}"]
+    for command in granted:
+        assert command["--catalog-id"] == ["210987654321"]
+        assert command["--principal"] == [f"DataLakePrincipalIdentifier={ROLE['role_arn']}"]
 
 
 def _parsed(line: str) -> dict[str, list[str]]:
     """The values of each option in a command of the AWS CLI."""
     words = shlex.split(line)
     assert words[:3] == ["aws", "lakeformation", "grant-permissions"]
-    found: dict[str, list[str]] = {}
+    options: dict[str, list[str]] = {}
     for word in words[3:]:
         if word.startswith("--"):
-            option = found[word] = []
+            option = options[word] = []
         else:
             option.append(word)
-    return found
+    return options
 
 
 def test_a_principal_may_be_named_and_must_be_where_no_option_tells_it(run: Run) -> None:
@@ -137,13 +139,13 @@ def test_a_principal_may_be_named_and_must_be_where_no_option_tells_it(run: Run)
 
 
 def test_databases_of_namespaces_come_from_the_catalog_and_without_it_a_note_says_so(run: Run, catalog: str) -> None:
-    _, without, note = run()
-    _, found, nothing = run("--catalog", catalog)
+    _, without_catalog, note = run()
+    _, with_catalog, no_note = run("--catalog", catalog)
 
-    assert "database/shop" not in without
+    assert "database/shop" not in without_catalog
     assert "Use --catalog with the configured catalog" in note
-    assert f"arn:aws:glue:eu-west-1:{ACCOUNT}:database/shop" in found
-    assert "--catalog" not in nothing
+    assert f"arn:aws:glue:eu-west-1:{ACCOUNT}:database/shop" in with_catalog
+    assert "--catalog" not in no_note
 
 
 def test_names_that_policies_cannot_hold_are_said_to_widen_it(run: Run) -> None:

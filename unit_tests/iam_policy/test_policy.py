@@ -108,29 +108,29 @@ def test_a_policy_is_about_s3_alone_where_tables_are_not_in_glue() -> None:
 def test_a_policy_is_about_the_table_bucket_where_tables_are_in_one() -> None:
     bucket = f"arn:aws:s3tables:eu-west-1:{ACCOUNT}:bucket/lake"
 
-    found = policy(config(table_type="ICEBERG", catalog={"type": "s3_tables", "table_bucket_arn": bucket}))
+    by_sid = policy(config(table_type="ICEBERG", catalog={"type": "s3_tables", "table_bucket_arn": bucket}))
 
-    assert found.keys() == {"Objects", "Folders", "TableBucket", "TablesInBucket"}
-    assert found["TableBucket"].resources == (bucket,)
-    assert found["TablesInBucket"].resources == (f"{bucket}/table/*",)
-    assert "s3tables:PutTableData" in found["TablesInBucket"].actions
+    assert by_sid.keys() == {"Objects", "Folders", "TableBucket", "TablesInBucket"}
+    assert by_sid["TableBucket"].resources == (bucket,)
+    assert by_sid["TablesInBucket"].resources == (f"{bucket}/table/*",)
+    assert "s3tables:PutTableData" in by_sid["TablesInBucket"].actions
 
 
 def test_a_policy_for_glue_s_own_endpoint_names_the_catalogs_that_requests_pass() -> None:
     options = {"type": "glue_rest", "warehouse": f"{ACCOUNT}:s3tablescatalog/lake", "vended_credentials": True}
 
-    found = policy(config(table_type="ICEBERG", catalog=options))
+    by_sid = policy(config(table_type="ICEBERG", catalog=options))
 
     catalogs = (f"{GLUE}:catalog", f"{GLUE}:catalog/s3tablescatalog", f"{GLUE}:catalog/s3tablescatalog/lake")
-    assert found["Catalogs"].resources == catalogs
-    assert found["Tables"].resources == (
+    assert by_sid["Catalogs"].resources == catalogs
+    assert by_sid["Tables"].resources == (
         *catalogs,
         f"{GLUE}:database/s3tablescatalog/lake/raw",
         f"{GLUE}:table/s3tablescatalog/lake/raw/*",
     )
-    assert found["TablesInBucket"].actions == ("s3tables:GetTableData", "s3tables:PutTableData")
-    assert found["LakeFormation"].actions == ("lakeformation:GetDataAccess",)
-    assert "Rejects" not in found
+    assert by_sid["TablesInBucket"].actions == ("s3tables:GetTableData", "s3tables:PutTableData")
+    assert by_sid["LakeFormation"].actions == ("lakeformation:GetDataAccess",)
+    assert "Rejects" not in by_sid
 
 
 def test_a_policy_for_the_data_catalog_s_endpoint_is_that_for_glue_with_one_action_more() -> None:
@@ -170,48 +170,48 @@ PARTITIONS = {"table_type": "HIVE", "partitioning": "DATE"}
     ],
 )
 def test_partitions_of_hive_tables_are_registered_in_all_databases(changes: dict[str, Any], registers: bool) -> None:
-    found = policy(config(**changes), [StreamId("shop", "orders")]).get("Partitions")
+    statement = policy(config(**changes), [StreamId("shop", "orders")]).get("Partitions")
 
-    assert (found is not None) == registers
-    if found is not None:
-        assert [action.removeprefix("glue:") for action in found.actions] == [
+    assert (statement is not None) == registers
+    if statement is not None:
+        assert [action.removeprefix("glue:") for action in statement.actions] == [
             "BatchGetPartition",
             "GetPartitions",
             "BatchCreatePartition",
             "BatchUpdatePartition",
             "BatchDeletePartition",
         ]
-        assert f"{GLUE}:table/shop/*" in found.resources
+        assert f"{GLUE}:table/shop/*" in statement.resources
 
 
 def test_without_a_prefix_all_objects_and_no_others_are_the_connector_s() -> None:
-    found = policy(config(bucket_prefix=...))
+    by_sid = policy(config(bucket_prefix=...))
 
-    assert found["Objects"].resources == ("arn:aws:s3:::lake/*",)
-    assert found["Folders"].condition == {"StringLike": {"s3:prefix": ("*",)}}
+    assert by_sid["Objects"].resources == ("arn:aws:s3:::lake/*",)
+    assert by_sid["Folders"].condition == {"StringLike": {"s3:prefix": ("*",)}}
 
 
 def test_a_key_is_used_through_s3_alone() -> None:
-    found = policy(config(encryption={"encryption_type": "SSE-KMS", "kms_key_arn": KEY}))["Key"]
+    statement = policy(config(encryption={"encryption_type": "SSE-KMS", "kms_key_arn": KEY}))["Key"]
 
-    assert (found.actions, found.resources) == (("kms:GenerateDataKey", "kms:Decrypt"), (KEY,))
-    assert found.condition == {"StringEquals": {"kms:ViaService": ["s3.eu-west-1.amazonaws.com"]}}
+    assert (statement.actions, statement.resources) == (("kms:GenerateDataKey", "kms:Decrypt"), (KEY,))
+    assert statement.condition == {"StringEquals": {"kms:ViaService": ["s3.eu-west-1.amazonaws.com"]}}
 
 
 @pytest.mark.parametrize(
     ("region", "partition"), [("eu-west-1", "aws"), ("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")]
 )
 def test_arns_are_of_the_region_s_partition(region: str, partition: str) -> None:
-    found = policy(config(region=region))
+    by_sid = policy(config(region=region))
 
-    arns = {arn.split(":")[1] for statement in found.values() for arn in statement.resources}
+    arns = {arn.split(":")[1] for statement in by_sid.values() for arn in statement.resources}
     assert arns == {partition}
 
 
 def test_the_catalog_may_be_another_account_s_and_in_another_region() -> None:
-    found = policy(config(glue_catalog_id="210987654321", glue_region="us-east-1"))
+    by_sid = policy(config(glue_catalog_id="210987654321", glue_region="us-east-1"))
 
-    assert found["Databases"].resources == (
+    assert by_sid["Databases"].resources == (
         "arn:aws:glue:us-east-1:210987654321:catalog",
         "arn:aws:glue:us-east-1:210987654321:database/raw",
     )
@@ -242,11 +242,11 @@ def test_namespaces_have_databases_of_their_own() -> None:
 
 
 def test_rejects_and_probes_are_in_the_first_database_alone() -> None:
-    found = policy(config(), [StreamId("shop", "orders")])
+    by_sid = policy(config(), [StreamId("shop", "orders")])
 
-    assert f"{GLUE}:table/shop/*" in found["Tables"].resources
+    assert f"{GLUE}:table/shop/*" in by_sid["Tables"].resources
     for sid in ("Rejects", "CheckedTables", "ExistingTables"):
-        assert not any("shop" in resource for resource in found[sid].resources)
+        assert not any("shop" in resource for resource in by_sid[sid].resources)
 
 
 def test_databases_that_the_options_of_lake_formation_name_are_in_the_policy() -> None:
@@ -256,11 +256,11 @@ def test_databases_that_the_options_of_lake_formation_name_are_in_the_policy() -
 
 
 def test_tables_elsewhere_are_named_by_their_folders() -> None:
-    found = policy(config(follow_table_location=True), outside=[S3Address("old-lake", "sales/")])
+    by_sid = policy(config(follow_table_location=True), outside=[S3Address("old-lake", "sales/")])
 
-    assert found["Objects"].resources == ("arn:aws:s3:::lake/airbyte/*", "arn:aws:s3:::old-lake/sales/*")
-    assert found["Folders"].resources == ("arn:aws:s3:::lake", "arn:aws:s3:::old-lake")
-    assert found["Folders"].condition == {"StringLike": {"s3:prefix": ("airbyte/*", "sales/*")}}
+    assert by_sid["Objects"].resources == ("arn:aws:s3:::lake/airbyte/*", "arn:aws:s3:::old-lake/sales/*")
+    assert by_sid["Folders"].resources == ("arn:aws:s3:::lake", "arn:aws:s3:::old-lake")
+    assert by_sid["Folders"].condition == {"StringLike": {"s3:prefix": ("airbyte/*", "sales/*")}}
 
 
 LISTED = {"ListResources", "ListPermissions", "GetDataLakeSettings"}
@@ -289,9 +289,11 @@ OPT_INS = {"ListLakeFormationOptIns", "CreateLakeFormationOptIn"}
 def test_lake_formation_s_actions_are_those_that_the_options_ask_for(
     changes: dict[str, Any], expected: set[str]
 ) -> None:
-    found = actions(config(**changes))
+    allowed = actions(config(**changes))
 
-    assert {each.removeprefix("lakeformation:") for each in found if each.startswith("lakeformation:")} == expected
+    assert {
+        action.removeprefix("lakeformation:") for action in allowed if action.startswith("lakeformation:")
+    } == expected
 
 
 def test_the_registration_role_is_passed_only_if_one_is_configured() -> None:
@@ -304,11 +306,11 @@ def test_the_registration_role_is_passed_only_if_one_is_configured() -> None:
 def test_the_role_of_the_optimizers_is_passed_to_glue_alone() -> None:
     optimized = config(maintenance={"mode": "glue", "role_arn": LOCATION_ROLE})
 
-    found = policy(optimized)
+    by_sid = policy(optimized)
 
-    assert found["OptimizerRole"].resources == (LOCATION_ROLE,)
-    assert found["OptimizerRole"].condition == {"StringEquals": {"iam:PassedToService": ["glue.amazonaws.com"]}}
-    assert found["TableOptimizers"].actions == ("glue:BatchGetTableOptimizer", "glue:CreateTableOptimizer")
+    assert by_sid["OptimizerRole"].resources == (LOCATION_ROLE,)
+    assert by_sid["OptimizerRole"].condition == {"StringEquals": {"iam:PassedToService": ["glue.amazonaws.com"]}}
+    assert by_sid["TableOptimizers"].actions == ("glue:BatchGetTableOptimizer", "glue:CreateTableOptimizer")
     hive = config(maintenance={"mode": "glue", "role_arn": LOCATION_ROLE}, table_type="HIVE")
     assert policy(hive) == policy(config(table_type="HIVE"))
 
@@ -337,9 +339,9 @@ def test_a_name_of_a_namespace_never_is_a_wildcard() -> None:
 
 
 def test_a_policy_within_the_limit_is_one_document() -> None:
-    found = statements(config(), Scope.of(config()))
+    whole = statements(config(), Scope.of(config()))
 
-    assert parts(found) == [found]
+    assert parts(whole) == [whole]
 
 
 @given(st.integers(1, 300), st.integers(1, 250))
@@ -352,19 +354,21 @@ def test_parts_allow_what_the_policy_allows_and_each_is_within_the_limit(count: 
 
     assert all(characters(part) <= MANAGED_POLICY_CHARACTERS for part in divided)
     assert all(
-        characters([*one, *other]) > MANAGED_POLICY_CHARACTERS for one, other in pairwise(divided) if len(one) > 1
+        characters([*part, *next_part]) > MANAGED_POLICY_CHARACTERS
+        for part, next_part in pairwise(divided)
+        if len(part) > 1
     )
-    assert _allowed(each for part in divided for each in part) == _allowed(whole)
+    assert _allowed(statement for part in divided for statement in part) == _allowed(whole)
     for part in divided:
-        assert len({each.sid for each in part}) == len(part)
+        assert len({statement.sid for statement in part}) == len(part)
 
 
-def _allowed(found: Any) -> set[tuple[str, str, str]]:
+def _allowed(policy_statements: Any) -> set[tuple[str, str, str]]:
     return {
-        (action, resource, json.dumps(each.condition))
-        for each in found
-        for action in each.actions
-        for resource in each.resources
+        (action, resource, json.dumps(statement.condition))
+        for statement in policy_statements
+        for action in statement.actions
+        for resource in statement.resources
     }
 
 
@@ -384,11 +388,11 @@ def test_who_tags_what_others_created_has_all_its_permissions_with_grant_option(
 ) -> None:
     options = config(lake_formation={"mode": "managed", **tags})
 
-    grantable = [each for each in lake_formation_grants(options, Scope.of(options)) if each.grantable]
-    assert [(each.resource, each.permissions) for each in grantable] == [(resource, permissions)]
+    grantable = [grant for grant in lake_formation_grants(options, Scope.of(options)) if grant.grantable]
+    assert [(grant.resource, grant.permissions) for grant in grantable] == [(resource, permissions)]
 
 
 def test_an_lf_tag_for_databases_that_the_connector_creates_takes_no_grant_option() -> None:
     options = config(lakeformation_database_default_tag_key="t", lakeformation_database_default_tag_values="a")
 
-    assert not any(each.grantable for each in lake_formation_grants(options, Scope.of(options)))
+    assert not any(grant.grantable for grant in lake_formation_grants(options, Scope.of(options)))

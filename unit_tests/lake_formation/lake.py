@@ -52,7 +52,7 @@ def everything(mode: str = "managed") -> Policy:
 def create_table(cloud: Cloud, columns: Sequence[str] = COLUMNS, table: str = "orders", database: str = "shop") -> None:
     """Create database and table as the connector does before they are governed."""
     glue = cloud.access.client("glue")
-    if database not in {each["Name"] for each in glue.get_databases()["DatabaseList"]}:
+    if database not in {entry["Name"] for entry in glue.get_databases()["DatabaseList"]}:
         glue.create_database(DatabaseInput={"Name": database})
     describe_change: Any = [{"Name": name, "Type": "string"} for name in columns]
     glue.create_table(
@@ -72,15 +72,15 @@ def sync(access: AwsAccess, policy: Policy, columns: Sequence[str] = COLUMNS) ->
 @contextmanager
 def calls(access: AwsAccess) -> Iterator[list[str]]:
     """Lend a list of the operations of Lake Formation that these clients call."""
-    found: list[str] = []
+    operations: list[str] = []
     events = access.client("lakeformation").meta.events
 
     def notice(model: Any, **_: object) -> None:
-        found.append(model.name)
+        operations.append(model.name)
 
     events.register("before-call.lakeformation", notice)
     try:
-        yield found
+        yield operations
     finally:
         events.unregister("before-call.lakeformation", notice)
 
@@ -103,10 +103,10 @@ def refusing(
 def answering(access: AwsAccess, operation: str, parsed: Mapping[str, Any], times: int = 100) -> Iterator[None]:
     """As long as this lasts, the next calls of an operation are answered so, and do nothing."""
     events = access.client("lakeformation").meta.events
-    left = iter(range(times))
+    remaining = iter(range(times))
 
     def answer(**_: object) -> Any:
-        if next(left, None) is None:
+        if next(remaining, None) is None:
             return None
         status = parsed.get("ResponseMetadata", {}).get("HTTPStatusCode", 200)
         return AWSResponse("https://lakeformation", status, HTTPHeaders(), None), parsed
@@ -126,7 +126,7 @@ def tags(cloud: Cloud, table: str = "orders", database: str = "shop") -> Mapping
     )
     on_columns = {column["Name"]: _values(column["LFTags"]) for column in answer.get("LFTagsOnColumns", [])}
     own = {"database": _values(answer.get("LFTagOnDatabase", [])), "table": _values(answer.get("LFTagsOnTable", []))}
-    return {what: found for what, found in {**own, **on_columns}.items() if found}
+    return {resource: assigned for resource, assigned in {**own, **on_columns}.items() if assigned}
 
 
 def _values(pairs: Any) -> dict[str, str]:

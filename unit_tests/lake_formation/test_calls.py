@@ -36,16 +36,16 @@ def test_registration_names_the_role_and_never_the_service_linked_one() -> None:
 
 def test_definitions_have_at_most_fifty_values_in_a_call() -> None:
     values = tuple(map(str, range(120)))
-    found = [*calls([CreateLfTag("a", values)]), *calls([AddLfTagValues("b", values)])]
+    api_calls = [*calls([CreateLfTag("a", values)]), *calls([AddLfTagValues("b", values)])]
 
-    chunks = [call.request.get("TagValues") or call.request["TagValuesToAdd"] for call in found]
-    assert [call.operation for call in found] == ["CreateLFTag", *["UpdateLFTag"] * 5]
+    chunks = [call.request.get("TagValues") or call.request["TagValuesToAdd"] for call in api_calls]
+    assert [call.operation for call in api_calls] == ["CreateLFTag", *["UpdateLFTag"] * 5]
     assert [*map(len, chunks)] == [50, 50, 20] * 2
     assert [*chain(*chunks)] == [*values, *values]
 
 
 def test_an_lf_tag_is_assigned_to_all_columns_of_a_table_at_once_and_apart_from_others() -> None:
-    found = calls(
+    api_calls = calls(
         [
             *(Tag(column(name), "pii", "yes") for name in "abc"),
             Tag(column("c"), "layer", "raw"),
@@ -54,7 +54,7 @@ def test_an_lf_tag_is_assigned_to_all_columns_of_a_table_at_once_and_apart_from_
     )
 
     in_shop = {"DatabaseName": "shop", "Name": "orders"}
-    assert [(call.operation, call.request["Resource"], call.request["LFTags"]) for call in found] == [
+    assert [(call.operation, call.request["Resource"], call.request["LFTags"]) for call in api_calls] == [
         ("AddLFTagsToResource", resource, [{"TagKey": key, "TagValues": [value]}])
         for resource, key, value in [
             ({"TableWithColumns": {**in_shop, "ColumnNames": ["a", "b", "c"]}}, "pii", "yes"),
@@ -69,14 +69,14 @@ def test_permissions_of_a_principal_on_a_resource_are_granted_together() -> None
     grants += [Grant(ANALYST, column(name), "SELECT") for name in "ab"]
     grants += [Grant(ANALYST, column("c"), "SELECT", grantable=True), Grant("other", ORDERS, "SELECT")]
 
-    table, columns, grantable, others = (call.request for call in calls(grants))
+    table, columns, grantable, other_principal = (call.request for call in calls(grants))
 
     assert table["Permissions"] == ["ALTER", "SELECT"]
     assert table["PermissionsWithGrantOption"] == ["ALTER"]
     assert columns["Resource"]["TableWithColumns"]["ColumnNames"] == ["a", "b"]
     assert columns["PermissionsWithGrantOption"] == []
     assert grantable["Resource"]["TableWithColumns"]["ColumnNames"] == ["c"]
-    assert others["Principal"] == {"DataLakePrincipalIdentifier": "other"}
+    assert other_principal["Principal"] == {"DataLakePrincipalIdentifier": "other"}
 
 
 def test_a_call_that_fails_is_an_error_about_its_change(cloud: Cloud) -> None:

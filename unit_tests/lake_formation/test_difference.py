@@ -87,11 +87,11 @@ def applied(changes: Iterable[Change], present: Present) -> Present:
 
 @given(desired_states, present_states)
 def test_after_the_changes_nothing_is_left_to_change(desired: Desired, present: Present) -> None:
-    found = difference(desired, present)
-    after = difference(desired, applied(found.changes, present))
+    initial = difference(desired, present)
+    after = difference(desired, applied(initial.changes, present))
 
     assert after.changes == ()
-    assert after.deviations == found.deviations
+    assert after.deviations == initial.deviations
 
 
 @given(desired_states, present_states)
@@ -166,7 +166,7 @@ def test_a_permission_may_be_there_as_part_of_a_wider_one() -> None:
         Grant("a", ORDERS, "ALL", grantable=True),
         Grant("a", ColumnsExcept("shop", "orders", frozenset({"id"})), "SELECT"),
     ]
-    other = [
+    narrower = [
         Grant("b", EMAIL, "SELECT"),
         Grant("a", ORDERS, "DESCRIBE"),
         Grant("a", Database("shop"), "ALL"),
@@ -175,5 +175,5 @@ def test_a_permission_may_be_there_as_part_of_a_wider_one() -> None:
         Grant("b", ColumnsExcept("shop", "orders", frozenset({"id"})), "SELECT"),
     ]
 
-    assert [each for each in (*wider, *other) if Present(grants=frozenset({each})).is_granted(wanted)] == wider
+    assert [grant for grant in (*wider, *narrower) if Present(grants=frozenset({grant})).is_granted(wanted)] == wider
     assert not Present(grants=frozenset({wanted})).is_granted(replace(wanted, grantable=True))

@@ -261,9 +261,9 @@ def test_a_location_that_is_registered_otherwise_stays_so(
 
     Governance(policy(mode="hybrid", registration_role_arn=REGISTRATION_ROLE), cloud.access).govern_location()
 
-    [found] = client.list_resources()["ResourceInfoList"]
-    assert found["ResourceArn"] == registered
-    assert found["RoleArn"] == "arn:aws:iam::123456789012:role/other"
+    [resource] = client.list_resources()["ResourceInfoList"]
+    assert resource["ResourceArn"] == registered
+    assert resource["RoleArn"] == "arn:aws:iam::123456789012:role/other"
     assert f"aws lakeformation update-resource --resource-arn {registered} --role-arn" in caplog.text
 
 
@@ -273,7 +273,7 @@ def test_a_sibling_folder_with_a_longer_name_is_another_location(cloud: Cloud) -
 
     Governance(policy(mode="managed", registration_role_arn=REGISTRATION_ROLE), cloud.access).govern_location()
 
-    registered = {each["ResourceArn"] for each in client.list_resources()["ResourceInfoList"]}
+    registered = {resource["ResourceArn"] for resource in client.list_resources()["ResourceInfoList"]}
     assert registered == {"arn:aws:s3:::lake/ra", LOCATION}
 
 
@@ -283,8 +283,8 @@ def test_the_default_tag_is_for_databases_that_the_connector_created(shop: Cloud
     governance.govern_database("shop", lambda: False)
     assert tags(shop) == {}
 
-    again = Governance(policy(("owner", ("team", "guild"))), shop.access)
-    again.govern_database("shop", lambda: True)
+    next_governance = Governance(policy(("owner", ("team", "guild"))), shop.access)
+    next_governance.govern_database("shop", lambda: True)
 
     assert tags(shop) == {"database": {"owner": "team"}}
     assert shop.access.client("lakeformation").get_lf_tag(TagKey="owner")["TagValues"] == ["team", "guild"]

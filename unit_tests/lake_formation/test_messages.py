@@ -28,7 +28,7 @@ from unit_tests.lake_formation.lake import (
     sync,
 )
 
-ROLE, OTHER = "arn:aws:iam::123456789012:role/ours", "arn:aws:iam::123456789012:role/other"
+ROLE, OTHER_ROLE = "arn:aws:iam::123456789012:role/ours", "arn:aws:iam::123456789012:role/other"
 SERVICE = "aws-service-role/lakeformation.amazonaws.com"
 SERVICE_LINKED = f"arn:aws:iam::123456789012:role/{SERVICE}/AWSServiceRoleForLakeFormationDataAccess"
 LINES = CommandLines("eu-west-1", "111122223333")
@@ -38,19 +38,19 @@ LINES = CommandLines("eu-west-1", "111122223333")
     ("present", "desired", "command"),
     [
         (
-            Registration(LOCATION, OTHER, hybrid=True),
+            Registration(LOCATION, OTHER_ROLE, hybrid=True),
             Registration(LOCATION, ROLE, hybrid=False),
             f"update-resource --resource-arn {LOCATION} --role-arn {ROLE} --no-hybrid-access-enabled",
         ),
         (
-            Registration(LOCATION, OTHER, hybrid=False),
+            Registration(LOCATION, OTHER_ROLE, hybrid=False),
             Registration(LOCATION, None, hybrid=True),
-            f"update-resource --resource-arn {LOCATION} --role-arn {OTHER} --hybrid-access-enabled",
+            f"update-resource --resource-arn {LOCATION} --role-arn {OTHER_ROLE} --hybrid-access-enabled",
         ),
         (
-            Registration("arn:aws:s3:::lake", OTHER, hybrid=False),
+            Registration("arn:aws:s3:::lake", OTHER_ROLE, hybrid=False),
             Registration(LOCATION, ROLE, hybrid=True),
-            f"update-resource --resource-arn arn:aws:s3:::lake --role-arn {OTHER} --hybrid-access-enabled",
+            f"update-resource --resource-arn arn:aws:s3:::lake --role-arn {OTHER_ROLE} --hybrid-access-enabled",
         ),
         (
             Registration(LOCATION, SERVICE_LINKED, hybrid=False),

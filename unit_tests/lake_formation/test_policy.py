@@ -55,11 +55,11 @@ def granted(desired: Desired) -> set[tuple[Resource, str]]:
 def test_a_grant_is_on_location_database_or_table(
     grant: dict[str, Any], location: set[Any], database: set[Any], table: set[Any]
 ) -> None:
-    found = policy(mode="managed", grants=[{"principal": ANALYST, **grant}])
+    lake_policy = policy(mode="managed", grants=[{"principal": ANALYST, **grant}])
 
-    assert granted(found.location()) == location
-    assert granted(found.database("shop", created_by_connector=True)) == database
-    assert granted(found.table("shop", "orders", ["id", "name"])) == table
+    assert granted(lake_policy.location()) == location
+    assert granted(lake_policy.database("shop", created_by_connector=True)) == database
+    assert granted(lake_policy.table("shop", "orders", ["id", "name"])) == table
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,12 @@ def test_a_grant_is_on_location_database_or_table(
     ],
 )
 def test_tags_are_on_tables_and_columns(tagged: dict[str, Any], resources: set[Resource]) -> None:
-    found = policy(mode="managed", table_tags=[{"tags": {"pii": ["yes", "no"]}, **tagged}])
+    lake_policy = policy(mode="managed", table_tags=[{"tags": {"pii": ["yes", "no"]}, **tagged}])
 
-    assert found.table("shop", "orders", ["id", "name"]).tags == {Tag(each, "pii", "yes") for each in resources}
-    assert found.location().tag_values == {"pii": ("yes", "no")}
+    assert lake_policy.table("shop", "orders", ["id", "name"]).tags == {
+        Tag(resource, "pii", "yes") for resource in resources
+    }
+    assert lake_policy.location().tag_values == {"pii": ("yes", "no")}
 
 
 REJECTS = ["errorcode", "rawdata", "column_value"]
@@ -105,16 +107,16 @@ EMAIL = {"table": "orders", "columns": ["email"], "tags": {"Privacy": ["Personal
 def test_originals_of_rejects_are_under_the_tags_of_all_that_they_may_hold(
     table_tags: list[dict[str, Any]], tags: dict[str, str]
 ) -> None:
-    found = policy(mode="managed", table_tags=table_tags)
+    lake_policy = policy(mode="managed", table_tags=table_tags)
 
     columns = {
         (tag.resource, tag.key, tag.value)
-        for tag in found.table("shop", "airbyte_rejects", REJECTS).tags
+        for tag in lake_policy.table("shop", "airbyte_rejects", REJECTS).tags
         if isinstance(tag.resource, Columns)
     }
     originals = [Columns("shop", "airbyte_rejects", (name,)) for name in REJECTS[1:]]
     assert columns == {(original, *tag) for original in originals for tag in tags.items()}
-    assert all(value in found.location().tag_values[key] for key, value in tags.items()), "each value is defined"
+    assert all(value in lake_policy.location().tag_values[key] for key, value in tags.items()), "each value is defined"
 
 
 def test_columns_of_rejects_that_hold_originals_are_columns_of_the_table() -> None:
@@ -123,11 +125,11 @@ def test_columns_of_rejects_that_hold_originals_are_columns_of_the_table() -> No
 
 def test_of_two_values_for_a_resource_the_later_holds_and_all_are_defined() -> None:
     first = {"table": "*", "tags": {"layer": ["raw"]}}
-    found = policy(mode="managed", table_tags=[first, {"table": "orders", "tags": {"layer": ["gold"]}}])
+    lake_policy = policy(mode="managed", table_tags=[first, {"table": "orders", "tags": {"layer": ["gold"]}}])
 
-    assert found.table("shop", "orders", []).tags == {Tag(Table("shop", "orders"), "layer", "gold")}
-    assert found.table("shop", "users", []).tags == {Tag(Table("shop", "users"), "layer", "raw")}
-    assert found.location().tag_values == {"layer": ("raw", "gold")}
+    assert lake_policy.table("shop", "orders", []).tags == {Tag(Table("shop", "orders"), "layer", "gold")}
+    assert lake_policy.table("shop", "users", []).tags == {Tag(Table("shop", "users"), "layer", "raw")}
+    assert lake_policy.location().tag_values == {"layer": ("raw", "gold")}
 
 
 def test_principals_are_opted_in_on_databases_and_tables_of_a_hybrid_location() -> None:
@@ -144,18 +146,20 @@ def test_principals_are_opted_in_on_databases_and_tables_of_a_hybrid_location() 
 
 
 def test_the_right_to_grant_goes_with_each_permission() -> None:
-    found = policy(
+    lake_policy = policy(
         mode="managed", grants=[{"principal": ANALYST, "permissions": ["DROP"], "table": "orders", "grantable": True}]
     )
 
-    assert found.table("shop", "orders", []).grants == {Grant(ANALYST, Table("shop", "orders"), "DROP", grantable=True)}
+    assert lake_policy.table("shop", "orders", []).grants == {
+        Grant(ANALYST, Table("shop", "orders"), "DROP", grantable=True)
+    }
 
 
 def test_an_explicit_tag_of_a_database_goes_before_the_default_one() -> None:
-    found = policy(("domain", ("landing",)), mode="managed", tags={"domain": ["sales"]})
+    lake_policy = policy(("domain", ("landing",)), mode="managed", tags={"domain": ["sales"]})
 
-    assert found.database("shop", created_by_connector=True).tags == {Tag(Database("shop"), "domain", "sales")}
-    assert found.location().tag_values == {"domain": ("sales", "landing")}
+    assert lake_policy.database("shop", created_by_connector=True).tags == {Tag(Database("shop"), "domain", "sales")}
+    assert lake_policy.location().tag_values == {"domain": ("sales", "landing")}
 
 
 @pytest.mark.parametrize(
@@ -174,11 +178,11 @@ def test_the_location_is_bucket_and_prefix(region: str, prefix: str | None, arn:
 
 
 def test_governed_tables_alone_ask_for_a_registration_without_a_role() -> None:
-    found = Policy.of(Config.parse(options(lakeformation_governed_tables=True)))
+    lake_policy = Policy.of(Config.parse(options(lakeformation_governed_tables=True)))
 
-    assert found.location() == Desired(Registration(found.location_arn, None, hybrid=False))
-    assert "AWS retired the table type GOVERNED on 2024-12-31" in "\n".join(found.notes())
-    assert found.database_settings == {"CreateTableDefaultPermissions": []}
+    assert lake_policy.location() == Desired(Registration(lake_policy.location_arn, None, hybrid=False))
+    assert "AWS retired the table type GOVERNED on 2024-12-31" in "\n".join(lake_policy.notes())
+    assert lake_policy.database_settings == {"CreateTableDefaultPermissions": []}
 
 
 def test_only_under_managed_are_new_tables_closed_to_iam() -> None:
@@ -186,16 +190,16 @@ def test_only_under_managed_are_new_tables_closed_to_iam() -> None:
 
 
 def test_by_default_nothing_is_desired() -> None:
-    found = Policy.of(Config.parse(options()))
+    lake_policy = Policy.of(Config.parse(options()))
 
-    assert not found.location()
-    assert not found.database("shop", created_by_connector=True)
-    assert not found.table("shop", "orders", ["id"])
-    assert [*found.notes()] == []
+    assert not lake_policy.location()
+    assert not lake_policy.database("shop", created_by_connector=True)
+    assert not lake_policy.table("shop", "orders", ["id"])
+    assert [*lake_policy.notes()] == []
 
 
 def test_several_values_of_a_key_are_explained() -> None:
-    found = policy(mode="managed", registration_role_arn=REGISTRATION_ROLE, tags={"a": ["x", "y"], "b": ["z"]})
+    lake_policy = policy(mode="managed", registration_role_arn=REGISTRATION_ROLE, tags={"a": ["x", "y"], "b": ["z"]})
 
-    [note] = found.notes()
+    [note] = lake_policy.notes()
     assert note == "LF-Tag a is defined with x, y. A resource has one value for each key: x is assigned."

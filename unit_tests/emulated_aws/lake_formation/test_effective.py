@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LAKE: Any = {"DataLocation": {"ResourceArn": "arn:aws:s3:::lake"}}
 PREFIX: Any = {"DataLocation": {"ResourceArn": "arn:aws:s3:::lake/shop/"}}
-OTHER: Any = {"DataLocation": {"ResourceArn": "arn:aws:s3:::lakeside"}}
+LAKESIDE: Any = {"DataLocation": {"ResourceArn": "arn:aws:s3:::lakeside"}}
 OPS_TABLES: Any = {
     "LFTagPolicy": {"ResourceType": "TABLE", "Expression": [{"TagKey": "team", "TagValues": ["ops", "hr"]}]}
 }
@@ -35,7 +35,7 @@ TEAM: Any = {"LFTag": {"TagKey": "team", "TagValues": ["ops"]}}
 
 
 @pytest.mark.parametrize(
-    ("granted", "permissions", "asked", "found"),
+    ("granted", "permissions", "asked", "expected"),
     [
         (SHOP, {"ALTER"}, SHOP, {"ALTER"}),
         (SHOP, {"ALTER"}, ORDERS, set()),
@@ -52,7 +52,7 @@ TEAM: Any = {"LFTag": {"TagKey": "team", "TagValues": ["ops"]}}
         (ALL_BUT_EMAIL, {"SELECT"}, ORDERS, set()),
         (LAKE, {"DATA_LOCATION_ACCESS"}, PREFIX, {"DATA_LOCATION_ACCESS"}),
         (PREFIX, {"DATA_LOCATION_ACCESS"}, LAKE, set()),
-        (LAKE, {"DATA_LOCATION_ACCESS"}, OTHER, set()),
+        (LAKE, {"DATA_LOCATION_ACCESS"}, LAKESIDE, set()),
         (TEAM, {"ASSOCIATE"}, TEAM, {"ASSOCIATE"}),
         (OPS_TABLES, {"INSERT"}, ORDERS, {"INSERT"}),
         (OPS_TABLES, {"INSERT"}, SHOP, set()),
@@ -60,7 +60,7 @@ TEAM: Any = {"LFTag": {"TagKey": "team", "TagValues": ["ops"]}}
     ],
 )
 def test_a_permission_holds_by_name_by_wildcard_and_by_tag(
-    lf: LakeFormationClient, granted: Any, permissions: set[Any], asked: Any, found: set[str]
+    lf: LakeFormationClient, granted: Any, permissions: set[Any], asked: Any, expected: set[str]
 ) -> None:
     lf.register_resource(ResourceArn="arn:aws:s3:::lake", RoleArn="arn:aws:iam::123456789012:role/lake")
     lf.create_lf_tag(TagKey="team", TagValues=["ops", "hr"])
@@ -71,4 +71,4 @@ def test_a_permission_holds_by_name_by_wildcard_and_by_tag(
 
     (resource,) = read(asked, ACCOUNT_ID)
 
-    assert permissions_on(lake_of(ACCOUNT_ID, REGION), {ANALYST}, resource) == found
+    assert permissions_on(lake_of(ACCOUNT_ID, REGION), {ANALYST}, resource) == expected

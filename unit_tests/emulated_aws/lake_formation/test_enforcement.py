@@ -197,8 +197,8 @@ def test_a_table_below_its_database_s_location_needs_no_permission_for_it(
 def test_a_permission_is_passed_on_with_the_grant_option_only(closed: LakeFormationClient) -> None:
     grant(closed, ORDERS, "DROP", "ALTER", grantable=["ALTER"])
     entries: Any = [
-        {"Id": each, "Principal": principal(ANALYST), "Resource": ORDERS, "Permissions": [each]}
-        for each in ("DROP", "ALTER")
+        {"Id": permission, "Principal": principal(ANALYST), "Resource": ORDERS, "Permissions": [permission]}
+        for permission in ("DROP", "ALTER")
     ]
 
     with caller(ANALYST):
@@ -211,8 +211,8 @@ def test_a_permission_is_passed_on_with_the_grant_option_only(closed: LakeFormat
 
 def test_a_caller_is_shown_grants_of_its_own_permissions(closed: LakeFormationClient) -> None:
     grant(closed, ORDERS, "ALTER")
-    other: Any = principal("arn:aws:iam::123456789012:user/ops")
-    closed.grant_permissions(Principal=other, Resource=ORDERS, Permissions=["ALTER", "DROP"])
+    other_principal: Any = principal("arn:aws:iam::123456789012:user/ops")
+    closed.grant_permissions(Principal=other_principal, Resource=ORDERS, Permissions=["ALTER", "DROP"])
 
     with caller(ANALYST):
         entries = closed.list_permissions(Resource=ORDERS)["PrincipalResourcePermissions"]

@@ -36,16 +36,16 @@ def grant(resource: Any, *permissions: str, principal: str = ANALYST, grantable:
 
 def granted(lf: LakeFormationClient, principal: str | None = ANALYST, **asked: Any) -> list[Any]:
     """(resource without its catalog, permissions, those with the grant option) of every entry on every page."""
-    found: list[Any] = []
+    entries: list[Any] = []
     while True:
         page = lf.list_permissions(**asked)
         for entry in page["PrincipalResourcePermissions"]:
             if principal in (None, entry["Principal"]["DataLakePrincipalIdentifier"]):
                 ((kind, named),) = entry["Resource"].items()
                 named = {name: value for name, value in named.items() if name not in ("CatalogId", "Id")}  # type: ignore[attr-defined]
-                found.append(({kind: named}, entry["Permissions"], entry["PermissionsWithGrantOption"]))
+                entries.append(({kind: named}, entry["Permissions"], entry["PermissionsWithGrantOption"]))
         if "NextToken" not in page:
-            return found
+            return entries
         asked["NextToken"] = page["NextToken"]
 
 
@@ -191,10 +191,10 @@ def test_a_list_is_filtered_by_the_type_of_the_resource(lf: LakeFormationClient,
 def test_a_principal_is_listed_for_a_resource_only(lf: LakeFormationClient) -> None:
     lf.grant_permissions(**grant(SHOP, "DROP"))
     lf.grant_permissions(**grant(SHOP, "ALTER", principal=OPS))
-    who: Any = {"DataLakePrincipalIdentifier": OPS}
+    ops_principal: Any = {"DataLakePrincipalIdentifier": OPS}
 
-    assert granted(lf, None, Resource=SHOP, Principal=who) == [(SHOP, ["ALTER"], [])]
-    assert refusal(lf.list_permissions, Principal=who) == "InvalidInputException"
+    assert granted(lf, None, Resource=SHOP, Principal=ops_principal) == [(SHOP, ["ALTER"], [])]
+    assert refusal(lf.list_permissions, Principal=ops_principal) == "InvalidInputException"
     assert refusal(lf.list_permissions, Resource=columns("id")) == "InvalidInputException"
 
 

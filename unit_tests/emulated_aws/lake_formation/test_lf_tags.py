@@ -28,9 +28,9 @@ def tags(lf: LakeFormationClient) -> LakeFormationClient:
 def assigned(lf: LakeFormationClient, resource: Any, **asked: Any) -> dict[str, dict[str, str]]:
     """The tags of each of the answer's resources: "database", "table", and columns by name."""
     answer = lf.get_resource_lf_tags(Resource=resource, **asked)
-    found = {"database": answer.get("LFTagOnDatabase", []), "table": answer.get("LFTagsOnTable", [])}
-    found |= {column["Name"]: column["LFTags"] for column in answer.get("LFTagsOnColumns", [])}
-    return {name: {pair["TagKey"]: pair["TagValues"][0] for pair in pairs} for name, pairs in found.items() if pairs}
+    tags = {"database": answer.get("LFTagOnDatabase", []), "table": answer.get("LFTagsOnTable", [])}
+    tags |= {column["Name"]: column["LFTags"] for column in answer.get("LFTagsOnColumns", [])}
+    return {name: {pair["TagKey"]: pair["TagValues"][0] for pair in pairs} for name, pairs in tags.items() if pairs}
 
 
 def test_keys_and_values_are_stored_in_lower_case(lf: LakeFormationClient) -> None:

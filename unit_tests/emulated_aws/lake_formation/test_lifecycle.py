@@ -30,12 +30,12 @@ def principal(arn: str) -> Any:
 
 def granted(lf: LakeFormationClient, resource: Any) -> dict[str, set[str]]:
     """The permissions on a resource by principal; those with the grant option end in a plus."""
-    found: dict[str, set[str]] = {}
+    permissions: dict[str, set[str]] = {}
     for entry in lf.list_permissions(Resource=resource)["PrincipalResourcePermissions"]:
-        held = found.setdefault(entry["Principal"]["DataLakePrincipalIdentifier"], set())
+        held = permissions.setdefault(entry["Principal"]["DataLakePrincipalIdentifier"], set())
         grantable = set(entry["PermissionsWithGrantOption"])
         held |= {f"{permission}+" if permission in grantable else permission for permission in entry["Permissions"]}
-    return found
+    return permissions
 
 
 def test_in_a_new_account_iam_decides_about_what_is_new(lf: LakeFormationClient) -> None:

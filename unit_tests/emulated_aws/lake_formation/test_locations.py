@@ -69,13 +69,13 @@ def test_locations_are_listed_by_condition_and_in_pages(lf: LakeFormationClient)
 
     assert len(lf.list_resources()["ResourceInfoList"]) < 12
     assert len(lf.list_resources(MaxResults=12)["ResourceInfoList"]) == 12
-    found = lf.list_resources(FilterConditionList=[condition])["ResourceInfoList"]
-    assert [info["ResourceArn"] for info in found] == [f"{LAKE}/7"]
+    resources = lf.list_resources(FilterConditionList=[condition])["ResourceInfoList"]
+    assert [info["ResourceArn"] for info in resources] == [f"{LAKE}/7"]
 
 
 def test_opt_ins_are_listed_by_principal_and_resource(lf: LakeFormationClient) -> None:
-    for who, resource in [(ANALYST, SHOP), (ANALYST, SHOP), (ANALYST, ORDERS), (OPS, SHOP)]:
-        lf.create_lake_formation_opt_in(Principal=principal(who), Resource=resource)
+    for arn, resource in [(ANALYST, SHOP), (ANALYST, SHOP), (ANALYST, ORDERS), (OPS, SHOP)]:
+        lf.create_lake_formation_opt_in(Principal=principal(arn), Resource=resource)
 
     def listed(**asked: Any) -> int:
         return len(lf.list_lake_formation_opt_ins(**asked)["LakeFormationOptInsInfoList"])
