@@ -73,10 +73,10 @@ def test_every_help_names_the_exit_codes(command: str, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit, match="0"):
         show()
 
-    said = " ".join(capsys.readouterr().out.split())
-    assert "exit code is 0" in said
-    assert "2 for an invalid command line" in said
-    assert command != "check" or "the exit code is 0 for both" in said
+    help_text = " ".join(capsys.readouterr().out.split())
+    assert "exit code is 0" in help_text
+    assert "2 for an invalid command line" in help_text
+    assert command != "check" or "the exit code is 0 for both" in help_text
 
 
 @pytest.mark.parametrize("option", ["--config", "--days"])

@@ -49,10 +49,10 @@ def caused(error: Exception, cause: Exception) -> Exception:
 def test_a_resource_that_has_run_out_is_named_with_its_limits(
     error: Exception | None, text: str, resource: str | None
 ) -> None:
-    said = exhaustion(error, text)
+    message = exhaustion(error, text)
 
-    assert (said is None) == (resource is None)
-    assert said is None or re.search(rf"has no more {resource} \(.*\d.*\)\. .*run the sync again", said)
+    assert (message is None) == (resource is None)
+    assert message is None or re.search(rf"has no more {resource} \(.*\d.*\)\. .*run the sync again", message)
 
 
 def test_threads_that_address_space_is_limited_for_may_lack_memory() -> None:
@@ -61,10 +61,10 @@ def test_threads_that_address_space_is_limited_for_may_lack_memory() -> None:
         "resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40)); "
         'print(exhaustion(RuntimeError("can\'t start new thread")))'
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
-    assert "has no more threads or memory (" in said
-    assert "ulimit -v is 1,073,741,824 KiB" in said
+    assert "has no more threads or memory (" in output
+    assert "ulimit -v is 1,073,741,824 KiB" in output
 
 
 def test_what_has_run_out_is_a_transient_error_wherever_it_is_noticed() -> None:
@@ -116,7 +116,7 @@ except SparkFailed as error:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "description"),
     [
         (
             duckdb.InvalidInputException('Invalid Input Error: Malformed JSON at byte 7 of input: odd.  Input: "Ann"'),
@@ -141,9 +141,9 @@ except SparkFailed as error:
         (KeyError("Ann"), "KeyError"),
     ],
 )
-def test_a_library_s_sentence_is_told_without_values_of_records(error: Exception, said: str) -> None:
-    assert described(error) == said
+def test_a_library_s_sentence_is_told_without_values_of_records(error: Exception, description: str) -> None:
+    assert described(error) == description
     assert "Ann" not in trace_of(error)
     assert unforeseen("Cannot do it", error) == Failure(
-        f"Cannot do it: an unexpected {said}.", trace_of(error), "system_error"
+        f"Cannot do it: an unexpected {description}.", trace_of(error), "system_error"
     )

@@ -22,7 +22,7 @@ def history(cloud: Cloud) -> History:
 
 
 def names(lines: Sequence[StoredLines]) -> list[str]:
-    return [each.archived.name.rpartition("/")[2] for each in lines]
+    return [stored.archived.name.rpartition("/")[2] for stored in lines]
 
 
 def delete(cloud: Cloud, *parts: str) -> None:
@@ -44,19 +44,19 @@ def test_syncs_are_in_the_order_of_their_start_each_with_its_batches_and_catalog
     first.committed(1, "0000-aa", "0001-aa")
     first.committed(3, "0000-aa")
 
-    found = history(cloud)
+    archive = history(cloud)
 
-    assert [each.entry.sync for each in found.syncs] == ["ff", "0a"]
-    assert [each.entry.found_empty for each in found.syncs] == [True, False]
-    assert [each.configured for each in found.syncs] == [configured_stream("orders", {}), later]
-    assert [each.published for each in found.syncs] == [None, None]
-    assert {number: names(batch.lines) for number, batch in found.syncs[0].batches.items()} == {
+    assert [stored.entry.sync for stored in archive.syncs] == ["ff", "0a"]
+    assert [stored.entry.found_empty for stored in archive.syncs] == [True, False]
+    assert [stored.configured for stored in archive.syncs] == [configured_stream("orders", {}), later]
+    assert [stored.published for stored in archive.syncs] == [None, None]
+    assert {number: names(batch.lines) for number, batch in archive.syncs[0].batches.items()} == {
         1: ["ff-000001-0000-aa.jsonl.gz", "ff-000001-0001-aa.jsonl.gz"],
         3: ["ff-000003-0000-aa.jsonl.gz"],
     }
-    assert found.syncs[0].begun < found.syncs[1].begun < found.syncs[1].batches[1].sequence_number
-    assert [each.unindexed for each in found.syncs] == [{}, {}]
-    assert found.missing == []
+    assert archive.syncs[0].begun < archive.syncs[1].begun < archive.syncs[1].batches[1].sequence_number
+    assert [stored.unindexed for stored in archive.syncs] == [{}, {}]
+    assert archive.missing == []
 
 
 def test_lines_are_found_with_what_s3_says_of_them(cloud: Cloud) -> None:
@@ -75,13 +75,13 @@ def test_lines_without_an_entry_are_read_from_their_metadata(cloud: Cloud) -> No
     sync = Archiving(cloud, "0a").begin()
     sync.committed(1, "0000-aa")
     first = sync.published("000002-0000-aa", first_id="03" * 16)
-    again = sync.published("000002-0000-bb", LINES * 2, OTHER_ID)
+    second = sync.published("000002-0000-bb", LINES * 2, OTHER_ID)
 
-    (found,) = history(cloud).syncs
+    (stored_sync,) = history(cloud).syncs
 
-    assert [*found.batches] == [1]
-    assert {number: [each.archived for each in lines] for number, lines in found.unindexed.items()} == {
-        2: [replace(file.content, sha256="") for file in (first, again)]
+    assert [*stored_sync.batches] == [1]
+    assert {number: [stored.archived for stored in lines] for number, lines in stored_sync.unindexed.items()} == {
+        2: [replace(file.content, sha256="") for file in (first, second)]
     }
 
 
@@ -105,13 +105,13 @@ def test_a_sync_whose_index_is_gone_is_known_by_its_lines(cloud: Cloud, stream: 
     (before,) = history(cloud).syncs
     delete(cloud, "/index/")
 
-    (found,) = history(cloud).syncs
+    (stored_sync,) = history(cloud).syncs
 
-    assert found.configured == before.configured == stream
-    assert (found.entry.stream, found.entry.namespace) == sync.stream[::-1]
-    assert (found.entry.started, found.entry.mode) == (before.entry.started, before.entry.mode)
-    assert names(found.unindexed[1]) == ["0a-000001-0000-aa.jsonl.gz"]
-    assert not found.entry.found_empty, "that the archive has the table from its beginning is not known any more"
+    assert stored_sync.configured == before.configured == stream
+    assert (stored_sync.entry.stream, stored_sync.entry.namespace) == sync.stream[::-1]
+    assert (stored_sync.entry.started, stored_sync.entry.mode) == (before.entry.started, before.entry.mode)
+    assert names(stored_sync.unindexed[1]) == ["0a-000001-0000-aa.jsonl.gz"]
+    assert not stored_sync.entry.found_empty, "that the archive has the table from its beginning is not known any more"
 
 
 def test_lines_that_the_index_has_and_s3_has_not_are_gone(cloud: Cloud) -> None:
@@ -120,13 +120,13 @@ def test_lines_that_the_index_has_and_s3_has_not_are_gone(cloud: Cloud) -> None:
     sync.committed(2, "0000-aa")
     delete(cloud, "0a-000001-0001", "0a-000002")
 
-    found = history(cloud)
+    archive = history(cloud)
 
-    assert sorted(found.missing) == [
+    assert sorted(archive.missing) == [
         "dt=2025-11-24/0a-000001-0001-aa.jsonl.gz",
         "dt=2025-11-24/0a-000002-0000-aa.jsonl.gz",
     ]
-    assert {number: names(batch.lines) for number, batch in found.syncs[0].batches.items()} == {
+    assert {number: names(batch.lines) for number, batch in archive.syncs[0].batches.items()} == {
         1: ["0a-000001-0000-aa.jsonl.gz"],
         2: [],
     }
@@ -140,10 +140,10 @@ def test_a_sync_whose_catalog_is_gone_is_gone_and_no_other(cloud: Cloud) -> None
     old = history(cloud).syncs[0].entry.catalog
     delete(cloud, f"/catalog/{old}")
 
-    found = history(cloud)
+    archive = history(cloud)
 
-    assert [each.entry.sync for each in found.syncs] == ["0b"]
-    assert found.missing == ["dt=2025-11-24/0a-000001-0000-aa.jsonl.gz"]
+    assert [stored.entry.sync for stored in archive.syncs] == ["0b"]
+    assert archive.missing == ["dt=2025-11-24/0a-000001-0000-aa.jsonl.gz"]
 
 
 DAY = 24 * 3600.0
@@ -157,15 +157,15 @@ def test_positions_order_what_clocks_and_uploads_do_not(cloud: Cloud) -> None:
     first.committed(1, "0000-aa", position=("t", 5))
     first.committed(2, "0000-aa", position=("t", 8))
 
-    one, two = history(cloud).syncs
+    first_stored, second_stored = history(cloud).syncs
 
-    assert [one.entry.sync, two.entry.sync] == ["0a", "0b"]
+    assert [first_stored.entry.sync, second_stored.entry.sync] == ["0a", "0b"]
     assert (
-        one.begun
-        < one.batches[1].sequence_number
-        < two.begun
-        < two.batches[1].sequence_number
-        < one.batches[2].sequence_number
+        first_stored.begun
+        < first_stored.batches[1].sequence_number
+        < second_stored.begun
+        < second_stored.batches[1].sequence_number
+        < first_stored.batches[2].sequence_number
     )
 
 
@@ -175,10 +175,10 @@ def test_entries_of_a_dropped_table_come_first_whatever_their_positions(cloud: C
     )
     Archiving(cloud, "0b", lambda: NOW + 60).begin(position=("present", 1))
 
-    one, two = history(cloud).syncs
+    first_stored, second_stored = history(cloud).syncs
 
-    assert (one.entry.table, two.entry.table) == ("dropped", "present")
-    assert one.batches[1].sequence_number < two.begun
+    assert (first_stored.entry.table, second_stored.entry.table) == ("dropped", "present")
+    assert first_stored.batches[1].sequence_number < second_stored.begun
 
 
 @pytest.mark.parametrize(
@@ -197,15 +197,17 @@ def test_damaged_object_is_named_and_stops_nothing_else(
         sync = Archiving(cloud, name, catalog=configured_stream("orders", schema)).begin()
         sync.committed(1, "0000-aa")
         sync.ledger.end(sync.stream, [], "s3://lake/shop/orders", AT)
-    catalog = f"catalog/{next(each.entry.catalog for each in history(cloud).syncs if each.entry.sync == '0a')}.json"
+    catalog = (
+        f"catalog/{next(stored.entry.catalog for stored in history(cloud).syncs if stored.entry.sync == '0a')}.json"
+    )
     key = f"{KEY}/{catalog if damaged == 'catalog/' else damaged}"
     assert key in cloud.objects()
     cloud.access.client("s3").put_object(Bucket=BUCKET, Key=key, Body=b"{")
 
-    found = history(cloud)
+    archive = history(cloud)
 
-    assert [text.partition(" ")[0] for text in found.unreadable] == [key.removeprefix(f"{KEY}/")]
-    assert (found.missing, len(found.syncs)) == (missing, syncs)
+    assert [text.partition(" ")[0] for text in archive.unreadable] == [key.removeprefix(f"{KEY}/")]
+    assert (archive.missing, len(archive.syncs)) == (missing, syncs)
 
 
 def test_copies_and_objects_without_metadata_are_named_and_not_replayed(cloud: Cloud) -> None:
@@ -218,13 +220,13 @@ def test_copies_and_objects_without_metadata_are_named_and_not_replayed(cloud: C
     )
     s3.put_object(Bucket=BUCKET, Key=f"{folder}/0a-000002-0000-cc.jsonl.gz", Body=b"")
 
-    found = history(cloud)
+    archive = history(cloud)
 
-    assert found.foreign == [
+    assert archive.foreign == [
         "dt=2025-11-24/0a-000001-0000-bb.jsonl.gz is a copy of another object",
         "dt=2025-11-24/0a-000002-0000-cc.jsonl.gz has no archive metadata",
     ]
-    assert found.syncs[0].unindexed == {}
+    assert archive.syncs[0].unindexed == {}
 
 
 def test_objects_of_others_under_the_folder_are_left_alone(cloud: Cloud) -> None:
@@ -235,6 +237,6 @@ def test_objects_of_others_under_the_folder_are_left_alone(cloud: Cloud) -> None
         Bucket=BUCKET, Key=f"{KEY}2/dt=2025-11-24/0a-000001-0000-aa.jsonl.gz", Body=b""
     )
 
-    (found,) = history(cloud).syncs
+    (stored_sync,) = history(cloud).syncs
 
-    assert (found.batches, found.unindexed) == ({}, {})
+    assert (stored_sync.batches, stored_sync.unindexed) == ({}, {})

@@ -107,18 +107,18 @@ def test_a_committed_batch_is_indexed_with_its_objects_and_an_empty_one_is_not(c
     first, second = sync.committed(12, "0000-aa", "0001-bb")
     sync.committed(13)
 
-    found = entry(cloud, f"{KEY}/index/1764000000000-0a/000012.json")
+    document = entry(cloud, f"{KEY}/index/1764000000000-0a/000012.json")
 
-    assert found == {
+    assert document == {
         "batch": 12,
         "committed": int(NOW * 1000),
-        "objects": [said(cloud, first), said(cloud, second)],
+        "objects": [expected_object(cloud, first), expected_object(cloud, second)],
         "position": 1,
     }
     assert f"{KEY}/index/1764000000000-0a/000013.json" not in cloud.objects()
 
 
-def said(cloud: Cloud, file: LineFile) -> dict[str, object]:
+def expected_object(cloud: Cloud, file: LineFile) -> dict[str, object]:
     content = cloud.objects()[file.uri.removeprefix(f"s3://{BUCKET}/")]
     return {
         "name": file.uri.removeprefix(f"s3://{BUCKET}/{KEY}/"),
@@ -218,14 +218,14 @@ def test_columns_that_have_changed_are_described_anew(cloud: Cloud) -> None:
 
 def test_of_two_syncs_that_describe_a_table_at_once_none_overwrites_what_it_has_not_read(cloud: Cloud) -> None:
     sync = Archiving(cloud, "0a").begin()
-    others = another_client().client("s3")
+    other_client = another_client().client("s3")
     asked: list[object] = []
 
     def interfere(params: dict[str, Any], **_: object) -> None:
         if "/_schema/" in params["url_path"]:
             asked.append(params["headers"].get("If-None-Match") or params["headers"]["If-Match"])
             if len(asked) <= 2:
-                others.put_object(Bucket=BUCKET, Key=SCHEMA, Body=f"{len(asked)}".encode())
+                other_client.put_object(Bucket=BUCKET, Key=SCHEMA, Body=f"{len(asked)}".encode())
 
     with during(cloud.access, "before-call.s3.PutObject", interfere):
         sync.ledger.end(sync.stream, COLUMNS, "s3://lake/shop/orders", AT)

@@ -62,15 +62,17 @@ class Archive:
         self.syncs: dict[str, StoredSync] = {}
         self.missing: list[str] = []
         for number, event in enumerate(happened.split(), start=1):
-            sequence_number, name, what = number * SPACING, event[0], event[1:]
-            if what == "+":
+            sequence_number, name, action = number * SPACING, event[0], event[1:]
+            if action == "+":
                 self.syncs[name] = stored_sync(
                     name, sequence_number, streams.get(name, APPEND), found_empty and not self.syncs
                 )
-            elif what == "!":
+            elif action == "!":
                 self.syncs[name].published = sequence_number
             else:
-                self.syncs[name].batches[int(what)] = StoredBatch(sequence_number, (lines_of(name, int(what)),), rows=4)
+                self.syncs[name].batches[int(action)] = StoredBatch(
+                    sequence_number, (lines_of(name, int(action)),), rows=4
+                )
 
     @property
     def history(self) -> History:
@@ -86,14 +88,14 @@ class Archive:
         """Lose the lines of a batch: the journal has it, and S3 has not."""
         stored = self.syncs[name].batches[batch]
         self.syncs[name].batches[batch] = replace(stored, lines=())
-        self.missing += [each.archived.name for each in stored.lines]
+        self.missing += [lines.archived.name for lines in stored.lines]
 
 
 def stored_sync(name: str, started: int, stream: Mapping[str, Any], found_empty: bool) -> StoredSync:
     configured = configured_stream(
         "orders", stream.get("schema", SCHEMA), **{"sync_id": None, **without_schema(stream)}
     )
-    ids: Any = [configured.pop(each, None) for each in ("generation_id", "minimum_generation_id", "sync_id")]
+    ids: Any = [configured.pop(key, None) for key in ("generation_id", "minimum_generation_id", "sync_id")]
     generation, minimum, sync_id = ids
     sync = ArchivedSync(name, started, "orders", "hash", "", None, (), (), generation, minimum, sync_id, found_empty)
     return StoredSync(sync, configured, started)
@@ -191,8 +193,8 @@ def test_of_what_a_refresh_has_replaced_columns_are_left() -> None:
 
     columns = build_plan(archive.history, ICEBERG, {}).columns
 
-    assert [[*each.json_schema["properties"]] for each in columns] == [["old", "id"], ["id"]]
-    assert {(each.overwrites_table, each.dedup, each.primary_key, each.sync_id) for each in columns} == {
+    assert [[*stream.json_schema["properties"]] for stream in columns] == [["old", "id"], ["id"]]
+    assert {(stream.overwrites_table, stream.dedup, stream.primary_key, stream.sync_id) for stream in columns} == {
         (False, False, (), None)
     }
 
@@ -201,7 +203,7 @@ def test_of_what_a_refresh_has_replaced_columns_are_left() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "rows", "only"),
+    ("facts", "rows", "line_numbers"),
     [
         pytest.param(ICEBERG, [2], None, id="a commit of the whole batch"),
         pytest.param(HIVE, [0, 2], (0, 2), id="a commit of some of its files"),
@@ -209,7 +211,7 @@ def test_of_what_a_refresh_has_replaced_columns_are_left() -> None:
     ],
 )
 def test_lines_that_the_index_lacks_are_replayed_if_the_table_has_rows_of_them(
-    facts: TableFacts | None, rows: Sequence[int], only: tuple[int, ...] | None
+    facts: TableFacts | None, rows: Sequence[int], line_numbers: tuple[int, ...] | None
 ) -> None:
     archive = Archive("a+ a1 b+ b1 b!")
     lost = archive.unindexed("a", 2)
@@ -218,7 +220,7 @@ def test_lines_that_the_index_lacks_are_replayed_if_the_table_has_rows_of_them(
     plan = build_plan(archive.history, facts, {lost.unit: BitMap(rows)})
 
     assert steps(plan) == "a+ a1 a2 b+ b1 b!"
-    assert plan.syncs["a"].batches[2].lines == (replace(lost, line_numbers=only),)
+    assert plan.syncs["a"].batches[2].lines == (replace(lost, line_numbers=line_numbers),)
     assert plan.notes == []
 
 

@@ -55,7 +55,7 @@ def test_a_member_begins_with_a_line_and_ends_after_the_block_that_fills_it(
     writer.close().pending_upload.publish(cloud.access.client("s3"))
 
     content = cloud.objects()[NAME]
-    assert [bytes(each) for each in gunzipped([content])] == [b"1234\n123\n12\n", b"1234567890123\n", b"1\n"]
+    assert [bytes(member) for member in gunzipped([content])] == [b"1234\n123\n12\n", b"1234567890123\n", b"1\n"]
     assert gzip.decompress(content) == b"1234\n123\n12\n1234567890123\n1\n"
 
 

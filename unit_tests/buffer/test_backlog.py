@@ -228,7 +228,7 @@ def test_every_record_is_in_one_batch_in_order_and_calls_are_bounded(
         waiting.now += seconds
         while take(everything=False):
             pass
-        assert all(waiting.buffer.waiting_bytes(each) < 20 for each in taken)
+        assert all(waiting.buffer.waiting_bytes(stream) < 20 for stream in taken)
         assert waiting.seconds_until_due() != 0
     while take(everything=True):
         pass

@@ -81,7 +81,7 @@ def test_a_batch_is_due_at_a_share_or_at_the_least_size_if_that_is_more(least: i
 def test_there_is_an_expectation_for_every_format() -> None:
     codecs = {"Parquet": get_args(ParquetCodec), "JSONL": get_args(JsonlCodec)}
 
-    assert EXPECTED_YIELDS.keys() == {(format_, codec) for format_, each in codecs.items() for codec in each}
+    assert EXPECTED_YIELDS.keys() == {(format_, codec) for format_, names in codecs.items() for codec in names}
 
 
 @dataclass
@@ -186,7 +186,7 @@ def test_nothing_is_taken_while_spark_starts_unless_everything_is_due() -> None:
 
 @pytest.mark.parametrize(("running", "waits"), [(0, False), (1, False), (2, False), (3, True)])
 def test_one_more_task_than_can_run_may_wait_in_spark(running: int, waits: bool) -> None:
-    assert [sizes().waits_for_spark(2, running, everything=each) for each in (True, False)] == [waits, waits]
+    assert [sizes().waits_for_spark(2, running, everything=flag) for flag in (True, False)] == [waits, waits]
 
 
 def test_batches_of_a_fixed_size_do_not_wait_for_spark() -> None:
@@ -249,7 +249,7 @@ def test_the_files_of_a_long_sync_are_near_their_target(tmp_path: Path, slots: i
     total, step = 8000, 0
     while source.sent * 10 < total or source.backlog.buffer.buffered_bytes:
         step += 1
-        tasks = sum(each for _, each, _ in running)
+        tasks = sum(count for _, count, _ in running)
         if not source.has_enough_queued(len(running), tasks):
             source.send(min(pace * 10, total - source.sent * 10))
         ended = source.sent * 10 >= total
@@ -257,14 +257,14 @@ def test_the_files_of_a_long_sync_are_near_their_target(tmp_path: Path, slots: i
             for batch in source.backlog.next_batches(everything=ended, ended=ended, slots=slots, tasks=tasks):
                 count = batch.tasks or slots
                 running.append((batch, count, step + batch.bytes // count // 10))
-        for batch, count, _ in [each for each in running if each[2] <= step]:
+        for batch, count, _ in [job for job in running if job[2] <= step]:
             made = batch.bytes / count * actual
             assert batch.expected_yield is not None
             at = even_file_bytes(batch.bytes / count * batch.expected_yield, target)
             files += ([at] * int(made // at) + [made % at]) * count
             source.sizes._yields[ORDERS] = actual
             source.backlog.buffer.release(batch.segments)
-        running = [each for each in running if each[2] > step]
+        running = [job for job in running if job[2] > step]
 
     near = sum(size for size in files if target / 2 <= size <= target * 3 / 2)
     assert sum(files) == pytest.approx(total * actual)

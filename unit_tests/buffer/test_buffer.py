@@ -31,11 +31,11 @@ def test_a_segment_grows_until_it_is_full(buffer: Buffer) -> None:
     buffer.append(ORDERS, b"b\nc\nd\n", 3, 1)
     buffer.append(ORDERS, b"e\n", 1, 4)
 
-    full, rest = buffer.take(ORDERS, 1000)
+    full, remainder = buffer.take(ORDERS, 1000)
 
     assert full == Segment(ORDERS, full.path, first_record=0, records=4, bytes=10, since=0)
-    assert rest == Segment(ORDERS, rest.path, first_record=4, records=1, bytes=2, since=1)
-    assert (full.path.read_bytes(), rest.path.read_bytes()) == (b"aaa\nb\nc\nd\n", b"e\n")
+    assert remainder == Segment(ORDERS, remainder.path, first_record=4, records=1, bytes=2, since=1)
+    assert (full.path.read_bytes(), remainder.path.read_bytes()) == (b"aaa\nb\nc\nd\n", b"e\n")
 
 
 def test_take_returns_at_least_one_segment_and_at_most_the_capacity(buffer: Buffer) -> None:
@@ -248,8 +248,8 @@ def test_every_record_is_taken_once_in_order_and_counted(
 ORDERS = StreamId(None, "orders")
 
 
-def segment_at(path: Path, former: int = 0) -> OpenSegment:
-    return OpenSegment(ORDERS, path, former, first_record=7, since=1.5)
+def segment_at(path: Path, former_bytes: int = 0) -> OpenSegment:
+    return OpenSegment(ORDERS, path, former_bytes, first_record=7, since=1.5)
 
 
 def open_descriptors() -> int:
@@ -276,7 +276,7 @@ def test_only_the_owner_may_read_the_file(tmp_path: Path) -> None:
 def test_the_former_content_of_a_reused_file_counts_until_it_is_sealed(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     path.write_bytes(b"former content\n")
-    segment = segment_at(path, former=15)
+    segment = segment_at(path, former_bytes=15)
     segment.append(b"a\n", 1)
     assert (segment.file_bytes, segment.bytes, path.stat().st_size) == (15, 2, 15)
 

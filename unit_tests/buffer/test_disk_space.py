@@ -50,8 +50,8 @@ def test_whatever_the_order_every_byte_is_uploaded_once_and_the_disk_is_accounte
         lines = (b"%05d\n" % number for number in itertools.count())
         numbers = {ORDERS: itertools.count(), ITEMS: itertools.count()}
         written: dict[StreamId, bytes] = {ORDERS: b"", ITEMS: b""}
-        for step, which, size in steps:
-            match step, which:
+        for step, target, size in steps:
+            match step, target:
                 case "append", StreamId() as stream:
                     content = b"".join(itertools.islice(lines, size))
                     buffer.append(stream, content, size, next(numbers[stream]))

@@ -33,7 +33,7 @@ class Job:
 
     batches: list[Batch]
     tasks: int
-    left: list[int]
+    remaining: list[int]
 
 
 @dataclass
@@ -105,11 +105,11 @@ class Simulation:
     def _run_spark(self) -> None:
         free = self.slots if self.now >= self.start else 0
         for job in self.jobs:
-            running = [task for task, left in enumerate(job.left) if left][:free]
+            running = [task for task, remaining in enumerate(job.remaining) if remaining][:free]
             free -= len(running)
             for task in running:
-                job.left[task] -= 1
-        for job in [job for job in self.jobs if not any(job.left)]:
+                job.remaining[task] -= 1
+        for job in [job for job in self.jobs if not any(job.remaining)]:
             self.jobs.remove(job)
             for batch in job.batches:
                 self.landed.append(batch)

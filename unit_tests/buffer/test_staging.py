@@ -108,11 +108,11 @@ def test_a_segment_is_uploaded_once_it_is_sealed_and_its_file_is_free_then(cloud
 
     assert (cloud.objects(), staged.free) == ({f"{FOLDER}/00000001.jsonl": b"a\nb\n"}, [segment])
     segment.path.unlink()
-    found = staged.staging.stage(segment)
-    assert isinstance(found.location, StagedObject)
-    assert (found.location.uri, found.bytes) == (f"{ROOT}/{SYNC}/00000001.jsonl", 4)
+    staged_segment = staged.staging.stage(segment)
+    assert isinstance(staged_segment.location, StagedObject)
+    assert (staged_segment.location.uri, staged_segment.bytes) == (f"{ROOT}/{SYNC}/00000001.jsonl", 4)
     etag = cloud.access.client("s3").head_object(Bucket="lake", Key=f"{FOLDER}/00000001.jsonl")["ETag"]
-    assert found.location.etag == etag
+    assert staged_segment.location.etag == etag
 
 
 def test_every_segment_has_a_name_of_its_own_though_their_files_are_reused(cloud: Cloud, staged: Staged) -> None:

@@ -58,10 +58,10 @@ def test_exception_classes_are_created_at_first_use_without_a_lock() -> None:
     factory = glue._exceptions_factory
 
     # What two threads do that both find the cache empty
-    one, other = (factory._create_client_exceptions(glue.meta.service_model) for _ in range(2))
+    first, second = (factory._create_client_exceptions(glue.meta.service_model) for _ in range(2))
 
     assert factory._client_exceptions_cache == {}
-    assert one.EntityNotFoundException is not other.EntityNotFoundException
+    assert first.EntityNotFoundException is not second.EntityNotFoundException
 
 
 def test_a_response_body_that_ends_early_is_not_requested_again() -> None:

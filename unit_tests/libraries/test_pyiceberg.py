@@ -63,8 +63,8 @@ def requests(glue: Any, operation: str) -> list[str]:
 
 
 def entry(glue: Any) -> dict[str, Any]:
-    found: dict[str, Any] = glue.get_table(DatabaseName="shop", Name="orders")["Table"]
-    return found
+    glue_table: dict[str, Any] = glue.get_table(DatabaseName="shop", Name="orders")["Table"]
+    return glue_table
 
 
 def test_a_commit_drops_what_others_have_set_in_the_glue_table(glue: Any, table: Table) -> None:
@@ -144,8 +144,10 @@ def test_a_transaction_requires_the_first_of_its_branches_alone(table: Table) ->
         with ManageSnapshots(transaction) as snapshots:
             snapshots.create_branch(head, name)
 
-    required = [each for each in transaction._requirements if isinstance(each, AssertRefSnapshotId)]
-    assert [each.ref for each in required] == ["a"]
+    required = [
+        requirement for requirement in transaction._requirements if isinstance(requirement, AssertRefSnapshotId)
+    ]
+    assert [requirement.ref for requirement in required] == ["a"]
 
 
 def test_a_branch_cannot_be_required_to_be_absent_from_a_table_without_any(table: Table) -> None:
@@ -161,7 +163,7 @@ def test_each_look_at_a_transaction_s_metadata_copies_all_snapshots(table: Table
     looks = [transaction.table_metadata.snapshots[0] for _ in range(2)]
 
     assert looks[0] == looks[1] == table.metadata.snapshots[0]
-    assert len({id(each) for each in (*looks, table.metadata.snapshots[0])}) == 3
+    assert len({id(snapshot) for snapshot in (*looks, table.metadata.snapshots[0])}) == 3
 
 
 def test_a_branch_that_moves_loses_its_retention(table: Table) -> None:

@@ -54,7 +54,7 @@ def small_files(shop: Shop, stream: StreamId = ORDERS) -> None:
 def reports(caplog: pytest.LogCaptureFixture) -> Reports:
     """Return the reports in the log so far."""
     caplog.set_level(logging.INFO, "destination_datalake")
-    return lambda: [json.loads(each.message) for each in caplog.records if each.message.startswith("{")]
+    return lambda: [json.loads(record.message) for record in caplog.records if record.message.startswith("{")]
 
 
 def calls(cloud: Cloud, service: Any) -> list[str]:
@@ -91,7 +91,7 @@ def test_every_table_of_the_sync_is_maintained(cloud: Cloud, reports: Reports) -
 
     maintain(shop, *map(shop.name, streams))
 
-    assert [(each["table"], each["step"], each["success"]) for each in reports()] == [
+    assert [(report["table"], report["step"], report["success"]) for report in reports()] == [
         (f"shop.{stream.name}", step, True) for stream in streams for step in ("compaction", "expiry", "orphans")
     ]
     assert [shop.ids(stream) for stream in streams] == [list(range(6))] * 3
@@ -133,7 +133,7 @@ def test_a_table_whose_owner_cannot_be_read_is_left_with_a_warning(
 
     assert reports() == []
     assert shop.objects() == before_
-    assert [each.levelno for each in caplog.records].count(logging.WARNING) == 1
+    assert [record.levelno for record in caplog.records].count(logging.WARNING) == 1
 
 
 def test_without_a_spark_that_runs_jobs_the_rest_is_done_and_a_warning_says_so(
@@ -144,12 +144,12 @@ def test_without_a_spark_that_runs_jobs_the_rest_is_done_and_a_warning_says_so(
 
     maintain(shop, executors=Executors(JobFailed("a worker died")))
 
-    assert [(each["step"], each["success"]) for each in reports()] == [
+    assert [(report["step"], report["success"]) for report in reports()] == [
         ("compaction", False),
         ("expiry", True),
         ("orphans", True),
     ]
-    [warning] = [each.message for each in caplog.records if each.levelno == logging.WARNING]
+    [warning] = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert warning.endswith("Rows and states are safe. The next sync retries this.")
 
 
@@ -159,7 +159,7 @@ def test_a_table_that_is_gone_meanwhile_is_a_warning(cloud: Cloud, reports: Repo
 
     maintain(shop, TableName("shop", "gone"), shop.name())
 
-    assert {each["table"]: each["success"] for each in reports()} == {"shop.gone": False, "shop.orders": True}
+    assert {report["table"]: report["success"] for report in reports()} == {"shop.gone": False, "shop.orders": True}
 
 
 def test_what_nobody_expects_does_not_fail_the_sync(cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
@@ -173,7 +173,7 @@ def test_what_nobody_expects_does_not_fail_the_sync(cloud: Cloud, caplog: pytest
     before(access, "glue", "BatchGetTableOptimizer", fail)
     maintain_after_sync(shop.config, [shop.name()], catalog_of(shop.config, access), access, engine, lambda: False)
 
-    [warning] = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert warning.startswith("Cannot turn on its table optimizers: ZeroDivisionError().")
 
 
@@ -199,6 +199,6 @@ def test_glue_s_optimizers_are_turned_on_for_the_tables_of_the_sync(cloud: Cloud
     maintain(shop)
     maintain(shop)
 
-    assert [(each["table"], each["step"], each["optimizers"]) for each in reports()] == [
+    assert [(report["table"], report["step"], report["optimizers"]) for report in reports()] == [
         ("shop.orders", "optimizers", 3)
     ]

@@ -58,10 +58,10 @@ class Saved:
     def restore(self) -> None:
         s3, glue = self._shop.access.client("s3"), self._shop.access.client("glue")
         # Objects are never changed once they are written.
-        there = self._shop.objects()
-        for key in there - self._objects.keys():
+        keys = self._shop.objects()
+        for key in keys - self._objects.keys():
             s3.delete_object(Bucket=BUCKET, Key=key)
-        for key in self._objects.keys() - there:
+        for key in self._objects.keys() - keys:
             s3.put_object(Bucket=BUCKET, Key=key, Body=self._objects[key])
         names = ("Name", "TableType", "Parameters", "StorageDescriptor")
         glue.update_table(DatabaseName="shop", TableInput={name: self._table[name] for name in names})  # type: ignore[arg-type]
@@ -74,18 +74,18 @@ def test_killed_before_any_change_readers_find_the_same_and_the_next_run_finishe
     worn(shop)
     for id_ in PENDING:
         shop.commit(shop.open(generation=3, overwrite=True), id_)
-    saved, found = Saved(shop), {"main": PUBLISHED, "airbyte_generation_3": PENDING, "airbyte-fence-2": PUBLISHED}
+    saved, refs = Saved(shop), {"main": PUBLISHED, "airbyte_generation_3": PENDING, "airbyte-fence-2": PUBLISHED}
     with killed(shop, at=0) as whole:
         maintain(shop)
     assert {*whole} == {*CHANGES} - {"s3.DeleteObject"}
-    left = sum("/data/" in key for key in shop.objects())
+    data_files = sum("/data/" in key for key in shop.objects())
     assert maintain(shop) == ["nothing to compact", "nothing has expired", "no orphans"]
 
     for number, change in enumerate(whole, start=1):
         saved.restore()
         with pytest.raises(Killed), killed(shop, at=number):
             maintain(shop)
-        assert shop.refs() == found, f"killed before {change}, number {number}"
+        assert shop.refs() == refs, f"killed before {change}, number {number}"
         maintain(shop)
-        assert shop.refs() == found
-        assert sum("/data/" in key for key in shop.objects()) == left
+        assert shop.refs() == refs
+        assert sum("/data/" in key for key in shop.objects()) == data_files

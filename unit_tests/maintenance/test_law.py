@@ -56,7 +56,7 @@ class History:
     def roll_back(self) -> None:
         """Make another snapshot current, as others do: the one before is then on no branch."""
         table = self._load()
-        heads = [each.snapshot_id for each in table.metadata.snapshots]
+        heads = [snapshot.snapshot_id for snapshot in table.metadata.snapshots]
         if heads:
             with table.manage_snapshots() as change:
                 change.set_current_snapshot(heads[len(heads) // 2])
@@ -74,12 +74,12 @@ class History:
             self.shop.commit(table, next(self._ids))
         return table
 
-    def _set_ref(self, what: str, name: str, **more: Any) -> None:
+    def _set_ref(self, method: str, name: str, **more: Any) -> None:
         table = self._load()
         snapshots = table.metadata.snapshots
         if snapshots:
             with table.manage_snapshots() as change:
-                getattr(change, what)(snapshots[self.day % len(snapshots)].snapshot_id, name, **more)
+                getattr(change, method)(snapshots[self.day % len(snapshots)].snapshot_id, name, **more)
 
     def _load(self) -> Any:
         return TableOperations(self.shop.name(self.stream), ungoverned(self.shop.access)).load()

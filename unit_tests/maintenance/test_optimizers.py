@@ -21,7 +21,7 @@ OPTIONS = GlueOptimizers(mode="glue", role_arn=ROLE, snapshot_retention_days=7, 
 
 def create_table(cloud: Cloud, name: TableName = ORDERS, parameters: Mapping[str, str] = {}) -> None:
     glue = cloud.access.client("glue")
-    if name.database not in {each["Name"] for each in glue.get_databases()["DatabaseList"]}:
+    if name.database not in {database["Name"] for database in glue.get_databases()["DatabaseList"]}:
         glue.create_database(DatabaseInput={"Name": name.database})
     glue.create_table(
         DatabaseName=name.database,
@@ -34,10 +34,10 @@ def turn_on(cloud: Cloud, *tables: TableName, options: GlueOptimizers = OPTIONS)
 
 
 def configuration(cloud: Cloud, type_: Any, name: TableName = ORDERS) -> Any:
-    found = cloud.access.client("glue").get_table_optimizer(
+    optimizer = cloud.access.client("glue").get_table_optimizer(
         CatalogId=ACCOUNT, DatabaseName=name.database, TableName=name.table, Type=type_
     )
-    return found["TableOptimizer"].get("configuration")
+    return optimizer["TableOptimizer"].get("configuration")
 
 
 def create(cloud: Cloud, type_: Any, **configuration: bool) -> None:
@@ -104,8 +104,8 @@ def test_rules_of_the_table_itself_are_left_to_it(cloud: Cloud) -> None:
 
 def test_another_sync_that_turns_them_on_at_the_same_time_does_no_harm(cloud: Cloud) -> None:
     create_table(cloud)
-    other = iter([lambda: create(cloud, "compaction")])
-    before(cloud.access, "glue", "CreateTableOptimizer", lambda _: next(other, lambda: None)())
+    other_sync = iter([lambda: create(cloud, "compaction")])
+    before(cloud.access, "glue", "CreateTableOptimizer", lambda _: next(other_sync, lambda: None)())
 
     [report] = turn_on(cloud)
 
@@ -127,8 +127,8 @@ def test_one_table_that_cannot_have_them_does_not_stop_the_others(cloud: Cloud) 
 
 def test_many_tables_are_asked_for_in_few_requests(cloud: Cloud) -> None:
     tables = [TableName("shop", f"table_{number}") for number in range(25)]
-    for each in tables:
-        create_table(cloud, each)
+    for table in tables:
+        create_table(cloud, table)
     asked: list[int] = []
     before(cloud.access, "glue", "BatchGetTableOptimizer", asked.append)
 

@@ -38,13 +38,13 @@ def test_permissions_that_the_role_lacks_are_a_warning_with_the_command_that_gra
     )
     principal: Any = {"DataLakePrincipalIdentifier": to}
     client.grant_permissions(Principal=principal, Resource=tables, Permissions=["DESCRIBE", "INSERT"])
-    found, then = StepFindings(), StepFindings()
+    findings, findings_after_grant = StepFindings(), StepFindings()
 
-    try_optimizers_role(context, found)
+    try_optimizers_role(context, findings)
     client.grant_permissions(Principal=principal, Resource=tables, Permissions=["ALTER", "DELETE"])
-    try_optimizers_role(context, then)
+    try_optimizers_role(context, findings_after_grant)
 
-    [warning] = found.notes
+    [warning] = findings.notes
     assert warning.startswith(f"{ROLE} lacks ALTER, DELETE on ")
     assert shlex.split(warning.partition(": aws ")[2])[:2] == ["lakeformation", "grant-permissions"]
-    assert (found.failures, then.failures, then.notes) == ([], [], [])
+    assert (findings.failures, findings_after_grant.failures, findings_after_grant.notes) == ([], [], [])

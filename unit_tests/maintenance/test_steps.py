@@ -38,7 +38,7 @@ def test_a_table_is_compacted_its_snapshots_expire_and_its_orphans_are_removed(s
     assert (expiry.figures["files"], expiry.figures["snapshots"] > 6) == (7, True)
     assert orphans.figures["files"] == 1
     assert all(
-        "nothing" in again.outcome or "no orphans" in again.outcome for again in run(shop.maintainer(), shop.name())
+        "nothing" in report.outcome or "no orphans" in report.outcome for report in run(shop.maintainer(), shop.name())
     )
 
 
@@ -98,7 +98,7 @@ def test_a_manifest_with_more_than_its_entries_deletes_nothing_and_is_to_be_repo
     table = TableOperations(shop.name(), ungoverned(shop.access)).load()
     snapshot = table.current_snapshot()
     assert snapshot is not None
-    [manifest, *_] = [each.manifest_path for each in snapshot.manifests(table.io)]
+    [manifest, *_] = [manifest.manifest_path for manifest in snapshot.manifests(table.io)]
     longer = in_blocks_of(2, table.io.new_input(manifest).open().read(), more=b"\0")
     MANIFESTS.forget(manifest)
     shop.put(manifest.removeprefix(f"s3://{BUCKET}/"), longer)
@@ -179,9 +179,9 @@ def test_one_of_two_syncs_that_end_at_once_takes_the_turn(shop: Shop) -> None:
     worn(shop)
     shop.commit(shop.open(), 7)
     done: list[list[StepReport]] = []
-    other = iter([lambda: done.append(list(shop.maintainer().due(shop.name())))])
+    other_sync = iter([lambda: done.append(list(shop.maintainer().due(shop.name())))])
     shop.access.client("glue").meta.events.register(
-        "before-call.glue.UpdateTable", lambda **_: next(other, lambda: None)()
+        "before-call.glue.UpdateTable", lambda **_: next(other_sync, lambda: None)()
     )
 
     done.append(list(shop.maintainer().due(shop.name())))

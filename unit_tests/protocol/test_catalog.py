@@ -175,7 +175,7 @@ def test_other_streams_keep_all_rows_whatever_keys_they_have(mode: str, key: obj
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "problem"),
     [
         ({"primary_key": None}, "Stream shop.orders has no primary key"),
         ({"primary_key": []}, "Choose a primary key in the connection"),
@@ -189,13 +189,13 @@ def test_other_streams_keep_all_rows_whatever_keys_they_have(mode: str, key: obj
     ],
 )
 def test_a_stream_cannot_be_deduplicated_by_what_its_records_do_not_have_at_their_top_level(
-    options: dict[str, Any], said: str
+    options: dict[str, Any], problem: str
 ) -> None:
     given = {"namespace": "shop", "destination_sync_mode": "append_dedup", **options}
     error = refused({"streams": [configured(**given)]})
 
     assert error.failure.type == "config_error"
-    assert said in str(error)
+    assert problem in str(error)
 
 
 def test_all_streams_that_cannot_be_deduplicated_are_named_at_once() -> None:
@@ -263,7 +263,7 @@ def test_other_values_than_a_catalog_are_refused(catalog: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("streams", "namespace", "name", "found"),
+    ("streams", "namespace", "name", "expected"),
     [
         ([ORDERS], None, "orders", ORDERS),
         ([ORDERS], "", "orders", ORDERS),
@@ -275,9 +275,9 @@ def test_other_values_than_a_catalog_are_refused(catalog: object) -> None:
     ],
 )
 def test_a_message_without_a_namespace_may_name_the_only_stream_of_that_name(
-    streams: list[StreamId], namespace: str | None, name: str, found: StreamId
+    streams: list[StreamId], namespace: str | None, name: str, expected: StreamId
 ) -> None:
-    assert StreamFinder(streams).find(namespace, name) == found
+    assert StreamFinder(streams).find(namespace, name) == expected
 
 
 @pytest.mark.parametrize(

@@ -73,10 +73,10 @@ def test_members_of_anything_but_an_object_are_a_validation_error(text: bytes) -
 def test_members_have_their_bytes_as_received(value: bytes) -> None:
     text = b'{"id":7,"a":' + value + b',"b":null}'
 
-    found = members(text)
+    texts = members(text)
 
-    assert {key: bytes(raw) for key, raw in found.items()} == {"id": b"7", "a": value, "b": b"null"}
-    assert object_of(found) == text
+    assert {key: bytes(raw) for key, raw in texts.items()} == {"id": b"7", "a": value, "b": b"null"}
+    assert object_of(texts) == text
 
 
 @pytest.mark.parametrize("read", [readable, members, lambda text: decode(text, dict)])
@@ -125,19 +125,19 @@ def without_surrogates(text: str) -> str:
 
 @given(value=st.dictionaries(_keys, _values), spelling=_spelling)
 def test_members_are_those_of_python_s_decoder(value: dict[str, object], spelling: dict[str, object]) -> None:
-    found = members_or_none(json.dumps(value, **spelling).encode())  # type: ignore[arg-type]
+    texts = members_or_none(json.dumps(value, **spelling).encode())  # type: ignore[arg-type]
 
-    assert found is not None
-    assert list(found) == list(value)
-    assert [repr(json.loads(text)) for text in found.values()] == [repr(inner) for inner in value.values()]
+    assert texts is not None
+    assert list(texts) == list(value)
+    assert [repr(json.loads(text)) for text in texts.values()] == [repr(inner) for inner in value.values()]
 
 
 @given(value=st.lists(_values), spelling=_spelling)
 def test_elements_are_those_of_python_s_decoder(value: list[object], spelling: dict[str, object]) -> None:
-    found = elements_or_none(json.dumps(value, **spelling).encode())  # type: ignore[arg-type]
+    texts = elements_or_none(json.dumps(value, **spelling).encode())  # type: ignore[arg-type]
 
-    assert found is not None
-    assert [repr(json.loads(text)) for text in found] == [repr(inner) for inner in value]
+    assert texts is not None
+    assert [repr(json.loads(text)) for text in texts] == [repr(inner) for inner in value]
 
 
 def test_the_last_of_equal_keys_counts() -> None:

@@ -44,8 +44,8 @@ def as_lines(items: Iterator[Records | Message]) -> tuple[list[Read], str | None
         for item in items:
             match item:
                 case Records(namespace, stream, text, count, first):
-                    *lines, rest = bytes(text).split(b"\n")
-                    assert (len(lines), rest) == (count, b"")
+                    *lines, remainder = bytes(text).split(b"\n")
+                    assert (len(lines), remainder) == (count, b"")
                     read += [("RECORD", namespace, stream, line, first + index) for index, line in enumerate(lines)]
                 case Message(kind, line, number):
                     read.append((kind, None, "", line, number))

@@ -436,9 +436,9 @@ def test_states_are_due_in_order_exactly_when_committed_and_count_every_record_o
         emitted.extend(totals_of(states.emit()))
 
     def check() -> None:
-        for each in sent:
-            is_committed = all(set(range(count)) <= committed[stream] for stream, count in each.before.items())
-            assert (each.number in {number for number, _ in emitted}) == is_committed
+        for state in sent:
+            is_committed = all(set(range(count)) <= committed[stream] for stream, count in state.before.items())
+            assert (state.number in {number for number, _ in emitted}) == is_committed
 
     for event, stream, count in sync:
         if event == "state":
@@ -471,6 +471,6 @@ def test_states_are_due_in_order_exactly_when_committed_and_count_every_record_o
         by_scope[sent[number].stream].append(number)
     assert all(numbers == sorted(numbers) for numbers in by_scope.values())
     assert sorted(number for number, _ in emitted) == list(range(len(sent)))
-    covered = {stream: max((each.before.get(stream, 0) for each in sent), default=0) for stream in STREAMS}
+    covered = {stream: max((state.before.get(stream, 0) for state in sent), default=0) for stream in STREAMS}
     assert sum(count for _, count in emitted) == sum(covered.values())
     assert (states.released_of.total(), states.held) == (len(sent), 0)

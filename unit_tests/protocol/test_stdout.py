@@ -240,8 +240,8 @@ def test_what_a_terminal_would_act_on_is_escaped_in_every_message(text: str) -> 
     pipe.out.trace_error(text)
 
     log, trace = pipe.messages()
-    for said in (log["log"]["message"], trace["trace"]["error"]["message"]):
-        assert said.replace("\n", "").replace("\t", "").isprintable()
+    for message in (log["log"]["message"], trace["trace"]["error"]["message"]):
+        assert message.replace("\n", "").replace("\t", "").isprintable()
 
 
 def test_a_log_too_long_for_the_platform_is_cut() -> None:

@@ -68,7 +68,7 @@ def _run(number: int, began: Any, streams: tuple[str, ...], random: Random) -> R
             "rows_received": rows,
             "row_count": 0 if bad else rows,
             "rows_skipped": rows if bad else 0,
-            "values_rejected": sum(each.count for each in rejects),
+            "values_rejected": sum(reject.count for reject in rejects),
             "rejects": rejects,
             "new_columns": new,
             "promoted_columns": (Named("id", "long"),) if number % 50 == 20 and place == 0 else (),

@@ -78,10 +78,10 @@ def test_history_of_an_unknown_stream_names_streams_of_the_reports(
 
     assert run_history(["--config", config, "--stream", asked, *more]) == 1
 
-    said = capfdbinary.readouterr()
-    assert said.out == b""
-    assert f"--stream {asked}: no sync of the last 30 days had this stream." in said.err.decode()
-    assert said.err.decode().endswith(f"for example {named}.\n")
+    output = capfdbinary.readouterr()
+    assert output.out == b""
+    assert f"--stream {asked}: no sync of the last 30 days had this stream." in output.err.decode()
+    assert output.err.decode().endswith(f"for example {named}.\n")
 
 
 @pytest.mark.parametrize(("status", "code"), [("finished", 0), ("failed", 1)])
@@ -114,8 +114,8 @@ def test_health_without_recent_reports_fails(
     assert run_health(["--config", config]) == 1
 
     last = "Check bucket_name" if days is None else f"The newest report is from {NOW - timedelta(days=45):%Y-%m-%d}"
-    said = f"Unhealthy: no reports of the last 30 days under s3://{BUCKET}/lake/_reports/. {last}"
-    assert capfdbinary.readouterr().err.decode().startswith(said)
+    message = f"Unhealthy: no reports of the last 30 days under s3://{BUCKET}/lake/_reports/. {last}"
+    assert capfdbinary.readouterr().err.decode().startswith(message)
     assert run_health(["--config", config, "--json"]) == 1
     assert json.loads(capfdbinary.readouterr().out) == []
     assert run_health(["--config", config, "--days", "60"]) == (1 if days is None else 0)
@@ -145,8 +145,8 @@ def test_the_page_has_what_the_ledger_of_erasures_says(cloud: Cloud, config: str
     for number, request in enumerate(requests):
         folder = f"lake/_deletions/{request.id}"
         s3.put_object(Bucket=BUCKET, Key=f"{folder}/request.json", Body=msgspec.json.encode(request))
-        said = {"complete": True, "found_afterwards": 0, "places": [{"rows_removed": 7}, {"rows_removed": number}]}
-        s3.put_object(Bucket=BUCKET, Key=f"{folder}/report.json", Body=json.dumps(said).encode())
+        report = {"complete": True, "found_afterwards": 0, "places": [{"rows_removed": 7}, {"rows_removed": number}]}
+        s3.put_object(Bucket=BUCKET, Key=f"{folder}/report.json", Body=json.dumps(report).encode())
 
     assert run_report(["--config", config, "--html", str(page)]) == 0
 

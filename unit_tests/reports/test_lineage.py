@@ -52,10 +52,10 @@ def test_a_sync_starts_and_ends(tmp_path: Path, status: str, state: str) -> None
 def test_a_table_has_its_schema_statistics_and_version(tmp_path: Path) -> None:
     _, end = sent(tmp_path, report(sync_mode="overwrite"))
 
-    assert [each["name"] for each in end["inputs"]] == ["orders"]
+    assert [dataset["name"] for dataset in end["inputs"]] == ["orders"]
     [table] = end["outputs"]
     assert (table["namespace"], table["name"]) == (f"arn:aws:glue:eu-west-1:{ACCOUNT}", "table/landing/orders")
-    assert [each["name"] for each in table["facets"]["schema"]["fields"]] == ["id", "address"]
+    assert [field["name"] for field in table["facets"]["schema"]["fields"]] == ["id", "address"]
     assert table["facets"]["version"]["datasetVersion"] == "42"
     assert table["facets"]["lifecycleStateChange"]["lifecycleStateChange"] == "OVERWRITE"
     statistics = table["outputFacets"]["outputStatistics"]
@@ -66,10 +66,10 @@ def test_every_event_and_facet_names_its_producer_and_schema(tmp_path: Path) -> 
     """What the specification requires (OpenLineage.json: BaseEvent, RunEvent, BaseFacet)."""
     for event in sent(tmp_path, report("failed")):
         assert {"eventTime", "producer", "schemaURL", "run", "job"} <= event.keys()
-        of_datasets = [each for kind in ("inputs", "outputs") for each in event[kind]]
+        of_datasets = [dataset for kind in ("inputs", "outputs") for dataset in event[kind]]
         groups = [event["run"], event["job"], *of_datasets]
-        facets = [each for group in groups for each in group.get("facets", {}).values()]
-        facets += [each for group in of_datasets for each in group.get("outputFacets", {}).values()]
+        facets = [facet for group in groups for facet in group.get("facets", {}).values()]
+        facets += [facet for group in of_datasets for facet in group.get("outputFacets", {}).values()]
         assert facets
         for facet in facets:
             assert facet["_producer"].startswith("https://")

@@ -49,18 +49,18 @@ def runs(*statuses: Any) -> Iterator[Run]:
     ],
 )
 def test_a_notice_is_sent_at_its_number_of_failures(now: str, earlier: list[str], expected: Any) -> None:
-    found = notice_of(ended(now), runs(*earlier), AFTER)
+    notice = notice_of(ended(now), runs(*earlier), AFTER)
 
-    assert (None if found is None else (found.kind, found.failures)) == expected
+    assert (None if notice is None else (notice.kind, notice.failures)) == expected
 
 
 def test_the_report_of_this_sync_does_not_count_as_an_earlier_one() -> None:
     itself = Run(ended("failed")[0], (), "failed")
 
-    found = notice_of(ended("failed"), iter([itself]), AFTER)
+    notice = notice_of(ended("failed"), iter([itself]), AFTER)
 
-    assert found is not None
-    assert found.failures == 1
+    assert notice is not None
+    assert notice.failures == 1
 
 
 def test_a_notice_names_the_streams_that_failed() -> None:
@@ -71,12 +71,12 @@ def test_a_notice_names_the_streams_that_failed() -> None:
         a_stream("users"),
     ]
 
-    found = notice_of(lines, iter(()), AFTER)
+    notice = notice_of(lines, iter(()), AFTER)
 
-    assert found is not None
-    assert "- orders: Denied.\n" in found.text
-    assert "users" not in found.text
-    assert not {"\x1b", "\u202e"} & set(found.text)
+    assert notice is not None
+    assert "- orders: Denied.\n" in notice.text
+    assert "users" not in notice.text
+    assert not {"\x1b", "\u202e"} & set(notice.text)
 
 
 @pytest.mark.parametrize("fifo", [False, True])

@@ -113,8 +113,10 @@ def test_nothing_is_loaded_and_no_script_may_run() -> None:
     parsed = Parsed(a_page(history(10)))
 
     assert not [tag for tag, _ in parsed.tags if tag in ("script", "link", "img", "iframe", "object", "form")]
-    assert not [each for _, each in parsed.tags if {"src", "srcset", "data"} & each.keys()]
-    [policy] = [each["content"] for tag, each in parsed.tags if tag == "meta" and "http-equiv" in each]
+    assert not [attributes for _, attributes in parsed.tags if {"src", "srcset", "data"} & attributes.keys()]
+    [policy] = [
+        attributes["content"] for tag, attributes in parsed.tags if tag == "meta" and "http-equiv" in attributes
+    ]
     assert policy == "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -128,10 +130,10 @@ def test_each_chart_has_as_many_bars_as_there_is_room_for(syncs: int) -> None:
 
 def test_every_id_is_the_only_one_and_every_label_leads_to_one() -> None:
     tags = Parsed(a_page(history(130))).tags
-    ids = [each["id"] for _, each in tags if "id" in each]
+    ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
 
     assert len(ids) == len(set(ids))
-    assert {each["aria-labelledby"] for _, each in tags if "aria-labelledby" in each} <= {*ids}
+    assert {attributes["aria-labelledby"] for _, attributes in tags if "aria-labelledby" in attributes} <= {*ids}
 
 
 def test_a_chart_reaches_up_to_its_highest_bar() -> None:
@@ -141,10 +143,10 @@ def test_a_chart_reaches_up_to_its_highest_bar() -> None:
         Bar("c", "c", [("good", 1)]),
     ]
 
-    found = chart("Rows", bars, count)
+    drawn = chart("Rows", bars, count)
 
-    assert (found.top, found.middle, found.labels) == ("50", "25", ["a", "b", "c"])
-    assert [(each[1], each[3], each[4]) for each in found.rectangles] == [
+    assert (drawn.top, drawn.middle, drawn.labels) == ("50", "25", ["a", "b", "c"])
+    assert [(rectangle[1], rectangle[3], rectangle[4]) for rectangle in drawn.rectangles] == [
         (40.0, 60.0, "good"),
         (0.0, 40.0, "bad"),
         (98.0, 2.0, "good"),
@@ -158,8 +160,8 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(one: str, other: str) -> float:
-    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+def contrast(first: str, second: str) -> float:
+    lighter, darker = sorted((luminance(first), luminance(second)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
 
@@ -183,9 +185,10 @@ def test_stages_differ_in_lightness_and_have_no_colour_of_a_status(scheme: int) 
 
 def test_changes_of_one_kind_that_come_together_or_again_are_one_row() -> None:
     together = tuple(Named(f"column_{number:02}", "string") for number in range(12))
-    again = (Named("price", "price__string"),)
+    repeated = (Named("price", "price__string"),)
     lines = [
-        a_stream("orders", run, new_columns=new, redirected_columns=again) for run, new in (("b", together), ("a", ()))
+        a_stream("orders", run, new_columns=new, redirected_columns=repeated)
+        for run, new in (("b", together), ("a", ()))
     ]
     runs = [
         Run(a_line("b", BEGAN), (lines[0],), "finished"),

@@ -31,7 +31,7 @@ def reports(cloud: Cloud, now: datetime = NOW) -> Reports:
     return Reports(cloud.access.client("s3"), ROOT, now)
 
 
-def found(cloud: Cloud, days: int = 30, now: datetime = NOW) -> list[tuple[str, str]]:
+def read_statuses(cloud: Cloud, days: int = 30, now: datetime = NOW) -> list[tuple[str, str]]:
     return [(run.sync.run_id, run.status) for run in reports(cloud, now).each(days)]
 
 
@@ -39,12 +39,12 @@ def test_the_newest_sync_is_first_across_days_and_within_one(cloud: Cloud) -> No
     for run, hours in (("b", 1), ("a", 5), ("c", 30), ("d", -100)):
         report(cloud, run, BEGAN + timedelta(hours=hours))
 
-    assert [run for run, _ in found(cloud)] == ["c", "a", "b", "d"]
-    assert [run for run, _ in found(cloud, days=4)] == ["c", "a", "b"]
+    assert [run for run, _ in read_statuses(cloud)] == ["c", "a", "b", "d"]
+    assert [run for run, _ in read_statuses(cloud, days=4)] == ["c", "a", "b"]
 
 
 def test_a_bucket_without_reports_has_none(cloud: Cloud) -> None:
-    assert found(cloud) == []
+    assert read_statuses(cloud) == []
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_sync_without_an_end_has_died_if_it_cannot_be_running(
     if followed:
         report(cloud, "next", began + timedelta(minutes=1))
 
-    assert ("lost", status) in found(cloud)
+    assert ("lost", status) in read_statuses(cloud)
 
 
 def test_what_others_have_put_there_is_left_alone(cloud: Cloud) -> None:
@@ -74,7 +74,7 @@ def test_what_others_have_put_there_is_left_alone(cloud: Cloud) -> None:
         put(s3, key, b"theirs")
     put(s3, f"{day}/run_id=other/report.jsonl", b"no report")
 
-    assert found(cloud) == [("run", "finished")]
+    assert read_statuses(cloud) == [("run", "finished")]
 
 
 def test_a_day_of_many_syncs_is_read_one_by_one_once(cloud: Cloud) -> None:
@@ -95,7 +95,7 @@ def test_of_a_day_that_is_not_over_nothing_is_put_together(cloud: Cloud) -> None
     for number in range(5):
         report(cloud, f"run-{number:02}", BEGAN + timedelta(minutes=number))
 
-    found(cloud, now=BEGAN + timedelta(hours=12))
+    read_statuses(cloud, now=BEGAN + timedelta(hours=12))
 
     assert not [key for key in cloud.objects() if key.endswith("_day.jsonl.gz")]
 
@@ -105,7 +105,7 @@ def test_who_may_only_read_reads_the_same(cloud: Cloud) -> None:
         report(cloud, f"run-{number:02}", BEGAN + timedelta(minutes=number))
 
     with cloud.refusing("PutObject"):
-        assert len(found(cloud)) == 5
+        assert len(read_statuses(cloud)) == 5
 
 
 def test_a_run_that_died_is_one_of_its_tables(cloud: Cloud) -> None:

@@ -43,7 +43,7 @@ def test_the_published_schema_is_that_of_the_lines() -> None:
 def test_every_member_of_a_line_is_a_column_of_the_table() -> None:
     columns = report.glue_columns()
 
-    assert [*columns] == [each.name for each in msgspec.structs.fields(ReportLine)]
+    assert [*columns] == [field.name for field in msgspec.structs.fields(ReportLine)]
     assert (columns["row_count"], columns["seconds"], columns["start_time"]) == ("bigint", "double", "timestamp")
     assert columns["rejects"] == "array<struct<column_name:string,reason:string,count:bigint>>"
     assert columns["aws_calls"] == "map<string,bigint>"
@@ -95,12 +95,12 @@ def test_a_connection_is_its_streams_and_where_they_go() -> None:
     config = Config.parse(options())
     streams = [StreamId("shop", "orders"), StreamId(None, "users")]
 
-    same = connection_id(config, reversed(streams))
+    expected = connection_id(config, reversed(streams))
 
-    assert connection_id(config, streams) == same
-    assert connection_id(config, streams[:1]) != same
-    assert connection_id(config, [StreamId("shop", "orders"), StreamId(None, "half \ud800")]) != same
-    assert connection_id(Config.parse(options(bucket_prefix="elsewhere")), streams) != same
+    assert connection_id(config, streams) == expected
+    assert connection_id(config, streams[:1]) != expected
+    assert connection_id(config, [StreamId("shop", "orders"), StreamId(None, "half \ud800")]) != expected
+    assert connection_id(Config.parse(options(bucket_prefix="elsewhere")), streams) != expected
 
 
 @pytest.mark.parametrize(

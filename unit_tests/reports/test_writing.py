@@ -31,8 +31,8 @@ def a_writer(cloud: Cloud, run: str = "run-1") -> ReportWriter:
 
 
 def partitions(cloud: Cloud) -> list[list[str]]:
-    found = cloud.access.client("glue").get_partitions(DatabaseName="landing", TableName="airbyte_sync_reports")
-    return [each["Values"] for each in found["Partitions"]]
+    response = cloud.access.client("glue").get_partitions(DatabaseName="landing", TableName="airbyte_sync_reports")
+    return [partition["Values"] for partition in response["Partitions"]]
 
 
 def test_a_sync_has_an_object_when_it_begins_and_another_when_it_ends(cloud: Cloud) -> None:
@@ -99,8 +99,8 @@ def test_a_bucket_that_refuses_reports_is_one_warning(cloud: Cloud, caplog: pyte
 def test_somebody_s_table_of_that_name_stays_as_it_is(cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
     glue = cloud.access.client("glue")
     glue.create_database(DatabaseInput={"Name": "landing"})
-    theirs: Any = {"Name": "airbyte_sync_reports", "PartitionKeys": [{"Name": "dt", "Type": "string"}]}
-    glue.create_table(DatabaseName="landing", TableInput=theirs)
+    foreign_table: Any = {"Name": "airbyte_sync_reports", "PartitionKeys": [{"Name": "dt", "Type": "string"}]}
+    glue.create_table(DatabaseName="landing", TableInput=foreign_table)
 
     a_writer(cloud).finish([a_line()])
 

@@ -14,17 +14,17 @@ from unit_tests.repository.files import text
 
 @pytest.fixture(scope="module")
 def project() -> dict[str, Any]:
-    found: dict[str, Any] = tomllib.loads(text("pyproject.toml"))["project"]
-    return found
+    parsed: dict[str, Any] = tomllib.loads(text("pyproject.toml"))["project"]
+    return parsed
 
 
 @pytest.fixture(scope="module")
 def metadata() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(text("metadata.yaml"))["data"]
-    return found
+    parsed: dict[str, Any] = yaml.safe_load(text("metadata.yaml"))["data"]
+    return parsed
 
 
 @pytest.fixture(scope="module")
 def connection_specification() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(text("destination_datalake/spec.json"))["connectionSpecification"]
-    return found
+    parsed: dict[str, Any] = json.loads(text("destination_datalake/spec.json"))["connectionSpecification"]
+    return parsed

@@ -38,7 +38,7 @@ SECTIONS = (
 )
 
 # Every option of AWS Datalake with a value other than its default, where there is one that is accepted.
-THEIRS: dict[str, Any] = {
+AWS_DATALAKE_OPTIONS: dict[str, Any] = {
     "aws_account_id": "123456789012",
     "credentials": {
         "credentials_title": "IAM User",
@@ -101,7 +101,7 @@ def test_every_file_of_the_connector_that_a_page_names_is_there(page: str) -> No
     named = re.findall(r"`((?:\w+/)*(?:\w+\.py|spec\.json|[a-z]\w*/))`", text(page))
     package = ROOT / "destination_datalake"
     # A row about a room names the room's modules without it.
-    homes = (ROOT, ROOT / "integration_tests", package, *(each for each in package.rglob("*") if each.is_dir()))
+    homes = (ROOT, ROOT / "integration_tests", package, *(path for path in package.rglob("*") if path.is_dir()))
 
     assert [name for name in named if not any((home / name).exists() for home in homes)] == []
 
@@ -136,7 +136,7 @@ def test_options_are_explained_each_and_no_other(connection_specification: dict[
 
 def test_each_option_has_an_example_that_is_accepted(connection_specification: dict[str, Any]) -> None:
     examples = re.findall(r"^### `(\w+)`\n\n```json\n(.+?)\n```$", text("docs/options.md"), re.MULTILINE)
-    required = {name: THEIRS[name] for name in connection_specification["required"] if name != "format"}
+    required = {name: AWS_DATALAKE_OPTIONS[name] for name in connection_specification["required"] if name != "format"}
 
     assert sorted(name for name, _ in examples) == sorted(connection_specification["properties"])
     for name, example in examples:
@@ -170,10 +170,10 @@ def test_each_dependency_has_its_reason(project: dict[str, Any]) -> None:
 
 
 def test_no_package_of_the_image_is_under_the_gpl() -> None:
-    found = {name: licence(name) for name in packages()}
+    licences = {name: licence(name) for name in packages()}
 
-    assert "airbyte-cdk" in found
-    assert [name for name, its in found.items() if re.search(r"GPL|General Public", its)] == []
+    assert "airbyte-cdk" in licences
+    assert [name for name, terms in licences.items() if re.search(r"GPL|General Public", terms)] == []
 
 
 def test_the_readme_stays_short_enough_to_be_read() -> None:
@@ -195,7 +195,7 @@ def to_add() -> dict[str, Any]:
 
 
 def test_what_the_page_on_migrating_adds_goes_on_with_aws_datalake_s_tables() -> None:
-    config = Config.parse({**THEIRS, **to_add()})
+    config = Config.parse({**AWS_DATALAKE_OPTIONS, **to_add()})
 
     assert (config.table_type, config.numeric_types, config.format.compression_codec) == (
         "HIVE",
@@ -213,7 +213,7 @@ def test_the_page_on_migrating_has_the_keys_and_folders_that_the_options_mean() 
     values = {"date": 19782, "year": 2024, "month": 2, "day": 29}
 
     for partitioning, keys, folder in rows:
-        config = Config.parse({**THEIRS, **to_add(), "partitioning": partitioning})
+        config = Config.parse({**AWS_DATALAKE_OPTIONS, **to_add(), "partitioning": partitioning})
         naming = TableNaming.of(config)
         location = TableLocation.of(config, id, naming.table_of(id), naming.naming)
         layout = TableLayout(Stream(id, schema, False, None, None, None, ("updatedAt",)), config, location)
@@ -221,21 +221,24 @@ def test_the_page_on_migrating_has_the_keys_and_folders_that_the_options_mean() 
         assert folders is not None
         assert ", ".join(f"`{key.name}` {glue_type(key.type)}" for key in folders.keys) == keys
         assert folders.folder([values[str(key.field.transform)] for key in folders.keys]) == folder
-    theirs = set(get_args(PartitioningUnits)) - {"NO PARTITIONING", "YEAR/MONTH/DAY/HOUR", "DAY/HOUR"}
-    assert {partitioning for partitioning, _, _ in rows} == theirs
+    expected = set(get_args(PartitioningUnits)) - {"NO PARTITIONING", "YEAR/MONTH/DAY/HOUR", "DAY/HOUR"}
+    assert {partitioning for partitioning, _, _ in rows} == expected
 
 
 def test_with_decimals_the_page_on_migrating_leaves_an_option_out() -> None:
     added = {name: value for name, value in to_add().items() if name != "numeric_types"}
 
-    assert Config.parse({**THEIRS, **added, "glue_catalog_float_as_decimal": True}).numeric_types == "int/decimal"
+    assert (
+        Config.parse({**AWS_DATALAKE_OPTIONS, **added, "glue_catalog_float_as_decimal": True}).numeric_types
+        == "int/decimal"
+    )
 
 
 def test_the_page_on_migrating_tells_of_every_option() -> None:
     table = text("docs/operating/migrating.md").partition("## Option by option")[2].partition("\n## ")[0]
     shortened = table.replace("`…_tag_values`", "`lakeformation_database_default_tag_values`")
 
-    assert [name for name in THEIRS if f"`{name}`" not in shortened] == []
+    assert [name for name in AWS_DATALAKE_OPTIONS if f"`{name}`" not in shortened] == []
 
 
 @pytest.mark.parametrize(
@@ -249,7 +252,7 @@ def test_the_page_on_migrating_tells_of_every_option() -> None:
 )
 def test_what_the_page_on_migrating_calls_refused_is_refused(option: str, value: object) -> None:
     with pytest.raises(Exception, match=option):
-        Config.parse({**THEIRS, **to_add(), option: value})
+        Config.parse({**AWS_DATALAKE_OPTIONS, **to_add(), option: value})
 
 
 @pytest.mark.parametrize("page", sorted(generator.PAGES.rglob("*.md")), ids=lambda page: page.name)

@@ -121,7 +121,7 @@ def test_every_package_is_locked_with_hashes() -> None:
         package["name"]
         for package in locked
         if package["name"] != "destination-datalake"
-        and not all("hash" in each for each in [*package.get("wheels", []), *filter(None, [package.get("sdist")])])
+        and not all("hash" in file for file in [*package.get("wheels", []), *filter(None, [package.get("sdist")])])
     ]
     assert unpinned == []
 

@@ -108,8 +108,8 @@ def test_make_test_runs_each_scenario_with_one_kind_of_table_and_each_kind_has_i
     def scenarios(marks: str) -> list[tuple[str, str]]:
         kinds = "|".join(kind.name for kind in TABLE_KINDS)
         listing = collected("unit_tests/tables/behaviour/test_commits.py", marks, EXAMPLES="few")
-        found = re.findall(rf"^(.*)\[({kinds})(.*)\]$", "\n".join(listing), re.MULTILINE)
-        return [(f"{test}{others}", kind) for test, kind, others in found]
+        matches = re.findall(rf"^(.*)\[({kinds})(.*)\]$", "\n".join(listing), re.MULTILINE)
+        return [(f"{test}{parameters}", kind) for test, kind, parameters in matches]
 
     quick, every = scenarios("not slow"), scenarios("slow or not slow")
 

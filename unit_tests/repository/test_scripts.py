@@ -22,9 +22,9 @@ class Machine:
         self.log = directory / "log"
         self.log.touch()
         for tool in ("bash", "cat", "chmod", "cut", "dirname", "env", "head", "ln", "sed", "sh"):
-            found = shutil.which(tool)
-            assert found is not None, tool
-            (self.commands / tool).symlink_to(found)
+            path = shutil.which(tool)
+            assert path is not None, tool
+            (self.commands / tool).symlink_to(path)
         self.has("uname", "echo Linux")
 
     def has(self, command: str, script: str) -> None:

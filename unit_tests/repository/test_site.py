@@ -24,8 +24,8 @@ def pages_in(entry: Any) -> Iterator[str]:
         case dict():
             yield from pages_in(list(entry.values()))
         case _:
-            for each in entry:
-                yield from pages_in(each)
+            for child in entry:
+                yield from pages_in(child)
 
 
 def test_the_navigation_has_every_page_once() -> None:

@@ -11,8 +11,8 @@ FOLDER = "unit_tests/libraries"
 
 
 def named_tests() -> set[tuple[str, str]]:
-    found = re.findall(r"`([\w/]+\.py)::(\w+)`", text(PAGE))
-    return {(file if "/" in file else f"{FOLDER}/{file}", test) for file, test in found}
+    references = re.findall(r"`([\w/]+\.py)::(\w+)`", text(PAGE))
+    return {(file if "/" in file else f"{FOLDER}/{file}", test) for file, test in references}
 
 
 def written_tests() -> set[tuple[str, str]]:

@@ -86,7 +86,7 @@ def segment(folder: Path, *ids: int) -> StagedSegment:
 
 
 def task(identity: Identity, *segments: StagedSegment) -> EncodeTask:
-    units = [EncodeUnit(ORDERS, f"batch-{n}", (each,), PLAN, REJECTS) for n, each in enumerate(segments)]
+    units = [EncodeUnit(ORDERS, f"batch-{n}", (staged,), PLAN, REJECTS) for n, staged in enumerate(segments)]
     return EncodeTask(tuple(units), access(identity))
 
 
@@ -144,7 +144,7 @@ def test_tasks_are_given_the_access_of_executors(tmp_path: Path) -> None:
 
     given = lender.apply([task(ROLE, segment(tmp_path, 1)), task(ROLE, segment(tmp_path, 2))])
 
-    assert [each.access for each in given] == [lender.current()] * 2
+    assert [encode_task.access for encode_task in given] == [lender.current()] * 2
 
 
 MISSING = (SourceFile("s3://lake/missing", 1, 1), SourceFile("s3://lake/lost", 1, 1))
@@ -163,7 +163,7 @@ JOBS: list[tuple[Callable[..., Iterator[Any]], Any]] = [
 
 
 @pytest.mark.share(1)
-@pytest.mark.parametrize(("job", "asked"), JOBS, ids=lambda each: getattr(each, "__name__", ""))
+@pytest.mark.parametrize(("job", "asked"), JOBS, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_task_that_outlives_its_session_can_be_tried_by_the_next_sync(
     job: Callable[..., Iterator[Any]], asked: Any
 ) -> None:
@@ -214,7 +214,7 @@ def test_what_executors_are_denied_is_a_matter_of_their_own_role_if_they_have_on
 def test_an_executor_keeps_the_clients_of_the_last_two_sessions() -> None:
     lent = [access(AccessKeys(f"ASIA{n}", f"secret-{n}", f"token-{n}")) for n in range(4)]
 
-    first = [each.client("s3") for each in lent]
+    first = [loan.client("s3") for loan in lent]
 
-    assert [each.client("s3") is client for each, client in zip(lent[2:], first[2:], strict=True)] == [True, True]
+    assert [loan.client("s3") is client for loan, client in zip(lent[2:], first[2:], strict=True)] == [True, True]
     assert lent[0].client("s3") is not first[0]

@@ -323,7 +323,7 @@ def test_the_progress_counts_what_was_received_committed_and_rejected(flight: Fl
     a, b = flight.all.progress(("reading",)).streams
     assert (a.received, a.committed, a.rows, [*a.sizes], a.partitions) == (2, 1, 1, [400, 600], 3.0)
     assert (b.received, b.committed, b.rows) == (1, 0, 0)
-    assert [(each.counts.refused, each.counts.values) for each in (a, b)] == [(1, 2), (1, 2)]
+    assert [(progress.counts.refused, progress.counts.values) for progress in (a, b)] == [(1, 2), (1, 2)]
 
 
 # --- Releasing ------------------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ class Source:
         streams = self.ids if sent.stream is None else [sent.stream]
         return {id for stream in streams for id in self.ids[stream][: sent.records_before[stream]]}
 
-    def of(self, scope: str | None) -> list[SentState]:
+    def states_of(self, scope: str | None) -> list[SentState]:
         """Return the states for a stream, or those for all streams."""
         return [sent for sent in self.states if sent.stream == scope]
 
@@ -151,7 +151,7 @@ class Run:
 
     def _drive(self, stdin: int, termination: Termination) -> None:
         """Feed stdin and let operations continue, in an order of the seed's, until the sync has ended."""
-        random, rest, is_open = self._random, self.source.bytes, True
+        random, remaining, is_open = self._random, self.source.bytes, True
         step, last_step = 0, time.monotonic()
         while not self._done.is_set():
             self.journal.read_stdout()
@@ -164,11 +164,11 @@ class Run:
             is_waiting = self._schedule.is_any_waiting(self._settle_seconds if is_open else 0.001)
             if is_waiting and not (is_open and random.random() < self._eagerness):
                 self._schedule.release_one(random)
-            elif rest:
+            elif remaining:
                 size = random.choice([1, 100, 300, 1000, 10_000])
-                os.write(stdin, rest[:size])
-                self._sent += rest[:size]
-                rest = rest[size:]
+                os.write(stdin, remaining[:size])
+                self._sent += remaining[:size]
+                remaining = remaining[size:]
             elif is_open:
                 os.close(stdin)
                 is_open = False
@@ -221,7 +221,7 @@ def check_states(run: Run) -> None:
         assert statistics is not None
         total += float(statistics[1]) + float(statistics[2] or 0)
     for scope, states in acknowledged.items():
-        assert states == run.source.of(scope)[: len(states)], "no state is skipped"
+        assert states == run.source.states_of(scope)[: len(states)], "no state is skipped"
     covered = set[int]().union(*(run.source.covered_by(sent) for states in acknowledged.values() for sent in states))
     assert total == len(covered), "the counts of all states together are those of the records they acknowledge"
 
@@ -266,7 +266,7 @@ def check_outcome(run: Run) -> None:
         assert run.tables[stream].published
         assert not _failed(run, stream)
         acknowledged = {_number(line) for line, _ in run.journal.states}
-        assert all(_number(sent.line) in acknowledged for sent in run.source.of(stream))
+        assert all(_number(sent.line) in acknowledged for sent in run.source.states_of(stream))
 
 
 def check_nothing_read_was_left(run: Run) -> None:
@@ -285,9 +285,9 @@ def _unread(stdin: int) -> int:
 
 
 def _number(line: bytes) -> int:
-    found = _NUMBER.search(line)
-    assert found is not None
-    return int(found[1])
+    match = _NUMBER.search(line)
+    assert match is not None
+    return int(match[1])
 
 
 def _failed(run: Run, stream: str) -> bool:

@@ -190,7 +190,8 @@ def test_a_file_that_is_held_where_no_task_writes_is_neither_published_nor_delet
     def name(results: list[Encoded]) -> list[Encoded]:
         held = DeferredUpload(BUCKET, "key", str(secret))
         return [
-            replace(each, files=tuple(replace(file, pending_upload=held) for file in each.files)) for each in results
+            replace(result, files=tuple(replace(file, pending_upload=held) for file in result.files))
+            for result in results
         ]
 
     lake.executors = FaultyExecutors(name)
@@ -345,7 +346,7 @@ def test_the_next_batch_of_a_stream_is_not_looked_at_before_the_last_one_is_sett
     landing.land([second])
 
     job.join()
-    assert order == [(what, batch.number) for batch in (first, second) for what in ("asked", "settled")]
+    assert order == [(event, batch.number) for batch in (first, second) for event in ("asked", "settled")]
 
 
 # --- Publishing

@@ -89,9 +89,9 @@ def test_a_missing_permission_is_reported_with_how_to_see_all_of_them(
     outcome.write_traces(Stdout(writer))
 
     [line] = os.read(reader, 10_000).splitlines()
-    said = json.loads(line)["trace"]["error"]["message"]
-    assert said.startswith("It is denied.")
-    assert ("iam-policy" in said) == (command is not None)
-    assert command is None or command in said
+    message = json.loads(line)["trace"]["error"]["message"]
+    assert message.startswith("It is denied.")
+    assert ("iam-policy" in message) == (command is not None)
+    assert command is None or command in message
     os.close(reader)
     os.close(writer)

@@ -52,19 +52,19 @@ def delete(shop: Shop, key: str) -> None:
 def test_a_worn_table_is_right_and_its_orphan_a_note(shop: Shop) -> None:
     worn(shop)
 
-    found = verified(shop)
+    result = verified(shop)
 
-    assert (found.problems, found.files, found.rows) == ([], 6, 6)
-    assert [note.startswith("1 files are in no snapshot") for note in found.notes] == [True, False]
+    assert (result.problems, result.files, result.rows) == ([], 6, 6)
+    assert [note.startswith("1 files are in no snapshot") for note in result.notes] == [True, False]
 
 
 def test_files_that_maintenance_removes_meanwhile_are_no_alarm(shop: Shop) -> None:
     worn(shop)
     engine = Executors(lambda: run(shop.maintainer(), shop.name()))
 
-    found = verified(shop, engine)
+    result = verified(shop, engine)
 
-    assert found.problems == []
+    assert result.problems == []
     assert engine.jobs == [6], "files that are not of the table any more are not read again"
     assert len(data_files(shop)) == 1
 
@@ -77,9 +77,11 @@ def test_a_file_that_is_missing_is_found_although_the_table_changes(shop: Shop) 
     delete(shop, first)
     engine = Executors(lambda: shop.commit(shop.open(), 3))
 
-    found = verified(shop, engine)
+    result = verified(shop, engine)
 
-    assert [(each.where, each.what) for each in found.problems] == [(f"s3://{BUCKET}/{first}", "does not exist")]
+    assert [(problem.where, problem.what) for problem in result.problems] == [
+        (f"s3://{BUCKET}/{first}", "does not exist")
+    ]
     assert engine.jobs == [2, 1], "only what was wrong is read again"
 
 
@@ -92,7 +94,7 @@ def test_rows_of_an_overwrite_that_is_not_published_are_verified(shop: Shop) -> 
 
     delete(shop, pending)
 
-    assert [each.where for each in verified(shop).problems] == [f"s3://{BUCKET}/{pending}"]
+    assert [problem.where for problem in verified(shop).problems] == [f"s3://{BUCKET}/{pending}"]
 
 
 def test_a_summary_that_counts_other_rows_than_its_manifests_is_found(shop: Shop) -> None:
@@ -151,4 +153,4 @@ def test_metadata_that_cannot_be_read_is_a_problem_that_names_the_object(
     problems = verified(shop).problems
 
     assert problems
-    assert all(broken in each.where + each.what for each in problems), problems
+    assert all(broken in problem.where + problem.what for problem in problems), problems

@@ -28,7 +28,7 @@ def test_kill_ends_processes_that_name_the_scratch_folder_and_their_children(tmp
     command = [sys.executable, "-c", child]
     with (
         subprocess.Popen([*command, f"--scratch={tmp_path}"]) as starting,
-        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other,
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other_process,
     ):
         while not (family := psutil.Process(starting.pid).children()):
             time.sleep(0.01)
@@ -37,8 +37,8 @@ def test_kill_ends_processes_that_name_the_scratch_folder_and_their_children(tmp
 
         assert starting.wait(10) == -9
         assert psutil.wait_procs(family, 10)[1] == []
-        assert other.poll() is None
-        other.communicate(b"\n")
+        assert other_process.poll() is None
+        other_process.communicate(b"\n")
 
 
 @pytest.mark.parametrize(

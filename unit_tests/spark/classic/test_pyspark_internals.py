@@ -114,9 +114,9 @@ except OSError:
 @pytest.mark.parametrize("arguments", ["pyspark-shell", "--verbose pyspark-shell"])
 def test_launch_names_the_properties_file_and_restores_the_arguments(arguments: str) -> None:
     file = "'--properties-file', '/tmp/a folder/spark.properties', '--load-spark-defaults'"
-    theirs = ", ".join(repr(argument) for argument in arguments.split())
+    user_arguments = ", ".join(repr(argument) for argument in arguments.split())
 
-    assert run(LAUNCH, PYSPARK_SUBMIT_ARGS=arguments) == f"[{file}, {theirs}] airbyte 0 7 7\n{arguments}\n"
+    assert run(LAUNCH, PYSPARK_SUBMIT_ARGS=arguments) == f"[{file}, {user_arguments}] airbyte 0 7 7\n{arguments}\n"
 
 
 def test_the_class_path_has_each_jar_that_it_names_and_no_other_part_of_spark() -> None:

@@ -150,13 +150,13 @@ class Server(base_pb2_grpc.SparkConnectServiceServicer):
         if request.session_id not in self.sessions:
             self.sessions.append(request.session_id)
 
-    def _response(self, request: Any, **what: Any) -> Any:
+    def _response(self, request: Any, **fields: Any) -> Any:
         return base_pb2.ExecutePlanResponse(
             session_id=request.session_id,
             server_side_session_id=request.session_id,
             operation_id=request.operation_id,
             response_id=str(uuid.uuid4()),
-            **what,
+            **fields,
         )
 
     def _run(self, relation: Any) -> Partitions:

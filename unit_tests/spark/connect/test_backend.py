@@ -41,8 +41,8 @@ class Joined(NamedTuple):
     content: bytes
 
 
-def joined(partition: int, found: Iterator[bytes]) -> list[Joined]:
-    return [Joined(partition, b"".join(sorted(found)))]
+def joined(partition: int, payloads: Iterator[bytes]) -> list[Joined]:
+    return [Joined(partition, b"".join(sorted(payloads)))]
 
 
 def sizes(numbers: Iterable[int]) -> Iterator[bytes]:
@@ -112,10 +112,10 @@ def test_a_session_that_the_server_closes_is_replaced_and_its_job_run_again(
 
 
 def test_jobs_that_lose_one_session_at_once_get_one_other(server: Server, backend: ConnectBackend) -> None:
-    both = threading.Barrier(2)
+    barrier = threading.Barrier(2)
 
     def closed(context: Any) -> None:
-        both.wait(10)
+        barrier.wait(10)
         CLOSED(context)
 
     server.executions = [closed, closed]

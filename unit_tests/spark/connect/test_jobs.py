@@ -70,7 +70,7 @@ def test_tasks_are_split_into_jobs_only_where_a_request_would_be_too_large(tasks
 
     assert [task for job in split for task in job] == tasks
     assert all(sum(map(len, job)) <= limit or len(job) == 1 for job in split)
-    assert all(sum(map(len, one)) + len(next_one[0]) > limit for one, next_one in pairwise(split))
+    assert all(sum(map(len, job)) + len(next_job[0]) > limit for job, next_job in pairwise(split))
 
 
 def test_a_task_is_unpickled_only_when_the_work_asks_for_it() -> None:
@@ -93,7 +93,7 @@ def test_each_partition_of_a_shuffle_is_consumed_once_with_all_its_payloads(
         return [payload for task in tasks for payload in task]
 
     def consume(partitions: Iterable[tuple[int, Iterator[bytes]]]) -> Iterable[tuple[int, bytes]]:
-        return consume_partitions(lambda number, found: [(number, sorted(found))], partitions)
+        return consume_partitions(lambda number, payloads: [(number, sorted(payloads))], partitions)
 
     keys = [10, 11, 12, 13, 14]
     shuffled = [
@@ -114,8 +114,8 @@ def test_each_partition_of_a_shuffle_is_consumed_once_with_all_its_payloads(
     results = [result for batch in mapping.consume_rows(consume, iter(batches)) for result in batch.to_pylist()]
 
     expected = {number: sorted(data for n, data in payloads if n == number) for number, _ in payloads}
-    found = [values.decode(row["data"], tuple) for row in results]
-    assert found == [[(n, expected[n])] for n in sorted(expected)]
+    results_by_job = [values.decode(row["data"], tuple) for row in results]
+    assert results_by_job == [[(n, expected[n])] for n in sorted(expected)]
 
 
 def test_a_partition_of_a_probe_has_one_row_if_it_has_any_input() -> None:

@@ -136,7 +136,7 @@ RESULTS: list[tuple[Callable[..., Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("job", "result"), RESULTS, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize(("job", "result"), RESULTS, ids=lambda value: type(value).__name__)
 def test_results_are_decoded_unchanged(job: Callable[..., Any], result: Any) -> None:
     (read,) = decode(encode([result]), result_type(job))
 
@@ -160,7 +160,7 @@ def test_bounds_of_keys_are_read_as_they_were(bounds: list[Any]) -> None:
     read = decode(encode(ranges), KeyBounds)
 
     assert read == ranges
-    assert [type(each.lowest) for each in read] == list(map(type, bounds))
+    assert [type(key_bounds.lowest) for key_bounds in read] == list(map(type, bounds))
 
 
 @pytest.mark.parametrize("text", ["", "京都", "\ud800", "a\udfff\x00", "\ud7ff"])

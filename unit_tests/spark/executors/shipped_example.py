@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 def added(number: int, numbers: Iterable[int]) -> list[int]:
     """Add a number to each."""
-    return [total(number, each) for each in numbers]
+    return [total(number, addend) for addend in numbers]
 
 
-def total(one: int, other: int) -> int:
+def total(first: int, second: int) -> int:
     """Another function of the module."""
-    return one + other
+    return first + second
 
 
 def applied(work: Callable[[Iterable[int]], Iterable[int]], numbers: Iterable[int]) -> Iterator[int]:

@@ -70,15 +70,15 @@ def file_of(module: str) -> Path | None:
 def libraries_of_executors() -> set[str]:
     """Top-level names that are not the connector's or Python's, imported by all that work on executors can reach."""
     waiting = [file for room in ROOMS for file in (PACKAGE / room).rglob("*.py")]
-    seen, found = set(waiting), set()
+    seen, libraries = set(waiting), set()
     while waiting:
         for name in imported(waiting.pop()):
             if name.partition(".")[0] != PACKAGE.name:
-                found.add(name.partition(".")[0])
+                libraries.add(name.partition(".")[0])
             elif (file := file_of(name)) is not None and file not in seen:
                 seen.add(file)
                 waiting.append(file)
-    return found - sys.stdlib_module_names
+    return libraries - sys.stdlib_module_names
 
 
 def test_every_library_that_work_on_executors_imports_is_sent(everything: Contents) -> None:
@@ -90,7 +90,11 @@ def test_every_library_that_work_on_executors_imports_is_sent(everything: Conten
 def test_whatever_a_library_requires_is_sent_too() -> None:
     sent = {*DISTRIBUTIONS}
     required = [Requirement(text) for name in sent for text in metadata.requires(name) or ()]
-    needed = {each.name for each in required if each.marker is None or each.marker.evaluate({"extra": ""})}
+    needed = {
+        requirement.name
+        for requirement in required
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    }
 
     assert needed - sent == set()
 
@@ -280,7 +284,7 @@ NEWER = "/bin/sh -c 'exit 1' --"
 
 
 @pytest.mark.parametrize(
-    "found",
+    "interpreters",
     [
         {f"python{MINOR_VERSION.replace('.', '_')}": PYTHON},
         {"python3": PYTHON},
@@ -288,9 +292,9 @@ NEWER = "/bin/sh -c 'exit 1' --"
     ],
 )
 def test_the_launcher_finds_the_executor_s_python_of_this_version(
-    tmp_path: Path, launcher: Path, found: dict[str, str]
+    tmp_path: Path, launcher: Path, interpreters: dict[str, str]
 ) -> None:
-    ended = started(launcher, pythons(tmp_path / "commands", **found))
+    ended = started(launcher, pythons(tmp_path / "commands", **interpreters))
 
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith(MINOR_VERSION)
@@ -315,9 +319,9 @@ def test_the_launcher_sets_variables_that_the_cluster_has_not(tmp_path: Path, la
 
 
 def test_other_python_reports_its_version_to_spark(tmp_path: Path, launcher: Path) -> None:
-    other = """/bin/sh -c 'case "$*" in *sys.exit*) exit 1 ;; esac; echo another' --"""
+    other_python = """/bin/sh -c 'case "$*" in *sys.exit*) exit 1 ;; esac; echo another' --"""
 
-    ended = started(launcher, pythons(tmp_path / "commands", python3=other))
+    ended = started(launcher, pythons(tmp_path / "commands", python3=other_python))
 
     assert ended.stdout == "another\n", ended.stderr
 

@@ -41,7 +41,7 @@ def test_executors_start_the_python_that_the_option_means(option: str, interpret
     assert (python.interpreter, python.is_packed) == (interpreter, packed)
 
 
-SAME, PACK, PATH = ExecutorPython(), ExecutorPython("pack"), ExecutorPython("/opt/lake/bin/python")
+UNSET, PACK, PATH = ExecutorPython(), ExecutorPython("pack"), ExecutorPython("/opt/lake/bin/python")
 VERSION = expected(ExecutorPython())["version"]
 
 EXECUTOR = """
@@ -68,8 +68,8 @@ def executed(work: Any, *path: Path) -> subprocess.CompletedProcess[str]:
 
 
 def facts(error: str) -> dict[str, str]:
-    found: dict[str, str] = json.loads(error[error.index(MARK) :].strip().removeprefix(MARK))
-    return found
+    parsed: dict[str, str] = json.loads(error[error.index(MARK) :].strip().removeprefix(MARK))
+    return parsed
 
 
 @pytest.mark.parametrize("python", [ExecutorPython(), PACK])
@@ -128,14 +128,14 @@ def test_only_packages_that_are_sent_must_fit_the_executor_s_abi() -> None:
     assert expected(PACK)["abi"] == sysconfig.get_config_var("SOABI")
 
 
-HERE = {"host": "worker-7", "interpreter": "/opt/lake/bin/python"}
+WORKER = {"host": "worker-7", "interpreter": "/opt/lake/bin/python"}
 
 
 def told(**facts: str) -> str:
     """The text of a job that failed because of what an executor found."""
     return (
         "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
-        f"RuntimeError: {MARK}{json.dumps(HERE | facts)}\n SQLSTATE: 38000\n\tat org.apache.spark"
+        f"RuntimeError: {MARK}{json.dumps(WORKER | facts)}\n SQLSTATE: 38000\n\tat org.apache.spark"
     )
 
 
@@ -143,8 +143,8 @@ def told(**facts: str) -> str:
     ("text", "python", "words"),
     [
         (told(missing="destination-datalake"), PATH, "have no connector: /opt/lake/bin/python on worker-7"),
-        (told(missing="destination-datalake"), SAME, "or set it to pack"),
-        (told(version="9.9.9"), SAME, "another version of the connector: /opt/lake/bin/python on worker-7 has 9.9.9"),
+        (told(missing="destination-datalake"), UNSET, "or set it to pack"),
+        (told(version="9.9.9"), UNSET, "another version of the connector: /opt/lake/bin/python on worker-7 has 9.9.9"),
         (
             told(abi="cpython-311-aarch64-linux-gnu"),
             PACK,
@@ -153,7 +153,7 @@ def told(**facts: str) -> str:
         (told(unusable="GLIBC_2.28 not found (x86_64, glibc 2.26)"), PACK, "worker-7 says GLIBC_2.28 not found"),
         (
             "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11, PySpark",
-            SAME,
+            UNSET,
             f"Executors run Python 3.9 and the connector Python {MINOR_VERSION}",
         ),
         (
@@ -179,7 +179,7 @@ def told(**facts: str) -> str:
             "no connector in /opt/lake/bin/python: destination_datalake is missing there",
         ),
         ("ModuleNotFoundError: No module named 'pyarrow'", PATH, "pyarrow is missing there. Install destination-"),
-        ("ModuleNotFoundError: No module named 'pyarrow'", SAME, "no connector in the Python that they run: pyarrow"),
+        ("ModuleNotFoundError: No module named 'pyarrow'", UNSET, "no connector in the Python that they run: pyarrow"),
         (
             "Error from python worker:\n  ./destination-datalake/bin/python: 16: exec: python3: not found\nPYTHONPATH",
             PACK,
@@ -207,4 +207,4 @@ def test_difference_is_reported_with_its_place_and_remedy(text: str, python: Exe
     ],
 )
 def test_other_errors_are_not_differences(text: str) -> None:
-    assert difference(text, SAME) is None
+    assert difference(text, UNSET) is None

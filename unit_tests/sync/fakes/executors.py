@@ -63,7 +63,7 @@ class FakeExecutors:
         refused = min(refused, len(lines) - 1)
         rows = len(lines) - refused
         file = DataFile(f"s3://lake/{unit.name}-{self.jobs}", rows, rows, (), b"", None)
-        self.ids[file.uri] = [int(found[1]) for line in lines if (found := _ID.search(line))]
+        self.ids[file.uri] = [int(match[1]) for line in lines if (match := _ID.search(line))]
         return Encoded(unit.stream, (file,), RejectCounts(len(lines), refused, refused), ())
 
     def _read(self, segment: StagedSegment) -> bytes:

@@ -156,15 +156,15 @@ class ScheduledExecutors(FakeExecutors):
             raise RuntimeError("the job failed")
         self.jobs += 1
         results = [self._encode(unit, 2 if fault == "unit refuses records" else 0) for unit in units]
-        *others, last = results
+        *preceding, last = results
         if fault not in ("unit fails", "unit loses a record") or isinstance(last, NotEncoded):
             return results
         self._journal.faulty.add(last.stream.name)
         if fault == "unit fails":
             del self.ids[last.files[0].uri]
-            return [*others, not_encoded(last.stream)]
+            return [*preceding, not_encoded(last.stream)]
         self.ids[last.files[0].uri].pop()
-        return [*others, replace(last, files=(replace(last.files[0], rows=last.files[0].rows - 1),))]
+        return [*preceding, replace(last, files=(replace(last.files[0], rows=last.files[0].rows - 1),))]
 
     def _encode(self, unit: EncodeUnit, refused: int) -> Encoded | NotEncoded:
         try:

@@ -40,9 +40,9 @@ class Store:
         content = Body.read()
         with self._lock:
             if fault is not None:
-                found = _STREAM.search(content)
-                assert found is not None
-                self._journal.faulty.add(found[1].decode())
+                match = _STREAM.search(content)
+                assert match is not None
+                self._journal.faulty.add(match[1].decode())
             if fault == "segment vanishes":
                 self._vanished.add(f"s3://{Bucket}/{Key}")
             elif fault != "upload fails":
