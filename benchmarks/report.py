@@ -138,13 +138,13 @@ def targets(results: Iterable[Result]) -> Iterator[Target]:
     yield _target("5,000,000 flat records: times the limit's CPU seconds", value, "<=", 0.9)
     value = ratio(result_of(ours, "flat", five_million), result_of("ancestor's way", "flat", one_million), speed)
     yield _target("5,000,000 flat records: times the ancestor's way", value, ">=", 15)
-    for reference in ("dlt", "DuckDB COPY"):
+    for product in ("dlt", "DuckDB COPY"):
         value = ratio(
             result_of(ours, "flat", one_million),
-            result_of(reference, "flat", one_million),
+            result_of(product, "flat", one_million),
             lambda result: result.cpu_seconds,
         )
-        yield _target(f"1,000,000 flat records: times the CPU seconds of {reference}", value, "<=", 1)
+        yield _target(f"1,000,000 flat records: times the CPU seconds of {product}", value, "<=", 1)
     largest = result_of(ours, "flat", five_million)
     value = None if largest is None else largest.records_per_second / ANCESTOR_MEASURED
     yield _target("5,000,000 flat records: times the ancestor itself (1,800 records/s)", value, ">=", 100)
