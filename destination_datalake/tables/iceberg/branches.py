@@ -1,7 +1,7 @@
-"""The branches of rows that are committed, and not in the table's content yet.
+"""Branches with committed rows that are not part of the table's content yet.
 
-The platform does not send acknowledged records again, so these branches are never removed but with the commit that
-takes over their rows.
+The platform does not send acknowledged records again. So such a branch is removed only by a commit that takes over its
+rows, or by an overwrite that replaces them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from destination_datalake.tables.context import TableFigures
 from destination_datalake.tables.iceberg.pyiceberg_internals import apply
 
 GENERATION_PREFIX = "airbyte_generation_"
-"""Beginning of the name of the branch of a pending overwrite; the generation follows."""
+"""The prefix of the name of a pending overwrite's branch. The generation follows."""
 
 _OVERWRITE = re.compile(rf"{GENERATION_PREFIX}(\d+|none)")
 
 PENDING_BRANCH = "airbyte_pending"
-"""The branch of rows that are not deduplicated yet. It has no rows of the table's content."""
+"""The branch with rows that are not deduplicated yet. It does not contain rows of the table's content."""
 
 UNPUBLISHED_PREFIXES = (GENERATION_PREFIX, PENDING_BRANCH)
 """Prefixes of the names of branches and tags with rows of unfinished syncs. These never expire."""
@@ -36,35 +36,35 @@ NO_EXPIRY_MS = 2**63 - 1
 """`max-ref-age-ms` of a branch or tag that never expires."""
 
 TOTAL_ROWS = "total-records"
-"""A total in the summary of a snapshot (Iceberg spec: Optional Snapshot Summary Fields)."""
+"""The total number of rows in a snapshot's summary (Iceberg spec: Optional Snapshot Summary Fields)."""
 
 _ORIGIN = "airbyte.files"
 
 NEW: Final = {_ORIGIN: "new"}
-"""The property of snapshots whose added files were written for them, so no earlier snapshot can have these files."""
+"""The property of a snapshot that adds newly written files, which no earlier snapshot can contain."""
 
 ADOPTED: Final = {_ORIGIN: "adopted"}
-"""The property of snapshots that add the files of an unpublished overwrite."""
+"""The property of a snapshot that adds the files of an unpublished overwrite."""
 
 
 def has_new_files(snapshot: Snapshot) -> bool:
-    """Whether the files that a snapshot adds were written for it. False for snapshots of other writers."""
+    """Whether all files that a snapshot adds were newly written for it. False for snapshots of other writers."""
     return summary_value(snapshot, _ORIGIN) == NEW[_ORIGIN]
 
 
 def summary_value(snapshot: Snapshot | None, name: str) -> str | None:
-    """Return an entry of a snapshot's summary; None without the entry, or without a snapshot."""
+    """Return the value of an entry in a snapshot's summary; None if the snapshot or the entry is missing."""
     return snapshot.summary.get(name) if snapshot is not None and snapshot.summary is not None else None
 
 
 def summary_number(snapshot: Snapshot | None, name: str) -> int | None:
-    """Return a number in a snapshot's summary; None without it. Not every writer records totals."""
+    """Return a number in a snapshot's summary; None if it is missing, as not every writer records totals."""
     value = summary_value(snapshot, name)
     return int(value) if value is not None and value.isdecimal() else None
 
 
 def state_of(metadata: TableMetadata) -> TableFigures:
-    """Return the figures of a table for the report of a sync, from the totals of its snapshots."""
+    """Return a table's figures for the report of a sync, from the totals in its snapshot summaries."""
     current = metadata.current_snapshot()
     return TableFigures(
         None if current is None else current.snapshot_id,
@@ -77,7 +77,7 @@ def state_of(metadata: TableMetadata) -> TableFigures:
 
 
 def generation_branches(metadata: TableMetadata) -> list[str]:
-    """Return the names of the branches of pending overwrites. Tags of the same form belong to other writers."""
+    """Return the names of the branches of pending overwrites. Tags with such names belong to other writers."""
     return sorted(
         name
         for name, ref in metadata.refs.items()
@@ -86,23 +86,23 @@ def generation_branches(metadata: TableMetadata) -> list[str]:
 
 
 def unpublished_branches(metadata: TableMetadata) -> list[str]:
-    """Return the names of all branches with rows that will become content of the table."""
+    """Return the names of all branches with rows that are not part of the table's content yet."""
     return [*generation_branches(metadata), *([PENDING_BRANCH] if PENDING_BRANCH in metadata.refs else [])]
 
 
 def history(name: str, metadata: TableMetadata) -> Iterator[Snapshot]:
-    """Yield the snapshots of a branch or tag, from its head to the oldest that the table still has."""
+    """Yield the snapshots of a branch or tag, from its head back to the oldest one that was not removed."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     snapshot = metadata.snapshot_by_name(name)
     while snapshot is not None:
         yield snapshot
         parent = snapshot.parent_snapshot_id
-        # Popped, so that damaged metadata with a cycle of parents cannot make this endless.
+        # Pop the parent: in damaged metadata with a cycle of parents, the loop would not end otherwise.
         snapshot = by_id.pop(parent, None) if parent is not None else None
 
 
 def rows_on(branch: str, metadata: TableMetadata) -> str | None:
-    """Return a clause with the number of rows on a branch that are not in the content; None without such rows."""
+    """Return the number of unpublished rows on a branch, as a clause for messages; None if there are no such rows."""
     head = metadata.snapshot_by_name(branch)
     rows = summary_value(head, TOTAL_ROWS)
     if head is None or rows == "0":
@@ -111,7 +111,10 @@ def rows_on(branch: str, metadata: TableMetadata) -> str | None:
 
 
 def copy_hint(metadata: TableMetadata) -> str:
-    """Return how to copy rows that are not in the content yet, as a sentence after a full stop, or nothing."""
+    """Return instructions for users to copy the unpublished rows too, with a leading full stop.
+
+    Empty if all rows are part of the table's content.
+    """
     pending = rows_on(PENDING_BRANCH, metadata)
     overwrites = [clause for branch in generation_branches(metadata) if (clause := rows_on(branch, metadata))]
     hint = ""
@@ -126,7 +129,7 @@ def copy_hint(metadata: TableMetadata) -> str:
 
 
 def remove_branches(branches: Iterable[str], transaction: Transaction) -> None:
-    """Remove the branches that the table has."""
+    """Remove those of the branches that exist in the table."""
     present = [branch for branch in branches if branch in transaction.table_metadata.refs]
     if present:
         with ManageSnapshots(transaction) as snapshots:
@@ -135,10 +138,10 @@ def remove_branches(branches: Iterable[str], transaction: Transaction) -> None:
 
 
 def remove_merged_branches(branches: Collection[str], transaction: Transaction) -> None:
-    """Remove branches whose files are on another branch now, and the snapshots that no other branch or tag has.
+    """Remove branches whose files were added to another branch, and snapshots that belong only to the removed branches.
 
-    The snapshots must not be left to expiry: Iceberg's library before 1.10, which other engines use, deletes the files
-    that an expired snapshot has added, even if another branch has them (apache/iceberg#13568).
+    The snapshots must not be left to expiry. Versions of Iceberg's library before 1.10, which other engines use, delete
+    the files that an expired snapshot has added, even if another branch contains them (apache/iceberg#13568).
     """
     before = {snapshot.snapshot_id for branch in branches for snapshot in history(branch, transaction.table_metadata)}
     remove_branches(branches, transaction)
@@ -149,7 +152,7 @@ def remove_merged_branches(branches: Collection[str], transaction: Transaction) 
 
 
 def disable_ref_expiry(branch: str, transaction: Transaction) -> None:
-    """Exempt a branch from expiry, whatever the table property `history.expire.max-ref-age-ms` is.
+    """Exempt a branch from expiry, whatever the value of the table property `history.expire.max-ref-age-ms`.
 
     The retention of a branch takes precedence over that of the table (Iceberg spec: Snapshot Retention Policy).
     """
@@ -162,19 +165,22 @@ def disable_ref_expiry(branch: str, transaction: Transaction) -> None:
 
 
 _UNIQUE_BY = "airbyte.unique-by"
-"""The snapshot property with the field ids of the key, as a JSON list."""
+"""The property of a snapshot whose rows are unique by a key: the field ids of the key's columns, as a JSON list."""
 
 _WITHOUT_NEW_ROWS = frozenset([Operation.DELETE, Operation.REPLACE])
 """The operations that add no rows (Iceberg spec: Snapshots)."""
 
 
 def unique_property(key: Sequence[int]) -> dict[str, str]:
-    """Return the property of a snapshot whose rows are unique by the key."""
+    """Return the snapshot property which records that all rows are unique by a key, given as field ids."""
     return {_UNIQUE_BY: json.dumps([*key])}
 
 
 def inherited_uniqueness(branch: str, metadata: TableMetadata) -> dict[str, str]:
-    """Return the property of the last snapshot of a branch with it, if no rows were added since; else nothing."""
+    """Return the property of unique rows that the next snapshot of a branch inherits if it adds no rows.
+
+    It is that of the last snapshot with this property; empty if a later snapshot has added rows.
+    """
     for snapshot in history(branch, metadata):
         if (key_ids := summary_value(snapshot, _UNIQUE_BY)) is not None:
             return {_UNIQUE_BY: key_ids}
@@ -184,7 +190,10 @@ def inherited_uniqueness(branch: str, metadata: TableMetadata) -> dict[str, str]
 
 
 def last_unique(branch: str, key: Sequence[int], metadata: TableMetadata) -> Snapshot | None:
-    """Return the last snapshot of a branch with a key of unique rows, if it has this key."""
+    """Return the last snapshot of a branch whose rows are recorded as unique; None if they are unique by another key.
+
+    None also if no snapshot records unique rows.
+    """
     for snapshot in history(branch, metadata):
         if (key_ids := summary_value(snapshot, _UNIQUE_BY)) is not None:
             return snapshot if {_UNIQUE_BY: key_ids} == unique_property(key) else None

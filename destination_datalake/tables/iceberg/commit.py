@@ -1,7 +1,7 @@
-"""Commits to one Iceberg table: load, build, govern new columns, commit, retry.
+"""Commits to one Iceberg table, with retries after conflicts and governance of new columns.
 
-Concurrency is optimistic: a commit is accepted only on the metadata that it was planned on. New columns get their
-LF-Tags and grants before rows with them become visible.
+Concurrency is optimistic: the catalog accepts a commit only if the table still has the metadata on which the commit was
+planned. New columns get their LF-Tags and grants before rows with these columns become visible.
 """
 
 from __future__ import annotations
@@ -63,18 +63,22 @@ _Result = TypeVar("_Result")
 _ATTEMPTS = 5
 
 COMMENT = "comment"
-"""The table property that engines show as the comment of the table."""
+"""The table property that engines show as the table's comment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ungoverned:
-    """Answer of `build`: no row may be committed yet, as the table, or columns new to this sync, are not governed."""
+    """The result of a `build` function if no rows may be committed yet, as the table or new columns are not governed.
+
+    `TableOperations.commit` then commits the schema, governs the columns, and calls `build` again. `new` are the names
+    of the columns that are new to this sync.
+    """
 
     new: frozenset[str]
 
 
 def set_property(name: str, value: str | None, transaction: Transaction) -> None:
-    """Set a table property, or remove it for None. Do nothing if the table has this value already."""
+    """Set a table property, or remove it if `value` is None. Do nothing if the property has this value already."""
     present = transaction.table_metadata.properties.get(name)
     if value is None and present is not None:
         transaction.remove_properties(name)
@@ -83,7 +87,7 @@ def set_property(name: str, value: str | None, transaction: Transaction) -> None
 
 
 class TableOperations:
-    """Load, create and commit to one table (Iceberg's `TableOperations`)."""
+    """Loads, creates and changes one table in its catalog (compare Iceberg's `TableOperations`)."""
 
     def __init__(self, name: TableName, catalog: TableCatalog) -> None:
         self._name = name
@@ -94,14 +98,14 @@ class TableOperations:
 
     @property
     def access(self) -> AwsAccess:
-        """The access to S3 that the table's files are written and read with."""
+        """The access to S3 for reading and writing the table's files."""
         return self._catalog.access_of(self._name)
 
     def load(self) -> Table:
         """Load the table from the catalog.
 
-        Raises NoSuchTableError, PyIceberg's errors for other table types, and TableConflict for metadata of a kind that
-        PyIceberg does not know.
+        Raises NoSuchTableError, PyIceberg's errors if the table is not an Iceberg table, and TableConflict if PyIceberg
+        does not support its metadata.
         """
         try:
             return self._catalog.pyiceberg().load_table(self._name)
@@ -117,7 +121,10 @@ class TableOperations:
         order: SortOrder,
         properties: Mapping[str, str],
     ) -> Table:
-        """Create the table, or load it if another writer has created it. The catalog assigns a missing location."""
+        """Create the table, or load it if another writer has just created it.
+
+        If `location` is None, the catalog assigns a location.
+        """
         try:
             return self._catalog.pyiceberg().create_table(self._name, schema, location, spec, order, dict(properties))
         except TableAlreadyExistsError:
@@ -126,12 +133,15 @@ class TableOperations:
     def commit(
         self, build: Callable[[Table, Transaction], _Result | Ungoverned], table: Table | None = None
     ) -> tuple[Table, _Result]:
-        """Commit a transaction; return the table after it, and the result of `build`.
+        """Commit a transaction; return the table after the commit, and the result of `build`.
 
-        `build` fills the transaction; an empty transaction is not committed. If `build` returns Ungoverned, its changes
-        are committed and governed first, and `build` is called again. After a conflict, the table is loaded and `build`
-        is called again, with exponential backoff and jitter, as its decisions may be outdated. `table` is the table if
-        it was just loaded. Raises TableBusy when the retries are exhausted, and CommitStateUnknown.
+        `build` adds changes to the transaction. A transaction without changes is not committed. If `build` returns
+        Ungoverned, its changes are committed, the columns are governed, and `build` is called again.
+
+        After a conflict, the decisions of `build` may be outdated. So the table is loaded and `build` is called again,
+        with exponential backoff and jitter. If the table was just loaded, pass it as `table` to save a request. Raises
+        TableBusy when the retries are exhausted, and CommitStateUnknown if it cannot be determined whether the commit
+        was made.
         """
         while True:
             table, result = self._commit(build, table)
@@ -141,8 +151,8 @@ class TableOperations:
             self._govern(table.metadata, result.new)
 
     def ungoverned(self, metadata: TableMetadata) -> Ungoverned | None:
-        """Return Ungoverned if the schema must be committed and governed before any row; None if it is governed."""
-        # By field id: a column that was dropped and added again has a new one, and lost its tags and grants.
+        """Return Ungoverned if the columns must be governed before rows are committed; None if they are governed."""
+        # Compared by field id: a column that was dropped and added again has a new id, but no tags and grants.
         new = frozenset(field.name for field in metadata.schema().fields if field.field_id not in self._governed_fields)
         governed = self._catalog.governance.is_governed(*self._name, column_types(metadata), new, metadata.table_uuid)
         return None if governed else Ungoverned(new)
@@ -151,7 +161,8 @@ class TableOperations:
     def planning_on(self, table: Table) -> Iterator[None]:
         """Raise CommitFailedException in place of FileNotFoundError if the table has changed since it was loaded.
 
-        Another writer may have expired a snapshot meanwhile, and deleted its manifests: handled as a conflict.
+        Another writer may have expired a snapshot in the meantime and deleted its manifests. Callers then handle the
+        missing file as a conflict.
         """
         location = table.metadata_location
         try:
@@ -162,10 +173,11 @@ class TableOperations:
             raise CommitFailedException("Another writer has removed what this commit was planned on") from error
 
     def with_latest(self, act: Callable[[Table], _Result]) -> _Result:
-        """Return the result of `act` for the latest state of the table, though other writers may expire its snapshots.
+        """Call `act` with the latest state of the table, and return its result.
 
-        If a file does not exist that the table refers to, and the table has changed meanwhile, `act` is called again
-        with the new state. Raises FileNotFoundError if the table has not changed.
+        Other writers may expire snapshots while `act` runs. If a referenced file is missing and the table has changed
+        in the meantime, `act` is called again with the new state. Raises FileNotFoundError if the table has not
+        changed, and after the last attempt.
         """
         for _ in range(_ATTEMPTS - 1):
             table = self.load()
@@ -174,13 +186,13 @@ class TableOperations:
         return act(self.load())
 
     def delete_uncommitted(self, files: Iterable[Uncommitted]) -> None:
-        """Delete files that the table does not refer to. A failure is logged and changes no outcome."""
+        """Delete files to which the table does not refer. A failure is logged, not raised."""
         with self.logging_leftovers():
             delete_uncommitted(files, self.access.client("s3"))
 
     @contextmanager
     def logging_leftovers(self) -> Iterator[None]:
-        """Log a failure to delete unused files, and suppress it."""
+        """Log and suppress any failure of the block, which deletes unused files."""
         try:
             yield
         except Exception:
@@ -223,17 +235,18 @@ class TableOperations:
 
 
 _METADATA_FILE = re.compile(r"/v?([0-9]+)[-.][^/]*$")
-"""Every commit writes a metadata file whose name begins with the next number (Iceberg: `LocationProvider`)."""
+"""The number of a metadata file in its name. Each commit writes a file with the next number (Iceberg:
+`LocationProvider`)."""
 
 
 def position_of(table: Table) -> TablePosition:
-    """Return a table's position: the number of its metadata file, 0 if the catalog uses other names."""
+    """Return a table's position: the number of its metadata file, or 0 if the catalog names files without numbers."""
     numbered = _METADATA_FILE.search(table.metadata_location)
     return TablePosition(str(table.metadata.table_uuid), int(numbered[1]) if numbered is not None else 0)
 
 
 class SharingTransaction(OpenTransaction):
-    """A transaction that applies its updates once, and shares the unchanged parts of the table's metadata."""
+    """A transaction that applies its updates only once, and shares unchanged parts with the table's metadata."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
@@ -241,7 +254,7 @@ class SharingTransaction(OpenTransaction):
 
     @property
     def table_metadata(self) -> TableMetadata:
-        """The metadata with all updates so far."""
+        """The table's metadata with all updates of the transaction so far."""
         base, updates = self.base, self.updates
         if self._applied is None or self._applied[0] is not base or self._applied[1] is not updates:
             self._applied = (base, updates, updated(base, updates))
@@ -253,7 +266,7 @@ def updated(
 ) -> TableMetadata:
     """Apply updates to the metadata, like PyIceberg's `update_table_metadata`, but share unchanged parts with `base`.
 
-    `metadata_location` is the location of `base`, which is then appended to the metadata log.
+    If `metadata_location`, the location of `base`, is supplied, it is appended to the metadata log.
     """
     metadata = _without_gaps(base, with_updates(base, tuple(_with_retention(base, updates)), metadata_location))
     metadata.spec().check_compatible(metadata.schema())
@@ -262,9 +275,9 @@ def updated(
 
 
 def _with_retention(base: TableMetadata, updates: tuple[TableUpdate, ...]) -> Iterator[TableUpdate]:
-    """Yield the updates; a branch that moves keeps its retention, as in Iceberg's own library.
+    """Yield the updates, with the present retention of each branch that they move, as in Iceberg's own library.
 
-    PyIceberg would set the branch without the retention that its owner has set.
+    PyIceberg would drop the retention that the owner of the branch has set.
     """
     refs: dict[str, SnapshotRef | SetSnapshotRefUpdate] = {**base.refs}
     for update in updates:
@@ -282,10 +295,11 @@ def _with_retention(base: TableMetadata, updates: tuple[TableUpdate, ...]) -> It
 
 
 def _without_gaps(base: TableMetadata, metadata: TableMetadata) -> TableMetadata:
-    """Return metadata whose snapshot log begins after the last of the base's snapshots that was removed.
+    """Return the metadata with a snapshot log that begins after the entry of the last removed snapshot.
 
-    Otherwise a time-travel query would return an older snapshot, which a tag has kept, in place of the one that was
-    current then (Iceberg spec: snapshot-log). PyIceberg removes only the entries of the removed snapshots.
+    With earlier entries, a time-travel query could return an older snapshot, which a tag has kept, instead of the
+    snapshot that was current at that time (Iceberg spec: snapshot-log). PyIceberg removes only the entries of the
+    removed snapshots.
     """
     if len(metadata.snapshots) >= len(base.snapshots):
         return metadata
@@ -303,7 +317,7 @@ def _without_gaps(base: TableMetadata, metadata: TableMetadata) -> TableMetadata
 
 
 FENCE_PROPERTY = "airbyte.fence"
-"""The table property with the number of the last fence tag, which may be removed. No number is used twice."""
+"""The table property with the number of the last fence tag. It outlives the tag, so that no number is used twice."""
 
 _PREFIX = "airbyte-fence-"
 _NAME = re.compile(rf"{_PREFIX}([0-9]+)")
@@ -311,16 +325,19 @@ _EXPIRES_AT_ONCE_MS = 1
 
 
 def fence(table: Table, transaction: OpenTransaction, *, whole: bool) -> None:
-    """Complete a transaction, so that the catalog rejects any other that was planned on the same state of the table.
+    """Complete a transaction so that the catalog rejects other transactions planned on the same state of the table.
 
-    A commit can require the table's id, the ids of schema, partitions and sort order, and branches and tags (Iceberg
-    REST specification: TableRequirement). It cannot require properties. It can require the absence of a branch or tag
-    only by name. Therefore a commit that moves no branch replaces the tag `airbyte-fence-6` by `airbyte-fence-7`, and
-    every commit requires that the tag with the next number is absent. With `whole`, the catalog compares the whole
-    metadata. Then only a sync that takes the fencing token needs the tag: it fences syncs that commit through other
-    kinds of catalogs. A tag needs a snapshot, so a table without snapshots gets an empty one.
+    A commit can require that the table's id, the ids of its schema, partition spec and sort order, and its branches and
+    tags are unchanged (Iceberg REST specification: TableRequirement). It cannot require the value of a property, and it
+    can require the absence of a branch or tag only by name. Therefore a commit that moves no branch replaces the fence
+    tag, such as `airbyte-fence-6`, by the tag with the next number, `airbyte-fence-7`. And every commit requires that
+    the tag with the next number is absent.
 
-    While the token is held, no engine expires the tag. Afterwards, every engine that expires snapshots removes it
+    With `whole`, the catalog compares the whole metadata, so most commits need no tag. Only a sync that takes the
+    fencing token sets one, to fence syncs that commit through other kinds of catalogs. A tag needs a snapshot, so a
+    table without snapshots gets an empty snapshot.
+
+    While the token is held, no engine expires the tag. Afterwards, every engine that expires snapshots removes the tag
     (Iceberg spec: max-ref-age-ms), and so does the next commit that moves a branch.
     """
     if not transaction.updates:
@@ -345,7 +362,11 @@ def _replace_or_remove_tag(table: Table, transaction: OpenTransaction, *, whole:
 
 
 def _will_conflict(before: TableMetadata, after: TableMetadata) -> bool:
-    """Whether a branch moves that every commit requires, so commits that were planned before are rejected anyway."""
+    """Whether the changes move a branch or create main.
+
+    Every commit requires the present heads of all branches. So the catalog rejects other commits planned on `before`
+    without a fence tag.
+    """
     moved = (after.refs[name].snapshot_id != ref.snapshot_id for name, ref in before.refs.items() if name in after.refs)
     return any(moved) or (MAIN_BRANCH in after.refs and MAIN_BRANCH not in before.refs)
 
@@ -354,7 +375,7 @@ def _replace_tag(number: int, metadata: TableMetadata, transaction: OpenTransact
     tag = {
         "ref-name": f"{_PREFIX}{number}",
         "type": SnapshotRefType.TAG,
-        # Not a snapshot of an overwrite's branch: a tag would keep it after the rows are adopted.
+        # Not a snapshot of an overwrite's branch: the tag would keep that snapshot after its rows are adopted.
         "snapshot-id": metadata.refs[MAIN_BRANCH].snapshot_id,
         "max-ref-age-ms": NO_EXPIRY_MS if held else _EXPIRES_AT_ONCE_MS,
     }
@@ -369,24 +390,24 @@ def _removal(metadata: TableMetadata) -> Iterator[TableUpdate]:
 
 
 def _last_number(metadata: TableMetadata) -> int:
-    """Return the highest number in use. A branch with such a name, which another writer has made, counts too."""
+    """Return the highest number that a fence tag has had. A branch of another writer with such a name counts too."""
     recorded = metadata.properties.get(FENCE_PROPERTY, "")
     numbers = [int(match[1]) for name in metadata.refs if (match := _NAME.fullmatch(name))]
     return max([int(recorded) if recorded.isdecimal() else 0, *numbers])
 
 
 def is_fence(name: str, ref: SnapshotRef) -> bool:
-    """Whether a reference is a fence tag."""
+    """Whether a branch or tag is a fence tag."""
     return ref.snapshot_ref_type == SnapshotRefType.TAG and _NAME.fullmatch(name) is not None
 
 
 def is_unneeded_fence(name: str, ref: SnapshotRef) -> bool:
-    """Whether a reference is a fence tag without a held token: it may be removed, and keeps no snapshot."""
+    """Whether a branch or tag is a fence tag that protects no held token. It may be removed, and keeps no snapshot."""
     return is_fence(name, ref) and ref.max_ref_age_ms == _EXPIRES_AT_ONCE_MS
 
 
 def requirements(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> tuple[TableRequirement, ...]:
-    """Return all requirements that a commit can have for updates that were planned on this metadata."""
+    """Return every requirement that a commit can make for updates that were planned on this metadata."""
     refs: dict[str, int | None] = {MAIN_BRANCH: None}
     if metadata.refs:  # In a table without refs, PyIceberg can require the absence of main only, which is enough.
         refs[f"{_PREFIX}{_last_number(metadata) + 1}"] = None

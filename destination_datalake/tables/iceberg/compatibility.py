@@ -1,6 +1,6 @@
-"""Existing Iceberg tables: those to which this connector cannot write, and those of S3 Data Lake, which it continues.
+"""Which existing Iceberg tables this connector can write to, and how it continues tables of S3 Data Lake.
 
-A table is refused if this connector cannot write to it in a way that every engine reads correctly.
+The connector rejects a table if it cannot write to it in a way that every engine reads correctly.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _METADATA_FIELDS = frozenset(
     {_META, f"{_META}.sync_id", f"{_META}.changes", f"{_META}.changes.element"}
     | {f"{_META}.changes.element.{field.name}" for field in CHANGE.fields}
 )
-"""The nested fields of the metadata columns, and the fields that contain them."""
+"""The paths of the nested fields of the metadata columns, and of the fields that contain them."""
 
 UNREADABLE = (
     "this connector cannot read its metadata: it writes format versions 1 and 2, without features of later versions, "
     "such as partition fields of several columns. Copy it to a table with the property format-version 2"
 )
-"""The reason for a table with metadata of another version, in the form of `incompatibility`."""
+"""The reason why a table with metadata of another format version is rejected, worded like that of `incompatibility`."""
 
 
 def no_iceberg_table(glue_table: Mapping[str, Any], stream: Stream) -> str:
-    """Return why a stream cannot be written to a table of another kind, with the remedy."""
+    """Return why a stream cannot be written to an existing table that is not an Iceberg table, with the remedy."""
     new_table = "table_prefix, or another lakeformation_database_name, to begin another table"
     if stream.dedup:
         return (
@@ -64,7 +64,10 @@ def no_iceberg_table(glue_table: Mapping[str, Any], stream: Stream) -> str:
 
 
 def newer_format(metadata: TableMetadata) -> str | None:
-    """Return why the table cannot be changed at all, as `incompatibility`; None if its format is supported."""
+    """Return why the table's format version is not supported, as a clause with the remedy; None if it is supported.
+
+    Tables of such a version cannot be changed at all.
+    """
     if metadata.format_version <= _NEWEST_FORMAT:
         return None
     return (
@@ -74,7 +77,7 @@ def newer_format(metadata: TableMetadata) -> str | None:
 
 
 def incompatibility(metadata: TableMetadata) -> str | None:
-    """Return why the table cannot be written to, as a clause about it with the remedy; None if it can."""
+    """Return why this connector cannot write to the table, as a clause about it with the remedy; None if it can."""
     if (problem := newer_format(metadata)) is not None:
         return problem
     for field in metadata.spec().fields:
@@ -94,7 +97,10 @@ def incompatibility(metadata: TableMetadata) -> str | None:
 
 
 def foreign_metadata_column(metadata: TableMetadata, written: Sequence[Field]) -> str | None:
-    """Return a column with the name of a metadata column but an unsuitable type; None without one."""
+    """Return the name of a column that is named like a metadata column but has an unsuitable type; None if none is.
+
+    `written` are the metadata columns with the types that this connector writes.
+    """
     types = column_types(metadata)
     for column in written:
         if column.name in types:
@@ -105,10 +111,11 @@ def foreign_metadata_column(metadata: TableMetadata, written: Sequence[Field]) -
 
 
 def required_field_within(schema: Schema, written: Collection[str]) -> str | None:
-    """Return the path of a required nested field, or of a required column that has fields; None without one.
+    """Return the path of a required nested field, or of a required column of a nested type; None if there is none.
 
-    Data files do not count their nulls separately, so missing values would not be noticed. Fields of the metadata
-    columns are always written, except for values that the platform may not send.
+    `written` are the names of the written columns. Data files do not count the nulls of nested fields separately, so
+    missing values would not be noticed. Fields of the metadata columns are skipped: they are always written, except for
+    values that the platform may not send.
     """
     columns = (field for field in schema.fields if field.name in written and not field.field_type.is_primitive)
     paths = (path for field in columns for path, nested in _flattened(field, "") if nested.required)
@@ -120,8 +127,8 @@ def require_all_written(
 ) -> None:
     """Raise TableConflict if rows with the written columns cannot be added to a table, whatever their values.
 
-    The table may require a value that rows can lack. Or a change adds a column with the name of a partition field, also
-    of a former spec: these names must differ (Iceberg's PartitionSpec).
+    One reason is that the table requires a value which rows may lack. Another is that a schema change adds a column
+    with the name of a partition field, even of a former spec. These names must differ (Iceberg's PartitionSpec).
     """
     schema = metadata.schema()
 
@@ -148,9 +155,9 @@ def require_all_written(
 
 
 def require_values_fit(stream: StreamId, table: TableName, file: DataFile, metadata: TableMetadata) -> None:
-    """Raise TableConflict if a file has nulls in a required column, or a partition value that exceeds its type.
+    """Raise TableConflict if a file contains nulls in a required column, or a partition value that exceeds its type.
 
-    Truncation rounds down, so -9.9 becomes -10.0, for which decimal(2, 1) has too few digits. No engine writes such a
+    Truncation rounds down, so -9.9 becomes -10.0, which has too many digits for decimal(2, 1). No engine writes such a
     partition (Iceberg: DecimalUtil.toReusedFixLengthBytes).
     """
     schema = metadata.schema()
@@ -171,17 +178,17 @@ def require_values_fit(stream: StreamId, table: TableName, file: DataFile, metad
 
 
 def _required_conflict(stream: StreamId, table: TableName, column: str, why: str, schema: Schema) -> TableConflict:
-    """Return the conflict that a column is required; `why` is a clause about the missing value."""
+    """Return the error for a required column. `why` is a clause that explains why its value may be missing."""
     statement = f"ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL"
     if schema.find_field(column).field_id in schema.identifier_field_ids:
-        # Iceberg spec, Identifier Field IDs: they are required.
+        # Identifier fields must be required (Iceberg spec: Identifier Field IDs).
         statement = f"ALTER TABLE ... DROP IDENTIFIER FIELDS {column}, then {statement}"
     problem = f"its column {column} is required, and {why}. Make the column optional ({statement})"
     return table_conflict(stream, table, problem)
 
 
 def _unwritable(field: PartitionField, schema: Schema) -> str | None:
-    """Return why no file can be written for a partition field, as a clause about the table; None if one can."""
+    """Return why this connector cannot write a partition field, as a clause about the table; None if it can."""
     if isinstance(field.transform, VoidTransform):
         return None
     try:
@@ -196,7 +203,7 @@ def _unwritable(field: PartitionField, schema: Schema) -> str | None:
 
 
 def _names_equal_but_for_case(type_: IcebergType, above: str) -> tuple[str, str] | None:
-    """Return the paths of two fields of the same struct whose names differ only in case, at any depth."""
+    """Return the paths of two fields of the same struct, at any depth, whose names differ only in case, or None."""
     fields = _children(type_)
     spellings: dict[str, str] = {}
     for field in fields:
@@ -229,31 +236,35 @@ def _children(type_: IcebergType) -> tuple[NestedField, ...]:
 # --- tables of Airbyte's S3 Data Lake destination ---------------------------------------------------------------------
 
 
-# That connector writes every sync to a branch, and moves main to the branch's head when the sync succeeds. Rows on the
-# branch of a failed sync are acknowledged, so the platform does not send them again. Syncs with deduplication delete
-# former rows by equality deletes by default.
+# S3 Data Lake writes every sync to a branch, and moves main to the branch's head when the sync succeeds. Rows on the
+# branch of a failed sync are acknowledged, so the platform does not send them again. By default, its syncs with
+# deduplication delete former rows by equality deletes.
 
 _logger = logging.getLogger(__name__)
 
 STAGING_PREFIX = "airbyte_staging"
-"""The prefix of the names of its branches."""
+"""The prefix of the names of S3 Data Lake's branches."""
 
 
 def is_of_s3_data_lake(metadata: TableMetadata) -> bool:
-    """Whether S3 Data Lake created the table, even if syncs of this connector have written to it since."""
+    """Whether the S3 Data Lake destination created the table, even if this connector has written to it since."""
     return TableOwner.of(metadata.properties) is None and has_epoch_metadata_columns(column_types(metadata))
 
 
 def staging_branch_ahead(metadata: TableMetadata) -> str | None:
-    """Return the staging branch whose history contains main's head, with further rows; None without one.
+    """Return the staging branch that is ahead of main; None if there is none.
 
-    For branches with another history, for example after a compaction of main, this cannot be determined.
+    The history of such a branch contains main's head, followed by further snapshots. If main has another history, for
+    example after its compaction, it cannot be determined whether the branch has further rows.
     """
     return next((name for name in _staging_branches(metadata) if _is_ahead(name, metadata)), None)
 
 
 def publish_staged(table: TableName, transaction: Transaction) -> None:
-    """Move main to the head of a staging branch that is ahead, as S3 Data Lake's next sync would. The branch stays."""
+    """Move main to the head of the staging branch that is ahead of it, if any, as S3 Data Lake's next sync would do.
+
+    The branch is kept.
+    """
     branch = staging_branch_ahead(transaction.table_metadata)
     if branch is None:
         return
@@ -269,9 +280,10 @@ def publish_staged(table: TableName, transaction: Transaction) -> None:
 
 
 def equality_deletes(metadata: TableMetadata, io: FileIO) -> str | None:
-    """Return the branch, main or one ahead of it, with data files to which equality deletes apply; None without one.
+    """Return the branch with the latest rows if equality deletes may apply to its data files; otherwise None.
 
-    Manifests are read unless the summary of the snapshot counts no equality deletes.
+    The branch is the staging branch ahead of main, or main if there is none. Manifests are not read if the summary of
+    its snapshot counts no equality deletes.
     """
     branch = staging_branch_ahead(metadata) or MAIN_BRANCH
     snapshot = metadata.snapshot_by_name(branch)
@@ -281,7 +293,7 @@ def equality_deletes(metadata: TableMetadata, io: FileIO) -> str | None:
 
 
 def require_no_equality_deletes(stream: StreamId, name: TableName, table: Table) -> None:
-    """Raise TableConflict if equality deletes apply to the content, or to rows that will be published."""
+    """Raise TableConflict if equality deletes may apply to the content, or to staged rows that will be published."""
     if (branch := equality_deletes(table.metadata, table.io)) is not None:
         problem = (
             f"rows of its branch {branch} are deleted by equality deletes, which this connector does not apply when it "
@@ -291,7 +303,7 @@ def require_no_equality_deletes(stream: StreamId, name: TableName, table: Table)
 
 
 def equality_deletes_remedy(table: TableName, branch: str) -> str:
-    """Return the statements with which Spark applies the equality deletes of a branch, as an imperative sentence."""
+    """Return a sentence that tells users how Spark applies the equality deletes of a branch."""
     name = f"table => '{table}'"
     publish = f"CALL system.fast_forward({name}, branch => 'main', to => '{branch}') and then "
     return (
@@ -301,7 +313,7 @@ def equality_deletes_remedy(table: TableName, branch: str) -> str:
 
 
 def s3_data_lake_notes(name: TableName, metadata: TableMetadata, io: FileIO) -> Iterator[str]:
-    """Yield what is special about syncs to a table of S3 Data Lake, as clauses about it."""
+    """Yield notes for users about syncs to a table of S3 Data Lake, worded as clauses about the table."""
     if (branch := staging_branch_ahead(metadata)) is not None:
         yield f"a sync that appends publishes the rows of its branch {branch}, which a failed sync has left"
     for diverged in _diverged_branches(metadata):

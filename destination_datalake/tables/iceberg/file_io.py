@@ -1,8 +1,8 @@
-"""PyIceberg's FileIO over the process's shared S3 client.
+"""An implementation of PyIceberg's FileIO that uses the shared S3 client of the process.
 
 Metadata files and manifests are small, immutable, and have unique names (Iceberg spec: file system operations). So each
-is one GET or one PUT, and manifests are cached in the process. Credentials, connections and retries are those of the
-shared client.
+is read by one GET and written by one PUT, and manifests are cached in memory. Credentials, connections and retries are
+those of the shared client.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ if TYPE_CHECKING:
 
 
 _ZIPPED = ".gz.metadata.json"
-"""The suffix of files that PyIceberg unpacks."""
+"""The suffix of metadata files that PyIceberg decompresses."""
 
 _AVRO = ".avro"
 
 _MAX_KEPT_BYTES = 1 << 20
-"""Maximum size of a manifest that is cached after it was read: commits do not merge larger ones."""
+"""Maximum size in bytes of a manifest that is cached when it is read. Commits do not merge larger manifests."""
 
 _NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 
 
 class S3FileIO(FileIO):
-    """Reads and writes metadata in S3. Raises FileNotFoundError for missing objects, and botocore's exceptions.
+    """Reads and writes the metadata of Iceberg tables in S3.
 
-    Raises ConfigError for locations outside S3, which are not read, and for files that are too large when unpacked.
+    Raises FileNotFoundError for missing objects, botocore's exceptions, and ConfigError for locations outside S3, which
+    are not read, and for files that are too large when decompressed.
 
-    Manifests and manifest lists that this process has recently written or read are cached. With `writes`, objects are
-    written in the background.
+    Manifests and manifest lists that this process has recently written or read are cached. With `writes`, objects can
+    be written in the background.
     """
 
     def __init__(self, s3: S3Client, writes: BackgroundWrites | None = None) -> None:
@@ -56,15 +57,15 @@ class S3FileIO(FileIO):
         self._s3 = s3
 
     def new_input(self, location: str) -> InputFile:
-        """Return the object for reading."""
+        """Return the object at a location for reading."""
         return _S3InputFile(location, self._s3, self.writes)
 
     def new_output(self, location: str) -> OutputFile:
-        """Return the object for writing."""
+        """Return the object at a location for writing."""
         return _S3OutputFile(location, self._s3, self.writes)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        """Delete the object; a missing one is no error. Raises OSError, which PyIceberg logs as a warning."""
+        """Delete an object. A missing object is no error. Raises OSError, which PyIceberg logs as a warning."""
         uri = location if isinstance(location, str) else location.location
         self.writes.wait()
         try:
@@ -74,14 +75,14 @@ class S3FileIO(FileIO):
 
 
 MAX_BACKGROUND_WRITES = 4
-"""Maximum number of calls of one commit that run in the background. Further ones run at once."""
+"""Maximum number of calls of one commit that run in the background. Further calls run in the foreground."""
 
 
 class BackgroundWrites:
     """Runs the writes of a commit to S3 concurrently. The commit waits for all of them before it calls the catalog.
 
-    The files of a commit have unique names, and no reader knows them before the catalog does. So they may be written in
-    any order. Calls run at once unless `begun` is active. Not thread-safe.
+    The files of a commit have unique names, and no reader opens them before the commit is in the catalog. So they may
+    be written in any order. Outside a `begun` block, calls run in the foreground. Not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -91,7 +92,7 @@ class BackgroundWrites:
 
     @contextmanager
     def begun(self) -> Iterator[None]:
-        """Run calls in the background until the block ends. If it raises, the running calls have ended too."""
+        """Run calls in the background inside the block, and wait for them at its end, even if the block raises."""
         self._is_active = True
         try:
             yield
@@ -103,7 +104,10 @@ class BackgroundWrites:
             self._contents = {}
 
     def run(self, call: Callable[[], None]) -> bool:
-        """Run a call, and return whether it runs in the background. Its exception is raised here, or by `wait`."""
+        """Run a call, and return whether it runs in the background.
+
+        An exception of a background call is raised by `wait`; an exception of another call is raised here.
+        """
         if self._is_active and len(self._running) < MAX_BACKGROUND_WRITES:
             future: Future[None] = Future()
             # Daemon threads: a process that is terminated does not wait for S3.
@@ -116,12 +120,15 @@ class BackgroundWrites:
         return False
 
     def put(self, location: str, content: bytes, call: Callable[[], None]) -> None:
-        """Run the call that writes this content to a location."""
+        """Run a call that writes this content to a location.
+
+        If it runs in the background, `content` returns the content until `wait` is called.
+        """
         if self.run(call):
             self._contents[location] = content
 
     def content(self, location: str) -> bytes | None:
-        """Return the content that is being written to a location; None without a write."""
+        """Return the content that a background call writes to a location; None if there is no such call."""
         return self._contents.get(location)
 
     def wait(self) -> None:
@@ -133,7 +140,10 @@ class BackgroundWrites:
 
 
 def background_writes(table: Table) -> BackgroundWrites:
-    """Return the background writes of a table. Writes of a table of another catalog run at once."""
+    """Return the background writes of a table's storage.
+
+    If the table uses another FileIO than this module's, return an object that runs calls in the foreground.
+    """
     return table.io.writes if isinstance(table.io, S3FileIO) else BackgroundWrites()
 
 
@@ -224,7 +234,7 @@ class _S3OutputFile(OutputFile):
 
 
 class _S3OutputStream(io.BytesIO):
-    """Buffers an object, and writes it to S3 when it is closed, unless its `with` block raises."""
+    """Buffers an object in memory, and writes it to S3 when the stream is closed, unless its `with` block raises."""
 
     def __init__(self, target: _S3OutputFile) -> None:
         super().__init__()
@@ -245,7 +255,7 @@ class _S3OutputStream(io.BytesIO):
             super().close()
 
     def __del__(self) -> None:
-        """Do not write an abandoned stream: BytesIO calls `close` on garbage collection."""
+        """Do not write an abandoned stream to S3, although BytesIO calls `close` on garbage collection."""
         super().close()
 
 
@@ -256,7 +266,10 @@ _Value = TypeVar("_Value")
 
 
 class LruCache(Generic[_Value]):
-    """Caches values by the address of their object. Beyond `budget` bytes the least recently used are removed."""
+    """Caches values by the address of their S3 object.
+
+    If the values exceed `budget` bytes, the least recently used values are removed.
+    """
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
@@ -265,7 +278,7 @@ class LruCache(Generic[_Value]):
         self._lock = threading.Lock()
 
     def get(self, address: str) -> _Value | None:
-        """Return the value; None if it is not cached."""
+        """Return the value for an address; None if it is not cached."""
         with self._lock:
             if address not in self._values:
                 return None
@@ -273,7 +286,7 @@ class LruCache(Generic[_Value]):
             return self._values[address][0]
 
     def put(self, address: str, value: _Value, size: int) -> None:
-        """Cache the value of `size` bytes, unless it is larger than the budget."""
+        """Cache a value of `size` bytes, unless it is larger than the budget."""
         with self._lock:
             self._forget(address)
             if size > self._budget:
@@ -284,7 +297,7 @@ class LruCache(Generic[_Value]):
                 self._forget(next(iter(self._values)))
 
     def forget(self, address: str) -> None:
-        """Remove the value."""
+        """Remove the value for an address."""
         with self._lock:
             self._forget(address)
 

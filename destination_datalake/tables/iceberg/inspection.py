@@ -1,4 +1,4 @@
-"""Checks of Iceberg tables before a sync: tables that cannot be written to, and whether the catalog permits changes."""
+"""Checks before a sync: which Iceberg tables cannot be written to, and whether the catalog permits changes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A table with a `problem`, why no stream can be written to it, or with notes for the user."""
+    """The result of inspecting a table. `problem` is the reason why no stream can be written to it, or None.
+
+    `notes` are remarks for the user.
+    """
 
     table: TableName
     problem: str | None
@@ -46,9 +49,9 @@ class Inspection:
 
 
 def inspect_tables(tables: Sequence[ListedTable], access: AwsAccess) -> Iterator[Inspection]:
-    """Yield problems and notes, as clauses about the tables. Tables without either are skipped.
+    """Yield the problem and the notes of each table, worded as clauses about the table.
 
-    Tables whose metadata cannot be read are logged and skipped.
+    Tables without a problem and without notes are skipped. Tables whose metadata cannot be read are logged and skipped.
     """
     io = S3FileIO(access.client("s3"))
     for database, glue_table in tables:
@@ -60,7 +63,7 @@ def inspect_tables(tables: Sequence[ListedTable], access: AwsAccess) -> Iterator
         except ValidationError:
             yield Inspection(name, UNREADABLE)
             continue
-        except Exception as error:  # A table that cannot be read is reported by the sync that needs it.
+        except Exception as error:  # The sync that needs the table reports the error.
             _logger.info("The metadata of table %s was not read: %s.", name, type(error).__name__)
             continue
         if (problem := _problem(metadata)) is not None or notes:
@@ -88,14 +91,17 @@ def _notes(name: TableName, metadata: TableMetadata, io: S3FileIO) -> Iterator[s
 
 
 class TrialTable:
-    """A table that is created, changed and dropped to check the permissions in a catalog. Raises ConnectorError."""
+    """A table that is created, changed and dropped to check the permissions in a catalog.
+
+    Its methods raise ConnectorError.
+    """
 
     def __init__(self, name: TableName, catalog: TableCatalog) -> None:
         self._name = name
         self._catalog = catalog
 
     def create(self, location: str | None) -> None:
-        """Create the table at this S3 URI, or where the catalog assigns it."""
+        """Create the table at an S3 URI, or at the location that the catalog assigns if `location` is None."""
         self._catalog.pyiceberg().create_table(self._name, Schema(NestedField(1, "id", LongType())), location)
 
     def change(self) -> None:

@@ -1,9 +1,9 @@
-"""The partition spec and sort order of a table: from the options, and as writers follow them.
+"""The partition spec and sort order of a table: how options set them, and how writers follow them.
 
-Table properties record the partitions and the sort order of the options when they were last applied. Only changed
-options are applied, so a partition spec or sort order that another engine has set since is kept.
+Table properties record the partition fields and the sort order of the options that were last applied. Options are
+applied again only if they have changed. So a partition spec or sort order that another engine has set since is kept.
 
-Writers follow the table's partition spec and sort order, whoever has set them.
+Writers follow the table's partition spec and sort order, whether this connector or another engine has set them.
 """
 
 from __future__ import annotations
@@ -59,14 +59,17 @@ _UNITS = ("year", "month", "day", "hour")
 
 @dataclass(frozen=True, slots=True)
 class WantedLayout:
-    """The partition fields and the sort order of the options for a stream. None keeps those of the table."""
+    """The partition fields and the sort order that the options define for a stream.
+
+    None keeps the partition spec or the sort order of the table.
+    """
 
     stream: StreamId
     partition_by: tuple[PartitionField, ...] | None
     sort_by: tuple[SortField, ...] | None
 
     def properties(self) -> dict[str, str]:
-        """Return the table properties that record the layout."""
+        """Return the table properties that record this layout."""
         values: dict[str, list[object]] = {}
         if self.partition_by is not None:
             values[PARTITIONS_PROPERTY] = [
@@ -83,7 +86,7 @@ class WantedLayout:
         return PartitionSpec(*_fields(self._sources(schema), {}, schema, PARTITION_FIELD_ID_START, frozenset()))
 
     def iceberg_sort_order(self, schema: Schema) -> IcebergSortOrder:
-        """Return the sort order of a table with this schema."""
+        """Return the wanted sort order for a table with this schema."""
         ids = {path: id_ for id_, path in source_paths(schema).items()}
         fields = []
         for field in self.sort_by or ():
@@ -94,7 +97,7 @@ class WantedLayout:
         return IcebergSortOrder(*fields) if fields else UNSORTED_SORT_ORDER
 
     def apply(self, transaction: Transaction) -> None:
-        """Change the table's spec and sort order if the options have changed, and record them."""
+        """Set the table's partition spec and sort order if the options have changed, and record the options."""
         metadata = transaction.table_metadata
         changed = {name: text for name, text in self.properties().items() if metadata.properties.get(name) != text}
         if PARTITIONS_PROPERTY in changed:
@@ -109,7 +112,10 @@ class WantedLayout:
             transaction.set_properties(changed)
 
     def warn_of_difference(self, metadata: TableMetadata, table: TableName) -> None:
-        """Log a warning if a table of another owner has another layout, which it keeps."""
+        """Log a warning if the layout of a table differs from the wanted layout.
+
+        For tables that were not created for this stream: they keep their layout.
+        """
         differs = []
         if self.partition_by is not None:
             present = {(field.source_id, str(field.transform)) for field in metadata.spec().fields}
@@ -133,7 +139,8 @@ class WantedLayout:
         present = metadata.spec().fields
         known = [field for spec in specs for field in spec.fields if not isinstance(field.transform, VoidTransform)]
         if metadata.format_version == 1:
-            # Each spec of such a table begins with the fields of the last (Iceberg spec: Partition Evolution).
+            # In format version 1, each spec begins with the fields of the previous one (Iceberg spec: Partition
+            # Evolution).
             ids = {field.field_id: field.source_id for field in present}
             known = [field for field in known if ids.get(field.field_id) == field.source_id]
         ids_of = {(field.source_id, field.transform): field.field_id for field in known}
@@ -150,7 +157,10 @@ class WantedLayout:
         return (*former, *kept.values())
 
     def _sources(self, schema: Schema) -> list[tuple[int, PartitionField]]:
-        """Return the wanted fields with the ids of their source columns; of several units of time the finest."""
+        """Return the wanted partition fields, each with the id of its source column.
+
+        If a column is partitioned by several units of time, only the finest unit is used.
+        """
         ids = {path: id_ for id_, path in source_paths(schema).items()}
         sources = [(ids[field.source], field) for field in self.partition_by or ()]
         finest: dict[int, int] = {}
@@ -171,9 +181,10 @@ def _fields(
     next_id: int,
     names: frozenset[tuple[str, int]],
 ) -> tuple[IcebergField, ...]:
-    """Return partition fields with the ids in `ids`, or new ids, and with names that are unique in all specs.
+    """Return partition fields whose names are unique in all specs.
 
-    `names` are the names and ids of the fields of all existing specs.
+    A field that has an id in `ids`, by source and transform, keeps it. Other fields get new ids from `next_id`. `names`
+    are the names and ids of the fields of all existing specs.
     """
     new_ids = itertools.count(next_id)
     columns = {name.lower(): id_ for name, id_ in index_by_name(schema).items()}
@@ -194,9 +205,9 @@ def _fields(
 
 
 class _SetSpec(UpdateSpec):
-    """Sets the default spec to one with these fields, an existing one if possible.
+    """Sets the table's default partition spec to one with these fields, and reuses an existing spec if possible.
 
-    PyIceberg's own operations cannot replace a field by one of the same name.
+    PyIceberg's own operations cannot replace a field by another field of the same name.
     """
 
     def __init__(self, transaction: Transaction, fields: tuple[IcebergField, ...]) -> None:
@@ -210,7 +221,7 @@ class _SetSpec(UpdateSpec):
 
 
 class _SetSortOrder(UpdateSortOrder):
-    """Sets the default sort order to one with these fields, an existing one if possible.
+    """Sets the table's default sort order to one with these fields, and reuses an existing sort order if possible.
 
     PyIceberg's own operations cannot remove the sort order of a table that was created with one.
     """
@@ -231,18 +242,22 @@ class _SetSortOrder(UpdateSortOrder):
 _INT_MAX = 2**31 - 1
 
 Path = tuple[str, ...]
-"""The names from a column to a nested field."""
+"""The names of a column and of the fields inside it, down to a nested field."""
 
 
 def source_paths(schema: Schema) -> dict[int, Path]:
-    """Return the paths of columns and of fields inside structs by field id. Only these can be partitioned by."""
+    """Return the paths of columns and of fields inside structs, by field id.
+
+    Only these can be the source of a partition field, not values inside lists or maps.
+    """
     return {field.field_id: path for path, field in _nested_paths(schema.fields, ())}
 
 
 def partitioning(metadata: TableMetadata, columns: Sequence[Field], max_open: int) -> Partitioning | None:
-    """Return how rows with these columns are partitioned by the table's default spec; None if all fields are null.
+    """Return how the table's default spec partitions rows with these columns; None if all partition values are null.
 
-    A field is null in every row if its transform is void, or if its source column is not written.
+    The value of a partition field is null in every row if its transform is void, or if its source column is not
+    written.
     """
     schema, spec = metadata.schema(), metadata.spec()
     paths = source_paths(schema)
@@ -259,7 +274,7 @@ def partitioning(metadata: TableMetadata, columns: Sequence[Field], max_open: in
 
 
 def is_written(path: Path, columns: Sequence[Field]) -> bool:
-    """Whether the field at a path is among the stream's columns, or one of the metadata columns."""
+    """Whether the field at a path is written: it belongs to the stream's `columns` or to a metadata column."""
     fields: Sequence[Field] = (*METADATA_COLUMNS, *columns)
     for depth, name in enumerate(path, start=1):
         column = next((field for field in fields if field.name == name), None)
@@ -272,7 +287,7 @@ def is_written(path: Path, columns: Sequence[Field]) -> bool:
 
 
 def outdated(file: DataFile, metadata: TableMetadata) -> str | None:
-    """Return why a file's partition is not of the table's default spec, as a clause about the table; None if it is."""
+    """Return why a file does not match the table's default partition spec, as a clause; None if it matches."""
     if file.partition:
         fits = file.spec_id == metadata.default_spec_id
     else:
@@ -281,10 +296,11 @@ def outdated(file: DataFile, metadata: TableMetadata) -> str | None:
 
 
 def partition_record(file: DataFile, metadata: TableMetadata) -> Record:
-    """Return a file's partition for a manifest of the table's default spec.
+    """Return a file's partition values for a manifest of the table's default spec.
 
-    A file may have 32-bit integers of a column that was promoted to long. A truncated value that has wrapped around, as
-    Java's int does, is not a multiple of the width. It is corrected to the value of the long.
+    A file may store 32-bit integers of a column that was promoted to long. If the truncation of such a value has
+    wrapped around, as Java's int does, the result is not a multiple of the width. It is corrected to the result for a
+    long.
     """
     values = list(file.partition or [None] * len(metadata.spec().fields))
     for position, field in enumerate(metadata.spec().fields):
@@ -307,10 +323,10 @@ def _nested_paths(fields: Sequence[NestedField], above: Path) -> Iterator[tuple[
 
 
 def sort_order(metadata: TableMetadata, columns: Sequence[Field]) -> SortOrder | None:
-    """Return the table's default sort order for rows with these columns; None without fields to sort by.
+    """Return the table's default sort order for rows with these columns; None if there are no fields to sort by.
 
-    Columns that are not written are null in every row, so they need no sorting. None also for an order with unsupported
-    fields: writers need not sort (Iceberg spec: Sorting).
+    Columns that are not written are null in every row, so they are left out. Also return None if a field of the sort
+    order is unsupported, as writers need not sort (Iceberg spec: Sorting).
     """
     order, paths = metadata.sort_order(), source_paths(metadata.schema())
     fields = []
@@ -329,7 +345,10 @@ def sort_order(metadata: TableMetadata, columns: Sequence[Field]) -> SortOrder |
 
 
 def sort_order_id(file: DataFile, planned: SortOrder | None, metadata: TableMetadata) -> int | None:
-    """Return the id of a file's sort order, if the table has it."""
+    """Return the id of the sort order by which a file is sorted; None if it is unsorted, or the table lacks the order.
+
+    `planned` is the sort order of the plan by which the file was written.
+    """
     if not file.is_sorted or planned is None or not planned.order_id:
         return None
     return planned.order_id if metadata.sort_order_by_id(planned.order_id) is not None else None

@@ -1,7 +1,8 @@
-"""The rebuild of an Iceberg table's content by a replay.
+"""The rebuild of an Iceberg table's content by a replay of archived syncs.
 
-The made table is a clone with the same field ids and partition specs, so its files fit the original table. Other syncs
-may write to the original table meanwhile: the final commit succeeds only if the content has not changed.
+The replay writes to a clone of the original table. The clone has the same field ids and partition specs, so its files
+can be added to the original table. Other syncs may write to the original table during the replay: the final commit
+succeeds only if the content of the original table has not changed.
 """
 
 from __future__ import annotations
@@ -59,33 +60,36 @@ _OF_ROWS = frozenset(
         PUBLISHED_BY_PROPERTY,
     )
 )
-"""The properties about a table's rows or writers, which a clone does not get."""
+"""The properties that describe a table's rows or writers. They are not copied to a clone."""
 
 
 class IcebergRebuild:
-    """The rebuild of one table."""
+    """Rebuilds one Iceberg table from a clone, to which a replay writes."""
 
     def __init__(self, name: TableName, catalog: TableCatalog, scratch: str) -> None:
-        """`scratch` is a folder for the metadata of the made table, an S3 URI without a slash at its end."""
+        """`scratch` is a folder for the metadata of the clone, an S3 URI without a slash at its end."""
         self._name = name
         self._catalog = catalog
         self._scratch = scratch
 
     def state(self, name: TableName) -> TableState | None:
-        """Return a table's state; None if there is no such table."""
+        """Return the state of a table; None if the table does not exist."""
         try:
             return TableOperations(name, self._catalog).with_latest(_state)
         except NoSuchTableError:
             return None
 
     def clone(self, made: TableName, marks: dict[str, str]) -> None:
-        """Register a table with the metadata of this one, without its snapshots."""
+        """Register the clone `made` with the metadata of the original table, but without its snapshots.
+
+        `marks` are added to the properties of the clone.
+        """
         table = TableOperations(self._name, self._catalog).load()
         own = {name: value for name, value in table.metadata.properties.items() if name not in _OF_ROWS}
         folder = f"{table.metadata.location.rstrip('/')}/metadata"
         if not self._catalog.access_of(self._name).has_session_credentials:
-            # A folder with metadata of two tables is skipped by the removal of orphans, so the clone has its own.
-            # Vended credentials are valid for the folder of the table only.
+            # The removal of orphans skips a folder with the metadata of two tables, so the clone has its own folder.
+            # With vended credentials, this is not possible: they are valid only for the folder of the table.
             folder = self._scratch
             own[TableProperties.WRITE_METADATA_PATH] = folder
         metadata = table.metadata.model_copy(update={**_without_snapshots(), "properties": {**own, **marks}})
@@ -95,10 +99,14 @@ class IcebergRebuild:
         self._catalog.pyiceberg().register_table(made, location)
 
     def begin(self) -> None:
-        """Do nothing: the final commit detects other writers."""
+        """Do nothing. Other writers need not be locked out, as the final commit detects their changes."""
 
     def take_over(self, made: TableName, seen: TableState) -> bool:
-        """Replace the content of main, and pending rows, by the content of the made table, and drop that table."""
+        """Replace the content and the pending rows of the original table by the content of the clone; drop the clone.
+
+        Return False, and change nothing, if the original table has changed since its state was `seen`. Raises
+        TableConflict if the clone has columns that the original table lacks.
+        """
         other = TableOperations(made, self._catalog).load()
         operations = TableOperations(self._name, self._catalog)
 
@@ -124,7 +132,10 @@ class IcebergRebuild:
         return taken
 
     def drop(self, made: TableName) -> None:
-        """Drop the table, and delete its metadata. Its files become orphans unless this table has taken them over."""
+        """Drop the clone, and delete its metadata.
+
+        The data files of the clone become orphans unless the original table has taken them over.
+        """
         with suppress(NoSuchTableError):
             self._catalog.pyiceberg().drop_table(made)
         delete_folder(self._catalog.access_of(self._name).client("s3"), self._scratch)
@@ -156,15 +167,16 @@ def _version(metadata: TableMetadata) -> str:
 
 
 def _live_files(table: Table) -> list[IcebergFile]:
-    """Return the content's data files and delete files, without duplicates."""
+    """Return the data files and delete files of main, without duplicates."""
     live = BranchFiles(metrics=None).of(table, MAIN_BRANCH)
     return [*_distinct(entry for file in live for entry in (file.entry, *file.deletes))]
 
 
 def _require_same_columns(name: TableName, made: Schema, present: Schema) -> None:
-    """Raise TableConflict unless the table has every column of the made one, with the same field id.
+    """Raise TableConflict unless the original table has every column of the clone, with the same field id.
 
-    The made table began with the columns of this one. It has more if the options changed since the syncs.
+    The clone began with the columns of the original table. It has more if the options have changed since the archived
+    syncs.
     """
     ids = {id_: field.name for id_, field in index_by_id(present).items()}
     for id_, field in index_by_id(made).items():

@@ -1,8 +1,8 @@
-"""The loop of changes whose files are written by jobs: plan, run the jobs, commit, and plan again after a conflict.
+"""The commit loop of merges, erasures and compactions: plan, run jobs that write files, commit, and retry.
 
-Merges, erasures of rows and compactions are such changes. Concurrency is optimistic: jobs run without a lock, and a
-commit is accepted only on the metadata that it was planned on. Results of jobs are kept by what they depend on, so that
-no job is repeated for files that are still the same.
+Concurrency is optimistic: jobs run without a lock, and the catalog accepts a commit only if the table still has the
+metadata on which it was planned. After a conflict, the table is planned again. The key of a job's result is made of all
+that the result depends on, so no job is repeated for files that have not changed.
 """
 
 from __future__ import annotations
@@ -40,54 +40,58 @@ _Result = TypeVar("_Result")
 
 
 class Unsuitable(Exception):
-    """A table cannot be changed. The message is a clause about it, with the remedy, without a full stop."""
+    """The table cannot be changed. The message is a clause about the table with the remedy, without a full stop."""
 
 
 class StalePlan(Exception):
-    """The table has changed, so more jobs have to run before there can be a commit."""
+    """The table has changed since it was planned, so more jobs must run before the commit."""
 
 
 class Rework(ABC, Generic[_Plan, _Outcome]):
-    """One change to one table. A subclass defines the plan, the jobs and the snapshots."""
+    """One change of one table, with jobs that write its files. Subclasses define the plan, the jobs and the commit."""
 
     def __init__(self, operations: TableOperations, attempts: int, cannot: str, when_busy: str) -> None:
-        """Messages of errors begin with `cannot`. That of TableBusy, after the last attempt, ends with `when_busy`."""
+        """Error messages begin with `cannot`. The message of TableBusy after the last attempt ends with `when_busy`."""
         self.operations = operations
         self._attempts = attempts
         self._cannot = cannot
         self._when_busy = when_busy
         self._planned: tuple[str, _Plan | None] | None = None
-        """The last plan, and the metadata file that it was made for."""
+        """The location of the metadata file that was planned last, and the plan."""
 
     @abstractmethod
     def plan(self, table: Table) -> _Plan | None:
-        """Return the plan for a table as it is; None if there is nothing to do. Raises Unsuitable."""
+        """Return the plan for this state of the table; None if there is nothing to do. Raises Unsuitable."""
 
     @abstractmethod
     def sources(self, plan: _Plan) -> frozenset[str]:
-        """Return the URIs of the files that jobs of a plan may read."""
+        """Return the URIs of the files that the jobs of a plan may read."""
 
     @abstractmethod
     def run_jobs(self, plan: _Plan) -> None:
-        """Run the jobs that have no result yet. Raises ConnectorError if one fails, and StalePlan."""
+        """Run the jobs that have no result yet. Raises ConnectorError if a job fails, and StalePlan."""
 
     @abstractmethod
     def change(self, plan: _Plan, table: Table, transaction: Transaction) -> _Outcome | None:
-        """Add the change to a transaction. Raises StalePlan if a job has no result yet. None: there is nothing to do.
+        """Add the change to a transaction, and return its outcome; None if there is nothing to do.
 
-        `plan` is that of `table`, which may have changed since the jobs have run.
+        `plan` is the plan of `table`. The table may have changed since the jobs ran. Raises StalePlan if a job of the
+        plan has no result yet.
         """
 
     @abstractmethod
     def unused(self, outcome: _Outcome | None) -> Iterable[Uncommitted]:
-        """Return the files that jobs have written and the table does not have; None: nothing was committed."""
+        """Return the files that jobs have written but the table does not contain.
+
+        `outcome` is the outcome of the commit, or None if nothing was committed.
+        """
 
     def rework(self) -> tuple[Table, _Outcome] | None:
-        """Plan, run jobs and commit until a commit is made, then delete unused files.
+        """Plan, run jobs and commit, until a commit succeeds. Then delete unused files.
 
-        Returns the table after the commit, and what `change` has returned; None if there was nothing to do. Raises
-        TableBusy if other writers were faster at every attempt, TableConflict, ConnectorError, CommitStateUnknown and
-        errors of AWS. After the last two the table may have the new files, so they are kept.
+        Returns the table after the commit and the outcome of `change`; None if there was nothing to do. Raises
+        TableBusy if other writers committed first at every attempt, TableConflict, ConnectorError, CommitStateUnknown
+        and errors of AWS. After the last two, the table may contain the new files, so they are not deleted.
         """
         self._planned = None
         try:
@@ -99,7 +103,7 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
         return committed
 
     def with_plan(self, act: Callable[[_Plan], _Result]) -> _Result | None:
-        """Return what `act` returns for the plan of the table as it is; None if there is nothing to do.
+        """Call `act` with the plan of the table's present state, and return its result; None if there is nothing to do.
 
         After a conflict or StalePlan, the table is loaded and planned again. Raises TableBusy after the last attempt.
         """
@@ -110,7 +114,7 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
         raise TableBusy(f"{self._cannot}: other writers have changed its files at every attempt. {self._when_busy}")
 
     def _load(self) -> _Plan | None:
-        """Load and plan the table. Raises CommitFailedException if manifests have expired meanwhile."""
+        """Load and plan the table. Raises CommitFailedException if another writer deletes its manifests meanwhile."""
         table = self.operations.load()
         with self.operations.planning_on(table):
             return self._plan_of(table)
@@ -127,12 +131,12 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
         try:
             self.run_jobs(plan)
         except ConnectorError as error:
-            # Another writer may have replaced files of the plan, and deleted them.
+            # The job may have failed because another writer has replaced and deleted files of the plan.
             latest = self._load()
             if latest is not None and self.sources(plan) <= self.sources(latest):
                 raise
             raise StalePlan from error
-        # Loaded again: while the jobs ran, the table may have changed, or may have been dropped and created again.
+        # The table is loaded again: during the jobs, it may have changed, or may have been dropped and created again.
         table, outcome = self.operations.commit(self._build)
         return None if outcome is None else (table, outcome)
 
@@ -145,7 +149,7 @@ class Rework(ABC, Generic[_Plan, _Outcome]):
 
 
 def rewritable_schema(metadata: TableMetadata) -> pa.Schema:
-    """Return the table's schema for new files. Raises Unsuitable if it has types that are not supported."""
+    """Return the schema for rewritten files of a table. Raises Unsuitable if the table has unsupported types."""
     if (schema := arrow_schema(metadata.schema())) is None:
         raise Unsuitable(
             "it has columns of types that this connector does not write, so its files cannot be written again. Drop "
@@ -167,14 +171,15 @@ def require_parquet(files: Iterable[LiveFile]) -> None:
 
 
 _TASKS_PER_JOB = 1000
-"""Spark's driver holds all tasks of a job in memory, and each has the table's schema."""
+"""Maximum number of tasks in a job: Spark's driver holds all of them in memory, each with the table's schema."""
 
 
 @dataclass(slots=True)
 class Removals:
-    """Removes rows from files on executors.
+    """Removes rows from files on executors, and keeps the results.
 
-    `results` are by key: whatever a result depends on. `written` has the new files of all results, needed or not.
+    The keys of `results` are made of all that a result depends on. `written` contains the new files of all results,
+    even if the commit does not need them.
     """
 
     executors: Executors
@@ -182,8 +187,8 @@ class Removals:
     written: list[WrittenFile] = field(default_factory=list)
 
     def run(self, tasks: Mapping[Hashable, RemoveTask]) -> None:
-        """Run the tasks. Raises ConnectorError if one fails; the results of other tasks are kept."""
-        # Large files first, so that no executor is left alone with one in the end.
+        """Run the tasks. Raises ConnectorError if a task fails; the results of the other tasks are kept."""
+        # Large files come first, so that no executor still works on one when all others have finished.
         ordered = sorted(tasks.items(), key=lambda item: sum(file.source.size for file in item[1].files), reverse=True)
         for begin in range(0, len(ordered), _TASKS_PER_JOB):
             batch = dict(ordered[begin : begin + _TASKS_PER_JOB])
@@ -195,13 +200,17 @@ class Removals:
             results_or_raise(results)
 
     def of(self, key: Hashable) -> Removed:
-        """Return the result for a key. Raises StalePlan if there is none."""
+        """Return the result for a key. Raises StalePlan if no task has produced it yet."""
         if (result := self.results.get(key)) is None:
             raise StalePlan
         return result
 
 
 def folder_of_new_file(old: str, folder: str) -> str:
-    """Return the folder of an old file if it is in `folder` (a URI without a slash at its end), else `folder`."""
+    """Return the folder to which the replacement of an old file is written.
+
+    It is the folder of the old file if that is `folder` (a URI without a slash at its end) or inside it, and otherwise
+    `folder`.
+    """
     own = old.rpartition("/")[0]
     return own if f"{own}/".startswith(f"{folder}/") else folder

@@ -1,4 +1,4 @@
-"""The schema of an Iceberg table: column types, changes in a transaction, and conversion to Arrow."""
+"""The schema of an Iceberg table: its column types, schema changes in a transaction, and conversion to Arrow."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def column_types(metadata: TableMetadata) -> dict[str, ColumnType | None]:
 
 
 def column_sources(metadata: TableMetadata) -> dict[str, str | None]:
-    """Return the fields of the table's columns by lower-case name; None for names that are reserved.
+    """Return the source field of each column by the column's lower-case name. Reserved names map to None.
 
-    Names of partition fields are reserved, also those of former specs (Iceberg: PartitionSpec).
+    The names of partition fields are reserved, including those of former partition specs (Iceberg: PartitionSpec).
     """
     fields = (field for spec in metadata.partition_specs for field in spec.fields)
     columns = {field.name.lower(): field.doc or field.name for field in metadata.schema().fields}
@@ -54,7 +54,7 @@ def column_sources(metadata: TableMetadata) -> dict[str, str | None]:
 
 
 def known_columns(metadata: TableMetadata) -> tuple[Field, ...]:
-    """Return the table's columns of types that this connector writes, with the keys of their fields."""
+    """Return the table's columns whose types this connector writes, with the keys of their source fields."""
     return tuple(
         as_column(field.name, field.doc or field.name, type_)
         for field in metadata.schema().fields
@@ -63,10 +63,11 @@ def known_columns(metadata: TableMetadata) -> tuple[Field, ...]:
 
 
 def shared_members(struct: StructType, parents: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of members, inside the columns of a table, that may have values of two fields.
+    """Yield the paths of nested struct members that may contain values of two source fields.
 
-    Earlier versions could add a second member for a field, with the same key as its doc. If a schema declared only one
-    of two fields with similar names, its values were then written to the first member, whichever field it was.
+    The doc of a struct member is the key of its source field. Earlier versions of this connector could add a second
+    member with the same doc. If a schema then declared only one of two source fields with similar names, its values
+    were written to the first member, whichever field it was.
     """
     members = [(*parents, field.name) for field in struct.fields]
     docs = [field.doc for field in struct.fields]
@@ -81,12 +82,12 @@ def shared_members(struct: StructType, parents: tuple[str, ...] = ()) -> Iterato
 
 
 def missing_changes(columns: Sequence[Field], transaction: Transaction) -> tuple[SchemaChange, ...]:
-    """Return the changes that the transaction's schema needs for files with these columns."""
+    """Return the changes that the schema needs before files with these columns can be added."""
     return evolve(column_types(transaction.table_metadata), columns).changes
 
 
 def apply_changes(changes: Sequence[SchemaChange], transaction: Transaction) -> None:
-    """Add the changes to a transaction. Ids, docs and required flags of existing fields are kept."""
+    """Add schema changes to a transaction. Existing fields keep their ids, docs and required flags."""
     if not changes:
         return
     placeholder_ids = itertools.count(1_000_000)  # PyIceberg assigns the real ones.
@@ -121,9 +122,10 @@ _PRIMITIVE: Mapping[type[IcebergType], Callable[[Any], pa.DataType]] = {
 
 
 def arrow_schema(schema: Schema) -> pa.Schema | None:
-    """Return the schema with field ids, nullable at every level; None if it has an unsupported type.
+    """Return the Arrow schema of a table, with field ids at every level; None if it contains an unsupported type.
 
-    Unlike PyIceberg's, the types have 32-bit offsets, like those of files that Arrow reads.
+    All fields are nullable, except the keys of maps. Unlike in PyIceberg's conversion, strings and lists have 32-bit
+    offsets, as in files that Arrow reads.
     """
     try:
         return pa.schema([arrow_field(field) for field in schema.fields])
@@ -132,7 +134,10 @@ def arrow_schema(schema: Schema) -> pa.Schema | None:
 
 
 def arrow_field(field: NestedField, *, nullable: bool = True, name: str | None = None) -> pa.Field[Any]:
-    """Return a column, or a nested field, with field ids at every level. Raises KeyError for unsupported types."""
+    """Return the Arrow field of a column or nested field, with field ids at every level.
+
+    Raises KeyError for unsupported types.
+    """
     return pa.field(name or field.name, _type(field.field_type), nullable, {FIELD_ID: str(field.field_id)})
 
 
@@ -146,6 +151,6 @@ def _type(type_: IcebergType) -> pa.DataType:
             return pa.list_(arrow_field(type_.element_field, name="element"))
         case MapType():
             key, value = arrow_field(type_.key_field, nullable=False), arrow_field(type_.value_field)
-            map_of = cast("Any", pa.map_)  # The stubs know types only, not fields, which have names and ids.
+            map_of = cast("Any", pa.map_)  # The stubs accept types only, not fields, which have names and ids.
             return cast("pa.DataType", map_of(key, value))
     return _PRIMITIVE[type(type_)](type_)

@@ -1,8 +1,8 @@
-"""Iceberg tables, committed by PyIceberg.
+"""The Iceberg table of a stream. Commits are made with PyIceberg.
 
-Executors write Parquet files with the table's field ids; a commit adds them in one snapshot. An overwrite is collected
-on a branch. Publishing makes the branch's head the table's current snapshot, so readers see the old rows or the new
-rows (Iceberg spec: snapshot references).
+Executors write Parquet files with the table's field ids, and each commit adds the files of a batch in one snapshot. An
+overwrite collects its rows on a branch. To publish it, one commit makes the head of the branch the table's current
+snapshot, so readers see either the old rows or the new rows (Iceberg spec: snapshot references).
 """
 
 from __future__ import annotations
@@ -107,17 +107,20 @@ _logger = logging.getLogger(__name__)
 _PROPERTIES: Mapping[str, str] = {
     "format-version": "2",
     "write.format.default": "parquet",
-    # Every commit writes a metadata file: keep the last hundred (Iceberg: table properties).
+    # Every commit writes a new metadata file. Keep the last hundred (Iceberg: table properties).
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
 
 _FRESH_SECONDS = 30.0
-"""How long the first commit of a sync uses the table that `prepare` loaded, without loading it again."""
+"""The next commit reuses a table that was loaded less than this many seconds ago, and does not load it again."""
 
 
 class IcebergTable:
-    """A stream's Iceberg table. `prepare` adds column types, field ids and the folder to `plan`."""
+    """The Iceberg table to which one sync writes a stream.
+
+    `prepare` must be called first. It adds the column types, the field ids and the data folder to the plan.
+    """
 
     def __init__(
         self, name: TableName, layout: TableLayout, plan: FilePlan, owner: TableOwner, context: TableContext
@@ -144,7 +147,11 @@ class IcebergTable:
         self._wanted: tuple[tuple[Field, ...], WantedLayout] | None = None
 
     def prepare(self) -> None:
-        """Create the table or reconcile its schema; take over or remove pending overwrites of earlier syncs."""
+        """Create the table, or reconcile the schema of the existing table with the stream.
+
+        Pending overwrites of earlier syncs are taken over or removed. Raises TableConflict if the stream cannot be
+        written to the existing table.
+        """
         try:
             table, created = self._operations.load(), False
         except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
@@ -159,33 +166,37 @@ class IcebergTable:
         table, columns = self._begin(table)
         if not self._is_ours(table):
             self._wanted_layout(columns, known_columns(table.metadata)).warn_of_difference(table.metadata, self.name)
-        # Unlike the partition spec, the sort order is fixed for the sync: files in a former order are as good.
+        # Unlike the partition spec, the sort order is fixed for the sync: files in a former sort order stay valid.
         self._plan = replace(self._plan, sort_order=sort_order(table.metadata, self._plan.columns))
         self._plan = replace(self._plan, folder=f"{table.location().rstrip('/')}/data")
 
     def is_empty(self) -> bool:
-        """Whether no branch has rows, by the summaries of their snapshots."""
+        """Whether neither main nor any unpublished branch contains rows, according to the snapshot summaries."""
         branches = (MAIN_BRANCH, *unpublished_branches(self._metadata))
         return all(rows_on(branch, self._metadata) is None for branch in branches)
 
     def is_archived(self) -> bool:
-        """Whether the table has the property that syncs with an archive set."""
+        """Whether the table has the property with which syncs mark a table that has an archive."""
         return ARCHIVED_PROPERTY in self._metadata.properties
 
     def position(self) -> TablePosition:
-        """Return the number of the last metadata file that this sync has written or planned on."""
+        """Return the table's position, the number of its metadata file, as of this sync's last commit."""
         return self._operations.position
 
     def plan(self) -> FilePlan:
-        """Return the plan with the column types and field ids of the last commit, and with vended credentials."""
+        """Return the plan for executors, with the column types and field ids as of the last commit.
+
+        It includes the credentials for the table's files if the catalog vends them.
+        """
         access = self._operations.access
         return replace(self._plan, vended_access=access if access.has_session_credentials else None)
 
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
-        """Promote the columns that are too narrow for the files and append the files, in one metadata commit.
+        """Append the files, and add or promote the columns that they need, in one metadata commit.
 
-        Files with int and with long may coexist (Iceberg spec: type promotion). Where a column becomes double, the
-        files that hold it as float are rewritten in the same commit.
+        Files that store a column as int and files that store it as long may coexist (Iceberg spec: type promotion). If
+        a column becomes double, the files that store it as float are rewritten in the same commit. Return Reencode, and
+        delete the files, if they do not fit the table any more.
         """
         self._merge_leftovers()
         self._has_merged = False
@@ -243,7 +254,10 @@ class IcebergTable:
         return Committed()
 
     def merge_is_due(self) -> bool:
-        """Whether so many rows are pending that they are merged before the end of the stream."""
+        """Whether pending rows should be merged before the stream ends, because of their size or age.
+
+        False after a merge until the next commit, and for some minutes after a failed merge.
+        """
         scope, now = self._mode.to_merge, datetime.now(UTC)
         if self._has_merged or scope is None or scope.pending is None:
             return False
@@ -251,9 +265,10 @@ class IcebergTable:
         return may_be and is_merge_due(self._metadata, now)
 
     def merge(self) -> None:
-        """Merge pending rows into the content, unless other writers are faster at every attempt.
+        """Merge pending rows into the table's content.
 
-        Rows of an overwrite are merged when it is published.
+        If other writers commit first at every attempt, the rows stay pending. The rows of an overwrite are merged by
+        `publish`.
         """
         self._no_merge_before = datetime.now(UTC) + RETRY_DELAY  # Reset if the merge succeeds.
         self._merge_leftovers()
@@ -263,9 +278,10 @@ class IcebergTable:
         self._has_merged = True
 
     def publish(self, _rewrite: Rewrite) -> None:
-        """Make an overwrite's branch the table's content, empty if no batch was committed. May be called once.
+        """Merge pending rows. For an overwrite, make the rows on its branch the table's content.
 
-        Pending rows are merged first.
+        If no batch was committed to the branch, the table becomes empty. May be called once. Raises Fenced if another
+        sync has taken over, and Recreated if the table was dropped and created again.
         """
         try:
             if not self._has_merged:
@@ -282,7 +298,7 @@ class IcebergTable:
         self._mode = self._mode.published()
 
     def discard(self, files: Sequence[DataFile]) -> None:
-        """Delete the objects."""
+        """Delete the files of a batch that will not be committed."""
         delete_uncommitted(files, self._operations.access.client("s3"))
 
     def _create(self) -> PyIcebergTable:
@@ -311,12 +327,18 @@ class IcebergTable:
         return table, columns
 
     def _pop_prepared(self) -> PyIcebergTable | None:
-        """Return the table of `prepare` at the first call, unless it is old: other writers may have changed it."""
+        """Return the table that `_begin` has committed, once, and only if that was recent; otherwise None.
+
+        Other writers may have changed the table since an earlier load.
+        """
         prepared, self._prepared = self._prepared, None
         return prepared[0] if prepared is not None and time.monotonic() < prepared[1] + _FRESH_SECONDS else None
 
     def _merge_leftovers(self) -> None:
-        """Merge the pending rows of earlier syncs before this sync writes any row."""
+        """Merge the pending rows of earlier syncs before this sync writes any row.
+
+        Raises TableBusy if another sync keeps adding pending rows.
+        """
         for _ in range(4):
             if (scope := self._mode.leftover_merge) is None:
                 return
@@ -327,7 +349,10 @@ class IcebergTable:
     def _reconcile(
         self, table: PyIcebergTable, transaction: Transaction
     ) -> tuple[WriteMode, tuple[Field, ...]] | Ungoverned:
-        """Reconcile the schema and begin the write mode; return the mode and the columns to write."""
+        """Reconcile the schema and begin the write mode; return the mode and the columns to write.
+
+        Return Ungoverned if the new columns must be committed and governed first.
+        """
         self._require_compatible(table.metadata)
         sources = column_sources(table.metadata)
         existing, limits = column_types(table.metadata), ColumnLimits.of(self._layout.config, self._stream.id)
@@ -356,7 +381,7 @@ class IcebergTable:
         )
         written = [column.name for column in (*METADATA_COLUMNS, *reconciled.columns)]
         require_all_written(self._stream, self.name, table.metadata, written, reconciled.changes)
-        # Promotion to double is deferred to the first batch: executors, which rewrite files, may still be starting.
+        # Promotion to double waits for the first batch: executors rewrite files for it, and may still be starting.
         deferred = [change for change in reconciled.changes if isinstance(change, Widen) and change.type == Float64()]
         apply_changes([change for change in reconciled.changes if change not in deferred], transaction)
         if reconciled.conflicts:
@@ -395,7 +420,7 @@ class IcebergTable:
             raise table_conflict(self._stream.id, self.name, reason)
 
     def _add_comment(self, reconciled: Reconciliation, transaction: Transaction) -> None:
-        """Append the type conflicts to the table's comment in the catalog and in Iceberg's properties."""
+        """Append the type conflicts to the table's comment, which may be in the catalog or in Iceberg's properties."""
         glue_table = self._catalog.find(self.name)
         texts = [
             glue_table.get("Description") if glue_table is not None else None,
@@ -406,9 +431,9 @@ class IcebergTable:
             transaction.set_properties({COMMENT: comment})
 
     def _wanted_layout(self, columns: tuple[Field, ...], known: tuple[Field, ...] = ()) -> WantedLayout:
-        """Return the partitions and the sort order of the options, for columns with these names.
+        """Return the partition fields and the sort order that the options define for these columns.
 
-        `known` are the columns of an existing table.
+        `known` are the columns of the existing table; it is empty for a new table.
         """
         if self._wanted is None or self._wanted[0] != columns:
             layout = replace(self._layout, known=known)
@@ -422,7 +447,7 @@ class IcebergTable:
         return owner is not None and owner.stream == self._stream.id
 
     def _use_schema(self, metadata: TableMetadata, columns: Sequence[Field]) -> None:
-        """Put the table's field ids and partitions, and the columns in the table's types, into the plan."""
+        """Update the plan with the table's field ids and partition spec, and with the columns in the table's types."""
         written = evolve(column_types(metadata), columns).columns
         assigned = partitioning(metadata, written, self._layout.config.max_open_partitions)
         ids = index_by_name(metadata.schema())
@@ -437,12 +462,12 @@ class IcebergTable:
 
 
 class Promotion:
-    """Rewrites all live files with float columns that a commit promotes to double.
+    """Rewrites the live files that store a column as float when a commit promotes the column to double.
 
-    The Iceberg spec permits files with float columns to stay, but Trino fails on their statistics when a query filters
-    by the column (trinodb/trino#30544). Branches share the table's schema, so files of pending rows are rewritten too.
-    Retries of the commit reuse the new files. These are written to the folder of the old file if that is in `folder`
-    (an S3 URI without a slash at its end), otherwise to `folder`.
+    The Iceberg spec permits such files to stay, but Trino fails on their statistics when a query filters by the column
+    (trinodb/trino#30544). Branches share the table's schema, so files of pending rows are rewritten too. Retries of the
+    commit reuse the new files. A new file is written to the folder of the old file if that folder is inside `folder`
+    (an S3 URI without a slash at its end), and otherwise to `folder`.
     """
 
     def __init__(self, table: TableName, folder: str, access: AwsAccess, rewrite: Rewrite) -> None:
@@ -457,10 +482,12 @@ class Promotion:
         self._started = time.monotonic()
 
     def rewrite_files(self, table: PyIcebergTable, transaction: Transaction, to_double: frozenset[int]) -> None:
-        """Rewrite the files of each branch, and replace them in one overwrite snapshot.
+        """Rewrite the files with promoted columns, and replace them in one snapshot for each branch.
 
-        `to_double` are the ids of the promoted fields; empty if another writer has promoted them. Position deletes are
-        applied. Raises TableConflict if a file has equality deletes, as deleted rows would come back.
+        `to_double` are the ids of the promoted fields. If it is empty, because no column needs promotion or another
+        writer has promoted it, nothing is rewritten. Rows with position deletes are left out of the new files. Raises
+        TableConflict if equality deletes apply to a file: they would not apply to the new file, so deleted rows would
+        come back.
         """
         self._added, self._without_field_ids = [], 0
         if not to_double:
@@ -476,7 +503,7 @@ class Promotion:
             for file in of_branch:
                 new = self._rewritten[file.state, to_double]
                 if new.uri == file.path:
-                    # The job found no such column by field id. With value counts of the column, the file lacks ids.
+                    # The job found no such field id. If value counts exist, the file has the column without ids.
                     self._without_field_ids += not to_double.isdisjoint(file.entry.value_counts or ())
                     continue
                 replaced.append(file)
@@ -489,7 +516,7 @@ class Promotion:
                 change_branch(Change(added, removed), branch, table, transaction, uniqueness)
 
     def log(self) -> None:
-        """Log the promotion after the commit."""
+        """Log how many files were rewritten, and warn of files that could not be. Call this after the commit."""
         if self._added:
             _logger.info(
                 "Table %s: column %s became double. The %d files that held it as float were rewritten "
@@ -510,16 +537,16 @@ class Promotion:
             )
 
     def orphans(self) -> list[Rewritten]:
-        """Return the rewritten files that the table does not have after the last attempt was committed."""
+        """Return the new files that the last attempt of the commit did not add to the table."""
         added = {file.uri for file in self._added}
         return [file for file in self.written() if file.uri not in added]
 
     def written(self) -> list[Rewritten]:
-        """Return the rewritten files of all attempts, including partly written ones."""
+        """Return the new files of all attempts, including files that may be only partly written."""
         return [file for file in self._rewritten.values() if file.uri != file.source]
 
     def _rewritable(self, live: Sequence[LiveFile], branch: str) -> list[LiveFile]:
-        """Return the Parquet files of a branch. Raises TableConflict if equality deletes apply to any."""
+        """Return the Parquet files of a branch. Raises TableConflict if equality deletes apply to one of them."""
         files = [file for file in live if file.entry.file_format == FileFormat.PARQUET]
         if any(file.has_equality_deletes for file in files):
             raise TableConflict(

@@ -1,8 +1,9 @@
-"""Allow-lists for the configuration of catalog servers and for table properties, neither of which is trusted.
+"""Allow-lists for untrusted settings: the configuration that catalog servers send, and table properties.
 
 PyIceberg imports and calls classes that a property names (`auth.impl`, `py-io-impl`,
-`write.py-location-provider.impl`), and sends secrets to addresses that a server names (`oauth2-server-uri`). Keys that
-are not in these lists are removed before PyIceberg reads them. The metadata of a table keeps all its properties.
+`write.py-location-provider.impl`), and sends secrets to addresses that a server names (`oauth2-server-uri`). So
+settings that are not in these lists are removed before PyIceberg reads them. The table's own metadata keeps all
+properties.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from urllib3.util import parse_url
 
 SERVER_KEYS = frozenset(
     (
-        # CatalogConfig. `uri` may name another path, not another host.
+        # CatalogConfig. `uri` may change the path, but not the host.
         *("uri", "prefix", "namespace-separator"),
         # LoadTableResult.config, and StorageCredential.config.
         *("s3.access-key-id", "s3.secret-access-key", "s3.session-token", "s3.session-token-expires-at-ms"),
@@ -32,11 +33,14 @@ TABLE_PROPERTIES = frozenset(
         *("write.object-storage.enabled", "write.object-storage.partitioned-paths"),
     )
 )
-"""The properties for the paths of new files. PyIceberg's location provider reads no other ones."""
+"""The table properties for the paths of new files. PyIceberg's own location provider reads no other properties."""
 
 
 def allowed(given: Mapping[str, Any] | None, keys: Collection[str]) -> dict[str, str]:
-    """Return the entries with these keys as strings. Values other than strings, integers and booleans are skipped."""
+    """Return the entries with one of these keys, with values as strings.
+
+    Empty strings, and values other than strings, integers and booleans, are skipped.
+    """
     entries = (given or {}).items()
     return {key: str(value) for key, value in entries if key in keys and isinstance(value, str | int) and value != ""}
 
@@ -47,15 +51,15 @@ def location_provider(location: str, properties: Mapping[str, str]) -> LocationP
 
 
 class DataOnlyTable(Table):
-    """A table whose properties cannot name code."""
+    """A PyIceberg table that ignores table properties which name classes to import."""
 
     def location_provider(self) -> LocationProvider:
-        """Return the location provider for new files."""
+        """Return PyIceberg's own provider of locations for new files."""
         return location_provider(self.metadata.location, self.metadata.properties)
 
 
 def origin(url: str) -> tuple[str | None, str | None, int | None] | None:
-    """Return the scheme, host and port of a URL, as requests reads it; None for a text that is not a URL."""
+    """Return the scheme, host and port of a URL, parsed as the requests library does; None if it is not a URL."""
     try:
         parsed = parse_url(url)
     except LocationParseError:

@@ -1,4 +1,7 @@
-"""The expected statistics of an Iceberg table's files, from its snapshots, manifest lists and manifests."""
+"""Verification of an Iceberg table: what its metadata records about its files, and whether the metadata is consistent.
+
+The expected statistics of the files are read from snapshots, manifest lists and manifests.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +59,11 @@ _BOUNDED = (
     TimestamptzType,
     StringType,
 )
-"""Types whose values are compared with bounds."""
+"""The types of columns whose values are compared with the bounds in manifests."""
 
 
 class VerifiedIceberg(VerifiedTable):
-    """One table. With `lists_folder`, its folder is searched for unreferenced objects."""
+    """An Iceberg table to verify. With `lists_folder`, its folder is also searched for unreferenced objects."""
 
     def __init__(
         self,
@@ -80,15 +83,15 @@ class VerifiedIceberg(VerifiedTable):
         fields = [field for field in self._table.schema().fields if isinstance(field.field_type, _BOUNDED)]
         self._bounded = fields if self._schema is not None else []
         self._counted: dict[str, Total] = {}
-        """The number of live data files and rows by manifest."""
+        """The number of live data files and rows in each manifest, by path."""
         self._broken = False
 
     def has_changed(self) -> bool:
-        """Whether the table has a new metadata file."""
+        """Whether another writer has changed the table since it was loaded."""
         return self._operations.load().metadata_location != self._table.metadata_location
 
     def expected_files(self) -> Iterator[ExpectedFileStats]:
-        """Yield the expected statistics of the files of the content and of branches of unfinished syncs."""
+        """Yield the expected statistics of the files on main and on the branches of unfinished syncs."""
         metadata = self._table.metadata
         for branch in (MAIN_BRANCH, PENDING_BRANCH, *generation_branches(metadata)):
             yield from self._expected_in(metadata.snapshot_by_name(branch))
@@ -96,8 +99,11 @@ class VerifiedIceberg(VerifiedTable):
             self._check_folder()
 
     def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
-        """Compare manifests of snapshots with the counts in their summary and in the reports of syncs."""
-        del read  # Each file has its own statistics.
+        """Compare the counts of files and rows in manifests with snapshot summaries and with the reports of syncs.
+
+        Also search the snapshot log for rollbacks.
+        """
+        del read  # Not needed: the statistics of each file are compared individually.
         if shared := ", ".join(".".join(path) for path in shared_members(self._table.schema().as_struct())):
             self.notes.append(
                 f"Fields inside objects may have values of two fields, as an earlier version stored a field under two "
@@ -122,9 +128,10 @@ class VerifiedIceberg(VerifiedTable):
             self.notes.append(f"The snapshots in the reports of {expired} runs have expired.")
 
     def _check_rollbacks(self, runs: Mapping[int | None, str]) -> None:
-        """Report rollbacks: an older snapshot became current again, so rows of later ones are lost.
+        """Report rollbacks. After a rollback, an older snapshot is current again, and rows of later snapshots are lost.
 
-        The older snapshot is an ancestor, or was current before: the snapshot of an overwrite has no ancestor.
+        A snapshot is older if it is an ancestor of the replaced snapshot, or was current before. The ancestors alone do
+        not suffice, as the snapshot of an overwrite has none.
         """
         metadata = self._table.metadata
         earlier: set[int] = set()
@@ -198,7 +205,10 @@ class VerifiedIceberg(VerifiedTable):
         return ExpectedFileStats(source, kind, self._schema, columns)
 
     def _check_folder(self) -> None:
-        """Report unreferenced objects in the table's folder. Files of killed writers are a note, not a problem."""
+        """Report unreferenced objects in the table's folder.
+
+        Objects that can be orphans of the table are a note. Other objects are a problem.
+        """
         s3 = self._operations.access.client("s3")
         references = References(self._table.io, s3)
         try:
@@ -231,7 +241,7 @@ class VerifiedIceberg(VerifiedTable):
 
 
 def _expected_column(field: NestedField, file: IcebergFile) -> ExpectedColumnStats | None:
-    """Return the statistics of a column in a manifest; None without any."""
+    """Return the statistics of a column that a manifest records for a file; None if it records none."""
     lower, upper = (_bound(field, bounds) for bounds in (file.lower_bounds, file.upper_bounds))
     nulls = (file.null_value_counts or {}).get(field.field_id)
     if lower is None and upper is None and nulls is None:
@@ -240,7 +250,10 @@ def _expected_column(field: NestedField, file: IcebergFile) -> ExpectedColumnSta
 
 
 def _bound(field: NestedField, bounds: Mapping[int, bytes] | None) -> Any:
-    """Return a bound of `ExpectedColumnStats`; None without one. Bounds older than a promotion have the narrow type."""
+    """Return the bound of a column for `ExpectedColumnStats`; None if it is missing or cannot be decoded.
+
+    A bound that was written before a promotion has the narrower type.
+    """
     encoded = (bounds or {}).get(field.field_id)
     if encoded is None:
         return None

@@ -1,11 +1,11 @@
-"""Write modes: the branch to which a sync commits, what it takes over from earlier syncs, and how it publishes.
+"""Write modes: to which branch a sync commits, what it takes over from earlier syncs, and how it publishes its rows.
 
-An overwrite is written to a branch of its own, and its writer holds the table's fencing token until it is published.
-Branch and token are created, taken over and removed together, in one metadata commit. Rows to deduplicate are committed
-to a branch too, and merged into the content from there.
+An overwrite commits to a branch of its own, and its sync holds the table's fencing token until the branch is published.
+The branch and the token are created, taken over and removed together, in one metadata commit. Rows to deduplicate are
+also committed to a branch. A merge moves them from there into the content.
 
-The platform does not send acknowledged records again, so the rows of a pending overwrite are kept: a later sync of the
-same generation continues its branch, and a sync that appends adopts its rows. An overwrite of another generation
+The platform does not send acknowledged records again, so the rows of a pending overwrite are kept. A later sync of the
+same generation continues the branch, and a sync that appends adopts the rows. An overwrite of another generation
 removes the branch.
 """
 
@@ -61,7 +61,10 @@ from destination_datalake.tables.table import (
 
 
 def properties_of_new_table(stream: Stream) -> dict[str, str]:
-    """Return the property of the generation of a new table; empty if it is published later, or unknown."""
+    """Return the property with the generation of a new table.
+
+    Empty if the generation is unknown, or if the sync overwrites the table and sets the property when it publishes.
+    """
     if stream.generation is None or stream.overwrites_table:
         return {}
     return {LOWEST_GENERATION_PROPERTY: str(stream.generation)}
@@ -70,8 +73,8 @@ def properties_of_new_table(stream: Stream) -> dict[str, str]:
 def lowest_generation(metadata: TableMetadata) -> int | None:
     """Return the lowest generation of the table's rows; None if unknown.
 
-    Snapshots of other writers have no generation, and are skipped, even if they replace the content: a sync that
-    continues the former generation must not overwrite that content by the few rows that it sends.
+    Snapshots of other writers record no generation. They are skipped, even if they replace the content: otherwise a
+    sync that continues the former generation would overwrite that content with the few rows that it sends.
     """
     lowest = _lowest(metadata.properties)
     for snapshot in history(MAIN_BRANCH, metadata):
@@ -88,9 +91,9 @@ def lowest_generation_property(metadata: TableMetadata) -> dict[str, str]:
 
 
 def lowest_generation_after_adoption(stream: Stream, adopted: Iterable[str], table: Table) -> int | None:
-    """Return the lowest generation of the table, the stream and adopted branches; None if unknown.
+    """Return the lowest generation among the table, the stream and the adopted branches; None if unknown.
 
-    It is unknown if the table has rows of other writers.
+    It is unknown if the table records no generation, and contains rows or gets rows without a generation.
     """
     existing = lowest_generation(table.metadata)
     added = [stream.generation, *(generation_of(branch) for branch in adopted)]
@@ -100,12 +103,12 @@ def lowest_generation_after_adoption(stream: Stream, adopted: Iterable[str], tab
 
 
 def set_lowest_generation(generation: int | None, transaction: Transaction) -> None:
-    """Set the property, or remove it if the generation is unknown."""
+    """Set the table property with the lowest generation, or remove it if the generation is unknown."""
     set_property(LOWEST_GENERATION_PROPERTY, None if generation is None else str(generation), transaction)
 
 
 def set_overwrites(overwrites: Overwrites, transaction: Transaction) -> None:
-    """Set the property of the generations of overwrites, unless it has this value already."""
+    """Set the table property with the generations of overwrites, unless it has this value already."""
     if overwrites != Overwrites.of(transaction.table_metadata.properties):
         transaction.set_properties({OVERWRITES_PROPERTY: str(overwrites)})
 
@@ -116,7 +119,7 @@ def _lowest(properties: Mapping[str, str]) -> int | None:
 
 
 def generation_of(branch: str) -> int | None:
-    """Return the generation of a pending overwrite from the name of its branch; None without one."""
+    """Return the generation in the name of a pending overwrite's branch; None if the name contains none."""
     generation = branch.removeprefix(GENERATION_PREFIX)
     return int(generation) if generation.isdecimal() else None
 
@@ -129,10 +132,10 @@ _SYNC = "airbyte.sync-id"
 
 
 class WriteMode(ABC):
-    """The write mode of one sync. It writes to one branch.
+    """The write mode of one sync, which commits to one branch.
 
-    `publisher` is the sync that published the overwrite which this sync continues, empty if unknown. It is None if the
-    sync may add rows to any content.
+    If this sync continues a published overwrite, `publisher` is the sync that published it, or empty if unknown. It is
+    None if this sync may add rows to any content.
     """
 
     def __init__(
@@ -146,41 +149,50 @@ class WriteMode(ABC):
 
     @abstractmethod
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Prepare the branch, and take over or remove what earlier syncs left, unless there is a `leftover_merge`."""
+        """Prepare the branch, and take over or remove the unpublished branches of earlier syncs.
+
+        If pending rows must be merged first, leave these branches as they are, and set `leftover_merge`.
+        """
 
     def require(self, metadata: TableMetadata) -> None:
-        """Raise Fenced if another sync has taken the token over, or replaced the overwrite that this sync continues."""
+        """Raise Fenced if another sync has taken over the token, or replaced the overwrite that this sync continues."""
         if self._token is not None:
             self._token.require(metadata.properties, self._table)
         if self._publisher not in (None, metadata.properties.get(PUBLISHED_BY_PROPERTY, "")):
             raise Fenced(self._table)
 
     def publish(self, operations: TableOperations) -> Table | None:  # noqa: ARG002
-        """Make the branch's rows the table's content; return the table, or None if they are content already."""
+        """Make the rows on the branch the table's content. Return the table, or None if they are its content already.
+
+        The base class returns None.
+        """
         return None
 
     def published(self) -> WriteMode:
-        """Return the write mode after the branch was published."""
+        """Return the write mode of further commits after the branch was published."""
         return self
 
     def end_merge(self, table: Table, transaction: Transaction) -> None:  # noqa: B027
-        """Add changes of the mode to the commit of a merge: none."""
+        """Add the changes that this mode needs to the commit of a merge. The base class adds none."""
 
     @property
     def leftover_merge(self) -> MergeScope | None:
-        """The merge to run after `begin`, before any row is written; then `begin` is called again."""
+        """The merge of earlier pending rows that must run before this sync writes rows, or None.
+
+        After the merge, `begin` is called again.
+        """
         return None
 
     @property
     def to_merge(self) -> MergeScope | None:
-        """The merge to run before `publish`."""
+        """The merge to run before `publish`; None without deduplication."""
         return None
 
     def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
-        """Return the properties of a snapshot on a branch.
+        """Return the summary properties of a new snapshot on a branch.
 
-        Sync and generation are only for people who read the table's history, as other engines may expire snapshots at
-        any time.
+        The ids of the sync and of its generation are only for people who read the table's history. The connector does
+        not rely on them, as other engines may expire snapshots at any time.
         """
         values = {_SYNC: self._stream.sync_id, _GENERATION: self._stream.generation}
         own = {key: str(value) for key, value in values.items() if value is not None}
@@ -189,7 +201,7 @@ class WriteMode(ABC):
     def append_files(
         self, files: Iterable[IcebergFile], table: Table, transaction: Transaction, origin: Mapping[str, str]
     ) -> None:
-        """Add the files to the branch in one snapshot. `origin` is a property of it, see `branches.NEW`."""
+        """Add the files to the branch in one snapshot. `origin` is `branches.NEW` or `branches.ADOPTED`."""
         self._add_snapshot(files, self._branch, table, transaction, origin)
 
     def _add_snapshot(
@@ -204,7 +216,7 @@ class WriteMode(ABC):
         change_branch(Change([*files]), branch, table, transaction, {**properties, **origin})
 
     def _adopt_pending(self, table: Table, transaction: Transaction) -> None:
-        """Adopt the rows of pending overwrites; remove their branches and the fencing token of their writer."""
+        """Adopt the rows of pending overwrites, remove their branches, and take the token from their writer."""
         branches = generation_branches(table.metadata)
         lowest = lowest_generation_after_adoption(self._stream, branches, table)
         if lowest is not None:
@@ -213,7 +225,7 @@ class WriteMode(ABC):
         self._take_token(transaction)
 
     def _take_token(self, transaction: Transaction) -> None:
-        """Take the fencing token over. A sync that needs no token removes it, which fences its holder."""
+        """Take over the fencing token. A sync that needs no token removes it, which fences the former holder too."""
         set_property(TOKEN_PROPERTY, str(self._token) if self._token is not None else None, transaction)
 
     def _adopt(self, branches: Sequence[str], table: Table, transaction: Transaction) -> None:
@@ -235,9 +247,10 @@ class WriteMode(ABC):
 
 
 class Append(WriteMode):
-    """Writes to main: readers see each commit at once. Any number of syncs may append at the same time.
+    """Commits to main, so readers see each commit at once.
 
-    Pending rows of earlier syncs are merged first. With a token, no other sync may append.
+    Any number of syncs may append at the same time. If one of them has a `token`, no other sync may append. Pending
+    rows of earlier syncs are merged first.
     """
 
     def __init__(
@@ -247,7 +260,10 @@ class Append(WriteMode):
         self._leftover_merge: MergeScope | None = None
 
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Adopt the rows of pending overwrites; remove their branches and the fencing token of their writer."""
+        """Adopt the rows of pending overwrites, remove their branches, and take the token from their writer.
+
+        If earlier syncs left rows to deduplicate, only take the token: `leftover_merge` must run first.
+        """
         self._leftover_merge = pending_scope(table.metadata)
         if self._leftover_merge is None:
             self._adopt_pending(table, transaction)
@@ -256,13 +272,13 @@ class Append(WriteMode):
 
     @property
     def leftover_merge(self) -> MergeScope | None:
-        """The merge of pending rows, before rows without deduplication are added."""
+        """The merge of pending rows, which must run before rows are added without deduplication, or None."""
         return self._leftover_merge
 
     def append_files(
         self, files: Iterable[IcebergFile], table: Table, transaction: Transaction, origin: Mapping[str, str]
     ) -> None:
-        """Add the files to main. Its rows are not unique by a key any more."""
+        """Add the files to main in one snapshot, and record that its rows may not be unique by a key any more."""
         super().append_files(files, table, transaction, origin)
         set_property(UNIQUE_BY, None, transaction)
 
@@ -271,7 +287,10 @@ class Append(WriteMode):
 
 
 class AppendDedup(WriteMode):
-    """Writes to the branch of pending rows. Any number of syncs may write at the same time, without a token."""
+    """Commits to the branch of pending rows, from which merges move them into the content.
+
+    Any number of syncs may write at the same time. If one of them has a `token`, no other sync may write.
+    """
 
     def __init__(
         self,
@@ -285,9 +304,10 @@ class AppendDedup(WriteMode):
         self._definition = definition
 
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Adopt the rows of pending overwrites; remove their branches and the fencing token of their writer.
+        """Adopt the rows of pending overwrites, remove their branches, and take the token from their writer.
 
-        Raises TableConflict as `require`, and if pending rows lack a column of the key, which is null in all of them.
+        Raises TableConflict if the content is unique by another key, or if the pending rows were written without a
+        column of this key, which would be null in all of them.
         """
         self._require_key(table.metadata)
         pending = pending_scope(table.metadata)
@@ -299,7 +319,7 @@ class AppendDedup(WriteMode):
         self._adopt_pending(table, transaction)
 
     def require(self, metadata: TableMetadata) -> None:
-        """Raise TableConflict if the content is unique by another key, or Fenced."""
+        """Raise TableConflict if the content is unique by another key, and Fenced as in the base class."""
         super().require(metadata)
         self._require_key(metadata)
 
@@ -320,13 +340,13 @@ class AppendDedup(WriteMode):
 
     @property
     def to_merge(self) -> MergeScope | None:
-        """All pending rows."""
+        """The merge of all pending rows into main."""
         return MergeScope(self._definition, MAIN_BRANCH, PENDING_BRANCH)
 
     def append_files(
         self, files: Iterable[IcebergFile], table: Table, transaction: Transaction, origin: Mapping[str, str]
     ) -> None:
-        """Add the files to the branch, in one snapshot; create it if there is none."""
+        """Add the files to the branch of pending rows in one snapshot. Create the branch if it does not exist."""
         if MAIN_BRANCH not in transaction.table_metadata.refs:
             # PyIceberg cannot create a branch in a table without snapshots.
             self._add_snapshot((), MAIN_BRANCH, table, transaction)
@@ -346,10 +366,10 @@ def _schema_of_pending(metadata: TableMetadata) -> Schema:
 
 
 class Overwrite(WriteMode):
-    """Writes to a branch of its own, which becomes the table's content at the end. Holds the table's fencing token.
+    """Commits to a branch of its own, which becomes the table's content at the end. Holds the table's fencing token.
 
-    With a `definition`, the branch is deduplicated before it is published. With `exclusive`, the token is held
-    afterwards too.
+    With a `definition`, the branch is deduplicated when it is published. With `exclusive`, the sync keeps the token
+    after it has published the branch.
     """
 
     def __init__(
@@ -368,7 +388,10 @@ class Overwrite(WriteMode):
         self._exclusive = exclusive
 
     def begin(self, table: Table, transaction: Transaction) -> None:
-        """Take the fencing token; continue the branch of the same generation, or create it; remove other branches."""
+        """Take the fencing token, and continue or create the branch of this generation.
+
+        The branches of other generations are removed.
+        """
         self._take_token(transaction)
         obsolete = generation_branches(table.metadata)
         if self.is_pending(table.metadata):
@@ -385,17 +408,20 @@ class Overwrite(WriteMode):
             disable_ref_expiry(self._branch, transaction)
 
     def is_pending(self, metadata: TableMetadata) -> bool:
-        """Whether the table has the branch of an earlier sync to continue."""
+        """Whether the table has a branch of this generation from an earlier sync, which this sync continues."""
         return self._stream.overwrite_generation is not None and self._branch in generation_branches(metadata)
 
     def require(self, metadata: TableMetadata) -> None:
-        """Raise Fenced if another sync has taken the token over, or removed the branch."""
+        """Raise Fenced if another sync has taken over the token, or removed the branch."""
         super().require(metadata)
         if self._branch not in metadata.refs:
             raise Fenced(self._table)
 
     def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
-        """Return the properties of a snapshot on a branch. All rows on this mode's branch are of one generation."""
+        """Return the summary properties of a new snapshot on a branch.
+
+        All rows on the overwrite's own branch are of one generation, which is therefore the lowest one.
+        """
         properties, generation = super().snapshot_properties(branch, metadata), self._stream.generation
         if branch == self._branch and generation is not None:
             return {**properties, LOWEST_GENERATION_PROPERTY: str(generation)}
@@ -403,16 +429,22 @@ class Overwrite(WriteMode):
 
     @property
     def to_merge(self) -> MergeScope | None:
-        """A merge of the branch's rows among themselves: no row of the present content stays."""
+        """The merge of the branch's rows with each other; None without deduplication.
+
+        Rows of the present content take no part, as the overwrite replaces them.
+        """
         return None if self._definition is None else MergeScope(self._definition, self._branch, None)
 
     def publish(self, operations: TableOperations) -> Table:
-        """Make the branch's head the current snapshot of main; remove branch and token. Raises Fenced."""
+        """Make the branch's head the current snapshot of main, and remove the branch. Raises Fenced.
+
+        The token is removed too, unless the sync is `exclusive`.
+        """
         table, _ = operations.commit(self.end_merge)
         return table
 
     def published(self) -> WriteMode:
-        """Return the mode that appends to the content."""
+        """Return the mode with which this sync adds further rows to the published content."""
         assert self._token is not None
         token = self._token if self._exclusive else None
         if self._definition is not None:
@@ -420,10 +452,11 @@ class Overwrite(WriteMode):
         return Append(self._table, self._stream, token, self._token.sync)
 
     def end_merge(self, table: Table, transaction: Transaction) -> None:
-        """Publish in the commit of the merge.
+        """Publish the branch in the same commit as its merge.
 
-        A merged branch no longer has the rows that delete keys. Adopted by an append, rows with these keys in the
-        content would stay. Therefore no merged branch may exist unpublished.
+        A merge removes the rows that mark keys as deleted. If a merged branch stayed unpublished, and a later append
+        adopted its rows, rows with these keys would stay in the content. Therefore no merged branch may stay
+        unpublished.
         """
         self.require(table.metadata)
         with ManageSnapshots(transaction) as snapshots:
@@ -456,10 +489,10 @@ def write_mode(
     *,
     exclusive: bool,
 ) -> WriteMode:
-    """Return the write mode of a stream. `sync` identifies this sync uniquely.
+    """Return the write mode of a stream. `sync` is the unique identifier of this sync.
 
     `definition` is None without deduplication. With `exclusive`, no other sync may write at the same time. Raises
-    TableConflict if the generation of the stream may not write to the table.
+    TableConflict if the stream's generation may not write to the table.
     """
     properties = metadata.properties
     token = FencingToken.after(properties, sync)

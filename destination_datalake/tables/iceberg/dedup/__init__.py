@@ -1,1 +1,1 @@
-"""A merge as the table sees it: which rows are merged by what, the files that take part, the jobs, and the commit."""
+"""Merges of Iceberg tables: the key by which rows are merged, the files that take part, the jobs, and the commit."""

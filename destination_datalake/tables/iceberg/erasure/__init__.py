@@ -1,1 +1,1 @@
-"""Erasure of rows from Iceberg tables: from all branches, snapshots and manifests, and files that nothing refers to."""
+"""Erasure of rows from Iceberg tables: from all branches, snapshots and manifests, and from unreferenced files."""

@@ -1,1 +1,1 @@
-"""Maintenance of Iceberg tables: rules, and the commits that follow from them."""
+"""Maintenance of Iceberg tables: compaction, expiry of snapshots, and removal of orphans."""

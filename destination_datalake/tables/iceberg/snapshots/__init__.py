@@ -1,1 +1,1 @@
-"""Manifests: the entries of data files, and the snapshots that add and replace them."""
+"""Live files and manifest entries of Iceberg tables, and the snapshots that add and replace files."""

@@ -1,7 +1,8 @@
-"""One snapshot of a branch: the files that it adds and removes, for every operation.
+"""Adds a snapshot to a branch, with any combination of added and removed files.
 
-PyIceberg has a class for each operation. None of them writes delete files, or files of several partition specs: a
-manifest has files of one spec, and either data files or delete files (Iceberg spec: Manifests).
+PyIceberg has a class for each operation, but none of them writes delete files, or files of several partition specs.
+Such a snapshot needs several manifests: a manifest lists files of one spec, and either data files or delete files
+(Iceberg spec: Manifests).
 """
 
 from __future__ import annotations
@@ -34,23 +35,25 @@ from destination_datalake.tables.iceberg.snapshots.files import lean_entry, live
 _logger = logging.getLogger(__name__)
 
 _CONCURRENT_READS = 8
-"""Manifests that are read concurrently, which bounds memory."""
+"""Maximum number of manifests that are read concurrently. It bounds the use of memory."""
 
 _CHANGED_PARTITIONS = "changed-partition-count"
 
 _UNMERGED: LruCache[bool] = LruCache(10_000)
-"""Manifests that could not be merged, each of size one. They are not tried again."""
+"""The paths of manifests that could not be merged. Later commits do not try to merge them. Each has size one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Files that a snapshot adds to a branch, and live files that it removes, of any partition spec.
+    """The files that a snapshot adds to a branch, and the live files that it removes.
 
-    Both are data files and delete files. Delete files can be added to tables of format version 2 only. Added files get
-    the snapshot's sequence number, so added position deletes apply to all data files of the snapshot, added ones
-    included. `sequences` has other data sequence numbers by path. `manifests` are the manifests with the removed data
-    files; None if unknown: then all are read. `renewed` are manifests that are rewritten without their entries of files
-    that earlier snapshots removed. With `same_rows`, incremental readers skip the snapshot.
+    Both may be data files and delete files, of any partition spec. Delete files can be added only to tables of format
+    version 2. Added files get the sequence number of the snapshot, so added position deletes also apply to data files
+    that the same snapshot adds. `sequences` overrides the data sequence number of added files, by path.
+
+    `manifests` are the paths of the manifests that list the removed data files. If it is None, all manifests are
+    searched for them. `renewed` are the paths of manifests to rewrite without their entries of files that earlier
+    snapshots removed. With `same_rows`, the snapshot changes no rows, so incremental readers skip it.
     """
 
     added: Sequence[IcebergFile] = ()
@@ -62,7 +65,10 @@ class Change:
 
     @property
     def operation(self) -> Operation:
-        """The operation of the snapshot, by the rules of Iceberg's own library (RowDelta), for incremental readers."""
+        """The operation of the snapshot, which incremental readers use.
+
+        It follows the rules of Iceberg's own library (RowDelta).
+        """
         if self.same_rows:
             return Operation.REPLACE
         added = {file.content for file in self.added}
@@ -74,16 +80,17 @@ class Change:
 def change_branch(
     change: Change, branch: str, table: Table, transaction: Transaction, properties: Mapping[str, str] = EMPTY_DICT
 ) -> None:
-    """Add a snapshot with the change and these properties to a branch.
+    """Add a snapshot to a branch. The snapshot makes the change, and has these properties in its summary.
 
-    Raises ValidationException if a file to remove is not live, and TableConflict as `live_entries`.
+    Raises ValidationException if a file to remove is not live, and TableConflict if a manifest cannot be read
+    completely.
     """
     with _Producer(change, branch, table, transaction, properties):
         pass
 
 
 class _Producer(SnapshotProducer):
-    """Writes a manifest for each partition spec and content, and rewrites manifests with removed files."""
+    """Writes the manifests of a snapshot: one for each partition spec and content, without the removed files."""
 
     def __init__(
         self, change: Change, branch: str, table: Table, transaction: Transaction, properties: Mapping[str, str]
@@ -96,15 +103,15 @@ class _Producer(SnapshotProducer):
         previous = self.previous()
         live = live_manifests(previous, self.io)
         if previous is not None:
-            MANIFESTS.forget(previous.manifest_list)  # The next commit reads its own.
+            MANIFESTS.forget(previous.manifest_list)  # The next commit reads this snapshot's manifest list instead.
         removed, rewritten, untouched = self._without_removed(live)
         added = [*self._by_spec(self._added())]
-        # Commits of compactions merge no manifests: they have many to read already.
+        # Commits of compactions do not merge manifests, as they already read many.
         kept = untouched if self._change.same_rows else self._merged(untouched)
         return [*added, *removed, *rewritten, *kept]
 
     def summary(self, previous: Mapping[str, str] | None) -> Summary:
-        """Return the summary, with the number of partitions that the snapshot changes."""
+        """Return the summary of the snapshot, including the number of partitions that it changes."""
         change = self._change
         files = (*change.added, *change.removed)
         changed = {(file.spec_id, repr(file.partition)) for file in files if len(file.partition)}
@@ -112,7 +119,7 @@ class _Producer(SnapshotProducer):
         return summary_of(change.operation, change.added, change.removed, counts, previous)
 
     def spec(self, spec_id: int) -> PartitionSpec:
-        """Return a spec of the table, with types."""
+        """Return a partition spec of the table, with a fixed partition type."""
         spec = super().spec(spec_id)
         return _TypedSpec.of(spec, _partition_type(spec, self.metadata))
 
@@ -130,7 +137,7 @@ class _Producer(SnapshotProducer):
     def _without_removed(
         self, previous: Sequence[ManifestFile]
     ) -> tuple[list[ManifestFile], list[ManifestFile], list[ManifestFile]]:
-        """Return new manifests with the removed entries, rewritten manifests without them, and untouched manifests."""
+        """Return new manifests of the removed entries, rewritten manifests without them, and untouched manifests."""
         removed = {*self._change.removed}
         contents = {_content(file) for file in removed}
         renewed = self._change.renewed
@@ -165,7 +172,7 @@ class _Producer(SnapshotProducer):
             yield from zip(batch, read, strict=True)
 
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        """Return the manifests, some of which may have become one. No commit depends on it."""
+        """Return the manifests, after small ones were merged into one. If the merge fails, return them unchanged."""
         mergeable = [manifest for manifest in manifests if _UNMERGED.get(manifest.manifest_path) is None]
         chosen = manifests_to_merge(mergeable, self.metadata.properties)
         if not chosen:
@@ -189,7 +196,7 @@ class _Producer(SnapshotProducer):
         return [*merged, *(manifest for manifest in manifests if manifest not in replaced)]
 
     def _delete_manifests(self, own: int) -> None:
-        """Delete the manifests that this commit has written, except the first `own` ones."""
+        """Delete the manifests that this snapshot has written, except the first `own`. Failures are ignored."""
         unneeded = self.written_manifests[own:]
         del self.written_manifests[own:]
         for path in unneeded:
@@ -197,7 +204,7 @@ class _Producer(SnapshotProducer):
                 self.io.delete(path)
 
     def _by_spec(self, entries: Iterable[ManifestEntry]) -> Iterator[ManifestFile]:
-        """Write entries of any partition spec and content; yield the manifests."""
+        """Write a manifest for each partition spec and content among the entries; yield the manifests."""
         for (content, spec_id), of_spec in groupby(sorted(entries, key=_manifest_of), _manifest_of):
             yield self.written(content, spec_id, of_spec)
 
@@ -207,14 +214,14 @@ def _existing(entry: ManifestEntry) -> ManifestEntry:
 
 
 def _removed(entry: ManifestEntry, snapshot_id: int) -> ManifestEntry:
-    """Return the entry of a removed file, without metrics: no value of the file stays in metadata."""
+    """Return the entry of a removed file, without metrics, so that no value of the file stays in metadata."""
     return _with_status(entry, ManifestEntryStatus.DELETED, snapshot_id, lean_entry(entry.data_file))
 
 
 def _with_status(
     entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None, file: IcebergFile | None = None
 ) -> ManifestEntry:
-    """Return the entry with another status, set by the snapshot with this id."""
+    """Return the entry with another status and the id of the snapshot that has set it."""
     return ManifestEntry.from_args(
         status=status,
         snapshot_id=snapshot_id,
@@ -237,16 +244,16 @@ def _manifest_of(entry: ManifestEntry) -> tuple[ManifestContent, int]:
 _MERGE_COUNT = 20
 _MERGED_BYTES = 1 << 20
 _MAX_MERGED_MANIFESTS = 100
-"""Each manifest to merge costs a request."""
+"""Maximum number of manifests that one commit merges, as reading each of them costs a request."""
 
 
 def manifests_to_merge(manifests: Sequence[ManifestFile], properties: Mapping[str, str]) -> list[ManifestFile]:
-    """Return the manifests to merge into one, all of one partition spec; empty if few are small.
+    """Return the manifests to merge into one, all of one partition spec; empty if too few are small.
 
-    Each commit adds a manifest. When 20 manifests of a spec are small, the smallest become one of at most a megabyte,
-    so no commit rewrites more than that. A manifest of more than half a megabyte is not small. The table properties
-    `commit.manifest.*` take precedence; values that are not numbers are ignored. Iceberg's library waits for 100
-    manifests and merges up to 8 MB, which makes no difference to readers.
+    Each commit adds a manifest. When a partition spec has 20 small manifests, the smallest of them are merged into one
+    of at most one megabyte, so no commit rewrites more than that. A manifest is small up to half a megabyte. The table
+    properties `commit.manifest.*` override these numbers; values that are not numbers are ignored. Iceberg's library
+    waits for 100 manifests and merges up to 8 MB. This makes no difference to readers.
     """
     present = dict(properties)
     if not property_as_bool(present, TableProperties.MANIFEST_MERGE_ENABLED, True):
@@ -264,10 +271,10 @@ def manifests_to_merge(manifests: Sequence[ManifestFile], properties: Mapping[st
 
 
 def _may_be_merged(manifest: ManifestFile) -> bool:
-    """Whether a manifest has live data files, and may be rewritten.
+    """Whether a manifest contains live data files, and may be rewritten.
 
-    Manifests of old writers, without counts of files, are not rewritten, nor are encrypted ones, nor those with delete
-    files.
+    Encrypted manifests, manifests of delete files, and manifests of old writers, without counts of files, are not
+    rewritten.
     """
     counts = (manifest.added_files_count, manifest.existing_files_count)
     return (
@@ -279,7 +286,7 @@ def _may_be_merged(manifest: ManifestFile) -> bool:
 
 
 def _smallest(manifests: Sequence[ManifestFile], max_bytes: int, max_count: int) -> list[ManifestFile]:
-    """Return the smallest manifests that fit into one; of equal size the oldest first."""
+    """Return the smallest manifests that fit into one of `max_bytes`. Of equal size, older manifests come first."""
     chosen, size = list[ManifestFile](), 0
     for manifest in sorted(manifests, key=lambda manifest: (manifest.manifest_length, manifest.sequence_number))[
         :max_count
@@ -302,7 +309,7 @@ def _number(properties: dict[str, str], name: str, default: int) -> int:
 
 
 class _TypedSpec(PartitionSpec):
-    """A partition spec with a known partition type, by which manifests are written."""
+    """A partition spec with a fixed partition type, which PyIceberg uses when it writes manifests."""
 
     _type: StructType = PrivateAttr()
 
@@ -313,14 +320,14 @@ class _TypedSpec(PartitionSpec):
         return typed
 
     def partition_type(self, schema: Schema) -> StructType:  # noqa: ARG002
-        """Return the type, whatever the schema."""
+        """Return the fixed partition type. The schema is ignored."""
         return self._type
 
 
 def _partition_type(spec: PartitionSpec, metadata: TableMetadata) -> StructType:
-    """Return the type of partitions in manifests. All fields are optional, as in Iceberg's own library.
+    """Return the type of a spec's partition values in manifests. All fields are optional, as in Iceberg's own library.
 
-    If the source column of a former spec was dropped, its type is that of a former schema.
+    If a source column was dropped, the type of the column in a former schema is used.
     """
     return StructType(
         *(

@@ -1,7 +1,7 @@
-"""The live files of a branch, from manifests, and the manifest entries of new files.
+"""Reads the live files of a branch from manifests, and makes the manifest entries of new files.
 
-Each live data file has the delete files that may apply to it. Manifests are immutable: their entries are cached while
-work is planned repeatedly.
+Each live data file is returned with the delete files that may apply to it. Manifests are immutable, so their entries
+are cached while a table is planned repeatedly.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ from destination_datalake.tables.table import TableConflict
 _Value = TypeVar("_Value")
 
 PartitionKey = tuple[int, str]
-"""A partition spec's id, and the `repr` of the values. As values, 0.0 equals -0.0, and NaN does not equal itself."""
+"""The id of a partition spec, and the `repr` of the partition values.
+
+The values themselves are no key: 0.0 equals -0.0, and NaN does not equal itself.
+"""
 
 _REMEDY = (
     "If other engines can read the table, let them write its manifests again (Spark: the procedure rewrite_manifests)."
@@ -69,8 +72,8 @@ _REMEDY = (
 class LiveFile:
     """A live data file, and the delete files that may apply to it.
 
-    `entry` has only the metrics that its reader keeps. `sequence` is the data sequence number, None in tables of format
-    version 1. `manifest` is the path of the manifest with the entry.
+    `entry` contains only the metrics that its `BranchFiles` keeps. `sequence` is the data sequence number, None in
+    tables of format version 1. `manifest` is the path of the manifest that contains the entry.
     """
 
     entry: IcebergFile
@@ -85,7 +88,7 @@ class LiveFile:
 
     @property
     def state(self) -> tuple[str, ...]:
-        """The key of results for this file: its path, and those of its delete files."""
+        """The key of job results for this file: its path, and the paths of its delete files."""
         return (self.path, *sorted(deletes.file_path for deletes in self.deletes))
 
     @property
@@ -95,11 +98,11 @@ class LiveFile:
 
     @property
     def has_equality_deletes(self) -> bool:
-        """Whether equality deletes may apply to it."""
+        """Whether equality deletes may apply to the file."""
         return any(deletes.content == DataFileContent.EQUALITY_DELETES for deletes in self.deletes)
 
     def source(self, metadata: TableMetadata) -> SourceFile:
-        """Return the file for jobs."""
+        """Return the description of the file with which jobs read it."""
         file, identities = self.entry, identity_sources(self.entry, metadata)
         return SourceFile(
             file.file_path, file.file_size_in_bytes, file.record_count, identities, as_sources(self.deletes)
@@ -107,21 +110,27 @@ class LiveFile:
 
 
 class BranchFiles:
-    """Reads the live files of branches: several manifests at a time, each manifest once."""
+    """Reads the live files of branches. Reads several manifests concurrently, and each manifest only once."""
 
     def __init__(self, metrics: Collection[int] | None = ()) -> None:
-        """`metrics` are the field ids whose metrics are kept; None keeps all. Metrics are most of an entry's memory."""
+        """Keep the metrics of the field ids in `metrics` only, as metrics use most of an entry's memory.
+
+        None keeps all metrics.
+        """
         self._metrics = frozenset(metrics) if metrics is not None else None
         self._data: dict[str, Sequence[LiveFile]] = {}
         self._deletes: dict[str, Sequence[ManifestEntry]] = {}
         self._last_read: frozenset[str] = frozenset()
 
     def of(self, table: Table, branch: str) -> list[LiveFile]:
-        """Return the live data files of a branch; empty without the branch. Raises TableConflict."""
+        """Return the live data files of a branch; empty if the branch does not exist.
+
+        Raises TableConflict if a manifest cannot be read completely.
+        """
         return self.at(table.metadata.snapshot_by_name(branch), table.io)
 
     def at(self, snapshot: Snapshot | None, io: FileIO) -> list[LiveFile]:
-        """Return the live data files of a snapshot; empty without one. Raises TableConflict."""
+        """Return the live data files of a snapshot; empty if it is None. Raises TableConflict as `of`."""
         manifests = live_manifests(snapshot, io)
         self._last_read = frozenset(manifest.manifest_path for manifest in manifests)
         data = self._read(ManifestContent.DATA, manifests, self._data, self._data_files, io)
@@ -132,13 +141,13 @@ class BranchFiles:
         return [replace(file, deletes=index.applying(file.entry, file.sequence)) for file in data]
 
     def forget_unused(self) -> None:
-        """Forget manifests that are not in the snapshot that was read last."""
+        """Remove manifests from the cache that do not belong to the snapshot that was read last."""
         for cache in (self._data, self._deletes):
             for path in cache.keys() - self._last_read:
                 del cache[path]
 
     def manifests_of_deletes(self, table: Table, branch: str) -> frozenset[str]:
-        """Return the manifests of a branch's delete files."""
+        """Return the paths of the manifests that list the delete files of a branch."""
         snapshot = table.metadata.snapshot_by_name(branch) if self._deletes else None
         manifests = live_manifests(snapshot, table.io)
         return frozenset(
@@ -170,7 +179,10 @@ class BranchFiles:
 
 
 class Incomplete(Exception):
-    """A manifest list or a manifest cannot be read to its end, or has fewer live files than its list counts."""
+    """A manifest list or manifest cannot be read completely.
+
+    It ends too early, or a manifest contains fewer live files than the manifest list counts.
+    """
 
 
 def manifests_of(manifest_list: str, io: FileIO) -> list[ManifestFile]:
@@ -180,7 +192,7 @@ def manifests_of(manifest_list: str, io: FileIO) -> list[ManifestFile]:
 
 
 def complete_entries(manifest: ManifestFile, io: FileIO) -> Iterator[ManifestEntry]:
-    """Yield the live entries of a manifest. Raises as `manifests_of`."""
+    """Yield the live entries of a manifest. Raises Incomplete, FileNotFoundError, and botocore's exceptions."""
     live = 0
     with _raising_incomplete(manifest.manifest_path):
         for entry in manifest_entries(manifest, io):
@@ -200,9 +212,10 @@ def _raising_incomplete(path: str) -> Iterator[None]:
 
 
 def live_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
-    """Return the live entries of a manifest. Raises TableConflict if it is incomplete.
+    """Return the live entries of a manifest.
 
-    A manifest that replaces an incomplete one would lose files.
+    Raises TableConflict if the manifest cannot be read completely: a new manifest with only the entries that were read
+    would lose files.
     """
     with _raising_conflict():
         return [*complete_entries(manifest, io)]
@@ -217,7 +230,7 @@ def _raising_conflict() -> Iterator[None]:
 
 
 def lean_entry(file: IcebergFile, columns: Collection[int] = ()) -> IcebergFile:
-    """Return an entry with the metrics of these field ids only. Metrics are most of an entry's memory."""
+    """Return a manifest entry with the metrics of these field ids only, as metrics use most of its memory."""
 
     def of_columns(values: Mapping[int, _Value] | None) -> dict[int, _Value]:
         return {id_: value for id_, value in (values or {}).items() if id_ in columns}
@@ -242,9 +255,9 @@ def lean_entry(file: IcebergFile, columns: Collection[int] = ()) -> IcebergFile:
 
 
 def live_manifests(snapshot: Snapshot | None, io: FileIO) -> list[ManifestFile]:
-    """Return the manifests of a snapshot with live data files or delete files. Reads the manifest list only.
+    """Return the manifests of a snapshot that contain live data files or delete files.
 
-    Raises TableConflict.
+    Reads only the manifest list. Raises TableConflict if it cannot be read completely.
     """
     with _raising_conflict():
         manifests = manifests_of(snapshot.manifest_list, io) if snapshot is not None else []
@@ -252,7 +265,7 @@ def live_manifests(snapshot: Snapshot | None, io: FileIO) -> list[ManifestFile]:
 
 
 def has_row_level_deletes(snapshot: Snapshot | None, io: FileIO) -> bool:
-    """Whether a snapshot has delete files."""
+    """Whether a snapshot contains delete files. Raises TableConflict as `live_manifests`."""
     return any(manifest.content == ManifestContent.DELETES for manifest in live_manifests(snapshot, io))
 
 
@@ -265,7 +278,7 @@ def partition_key(file: IcebergFile) -> PartitionKey:
 
 
 def path_bounds(deletes: IcebergFile) -> tuple[bytes | None, bytes | None]:
-    """Return the lowest and the highest data file path in a file of position deletes; None if unknown."""
+    """Return the lowest and the highest data file path in a file of position deletes, each None if unknown."""
     if deletes.content != DataFileContent.POSITION_DELETES:
         return None, None
     if (path := referenced_data_file(deletes)) is not None:
@@ -275,17 +288,17 @@ def path_bounds(deletes: IcebergFile) -> tuple[bytes | None, bytes | None]:
 
 
 def applies_only_to(deletes: IcebergFile, path: str) -> bool:
-    """Whether a delete file applies to the data file of this path only."""
+    """Whether a delete file applies only to the data file with this path."""
     return path_bounds(deletes) == (path.encode(), path.encode())
 
 
 def as_sources(deletes: Iterable[IcebergFile]) -> tuple[SourceFile, ...]:
-    """Return delete files for jobs."""
+    """Return the descriptions of delete files with which jobs read them."""
     return tuple(SourceFile(file.file_path, file.file_size_in_bytes, file.record_count) for file in deletes)
 
 
 def unneeded_deletes(removed: Iterable[LiveFile], files: Iterable[LiveFile]) -> list[IcebergFile]:
-    """Return the delete files that apply to no file any more when some of the live files are removed."""
+    """Return the delete files that no file needs any more after `removed`, some of the live `files`, are removed."""
     by_path: dict[str, IcebergFile] = {}
     uses = Counter(deletes.file_path for file in files for deletes in file.deletes)
     for file in removed:
@@ -297,7 +310,7 @@ def unneeded_deletes(removed: Iterable[LiveFile], files: Iterable[LiveFile]) -> 
 
 @dataclass(slots=True)
 class _PartitionDeletes:
-    """The delete files of a partition, indexed by the paths of the data files to which they apply."""
+    """The delete files of one partition, indexed by the paths of the data files to which they apply."""
 
     for_any_file: list[ManifestEntry] = field(default_factory=list)
     highest: int = -1
@@ -318,14 +331,14 @@ class _PartitionDeletes:
     def applying(self, path: str, sequence: int) -> Iterator[ManifestEntry]:
         if self.highest >= sequence:
             for entry in self.for_any_file:
-                # Equality deletes apply to rows of earlier commits, position deletes also to those of their own.
+                # Equality deletes apply to rows of earlier commits, position deletes also to rows of the same commit.
                 is_of_positions = entry.data_file.content == DataFileContent.POSITION_DELETES
                 if (entry.sequence_number or 0) + is_of_positions > sequence:
                     yield entry
         yield from self._applying_by_path(path, sequence)
 
     def _applying_by_path(self, path: str, sequence: int) -> Iterator[ManifestEntry]:
-        """Yield the delete files with the path between their bounds."""
+        """Yield the delete files whose lowest and highest path enclose this path."""
         encoded, is_ascii = path.encode(), path.isascii()
         yield from (deletes for deletes in self.by_path.get(encoded, ()) if (deletes.sequence_number or 0) >= sequence)
         for lower, upper, entry in self.ranges:
@@ -367,7 +380,10 @@ _FLOAT_BYTES = 4
 
 
 class Entries:
-    """Manifest entries of new files of the table's default spec. Prepares once what all entries need of the schema."""
+    """Makes the manifest entries of new files.
+
+    The indexes of the table's schema, which all entries need, are made only once.
+    """
 
     def __init__(self, metadata: TableMetadata) -> None:
         schema = metadata.schema()
@@ -379,7 +395,10 @@ class Entries:
         self._statistics = compute_statistics_plan(schema, metadata.properties)
 
     def add(self, file: DataFile, sort_order_id: int | None) -> str | None:
-        """Add a file's entry, made from its footer, without reading S3. Return why it does not fit, see `_mismatch`."""
+        """Add the entry of a file of the default partition spec, made from its footer without reading S3.
+
+        If the file does not fit the table, add nothing, and return why, as a clause about the table.
+        """
         footer = pq.read_metadata(io.BytesIO(file.footer))
         reason = self._mismatch(footer) or outdated(file, self._metadata)
         if reason is None:
@@ -389,9 +408,9 @@ class Entries:
         return reason
 
     def of_compacted(self, file: WrittenFile, like: IcebergFile, sort_order_id: int | None) -> IcebergFile | None:
-        """Return the entry of a file with rows of old files of one partition, that of `like`.
+        """Return the entry of a file that contains the rows of old files. It has the partition of `like`, one of them.
 
-        None if the schema has changed since the file was planned, see `_mismatch`.
+        Return None if the table's schema has changed so that the new file does not fit it.
         """
         footer = pq.read_metadata(io.BytesIO(file.footer))
         if self._mismatch(footer) is not None:
@@ -399,10 +418,10 @@ class Entries:
         return self._entry(file, footer, sort_order_id, like.partition, like.spec_id)
 
     def _mismatch(self, footer: pq.FileMetaData) -> str | None:
-        """Return why a file cannot be added to the table, as a clause about the table; None if it can.
+        """Return why a file does not fit the table's schema, as a clause about the table; None if it fits.
 
-        Readers find columns by field id, so values of a dropped or renamed column would be lost. If the schema has a
-        float column of the file as double, some engines do not read the file correctly (trinodb/trino#30544).
+        Readers find columns by field id, so values of a dropped or renamed column would be lost. If a float column of
+        the file is double in the schema, some engines do not read the file correctly (trinodb/trino#30544).
         """
         for path, id_, type_ in _fields(footer.schema.to_arrow_schema(), ""):
             if id_ is None or self._ids.get(path) != id_:
@@ -419,7 +438,10 @@ class Entries:
         partition: Record,
         spec_id: int,
     ) -> IcebergFile:
-        """Return the manifest entry. Columns without statistics in the footer get no metrics, which Iceberg permits."""
+        """Return the manifest entry of a file.
+
+        Columns without statistics in the file's footer get no metrics, which Iceberg permits.
+        """
         plan = dict(self._statistics)
         for id_ in {self._ids_of_parquet[path] for path in _without_statistics(footer)}:
             plan[id_] = replace(plan[id_], mode=MetricsMode(MetricModeTypes.NONE))
@@ -444,7 +466,7 @@ class Entries:
 
 
 def identity_sources(file: IcebergFile, metadata: TableMetadata) -> frozenset[int]:
-    """Return the columns that a file may lack, as their values are those of its partition.
+    """Return the ids of the columns that a file may lack, as the file's partition contains their value.
 
     Iceberg spec: Column Projection.
     """
@@ -456,10 +478,10 @@ def identity_sources(file: IcebergFile, metadata: TableMetadata) -> frozenset[in
 
 
 def position_deletes_entry(file: WrittenFile, of: IcebergFile) -> IcebergFile:
-    """Return the manifest entry of a file of position deletes for one data file.
+    """Return the manifest entry of a file of position deletes for the data file `of`.
 
-    Readers assign it to the data file by the bounds of the path, which are equal. They must not be truncated, unlike
-    bounds of values (Iceberg spec: Data File Fields, note 4).
+    Both bounds of the path column are the path of the data file, by which readers assign the deletes to it. Unlike the
+    bounds of other columns, these bounds must not be truncated (Iceberg spec: Data File Fields, note 4).
     """
     path = {PATH_ID: of.file_path.encode()}
     entry = delete_file(
@@ -478,10 +500,11 @@ def position_deletes_entry(file: WrittenFile, of: IcebergFile) -> IcebergFile:
 
 
 def rewritten_entry(old: IcebergFile, new: Rewritten, to_double: Collection[int]) -> IcebergFile:
-    """Return the manifest entry of a rewritten file: the partition and metrics of the old one, with bounds as doubles.
+    """Return the manifest entry of a rewritten file, with the partition and the metrics of the old file.
 
-    `to_double` are field ids. Column sizes and split offsets do not apply to the new file, and are omitted. If rows
-    were omitted, counts of values are too, except zeros. Bounds need not be tight (Iceberg spec: Data File Fields).
+    The bounds of the fields whose ids are in `to_double` become doubles. Column sizes and split offsets do not apply to
+    the new file, and are omitted. If the new file has fewer rows, counts of values other than zero are omitted too.
+    Bounds are kept, as they need not be tight (Iceberg spec: Data File Fields).
     """
     has_all = new.rows == old.record_count
     entry = IcebergFile.from_args(
@@ -507,7 +530,7 @@ def _zeros(counts: Mapping[int, int] | None) -> dict[int, int] | None:
 
 
 def promoted_to_double(before: Schema, after: Schema) -> frozenset[int]:
-    """Return the ids of fields that are float in one schema and double in the other."""
+    """Return the ids of the fields that are float in the schema `before` and double in the schema `after`."""
     now = index_by_id(after)
     return frozenset(
         id_
@@ -517,7 +540,7 @@ def promoted_to_double(before: Schema, after: Schema) -> frozenset[int]:
 
 
 def _without_statistics(metadata: pq.FileMetaData) -> Iterator[str]:
-    """Yield the paths of columns that lack statistics in some row group."""
+    """Yield the paths of the columns that lack statistics in at least one row group of a Parquet file."""
     for group in range(metadata.num_row_groups):
         for column in range(metadata.num_columns):
             chunk = metadata.row_group(group).column(column)
@@ -528,8 +551,8 @@ def _without_statistics(metadata: pq.FileMetaData) -> Iterator[str]:
 def _drop_invalid_upper_bound(column: StatsAggregator) -> None:
     """Remove the upper bound of a column if PyIceberg truncates it to an invalid text.
 
-    PyIceberg takes the first 16 characters of the highest text and increments the last one: U+D7FF becomes half of a
-    surrogate pair. Iceberg permits columns without bounds.
+    PyIceberg truncates the highest text to 16 characters and increments the last one. This makes half of a surrogate
+    pair of U+D7FF. Iceberg permits columns without bounds.
     """
     try:
         column.max_as_bytes()
@@ -549,7 +572,10 @@ def _as_doubles(bounds: Mapping[int, bytes] | None, ids: Collection[int]) -> dic
 
 
 def _fields(fields: Any, above: str) -> Iterator[tuple[str, int | None, pa.DataType]]:
-    """Yield every field's dotted path, id and type; `fields` is an Arrow schema or struct type."""
+    """Yield the dotted path, the id and the type of every field at any depth.
+
+    `fields` is an Arrow schema, a struct type or a list of fields.
+    """
     for child in fields:
         path = f"{above}{child.name}"
         yield path, field_id(child), child.type
@@ -564,28 +590,32 @@ def _fields(fields: Any, above: str) -> Iterator[tuple[str, int | None, pa.DataT
 
 @dataclass(frozen=True, slots=True)
 class KeyColumns:
-    """The columns of a key: their field ids and present types.
+    """The columns of a key, with their field ids and present types.
 
-    The bounds of a file may be of a narrower type, which their length shows (Iceberg spec: Schema Evolution).
+    The bounds of an old file may be of a narrower type than the column has now. Their length shows the type (Iceberg
+    spec: Schema Evolution).
     """
 
     columns: tuple[tuple[int, PrimitiveType], ...]
 
     @classmethod
     def of(cls, key: Sequence[int], schema: Schema) -> Self:
-        """Return the columns of these ids, which are of primitive types."""
+        """Return the columns with these field ids, which must be of primitive types."""
         types = ((id_, schema.find_type(id_)) for id_ in key)
         return cls(tuple((id_, type_) for id_, type_ in types if isinstance(type_, PrimitiveType)))
 
     def may_have(self, file: IcebergFile, part: IndexPart) -> bool:
-        """Whether the file may have a row with a key in this part of the index."""
+        """Whether the file may contain a row with a key of this part of the index, according to the file's bounds."""
         return part.rows > 0 and all(
             _may_have(file, id_, type_, bounds) for (id_, type_), bounds in zip(self.columns, part.bounds, strict=True)
         )
 
 
 def _may_have(file: IcebergFile, id_: int, type_: PrimitiveType, bounds: KeyBounds) -> bool:
-    """Whether a column of the file may have a value within the bounds, or null or NaN if the bounds include them."""
+    """Whether a column of a file may contain a value within the bounds of a key.
+
+    Null and NaN are within the bounds if the key has them.
+    """
     values = (file.value_counts or {}).get(id_)
     nulls, nans = (file.null_value_counts or {}).get(id_), (file.nan_value_counts or {}).get(id_)
     if (bounds.has_null and nulls != 0) or (bounds.has_nan and nans != 0):
@@ -599,11 +629,11 @@ def _may_have(file: IcebergFile, id_: int, type_: PrimitiveType, bounds: KeyBoun
             or (lower is not None and from_bytes(type_, lower) > as_stored(bounds.highest))
         )
     except (TypeError, ValueError, ArithmeticError, struct.error):
-        return True  # The bounds cannot be compared with values of this type, or cannot be decoded.
+        return True  # The file's bounds cannot be decoded, or cannot be compared with values of this type.
 
 
 def as_stored(value: Any) -> Any:
-    """Return a value in the representation of bounds in manifests."""
+    """Return a value in the form in which manifests store bounds: dates and times as integers."""
     match value:
         case datetime():
             return datetime_to_micros(value)
