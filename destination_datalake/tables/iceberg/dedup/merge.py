@@ -1,7 +1,7 @@
-"""Merges of pending rows into the content of a table: one row for each key, in one commit.
+"""Merges of pending rows into the content of a table: afterwards, the content has one row for each key.
 
-Readers see the content before the merge, or the content after it. A merge that dies leaves the pending rows for the
-next sync, and orphaned files.
+A merge is one commit, so readers see the content either before or after it. If the process dies during a merge, the
+pending rows stay for the next sync, and the new files become orphans.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _logger = logging.getLogger(__name__)
 MAX_PENDING_BYTES = 2 * 1024**3
 MAX_PENDING_AGE = timedelta(minutes=30)
 RETRY_DELAY = timedelta(minutes=10)
-"""Delay after a failed merge. Without it, every batch would try again."""
+"""Delay after a failed merge. Without it, every batch would start another merge."""
 
 _ATTEMPTS = 8
 _HIGH_AMPLIFICATION = 20
@@ -80,7 +80,7 @@ _BYTES = "total-files-size"
 
 
 def is_merge_due(metadata: TableMetadata, now: datetime) -> bool:
-    """Whether more than 2 GiB of files are pending, or a file is pending for more than half an hour."""
+    """Whether more than 2 GiB of files are pending, or the oldest has been pending for more than half an hour."""
     snapshots = [*history(PENDING_BRANCH, metadata)]
     if not snapshots:
         return False
@@ -91,16 +91,16 @@ def is_merge_due(metadata: TableMetadata, now: datetime) -> bool:
 
 
 class Writer(Protocol):
-    """The sync that merges."""
+    """The sync that runs a merge, as far as the merge depends on it."""
 
     def snapshot_properties(self, branch: str, metadata: TableMetadata) -> dict[str, str]:
-        """Return the properties of a snapshot on a branch."""
+        """Return the summary properties of a new snapshot on a branch."""
 
     def require(self, metadata: TableMetadata) -> None:
         """Raise if the sync may not write to the table any more."""
 
     def end_merge(self, table: Table, transaction: Transaction) -> None:
-        """Add changes of the sync to the commit of a merge."""
+        """Add the sync's own changes to the commit of a merge, such as the publication of an overwrite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +114,10 @@ class Merges:
     journal: Journal = field(default_factory=Journal)
 
     def run(self, scope: MergeScope, plan: FilePlan, writer: Writer) -> bool:
-        """Merge pending rows. Return whether any were pending. New files have the folder and codec of `plan`.
+        """Merge pending rows, and return whether any were pending. `plan` defines the folder and codec of new files.
 
-        Raises TableBusy if other writers were faster at every attempt; the rows stay pending. Raises TableConflict,
-        ConnectorError, CommitStateUnknown and errors of AWS.
+        Raises TableBusy if other writers committed first at every attempt; the rows then stay pending. Also raises
+        TableConflict, ConnectorError, CommitStateUnknown and errors of AWS.
         """
         try:
             return _Merge(self, scope, plan, writer).run()
@@ -130,7 +130,7 @@ class Merges:
             raise ConnectorError(replace(error.failure, message=message)) from error
 
     def try_run(self, scope: MergeScope, plan: FilePlan, writer: Writer) -> bool:
-        """Run a merge as `run`, but log TableBusy and return False."""
+        """Run a merge like `run`, but log TableBusy and return False. Return True if it was not raised."""
         try:
             self.run(scope, plan, writer)
         except TableBusy as error:
@@ -140,7 +140,10 @@ class Merges:
 
 
 class MergeResult:
-    """The changes of a merge in a branch, and its figures. Sizes are in bytes. Raises StalePlan if a job is missing."""
+    """The files that a merge adds to its target branch and removes from it, and the figures of the merge.
+
+    Sizes are in bytes. The constructor raises StalePlan if a job of the plan has no result yet.
+    """
 
     def __init__(self, plan: MergePlan, jobs: MergeJobs) -> None:
         self._plan = plan
@@ -148,13 +151,13 @@ class MergeResult:
         self.added: list[IcebergFile] = []
         self.removed: list[IcebergFile] = []
         self.listed_in: set[str] = set()
-        """The manifests that may list the removed files."""
+        """The paths of the manifests that may list the removed files."""
         self.used: set[str] = set()
-        """The URIs of new files that the table has after the commit."""
+        """The URIs of the new files that the table contains after the commit."""
         self.obsolete: list[str] = []
-        """The URIs of files that only the pending branch seems to have had."""
+        """The URIs of files that probably only the removed pending branch referenced."""
         self.obsolete_since = 0
-        """The sequence number of the first commit to the pending branch. The obsolete files are not older."""
+        """The sequence number of the first commit to the pending branch. No obsolete file is older than this commit."""
         self.rewritten = self.with_deletes = self.by_reference = self.bytes_written = 0
         results = jobs.results(plan)
         for files, result in results.stored:
@@ -173,11 +176,11 @@ class MergeResult:
 
     @property
     def figures(self) -> MergeFigures:
-        """The figures for the report of the sync."""
+        """The figures of the merge for the report of the sync."""
         return MergeFigures(1, self.pending_rows, self.replaced, self.deleted, self.pending_bytes, self.bytes_written)
 
     def describe(self, key: str, deletes: Deletes) -> str:
-        """Return the line for the log, without the table."""
+        """Return the log message about the merge, without the name of the table."""
         amplification = self.bytes_written / max(1, self.pending_bytes)
         with_deletes = f", {self.with_deletes} got position deletes" if self.with_deletes else ""
         text = (
@@ -217,7 +220,7 @@ class MergeResult:
                 self.added += [delete_file for delete_file in file.deletes if delete_file not in self.added]
 
     def _replace(self, files: Sequence[LiveFile], result: Removed) -> None:
-        """Replace files of the branch by the result of one task."""
+        """Replace files of the target branch by the result of one task."""
         for place, file in enumerate(files):
             if place not in result.obsolete and place not in result.position_deletes:
                 continue
@@ -249,7 +252,10 @@ class MergeResult:
         self.bytes_written += new.size
 
     def _arriving_entries(self) -> dict[str, IcebergFile]:
-        """Return the entries of arriving files by path, with all metrics: the plan has those of the key only."""
+        """Return the entries of the pending branch's files by path, with all metrics.
+
+        They are read again, as the plan keeps only the metrics of the columns that the merge compares.
+        """
         plan = self._plan
         wanted = {file.manifest for number, file in enumerate(plan.pending) if plan.arrives(number)}
         if plan.pending_head is None or not wanted:
@@ -284,7 +290,7 @@ class _Merge(Rework[MergePlan, MergeResult]):
         self._jobs = MergeJobs(common.jobs, common.operations.access, plan.folder, plan.codec, common.deletes)
 
     def run(self) -> bool:
-        """Merge pending rows; return whether any were pending. Raises as `Merges.run`."""
+        """Merge pending rows; return whether any were pending. Raises the same errors as `Merges.run`."""
         try:
             merged = self.rework()
         finally:
@@ -301,16 +307,16 @@ class _Merge(Rework[MergePlan, MergeResult]):
         return True
 
     def plan(self, table: Table) -> MergePlan | None:
-        """Return the plan; None without pending rows. Raises Unsuitable, and errors of `Writer.require`."""
+        """Return the plan; None if no rows are pending. Raises Unsuitable, and errors of `Writer.require`."""
         self._writer.require(table.metadata)
         return plan_merge(table, self._scope, self._files)
 
     def sources(self, plan: MergePlan) -> frozenset[str]:
-        """Return the URIs of the pending and the stored files, and of their deletes."""
+        """Return the URIs of the pending files, of the stored files, and of their delete files."""
         return plan.paths
 
     def run_jobs(self, plan: MergePlan) -> None:
-        """Find the latest row of each key, and remove the rows that it replaces."""
+        """Find the latest row of each key, and remove the rows that it replaces from their files."""
         self._jobs.run(plan)
 
     def change(self, plan: MergePlan, table: Table, transaction: Transaction) -> MergeResult:
@@ -331,17 +337,17 @@ class _Merge(Rework[MergePlan, MergeResult]):
         return result
 
     def unused(self, outcome: MergeResult | None) -> list[WrittenFile]:
-        """Return the new files that the table does not have."""
+        """Return the new files that the table does not contain."""
         used = outcome.used if outcome is not None else set()
         return [file for file in self._jobs.removals.written if file.uri not in used]
 
     def _find_obsolete(self, plan: MergePlan, result: MergeResult, transaction: Transaction) -> None:
-        """Add files to the result that are probably unreferenced after the commit: pending files without live rows,
-        manifests and manifest lists of the pending branch.
+        """Add the files to the result that are probably unreferenced after the commit.
 
-        Adds nothing if a tag still has one of its snapshots, if an earlier snapshot may have the files, or if the
-        table may share files with another one. Of manifests that were merged while rows were landed, only the latest
-        are added. Earlier ones become orphans.
+        These are the pending files that the merge did not add to the content, and the manifests and manifest lists of
+        the pending branch. Nothing is added if a tag keeps a snapshot of this branch, if an earlier snapshot may
+        contain the files, or if the table may share files with another table. Manifests of the branch that an earlier
+        commit has merged into another one are not added, and become orphans.
         """
         head = plan.pending_head
         remaining = {snapshot.snapshot_id for snapshot in transaction.table_metadata.snapshots}
@@ -361,10 +367,11 @@ class _Merge(Rework[MergePlan, MergeResult]):
         result.obsolete_since = min(snapshot.sequence_number or 0 for snapshot in removed.values())
 
     def _delete_obsolete(self, result: MergeResult, table: Table) -> None:
-        """Delete the unreferenced files. A failure is logged only.
+        """Delete those obsolete files of the result that the table does not reference. A failure is only logged.
 
-        Manifests that are older than the files cannot refer to them, so only later ones are read. Tables of format
-        version 1 have no sequence numbers, by which to tell: there, the files are left to the removal of orphans.
+        A manifest cannot reference a file that was written later, so only manifests since the first commit to the
+        pending branch are read. Tables of format version 1 have no sequence numbers that show the age of manifests.
+        Their obsolete files are left to the removal of orphans.
         """
         folder = S3Address.parse(self._folder.rpartition("/")[0])
         if result.obsolete_since == 0 or folder.is_of_s3_tables:
@@ -382,17 +389,20 @@ class _Merge(Rework[MergePlan, MergeResult]):
 
 
 _SMALL_BYTES = 2 * 1024 * 1024
-"""Files up to this size are read together by one task, and those that lose rows are rewritten as one file. For such
-files, requests cost more than encoding."""
+"""Maximum size in bytes of a small file. One task reads several small files, and rewrites those that lose rows as one
+file, because requests cost more than encoding for them."""
 
 _MAX_GROUP_BYTES = 16 * 1024 * 1024
 _MAX_GROUP_FILES = 200
-"""Limits of the small files of one task, which holds them in memory."""
+"""Maximum number of small files of one task, which holds them in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class _MergeWinners:
-    """The winners of all parts of the keys; `Winners` are those of one part. `name` is the name of their index."""
+    """The winners of all parts of the keys, united from the `Winners` of each part.
+
+    `name` identifies the index of their keys. `losers` and `tombstones` are rows by the number of their pending file.
+    """
 
     name: str
     keys: int
@@ -403,9 +413,9 @@ class _MergeWinners:
 
 @dataclass(frozen=True, slots=True)
 class _FileWithDeadRows:
-    """A file from which a job removes rows: the `dead` ones, and those that a row in the index replaces.
+    """A file from which a job removes rows: those in `dead`, and those that a row of the `index` replaces.
 
-    `number` is the number of a pending file, -1 for a stored file.
+    `number` is the number of a pending file, or -1 for a stored file.
     """
 
     live: LiveFile
@@ -420,7 +430,11 @@ _FileGroup = tuple[_FileWithDeadRows, ...]
 
 @dataclass(frozen=True, slots=True)
 class MergeJobResults:
-    """Results of removals: from stored files, and from pending files by their numbers. `keys` get a pending row."""
+    """The results of removing rows from groups of files.
+
+    `stored` lists the stored files of each group, and `pending` the numbers of its pending files. `keys` is the number
+    of keys whose row in the content is a pending row after the merge.
+    """
 
     stored: list[tuple[list[LiveFile], Removed]]
     pending: list[tuple[list[int], Removed]]
@@ -428,10 +442,13 @@ class MergeJobResults:
 
 
 class MergeJobs:
-    """Runs the jobs of a plan that have no result yet."""
+    """Runs the jobs of a merge's plan that have no result yet, and keeps their results."""
 
     def __init__(self, jobs: Jobs, access: AwsAccess, folder: str, codec: str, deletes: Deletes) -> None:
-        """Write new files to `folder`, a URI without a slash at its end, or to the folder of the replaced file."""
+        """Write a new file to the folder of the file that it replaces, if that is inside `folder`, else to `folder`.
+
+        `folder` is a URI without a slash at its end.
+        """
         self._executors = jobs.executors
         self._scratch = jobs.scratch
         self._access = access
@@ -443,7 +460,7 @@ class MergeJobs:
         self._indexes: list[IndexPart] = []
 
     def run(self, plan: MergePlan) -> None:
-        """Run the jobs. Raises ConnectorError if one fails."""
+        """Run the jobs. Raises ConnectorError if a job fails."""
         if self._winners is None or self._winners[0] != _key_of_winners(plan):
             self._find_winners(plan)
         winners = self._winners_of(plan)
@@ -465,7 +482,7 @@ class MergeJobs:
         return MergeJobResults(stored, pending, keys)
 
     def delete_indexes(self) -> None:
-        """Delete the indexes when the merge has ended. Raises errors of S3 and of the disk."""
+        """Delete the indexes of keys after the merge. Raises errors of S3 and of the disk."""
         for part in self._indexes:
             if (path := local_path(part.uri)) is not None:
                 path.unlink(missing_ok=True)
@@ -474,7 +491,7 @@ class MergeJobs:
         self._indexes = []
 
     def _probes(self, plan: MergePlan, winners: _MergeWinners) -> dict[Hashable, _FileGroup]:
-        """Return the stored files that may have rows with pending keys, by the key of their task's result."""
+        """Return the stored files that may contain rows with pending keys, by the key of their task's result."""
         files = (_FileWithDeadRows(file, index=parts) for file, parts in plan.may_change(winners.index))
         schema_id = plan.metadata.current_schema_id
         return {(tuple(file.live.state for file in group), winners.name, schema_id): group for group in _grouped(files)}
@@ -528,9 +545,10 @@ class MergeJobs:
         }
 
     def _removals(self, plan: MergePlan) -> Mapping[PartitionKey, RemoveTask]:
-        """Return removals by partition that the job that finds winners can do too, as it has the files in memory.
+        """Return the removals, by partition, that run in the same job which finds the winners.
 
-        Only if the files are few, small, and all pending. Rows that lose to stored rows are removed later.
+        This job holds the files in memory, so it can also rewrite them. It does so only if the files are few and small,
+        and all of them are on the pending branch. Pending rows that lose to stored rows are removed by a later job.
         """
         entries = [file.entry for file in plan.pending]
         is_small = (
@@ -541,7 +559,7 @@ class MergeJobs:
         )
         if not is_small:
             return {}
-        # The access of the enclosing task is used: it may be that of the executors' own role or session.
+        # The enclosing task supplies the access to S3: it may be that of the executors' own role or session.
         all_files = (_FileWithDeadRows(file, number=number) for number, file in enumerate(plan.pending))
         return {
             files[0].live.partition: replace(self._task(files, plan), access=AwsAccess(self._access.region))
@@ -561,7 +579,7 @@ class MergeJobs:
         # Format version 1 has no delete files (Iceberg spec: Version 2).
         deletes = self._deletes if plan.metadata.format_version > 1 else "copy_on_write"
         if len(files) > 1 and plan.arrives(files[0].number):
-            deletes = "copy_on_write"  # One small file is cheaper for readers than several with position deletes.
+            deletes = "copy_on_write"  # Readers read one small file faster than several files with position deletes.
         return RemoveTask(
             uuid4().hex,
             tuple(Removal(file.live.source(plan.metadata), file.dead) for file in files),
@@ -576,7 +594,7 @@ class MergeJobs:
 
 
 def _grouped(files: Iterable[_FileWithDeadRows]) -> Iterator[_FileGroup]:
-    """Yield the files of each task: a large or sorted file alone, small files of a partition together."""
+    """Yield the files of each task: a large or sorted file alone, and small files of one partition together."""
     waiting: dict[PartitionKey, list[_FileWithDeadRows]] = {}
     for file in files:
         entry = file.live.entry

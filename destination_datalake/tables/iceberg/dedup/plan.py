@@ -1,7 +1,7 @@
 """The definition of a table's deduplication, and the plan of a merge for one state of the table.
 
-A definition is kept in table properties by field id, so that it survives the renaming of columns. A plan keeps the
-bounds of the key's columns of each file, and no other metrics.
+A definition is stored in table properties by field id, so it stays valid when columns are renamed. A plan keeps the
+metrics of the definition's columns for each file, and no other metrics.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.catalog import Stream
 
 UNIQUE_BY = "airbyte.dedup"
-"""The table property of the definition by which the content was merged last. Appends of this connector remove it. A
-property of snapshots tells which rows of the content are unique (`branches.unique_property`)."""
+"""The table property with the definition of the last merge into the content. Appends of this connector remove it. Which
+rows of the content are unique is recorded by a property of snapshots (`branches.unique_property`)."""
 
 PENDING_BY = "airbyte.dedup-pending"
-"""The table property of the definition of the rows on the pending branch. A sync without deduplication merges them by
-it. A sync with deduplication uses its own definition."""
+"""The table property with the definition for the rows on the pending branch. A sync without deduplication merges the
+rows by this definition. A sync with deduplication uses its own definition."""
 
 DELETED_AT = "_ab_cdc_deleted_at"
-"""The field in which change-data-capture sources put the time at which a row was deleted (Airbyte CDC docs)."""
+"""The field in which change-data-capture sources send the time at which a row was deleted (Airbyte CDC docs)."""
 
 _EXTRACTED_AT = "_airbyte_extracted_at"
 _RAW_ID = "_airbyte_raw_id"
@@ -59,7 +59,7 @@ _RAW_ID = "_airbyte_raw_id"
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """`Deduplication`, by the ids of top-level columns."""
+    """How rows are deduplicated: like `Deduplication`, but with the field ids of top-level columns instead of names."""
 
     key: tuple[int, ...]
     cursor: int | None = None
@@ -67,7 +67,7 @@ class Definition:
 
     @classmethod
     def named(cls, names: Deduplication, schema: Schema) -> Definition:
-        """Return the definition by columns of these names, which the schema has."""
+        """Return the definition with the field ids of these column names, all of which must be in the schema."""
         ids = {field.name: field.field_id for field in schema.fields}
         return cls(
             tuple(sorted(ids[name] for name in names.key)),
@@ -77,18 +77,18 @@ class Definition:
 
     @classmethod
     def of(cls, name: str, metadata: TableMetadata) -> Definition | None:
-        """Return the definition in a table property; None if the property is missing or of another form."""
+        """Return the definition in a table property; None if the property is missing or cannot be decoded."""
         try:
             return msgspec.json.decode(metadata.properties.get(name, ""), type=cls)
         except msgspec.DecodeError:
             return None
 
     def write_to(self, name: str, transaction: Transaction) -> None:
-        """Set a table property, unless it has this value already."""
+        """Set a table property to this definition, unless it has this value already."""
         set_property(name, msgspec.json.encode(self).decode(), transaction)
 
     def has_columns(self, schema: Schema) -> bool:
-        """Whether a schema has all columns of the key."""
+        """Whether a schema contains all columns of the key."""
         return all(schema.find_column_name(id_) is not None for id_ in self.key)
 
     def key_names(self, schema: Schema) -> str:
@@ -96,9 +96,10 @@ class Definition:
         return ", ".join(schema.find_column_name(id_) or "a column that was dropped" for id_ in self.key)
 
     def versions(self, schema: Schema) -> Versions | None:
-        """Return the columns for the jobs; None if a column of the key, or of the connector's own, was dropped.
+        """Return the columns by which jobs compare the versions of a row.
 
-        Without the cursor's column, the time of extraction decides. Without the deletion column, no row is deleted.
+        Return None if a column of the key or a metadata column that the comparison needs was dropped. If the cursor
+        column was dropped, the time of extraction decides. If the deletion column was dropped, no row is deleted.
         """
         ids = {field.field_id: field.name for field in schema.fields}
         names = {field.name: field.field_id for field in schema.fields}
@@ -114,10 +115,10 @@ class Definition:
 
 
 def remedy_for_key(definition: Definition, metadata: TableMetadata) -> str:
-    """Return the remedy if rows cannot be merged by the key of a definition any more, without a full stop.
+    """Return the remedy if rows cannot be merged by the key of a definition any more, without a full stop at the end.
 
-    No row is lost: a renamed column is renamed back. If a column was dropped, rows are read as of a snapshot, with its
-    columns (Iceberg spec: schema-id of snapshots).
+    The remedy loses no row. Users can rename a renamed column back. If a column of the key was dropped, they can still
+    read the pending rows as of a snapshot, which has the column (Iceberg spec: schema-id of snapshots).
     """
     pending = rows_on(PENDING_BRANCH, metadata)
     remedy = f"{pending}. " if pending is not None else ""
@@ -137,9 +138,9 @@ def remedy_for_key(definition: Definition, metadata: TableMetadata) -> str:
 
 
 def why_unmergeable(metadata: TableMetadata) -> str | None:
-    """Return why pending rows cannot be merged, as a clause about the table, with the remedy; None if they can.
+    """Return why a table's pending rows cannot be merged, as a clause with the remedy; None if they can be merged.
 
-    The reason is that a column of their key was dropped.
+    The only reason is that a column of their key was dropped.
     """
     scope, schema = pending_scope(metadata), metadata.schema()
     if scope is None or scope.definition.has_columns(schema):
@@ -149,16 +150,16 @@ def why_unmergeable(metadata: TableMetadata) -> str | None:
 
 
 def _first_name(id_: int, metadata: TableMetadata) -> str | None:
-    """Return the name of a column in the oldest schema that the table still has."""
+    """Return the name of a column in the oldest schema of the table that contains the column; None if none does."""
     schemas = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
     return next((name for schema in schemas if (name := schema.find_column_name(id_)) is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
 class MergeScope:
-    """A merge of the rows on the branch `pending` into those on `target`; `pending` is removed.
+    """Which rows to merge: those on the branch `pending`, into those on the branch `target`.
 
-    Without `pending`, the rows on `target` are merged among themselves.
+    The merge removes the branch `pending`. If `pending` is None, the rows on `target` are merged with each other.
     """
 
     definition: Definition
@@ -166,23 +167,23 @@ class MergeScope:
     pending: str | None
 
     def is_unique(self, metadata: TableMetadata) -> bool:
-        """Whether no two rows of `target` have the same key."""
+        """Whether the rows on `target` are recorded as unique by the key."""
         return self._has_same_key(metadata) and inherited_uniqueness(self.target, metadata) == unique_property(
             self.definition.key
         )
 
     def last_unique(self, metadata: TableMetadata) -> Snapshot | None:
-        """Return the last snapshot of `target` of whose rows no two have the same key; None if there is none."""
+        """Return the last snapshot of `target` whose rows are unique by the key; None if there is none."""
         return last_unique(self.target, self.definition.key, metadata) if self._has_same_key(metadata) else None
 
     def _has_same_key(self, metadata: TableMetadata) -> bool:
-        """Whether the content was merged by the same key, without appends of this connector since."""
+        """Whether `target` is main, and its last merge had the same key, without appends of this connector since."""
         by = Definition.of(UNIQUE_BY, metadata)
         return self.target == MAIN_BRANCH and by is not None and by.key == self.definition.key
 
 
 def pending_scope(metadata: TableMetadata) -> MergeScope | None:
-    """Return the scope to merge a table's pending rows; None without pending rows."""
+    """Return the scope in which a table's pending rows can be merged; None if no rows are pending."""
     by = Definition.of(PENDING_BY, metadata)
     if by is None or PENDING_BRANCH not in metadata.refs:
         return None
@@ -192,9 +193,10 @@ def pending_scope(metadata: TableMetadata) -> MergeScope | None:
 def deduplication(
     stream: Stream, table: TableName, columns: Sequence[Field], *, deletes_hard: bool
 ) -> Deduplication | None:
-    """Return the columns of its table by which a stream is deduplicated; None without deduplication.
+    """Return the names of the columns by which a stream is deduplicated; None if the stream is not deduplicated.
 
-    Raises TableConflict if a field of the primary key or the cursor has no column of its own.
+    Raises TableConflict if a field of the primary key, or the cursor field, has no column of its own, or if its column
+    is an object or an array.
     """
     if not stream.dedup:
         return None
@@ -223,16 +225,17 @@ def deduplication(
 
 
 _ROWS_OF_A_PART = 1_000_000
-"""Pending rows per task that finds winners: the keys of more rows are divided among several tasks."""
+"""Maximum number of pending rows for one task that finds winners. With more rows, several tasks share the keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """The files of a merge in one state of a table.
+    """The files that take part in a merge, for one state of a table.
 
-    The rows in `pending` are merged among themselves and into the rows in `stored`, which are unique. The last
-    `arriving` of the pending files are on the pending branch. The other pending files are on the target branch already,
-    as another writer has appended to the table or replaced its content; they stay unless rows are removed from them.
+    The rows in the `pending` files are merged with each other and into the rows in the `stored` files, which are
+    unique. The last `arriving` pending files are on the pending branch. The other pending files are already on the
+    target branch, because another writer has appended to the table or replaced its content. They stay there unless rows
+    are removed from them.
     """
 
     table: Table
@@ -243,7 +246,7 @@ class MergePlan:
     arriving: int
     stored: tuple[LiveFile, ...]
     manifests_of_deletes: frozenset[str]
-    """The manifests that list delete files of the stored files' branch."""
+    """The paths of the manifests that list the delete files of the target branch."""
 
     @property
     def metadata(self) -> TableMetadata:
@@ -252,22 +255,22 @@ class MergePlan:
 
     @property
     def pending_head(self) -> Snapshot | None:
-        """The snapshot that the arriving files are in; None if there are none."""
+        """The head of the pending branch, which contains the arriving files; None without this branch."""
         return self.metadata.snapshot_by_name(self.scope.pending) if self.scope.pending is not None else None
 
     @property
     def paths(self) -> frozenset[str]:
-        """The URIs of all files that jobs may read."""
+        """The URIs of all data files and delete files that jobs may read."""
         return frozenset(path for file in (*self.pending, *self.stored) for path in file.state)
 
     @property
     def columns(self) -> pa.Schema:
-        """The columns of the versions, in the table's present types."""
+        """The columns by which jobs compare the versions of a row, in the table's present types."""
         return pa.schema([field for field in self.schema if field_id(field) in self.versions.columns])
 
     @property
     def pending_in_target(self) -> int:
-        """How many of the pending files, the first ones, are on the target branch."""
+        """The number of pending files that are already on the target branch. They come first in `pending`."""
         return len(self.pending) - self.arriving
 
     def arrives(self, number: int) -> bool:
@@ -276,11 +279,11 @@ class MergePlan:
 
     @property
     def parts(self) -> int:
-        """The number of parts into which the keys are divided. One task finds the winners of one part."""
+        """The number of parts into which the keys are divided. Each part is the work of one task that finds winners."""
         return max(1, -(-sum(file.entry.record_count for file in self.pending) // _ROWS_OF_A_PART))
 
     def may_change(self, index: Sequence[IndexPart]) -> Iterator[tuple[LiveFile, tuple[IndexPart, ...]]]:
-        """Yield the stored files that may have rows with keys of an index, and the parts of it with these keys."""
+        """Yield the stored files that may contain rows with keys of an index, each with the parts that may match."""
         key = KeyColumns.of(self.versions.key, self.metadata.schema())
         partitions = self._partitions()
         for file in self.stored:
@@ -291,9 +294,10 @@ class MergePlan:
                 yield file, parts
 
     def _partitions(self) -> set[tuple[int, str]] | None:
-        """Return the partitions, of the pending files' spec, that can have rows with pending keys; None if any can.
+        """Return the partitions that can contain rows with pending keys; None if any partition can.
 
-        Rows with the same key are in the same partition if all partition fields derive from columns of the key.
+        Rows with the same key are in the same partition if all partition fields derive from columns of the key. The
+        partitions are those of the pending files, which must have one partition spec.
         """
         metadata = self.metadata
         specs = {file.entry.spec_id for file in self.pending}
@@ -303,7 +307,7 @@ class MergePlan:
         for field in fields:
             if isinstance(field.transform, VoidTransform):
                 continue
-            # 0.0 and -0.0 are the same key, but different partitions.
+            # 0.0 and -0.0 are the same key, but are in different partitions.
             is_exact = not isinstance(_type(field.source_id, metadata.schema()), FloatType | DoubleType)
             if field.source_id not in self.versions.key or not is_exact:
                 return None
@@ -311,7 +315,7 @@ class MergePlan:
 
 
 def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan | None:
-    """Return the plan; None without pending rows. Raises Unsuitable."""
+    """Return the plan of a merge; None if no rows are pending. Raises Unsuitable."""
     schema, versions = table.schema(), scope.definition.versions(table.schema())
     if versions is None:
         raise Unsuitable(
@@ -321,7 +325,7 @@ def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan
     arrow = rewritable_schema(table.metadata)
     arriving = files.of(table, scope.pending) if scope.pending is not None else []
     content = files.of(table, scope.target)
-    # By file: a table may have delete files that apply to no data file any more, for example after a compaction.
+    # Checked by file: a table may contain delete files that apply to no data file, for example after a compaction.
     if any(file.has_equality_deletes for file in (*arriving, *content)):
         raise Unsuitable(
             "another engine has deleted rows from it by equality deletes, which this connector does not apply. "
@@ -329,7 +333,8 @@ def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan
             "sync again"
         )
     require_parquet((*arriving, *content))
-    # Files are removed by path: all entries of a file would go with one. And its rows would be merged twice.
+    # Files are removed by path, so all entries of a file would be removed. And the rows of the file would be merged
+    # twice.
     if len({file.path for file in (*arriving, *content)}) < len(arriving) + len(content):
         raise Unsuitable(
             "it lists a file more than once, so it has the rows of this file more than once. Rewrite its files (in "
@@ -345,9 +350,10 @@ def plan_merge(table: Table, scope: MergeScope, files: BranchFiles) -> MergePlan
 
 
 def _unique(content: Sequence[LiveFile], table: Table, scope: MergeScope, files: BranchFiles) -> frozenset[str]:
-    """Return the paths of the content's files whose rows, taken together, are unique by the key.
+    """Return the paths of those content files whose rows, taken together, are unique by the key.
 
-    These are the files of the last unique snapshot, except files of which deleted rows were restored since.
+    These are the files of the last snapshot with unique rows. Files that have lost delete files since are left out, as
+    their deleted rows were restored.
     """
     if scope.is_unique(table.metadata):
         return frozenset(file.path for file in content)

@@ -1,8 +1,8 @@
-"""The erasure of rows from one table: search them, remove them from all branches, and expire their history.
+"""The erasure of rows from one table: find the rows, remove them from all branches, and expire their history.
 
-One commit replaces the files with the rows on every branch by files without them, and removes the snapshots that refer
-to such a file. Each branch ends with a snapshot without entries of removed files, so that no manifest of the table has
-an id as a bound or as a partition value. Then unreferenced files are deleted.
+One commit replaces the files that contain the rows, on every branch, by files without these rows. It also removes the
+snapshots that refer to a replaced file. Each branch ends with a snapshot without entries of removed files, so that no
+manifest of the table contains an id as a bound or as a partition value. Then unreferenced files are deleted.
 """
 
 from __future__ import annotations
@@ -75,17 +75,19 @@ if TYPE_CHECKING:
 
 
 _ATTEMPTS = 20
-"""Syncs commit every few seconds, and a further attempt searches new files only."""
+"""Maximum number of attempts. Many are needed and cheap: syncs commit every few seconds, and a retry searches only new
+files."""
 
 ERASURE = "airbyte.erasure"
-"""The property of snapshots of an erasure: the name of its request."""
+"""The property of a snapshot that an erasure has added. Its value is the id of the erasure's request."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileErased:
-    """A file with erased rows. `new` is the file in its place; None if it has no other rows, or was on no branch.
+    """A file from which rows were erased.
 
-    `raw_ids` are as `FileMatches` has them.
+    `new` is the URI of the file that replaces it. It is None if all rows of the file were erased, or if the file was
+    not on the head of any branch. `raw_ids` has the format of `FileMatches.raw_ids`.
     """
 
     uri: str
@@ -96,8 +98,10 @@ class FileErased:
 
 @dataclass(frozen=True, slots=True)
 class ErasureRequest:
-    """The ids to erase from one table. `few` are the ids as values, None if there are too many. Snapshots younger than
-    `keep` are kept.
+    """The ids to erase from one table.
+
+    `few` are the ids as values, or None if there are too many. Snapshots younger than `keep` are kept. With
+    `drop_tags`, tags of snapshots that contain the rows are dropped; otherwise the erasure raises TableConflict.
     """
 
     id: str
@@ -110,7 +114,7 @@ class ErasureRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """The result of a commit, with the number of expired snapshots."""
+    """The result of an erasure's commit. `snapshots` is the number of expired snapshots."""
 
     expiry: ExpiryPlan
     snapshots: int
@@ -118,7 +122,7 @@ class _Result:
 
 
 class TableErasure(Rework[TablePlan, _Result]):
-    """The erasure from one table. `column` is the column when the erasure begins."""
+    """The erasure of rows from one table. `column` is the id column, as it is when the erasure begins."""
 
     def __init__(
         self, name: TableName, catalog: TableCatalog, executors: Executors, column: IdColumn, request: ErasureRequest
@@ -141,7 +145,7 @@ class TableErasure(Rework[TablePlan, _Result]):
         self._mark_for_deletion: Callable[[Sequence[str]], None]
 
     def find(self) -> tuple[TablePlan, MatchesByFile] | None:
-        """Return the plan, and the files of all snapshots that have the rows; None if there is no table.
+        """Return the plan, and the files of all snapshots that contain the rows; None if the table does not exist.
 
         Raises TableConflict, TableBusy, ConnectorError, and errors of AWS.
         """
@@ -155,7 +159,7 @@ class TableErasure(Rework[TablePlan, _Result]):
         return None
 
     def require(self) -> None:
-        """Raise TableConflict if a tag, or a file that cannot be rewritten, has the rows."""
+        """Raise TableConflict if a tag refers to the rows, or if a file that contains them cannot be rewritten."""
         if (search := self.find()) is None:
             return
         plan, matches = search
@@ -166,21 +170,21 @@ class TableErasure(Rework[TablePlan, _Result]):
                     raise TableConflict(f"Cannot erase rows from table {self.name}: its file {path} {reason}.")
 
     def kept_snapshots(self, plan: TablePlan) -> set[int]:
-        """Return the snapshots that the request keeps."""
+        """Return the ids of the snapshots that the request keeps because they are recent."""
         since = self._kept_since
         return {snapshot.snapshot_id for snapshot in plan.metadata.snapshots if is_kept(snapshot, since)}
 
     def kept(self, plan: TablePlan, matches: MatchesByFile) -> set[str]:
-        """Return the files that only kept snapshots have."""
+        """Return the URIs of the files with the rows that only kept snapshots refer to, but no head of a branch."""
         kept, heads = self.kept_snapshots(plan), {path for head in plan.heads.values() for path in head}
         in_others = (files for id_, files in plan.of_snapshot.items() if id_ not in kept)
         return matches.keys() - heads.union(*in_others)
 
     def run(self, mark_for_deletion: Callable[[Sequence[str]], None]) -> list[FileErased]:
-        """Erase the rows from all snapshots; return the files that had any. Raises as `find` does.
+        """Erase the rows from all snapshots that are not kept, and return the files that contained rows.
 
-        `mark_for_deletion` is called with the objects that are unreferenced after the commit, before the commit. It
-        records them for a run that continues after a kill.
+        Before the commit, `mark_for_deletion` is called with the objects that the commit makes unreferenced. It records
+        them, so that a later run can delete them if this one is killed. Raises the same errors as `find`.
         """
         self._mark_for_deletion = mark_for_deletion
         try:
@@ -192,18 +196,22 @@ class TableErasure(Rework[TablePlan, _Result]):
     # --- the search
 
     def plan(self, table: Table) -> TablePlan:
-        """Return the plan. Raises Unsuitable and TableConflict."""
+        """Return the plan for a state of the table. Raises Unsuitable and TableConflict."""
         id_filter = IdFilter(self.column, self.request.ids, self.request.few, table.metadata)
         plan = self._planner.plan(table, id_filter)
         self.files = plan.files
         return plan
 
     def sources(self, plan: TablePlan) -> frozenset[str]:
-        """Return the URIs of the candidates and of their delete files."""
+        """Return the URIs of the files that may contain the rows, and of their delete files."""
         return frozenset(path for file in plan.candidates.values() for path in file.state)
 
     def _locate(self, plan: TablePlan) -> None:
-        """Search the candidates that were not searched yet. Raises StalePlan if one was deleted meanwhile."""
+        """Search the plan's candidate files that were not searched yet.
+
+        Raises StalePlan if one was deleted and the table has changed, and TableConflict if the table refers to a
+        missing or unreadable file.
+        """
         unknown = [file for path, file in plan.candidates.items() if path not in self._located]
         if unknown:
             matches = self.located([file.source(plan.metadata) for file in unknown])
@@ -228,7 +236,7 @@ class TableErasure(Rework[TablePlan, _Result]):
             )
 
     def located(self, sources: Sequence[SourceFile]) -> ColumnMatches:
-        """Return the rows with an id in files of the table or of its folder. Raises ConnectorError."""
+        """Search files of the table or of its folder, and return the rows with an id. Raises ConnectorError."""
         column, tasks = self.column, 4 * self._executors.parallelism()
         job = column_value_tasks(sources, column.arrow, column.path, self.operations.access, tasks)
         return merge_column_matches(
@@ -254,7 +262,7 @@ class TableErasure(Rework[TablePlan, _Result]):
     # --- the rewrite
 
     def run_jobs(self, plan: TablePlan) -> None:
-        """Search the candidates, and rewrite the files on branches that have rows."""
+        """Search the candidate files, and rewrite the files on heads of branches that contain the rows."""
         self._locate(plan)
         matches, metadata = self._matches(plan), plan.metadata
         folder = f"{plan.table.location().rstrip('/')}/data"
@@ -278,7 +286,7 @@ class TableErasure(Rework[TablePlan, _Result]):
     # --- the commit
 
     def change(self, plan: TablePlan, table: Table, transaction: Transaction) -> _Result | None:
-        """Replace the files on all branches, and remove the snapshots that have the rows or contain an id."""
+        """Replace the files on all branches, and remove the snapshots that refer to the rows or contain an id."""
         if not plan.candidates.keys() <= self._located.keys():
             raise StalePlan
         matches = self._matches(plan)
@@ -297,7 +305,7 @@ class TableErasure(Rework[TablePlan, _Result]):
         kept = {snapshot.snapshot_id for snapshot in table.metadata.snapshots} | {
             ref.snapshot_id for ref in full.refs.values()
         }
-        # The first of the two snapshots of each branch, which this transaction has added.
+        # This transaction has added two snapshots to each changed branch. The first of them is removed again.
         intermediate = [snapshot for snapshot in full.snapshots if snapshot.snapshot_id not in kept]
         ids = (*former, *(snapshot.snapshot_id for snapshot in intermediate))
         expired = Expired(ids, tuple(plan.tags(matches, kept_since)))
@@ -308,14 +316,14 @@ class TableErasure(Rework[TablePlan, _Result]):
         return _Result(expiry, len(former), erased)
 
     def unused(self, outcome: _Result | None) -> list[WrittenFile]:
-        """Return the new files that the table does not have."""
+        """Return the new files that the table does not contain."""
         used = {file.new for file in outcome.erased} if outcome is not None else set()
         return [file for file in self._removals.written if file.uri not in used]
 
     def _change(self, plan: TablePlan, branch: str, matches: MatchesByFile, new: dict[str, str | None]) -> Change:
-        """Return the change of a branch; add the new file, by the path of the old one, to `new`.
+        """Return the change of a branch, and add the paths of new files to `new`, by the path of the old file.
 
-        Raises StalePlan if a file was not rewritten yet.
+        Raises StalePlan if a file was not rewritten yet, or if the new file does not fit the schema any more.
         """
         entries, head = Entries(plan.metadata), plan.heads[branch]
         losing = [head[path] for path in sorted(head.keys() & matches.keys())]
@@ -335,10 +343,10 @@ class TableErasure(Rework[TablePlan, _Result]):
     def _end_branch(
         self, branch: str, change: Change, revealing_manifests: frozenset[str], table: Table, transaction: Transaction
     ) -> None:
-        """Add two snapshots to a branch.
+        """Add two snapshots to a branch, or only the second if no file is replaced.
 
-        The first removes files, and its manifests have entries of these. The second, which stays, has manifests without
-        such entries.
+        The first replaces files, so its manifests have entries of the removed files. The manifests of the second have
+        no entries of removed files. Only the second snapshot is kept.
         """
         own = {**_generation_property(branch, table.metadata), **inherited_uniqueness(branch, table.metadata)}
         properties = {**own, ERASURE: self.request.id}
@@ -348,7 +356,7 @@ class TableErasure(Rework[TablePlan, _Result]):
         change_branch(renewed, branch, table, transaction, properties)
 
     def _move_fences(self, snapshots: Iterable[int], transaction: Transaction) -> None:
-        """Move fence tags away from the snapshots to remove: a tag keeps its snapshot."""
+        """Move or remove fence tags on the snapshots that will be removed, as a tag keeps its snapshot."""
         metadata = transaction.table_metadata
         for name, ref in metadata.refs.items():
             if not is_fence(name, ref) or ref.snapshot_id not in set(snapshots):
@@ -368,7 +376,10 @@ class TableErasure(Rework[TablePlan, _Result]):
     # --- after the commit
 
     def _finish(self, result: _Result) -> list[FileErased]:
-        """Delete unreferenced files. Raises Incomplete, Disagreement, and errors of AWS."""
+        """Delete the files that are unreferenced after the commit.
+
+        Raises Incomplete, Disagreement, and errors of AWS.
+        """
         self.snapshots_expired += result.snapshots
         s3 = self.operations.access.client("s3")
         folder = S3Address.parse(result.expiry.before.location.rstrip("/"))
@@ -378,12 +389,12 @@ class TableErasure(Rework[TablePlan, _Result]):
 
 
 def _key(file: LiveFile, metadata: TableMetadata) -> Hashable:
-    """Return the key of a removal's result: the file, its delete files, and the table's schema."""
+    """Return the key of a removal's result. It consists of the file, its delete files, and the table's schema."""
     return file.state, metadata.current_schema_id
 
 
 def _generation_property(branch: str, metadata: TableMetadata) -> dict[str, str]:
-    """Return the property of the lowest generation from the latest snapshot of a branch that has it."""
+    """Return the property with the lowest generation, from the latest snapshot of a branch that has the property."""
     for snapshot in history(branch, metadata):
         if snapshot.summary is not None:
             lowest = snapshot.summary.additional_properties.get(LOWEST_GENERATION_PROPERTY)
@@ -393,7 +404,7 @@ def _generation_property(branch: str, metadata: TableMetadata) -> dict[str, str]
 
 
 def _metadata_of(snapshots: Iterable[Any], table: Table) -> Iterator[str]:
-    """Yield the manifest lists and manifests of snapshots, and their statistics."""
+    """Yield the paths of the manifest lists, manifests and statistics files of snapshots."""
     ids = set()
     seen: set[str] = set()
     for snapshot in snapshots:
@@ -411,17 +422,21 @@ def _metadata_of(snapshots: Iterable[Any], table: Table) -> Iterator[str]:
 # --- unreferenced files with rows: of dead syncs, and of interrupted erasures -----------------------------------------
 
 
-# A running sync has unreferenced files too, which it is about to commit. Therefore a file is deleted only if the
-# journal of an erasure names it, or if it is older than any writer needs from its upload to its commit. Two readers
-# that share no code determine what is unreferenced.
+# A running sync has unreferenced files too, which it is about to commit. Therefore an unreferenced file is deleted only
+# if the journal of an erasure names it, or if it is older than the longest time between a writer's upload and its
+# commit. Two readers that share no code determine which files are unreferenced.
 
 _BATCH_SIZE = 50_000
-"""Objects that are searched together, which bounds memory."""
+"""Number of objects that are searched together. It bounds the use of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreferencedFile:
-    """An unreferenced object. `rows` have an id; -1 for metadata, and for objects that are marked for deletion."""
+    """An unreferenced object that contains an id, or is marked for deletion by an erasure.
+
+    `rows` is the number of rows with an id; -1 for metadata, and for objects that are marked for deletion. `since` is
+    the time at which the object was last modified.
+    """
 
     uri: str
     rows: int
@@ -431,14 +446,21 @@ class UnreferencedFile:
 
 @dataclass(frozen=True, slots=True)
 class UnreferencedFiles:
-    """The unreferenced files of one table. `are_marked` returns which objects a journal of erasures names."""
+    """Finds and deletes the unreferenced files of one table that contain an id.
+
+    `are_marked` returns, for each URI, whether a journal of erasures marks the object for deletion. Other objects can
+    be deleted only if they are older than `age`.
+    """
 
     erasure: TableErasure
     age: timedelta
     are_marked: Callable[[Sequence[str]], list[bool]]
 
     def find(self, now: datetime) -> Iterator[UnreferencedFile]:
-        """Yield the files that have the rows or are marked for deletion. Raises errors of reading metadata and S3."""
+        """Yield the unreferenced files that contain an id or are marked for deletion.
+
+        Raises errors of reading metadata, and of S3.
+        """
         try:
             s3, folder, references = self._referenced()
         except NoSuchTableError:
@@ -458,7 +480,7 @@ class UnreferencedFiles:
                     yield UnreferencedFile(object_.uri, rows[object_.uri], is_old, object_.modified)
 
     def delete(self, files: Sequence[UnreferencedFile]) -> list[UnreferencedFile]:
-        """Delete the files that may be deleted, unless the table refers to them by now; return the deleted ones."""
+        """Delete the deletable files to which the table still does not refer, and return them."""
         s3, folder, references = self._referenced()
         wanted = {file.uri: file for file in files if file.deletable}
         dead = references.unreferenced(File(uri, 0) for uri in wanted)
@@ -466,7 +488,7 @@ class UnreferencedFiles:
         return [wanted[file.path] for file in dead]
 
     def _referenced(self) -> tuple[S3Client, S3Address, References]:
-        """Return the folder of the table, and its references."""
+        """Return the S3 client, the folder of the table, and the references of its latest state."""
         operations = self.erasure.operations
         table, s3 = operations.load(), operations.access.client("s3")
         folder, references = table_folder(table), References(table.io, s3)
@@ -505,7 +527,7 @@ class UnreferencedFiles:
         ]
 
     def _rows(self, files: Sequence[_Object]) -> dict[str, int]:
-        """Return the number of rows with an id by file, without files that have none or cannot be read."""
+        """Return the number of rows with an id, by file. Files without such rows, and unreadable files, are left out."""
         if not files:
             return {}
         matches = self.erasure.located([SourceFile(file.uri, file.size, UNKNOWN) for file in files])

@@ -1,4 +1,4 @@
-"""The plan of an erasure for one state of a table: the files and snapshots that may have rows with an id."""
+"""The plan of an erasure for one state of a table: the files and snapshots that may contain rows with an id."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 MatchesByFile = Mapping[str, FileMatches]
-"""The rows with an id, by the URI of their file."""
+"""The rows with an id that were found, by the URI of their file."""
 
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """The files of a table that may have the rows, and its snapshots. Jobs search the files.
+    """The files of a table that may contain the rows to erase, and the snapshots that refer to them.
 
-    `candidates` are files of any snapshot; `of_snapshot` has their paths by snapshot. `heads` has the candidates on
-    each branch. Snapshots in `revealing` contain an id in entries of files that were removed earlier; these entries are
-    in `revealing_manifests`.
+    `candidates` are such files of any snapshot, by path, which jobs search. `of_snapshot` are their paths by snapshot
+    id, and `heads` are the candidates on the head of each branch. Snapshots in `revealing` contain an id in manifest
+    entries of files that were removed earlier. These entries are in the manifests `revealing_manifests`.
     """
 
     table: Table
@@ -66,11 +66,11 @@ class TablePlan:
     of_snapshot: Mapping[int, frozenset[str]]
     heads: Mapping[str, Mapping[str, LiveFile]]
     live: Mapping[str, tuple[LiveFile, ...]]
-    """All files of each branch that has candidates."""
+    """All live files on the head of each branch."""
     revealing: frozenset[int]
     revealing_manifests: frozenset[str]
     files: int
-    """The number of files in all snapshots."""
+    """The number of distinct data files in all snapshots."""
 
     @property
     def metadata(self) -> TableMetadata:
@@ -78,7 +78,7 @@ class TablePlan:
         return self.table.metadata
 
     def snapshots_with_rows(self, matches: MatchesByFile) -> dict[int, Snapshot]:
-        """Return the snapshots that refer to a file with the rows, or contain an id."""
+        """Return the snapshots that refer to a file with matching rows, or contain an id, by snapshot id."""
         return {
             snapshot.snapshot_id: snapshot
             for snapshot in self.metadata.snapshots
@@ -86,7 +86,7 @@ class TablePlan:
         }
 
     def branches(self, matches: MatchesByFile) -> list[str]:
-        """Return the branches whose head has the rows, or contains an id."""
+        """Return the branches whose head refers to a file with matching rows, or contains an id."""
         snapshots_with_rows = self.snapshots_with_rows(matches)
         return sorted(
             name
@@ -95,7 +95,7 @@ class TablePlan:
         )
 
     def tags(self, matches: MatchesByFile, kept_since: datetime | None = None) -> list[str]:
-        """Return the tags, without fence tags, on snapshots that have the rows or contain an id and are not kept."""
+        """Return the tags on snapshots with matching rows or an id, except fence tags and tags on kept snapshots."""
         snapshots_with_rows = self.snapshots_with_rows(matches)
         return sorted(
             name
@@ -108,12 +108,15 @@ class TablePlan:
 
 
 def is_kept(snapshot: Snapshot, since: datetime | None) -> bool:
-    """Whether a snapshot is recent enough to be kept."""
+    """Whether a snapshot is kept, as it was made at or after `since`. None keeps no snapshot."""
     return since is not None and snapshot.timestamp_ms >= since.timestamp() * 1000
 
 
 class Planner:
-    """Plans an erasure, repeatedly. Entries of manifests are cached, as manifests are immutable."""
+    """Plans an erasure, and plans it again when the table has changed.
+
+    Manifests are immutable, so the content that was read from them is cached.
+    """
 
     def __init__(self, column: IdColumn) -> None:
         self._column = column
@@ -123,7 +126,10 @@ class Planner:
         self._deletes: dict[str, tuple[LiveFile, ...]] = {}
 
     def plan(self, table: Table, id_filter: IdFilter) -> TablePlan:
-        """Return the plan. Raises Unsuitable, TableConflict, and errors of reading metadata."""
+        """Return the plan for this state of the table.
+
+        Raises Unsuitable, TableConflict, and errors of reading metadata.
+        """
         metadata = table.metadata
         schema = _require(metadata)
         candidates: dict[str, LiveFile] = {}
@@ -191,7 +197,7 @@ class Planner:
             yield from self._deletes[manifest.manifest_path]
 
     def _reveals_id(self, manifest: ManifestFile, id_filter: IdFilter, io: FileIO) -> bool:
-        """Whether entries of removed files in a manifest have an id as a bound or as a partition value."""
+        """Whether a manifest contains an id as a bound or as a partition value in its entries of removed files."""
         if manifest.deleted_files_count == 0:
             return False
         path = manifest.manifest_path
@@ -215,21 +221,28 @@ def _require(metadata: TableMetadata) -> pa.Schema:
 
 
 class NoSuchColumn(ConfigError):
-    """A table has no column of the name."""
+    """A table has no column with the specified name."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdColumn:
-    """A column, or a field inside structs. `path` are its names from the outermost; `field` is the innermost."""
+    """The column in which ids are searched: a column, or a field inside structs.
+
+    `path` are the names from the top-level column to the field, and `field` is the field itself.
+    """
 
     path: tuple[str, ...]
     field: NestedField
     arrow: pa.Field[Any]
-    """The top-level column with field ids, reduced to the field: each struct has one child."""
+    """The top-level column as an Arrow field with field ids. Each struct contains only the child on the path."""
 
     @classmethod
     def named(cls, column: str, table: TableName, schema: Schema) -> Self:
-        """Return the column of this name, or dotted path. Raises ConfigError if the table has none, or it is nested."""
+        """Return the column with this name or dotted path.
+
+        Raises NoSuchColumn if it does not exist, and ConfigError if it is not of a primitive type that this connector
+        writes.
+        """
         path = _path_to(column, schema.fields, ())
         if path is None:
             names = ", ".join(field.name for field in schema.fields)
@@ -252,7 +265,7 @@ class IdColumn:
 
     @property
     def type(self) -> pa.DataType:
-        """The Arrow type of its values."""
+        """The Arrow type of the ids in this column."""
         type_: pa.DataType = self.arrow.type
         while isinstance(type_, pa.StructType):
             type_ = type_.field(0).type
@@ -262,7 +275,7 @@ class IdColumn:
 def _path_to(
     path: str, fields: Iterable[NestedField], above: tuple[NestedField, ...]
 ) -> tuple[NestedField, ...] | None:
-    """Return the fields on a dotted path. Names of fields may have dots too."""
+    """Return the fields on a dotted path, or None if there is no such path. Names of fields may contain dots too."""
     for field in fields:
         if field.name == path:
             return (*above, field)
@@ -274,7 +287,7 @@ def _path_to(
 
 
 def _projected(path: Sequence[NestedField]) -> pa.Field[Any]:
-    """Return the first field, whose structs have only the fields on the path."""
+    """Return the first field of the path as an Arrow field, whose structs contain only the fields on the path."""
     field = path[-1]
     for outer in reversed(path[:-1]):
         field = outer.model_copy(update={"field_type": StructType(field)})
@@ -282,16 +295,16 @@ def _projected(path: Sequence[NestedField]) -> pa.Field[Any]:
 
 
 def partition_fields(column: IdColumn, metadata: TableMetadata) -> set[str]:
-    """Return the lower-case names of the partition fields, of all specs, whose values derive from a column."""
+    """Return the lower-case names of the partition fields of all specs whose values derive from a column."""
     fields = (field for spec in metadata.specs().values() for field in spec.fields)
     return {field.name.lower() for field in fields if field.source_id == column.field.field_id}
 
 
 class IdFilter:
-    """Filters files by metadata: which may have rows with an id, and which entries contain an id themselves."""
+    """Determines from manifest entries which files may contain rows with an id, and which entries contain an id."""
 
     def __init__(self, column: IdColumn, ids: Ids, few: Sequence[Any] | None, metadata: TableMetadata) -> None:
-        """`few` are the ids as values, or None if there are too many to skip files by their partitions."""
+        """`few` are the ids as values. It is None if there are too many ids to skip files by their partitions."""
         self._column = column
         self._ids = ids
         self._metadata = metadata
@@ -301,13 +314,13 @@ class IdFilter:
         self._partitions: dict[int, list[tuple[int, frozenset[Any]]]] = {}
 
     def rows(self, file: IcebergFile) -> bool:
-        """Whether a file may have rows with an id."""
+        """Whether a file may contain rows with an id, according to its bounds and its partition."""
         if not any(self._keys.may_have(file, bounds) for bounds in self._ranges):
             return False
         return all(file.partition[position] in values for position, values in self._partitions_of(file.spec_id))
 
     def reveals_id(self, files: Iterable[IcebergFile]) -> bool:
-        """Whether an entry has an id as a bound or as a partition value, whatever rows its file has."""
+        """Whether an entry contains an id as a bound or as a partition value. The rows of the file do not matter."""
         values = [value for file in files for value in self._revealed_values(file)]
         return bool(values) and bool(self._ids.contains(_array(values, self._ids.type)).any())
 
@@ -327,14 +340,14 @@ class IdFilter:
                     yield value
 
     def _partitions_of(self, spec_id: int) -> list[tuple[int, frozenset[Any]]]:
-        """Return the partition values of the ids for the fields of a spec, with the position of the field."""
+        """Return the fields of a spec that derive from the id column: their position, and the ids' partition values."""
         if spec_id not in self._partitions:
             self._partitions[spec_id] = [*self._values_of(spec_id)]
         return self._partitions[spec_id]
 
     def _values_of(self, spec_id: int) -> Iterator[tuple[int, frozenset[Any]]]:
         id_, type_ = self._column.field.field_id, self._column.field.field_type
-        # 0.0 and -0.0 are the same id, but different partitions.
+        # 0.0 and -0.0 are the same id, but are in different partitions.
         if self._values is None or isinstance(type_, FloatType | DoubleType):
             return
         for position, field in enumerate(self._metadata.specs()[spec_id].fields):
@@ -348,10 +361,10 @@ class IdFilter:
 
 
 def manifest_reveals_id(content: bytes, types: Sequence[IcebergType], ids: Ids, field_id: int | None = None) -> bool:
-    """Whether an unreferenced manifest or manifest list has an id as a bound or as a partition value.
+    """Whether an unreferenced manifest or manifest list contains an id as a bound or as a partition value.
 
-    Bounds are of one of the `types`. They are those of the column with `field_id`, or of all columns without it. An
-    object that is not a manifest has no id.
+    Bounds are decoded as each of the `types`. With `field_id`, only the bounds of that column are compared, otherwise
+    those of all columns. Return False for an object that is neither a manifest nor a manifest list.
     """
     try:
         records: Any = [*fastavro.reader(io.BytesIO(content))]
@@ -375,11 +388,11 @@ def _is_id(value: Any, ids: Ids) -> bool:
     try:
         return bool(ids.contains(_array([value], ids.type)).any())
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return False  # A value of another type: a partition by another column.
+        return False  # The value is of another type, so it is of a partition by another column.
 
 
 def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array[Any]:
-    """Return values of manifests as an array that can be compared with ids."""
+    """Return values from manifests as an Arrow array that can be compared with ids of this type."""
     stored = [as_stored(value) for value in values]
     if pa.types.is_temporal(type_) or pa.types.is_integer(type_):
         return pa.array(stored, pa.int64())
