@@ -1,1 +1,1 @@
-"""Iceberg tables, through PyIceberg."""
+"""Iceberg tables, read and written with PyIceberg."""

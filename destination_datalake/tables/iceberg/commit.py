@@ -94,7 +94,7 @@ class TableOperations:
         self._catalog = catalog
         self._governed_fields: frozenset[int] = frozenset()
         self.position = TablePosition("", 0)
-        """The table's position after the last commit."""
+        """The table's position after the last call of `commit`."""
 
     @property
     def access(self) -> AwsAccess:
@@ -231,7 +231,7 @@ class TableOperations:
         self._governed_fields = frozenset(field.field_id for field in metadata.schema().fields)
 
 
-# --- changes of metadata at a cost that does not grow with the table's snapshots --------------------------------------
+# --- metadata changes whose cost does not grow with the number of snapshots -------------------------------------------
 
 
 _METADATA_FILE = re.compile(r"/v?([0-9]+)[-.][^/]*$")
@@ -313,7 +313,7 @@ def _without_gaps(base: TableMetadata, metadata: TableMetadata) -> TableMetadata
     return metadata.model_copy(update={"snapshot_log": log})
 
 
-# --- the fence: of two commits planned on the same state, a catalog accepts only one, whatever it compares ------------
+# --- the fence: every catalog accepts only one of two commits planned on the same state -------------------------------
 
 
 FENCE_PROPERTY = "airbyte.fence"

@@ -110,9 +110,9 @@ class BackgroundWrites:
         """
         if self._is_active and len(self._running) < MAX_BACKGROUND_WRITES:
             future: Future[None] = Future()
-            # Daemon threads: a process that is terminated does not wait for S3.
+            # A daemon thread: a terminated process does not wait for S3.
             thread = threading.Thread(target=_complete, args=(future, call), name="metadata", daemon=True)
-            with suppress(RuntimeError):  # The system has no more threads.
+            with suppress(RuntimeError):  # The system cannot start more threads.
                 thread.start()
                 self._running.append(future)
                 return True
@@ -132,7 +132,7 @@ class BackgroundWrites:
         return self._contents.get(location)
 
     def wait(self) -> None:
-        """Wait until all calls have ended. Raises the first exception of a call."""
+        """Wait until all background calls have ended. Raises the exception of the first call that failed."""
         running, self._running, self._contents = self._running, [], {}
         futures.wait(running)
         for future in running:
@@ -196,7 +196,7 @@ class _S3InputFile(InputFile):
         if self.location.endswith(_ZIPPED):
             unzipped(
                 content, self.location, MAX_FILE_BYTES
-            )  # PyIceberg unpacks it again, without a limit: this call checks the size.
+            )  # Only checks the size: PyIceberg decompresses the file again, without a limit.
         if self.location.endswith(_AVRO) and len(content) <= _MAX_KEPT_BYTES:
             MANIFESTS.put(self.location, bytes(content), len(content))
         return cast("InputStream", io.BytesIO(content))

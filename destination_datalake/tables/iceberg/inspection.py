@@ -105,7 +105,7 @@ class TrialTable:
         self._catalog.pyiceberg().create_table(self._name, Schema(NestedField(1, "id", LongType())), location)
 
     def change(self) -> None:
-        """Commit a change to the table."""
+        """Commit a change of a table property."""
         operations = TableOperations(self._name, self._catalog)
         operations.commit(lambda _table, transaction: set_property("airbyte.check", "1", transaction))
 

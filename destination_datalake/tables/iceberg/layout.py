@@ -82,7 +82,7 @@ class WantedLayout:
         return {name: json.dumps(value, ensure_ascii=False, separators=(",", ":")) for name, value in values.items()}
 
     def new_spec(self, schema: Schema) -> PartitionSpec:
-        """Return the partition spec of a new table."""
+        """Return the wanted partition spec for a new table with this schema."""
         return PartitionSpec(*_fields(self._sources(schema), {}, schema, PARTITION_FIELD_ID_START, frozenset()))
 
     def iceberg_sort_order(self, schema: Schema) -> IcebergSortOrder:
@@ -236,7 +236,7 @@ class _SetSortOrder(UpdateSortOrder):
         return (*updates[:-1], default), requirements
 
 
-# --- how writers follow the partition spec ----------------------------------------------------------------------------
+# --- the table's partition spec, as writers follow it -----------------------------------------------------------------
 
 
 _INT_MAX = 2**31 - 1
@@ -319,7 +319,7 @@ def _nested_paths(fields: Sequence[NestedField], above: Path) -> Iterator[tuple[
             yield from _nested_paths(field.field_type.fields, path)
 
 
-# --- how writers follow the sort order --------------------------------------------------------------------------------
+# --- the table's sort order, as writers follow it ---------------------------------------------------------------------
 
 
 def sort_order(metadata: TableMetadata, columns: Sequence[Field]) -> SortOrder | None:

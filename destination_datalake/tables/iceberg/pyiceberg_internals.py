@@ -1,8 +1,8 @@
 """All uses of private names of PyIceberg, except methods of its Glue catalog (`tables/glue/compare_and_set.py`).
 
-PyIceberg has no public way to add files of several partition specs, or delete files, in one snapshot, nor to read and
-write all fields of manifests. If a release changes one of these names, `test_pyiceberg_internals.py` fails and tells
-what to do.
+PyIceberg has no public API for one snapshot that adds delete files, or files of several partition specs, nor for all
+fields of manifests. If a release of PyIceberg changes one of these names, `test_pyiceberg_internals.py` fails and
+reports what to do.
 """
 
 from __future__ import annotations
@@ -74,11 +74,12 @@ _DOUBLE = Struct("<d")
 _REFERENCED_DATA_FILE = 143
 _REFERENCED = next(field for field in DATA_FILE_TYPE[3].fields if field.field_id == _REFERENCED_DATA_FILE)
 _DELETE_FILE_TYPE = StructType(*DATA_FILE_TYPE[DEFAULT_READ_VERSION].fields, _REFERENCED)
-"""An entry's file in manifests of delete files: PyIceberg's type for format version 2 lacks the optional field
+"""The type of a file in manifests of delete files. PyIceberg's type for format version 2 lacks the optional field
 `referenced_data_file` (Iceberg spec: Data File Fields)."""
 
 _EQUALITY = NestedField(135, "equality_ids", ListType(136, IntegerType(), element_required=True), required=False)
-"""Ids are of type int (Iceberg spec: Data File Fields), as Java reads them. PyIceberg writes long."""
+"""The field ids of equality deletes are of type int (Iceberg spec: Data File Fields), as Java reads them. PyIceberg
+writes them as long."""
 
 _ENTRY_SCHEMAS = {
     content: manifest_entry_schema_with_data_file(DEFAULT_READ_VERSION, type_)
@@ -93,9 +94,10 @@ _ENTRY_SCHEMAS = {
 
 
 class SnapshotProducer(_SnapshotProducer[Any]):
-    """One snapshot on a branch, which is added to a transaction at the end of a `with` block.
+    """One snapshot of a branch. It is added to a transaction at the end of the producer's `with` block.
 
-    Subclasses define its manifests. PyIceberg's checks of conflicts are not used: they belong to its retries.
+    Subclasses define the manifests of the snapshot. PyIceberg's conflict checks are not used, as they belong to
+    PyIceberg's own retries.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class SnapshotProducer(_SnapshotProducer[Any]):
 
     @abstractmethod
     def summary(self, previous: Mapping[str, str] | None) -> Summary:
-        """Return its summary; `previous` is that of the snapshot before."""
+        """Return the summary of the snapshot. `previous` is the summary of the branch's present head, if any."""
 
     @property
     def metadata(self) -> TableMetadata:
@@ -123,16 +125,16 @@ class SnapshotProducer(_SnapshotProducer[Any]):
 
     @property
     def io(self) -> FileIO:
-        """The table's storage."""
+        """The FileIO with which the table's metadata is read and written."""
         return self._io
 
     @property
     def written_manifests(self) -> list[str]:
-        """The paths of all manifests of the snapshot. They are deleted if the commit fails."""
+        """The paths of the manifests that were written for this snapshot. They are deleted if the commit fails."""
         return self._written_manifests
 
     def written(self, content: ManifestContent, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
-        """Write a manifest with these entries, at least one, all of one partition spec."""
+        """Write a manifest and return it. `entries` must be at least one entry, all of this content and spec."""
         spec = self.spec(spec_id)
         if content == ManifestContent.DELETES:
             output = self.new_manifest_output()
@@ -149,7 +151,7 @@ class SnapshotProducer(_SnapshotProducer[Any]):
         return manifest
 
     def previous(self) -> Snapshot | None:
-        """Return the present head of the branch."""
+        """Return the present head of the branch; None if the branch does not exist."""
         return self.metadata.snapshot_by_name(self._target_branch)
 
     def _manifests(self) -> list[ManifestFile]:
@@ -171,10 +173,10 @@ class SnapshotProducer(_SnapshotProducer[Any]):
 
 
 def _with_both_zeros(summary: PartitionFieldSummary, type_: IcebergType) -> PartitionFieldSummary:
-    """Return the summary with -0.0 as its lower bound if that is zero, and with 0.0 as its upper bound.
+    """Return the summary with a lower bound of zero changed to -0.0, and an upper bound of zero changed to 0.0.
 
-    Engines order -0.0 before 0.0 (Iceberg spec: Data File Fields, note 3), and PyIceberg takes the one that comes first
-    for both bounds. Bounds need not be tight.
+    Engines order -0.0 before 0.0 (Iceberg spec: Data File Fields, note 3), but PyIceberg uses the first zero that it
+    reads for both bounds. The change is safe, as bounds need not be tight.
     """
     if not isinstance(type_, FloatType | DoubleType):
         return summary
@@ -191,7 +193,10 @@ def summary_of(
     counts: Mapping[str, str],
     previous: Mapping[str, str] | None,
 ) -> Summary:
-    """Return a snapshot's summary: what it adds and removes, and the totals after it. `counts` are added to it."""
+    """Return the summary of a snapshot: the counts of added and removed files and rows, and the totals after it.
+
+    `counts` are further entries of the summary. `previous` is the summary of the parent snapshot.
+    """
     # The metrics are updated directly: `collector.add_file` would require one spec for all partitions.
     collector = SnapshotSummaryCollector()
     for file in added:
@@ -204,7 +209,7 @@ def summary_of(
 
 
 class _DeletesWriter(ManifestWriterV2):
-    """Writes a manifest of delete files. PyIceberg writes data files only."""
+    """Writes a manifest of delete files. PyIceberg's own writer supports only manifests of data files."""
 
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
@@ -230,9 +235,9 @@ class _DeletesWriter(ManifestWriterV2):
 
 
 def manifest_entries(manifest: ManifestFile, io: FileIO) -> Iterator[ManifestEntry]:
-    """Yield the live entries of a manifest, with the values that they inherit from it.
+    """Yield the live entries of a manifest, with the values that they inherit from the manifest.
 
-    Unlike `ManifestFile.fetch_manifest_entry`, doubles are read exactly, and `referenced_data_file` is read.
+    Unlike `ManifestFile.fetch_manifest_entry`, this reads doubles exactly, and reads `referenced_data_file`.
     """
     with _ManifestReader(manifest, io) as entries:
         for entry in entries:
@@ -241,7 +246,7 @@ def manifest_entries(manifest: ManifestFile, io: FileIO) -> Iterator[ManifestEnt
 
 
 def deleted_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
-    """Return the entries of a manifest for files that a snapshot has removed."""
+    """Return the entries of a manifest whose status is deleted: those of files that a snapshot has removed."""
     with _ManifestReader(manifest, io) as entries:
         return [
             _inherit_from_manifest(entry, manifest) for entry in entries if entry.status == ManifestEntryStatus.DELETED
@@ -249,19 +254,19 @@ def deleted_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
 
 
 def delete_file(**arguments: Any) -> DataFile:
-    """Return the entry of a delete file. Arguments are as those of `DataFile.from_args`, and `referenced_data_file`."""
+    """Return the entry of a delete file. Accepts the arguments of `DataFile.from_args`, and `referenced_data_file`."""
     return DataFile._bind(_DELETE_FILE_TYPE, **arguments)
 
 
 def referenced_data_file(file: DataFile) -> str | None:
-    """Return the path of the only data file to which a delete file applies; None if its entry has no such path."""
+    """Return the path of the only data file to which a delete file applies; None if its entry contains no such path."""
     return file[len(_DELETE_FILE_TYPE.fields) - 1] if len(file) == len(_DELETE_FILE_TYPE.fields) else None
 
 
 class _WholeFile(AvroFile[_Entry]):
-    """An Avro file that is read to its last byte. PyIceberg stops without an error at an incomplete block.
+    """An Avro file that is read to its last byte. PyIceberg's own class stops at an incomplete block without an error.
 
-    Raises ValueError or EOFError for an incomplete file, and OversizedFile if the blocks unpack to too many bytes.
+    Raises ValueError or EOFError for an incomplete file, and OversizedFile if the decompressed blocks are too large.
     """
 
     _bytes = 0
@@ -271,7 +276,7 @@ class _WholeFile(AvroFile[_Entry]):
     def __enter__(self) -> Self:
         with self.input_file.open() as source:
             content = source.read()
-        # The compiled decoder reads beyond the end of its buffer, so it is used for whole blocks only.
+        # The compiled decoder may read beyond the end of its buffer, so it is used only for blocks that are complete.
         self.decoder, self._bytes = StreamingBinaryDecoder(content), len(content)
         self.header = self._read_header()
         if (schema := self.header.meta.get("avro.schema")) is None:
@@ -321,7 +326,7 @@ class _WholeFile(AvroFile[_Entry]):
 
 
 def _chunks(reader: IO[bytes], limit: int) -> Iterator[bytes]:
-    """Yield the content of a reader in chunks, up to a little more than `limit` bytes."""
+    """Yield the content of a reader in chunks. Stop after the chunk that exceeds `limit` bytes in total."""
     while limit >= 0 and (chunk := reader.read(_CHUNK)):
         limit -= len(chunk)
         yield chunk
@@ -329,7 +334,7 @@ def _chunks(reader: IO[bytes], limit: int) -> Iterator[bytes]:
 
 _CHUNK = 64 * 1024
 
-# PyIceberg reads manifest lists with this class, and has no parameter for it.
+# PyIceberg reads manifest lists with its own AvroFile, and has no parameter to replace that class.
 vars(pyiceberg.manifest)["AvroFile"] = _WholeFile
 
 
@@ -344,7 +349,10 @@ class _ManifestReader(_WholeFile[ManifestEntry]):
 
 @lru_cache(64)
 def _entry_reader(schema: str, content: ManifestContent) -> Reader:
-    """Return the reader of entries with this Avro schema. Creating one takes longer than reading a small manifest."""
+    """Return the reader of manifest entries with this Avro schema.
+
+    Readers are cached, as creating one takes longer than reading a small manifest.
+    """
     enums: dict[int, Callable[..., Enum]] = {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent}
     resolver: Any = _Resolver({-1: ManifestEntry, 2: DataFile}, enums)
     present = AvroSchemaConversion().avro_to_iceberg(json.loads(schema))
@@ -358,7 +366,7 @@ class _Resolver(ReadSchemaResolver):
 
 
 class _ExactDoubleReader(DoubleReader):
-    """PyIceberg's compiled decoder rounds doubles to floats."""
+    """Reads doubles exactly. PyIceberg's compiled decoder rounds them to floats."""
 
     def read(self, decoder: BinaryDecoder) -> float:
         value: float = _DOUBLE.unpack(decoder.read(_DOUBLE.size))[0]
@@ -369,7 +377,7 @@ class _ExactDoubleReader(DoubleReader):
 
 
 class OpenTransaction(Transaction):
-    """A transaction with access to its updates and requirements."""
+    """A PyIceberg transaction that gives access to its updates and requirements."""
 
     @property
     def requirements(self) -> tuple[TableRequirement, ...]:
@@ -378,30 +386,30 @@ class OpenTransaction(Transaction):
 
     @property
     def base(self) -> TableMetadata:
-        """The metadata to which the updates apply."""
+        """The table's metadata before the transaction, to which the updates apply."""
         return self._table.metadata
 
     @property
     def updates(self) -> tuple[TableUpdate, ...]:
-        """All updates so far."""
+        """All updates of the transaction so far."""
         return self._updates
 
     def require(self, requirements: tuple[TableRequirement, ...]) -> None:
-        """Replace the requirements: those of PyIceberg have only one of several branches."""
+        """Replace the requirements of the commit. PyIceberg's own requirements cover only one of several branches."""
         self._requirements = requirements
 
 
 def apply(transaction: Transaction, updates: tuple[TableUpdate, ...]) -> None:
-    """Add updates to a transaction for which PyIceberg has no method."""
+    """Add metadata updates to a transaction. This is for updates that no method of PyIceberg's Transaction adds."""
     transaction._apply(updates, ())
 
 
 def with_updates(
     base: TableMetadata, updates: tuple[TableUpdate, ...], metadata_location: str | None = None
 ) -> TableMetadata:
-    """Return the metadata with the updates, as PyIceberg's `update_table_metadata`, but share its unchanged parts.
+    """Apply updates to the metadata, like PyIceberg's `update_table_metadata`, but share unchanged parts with `base`.
 
-    With `metadata_location`, that of `base`, it becomes the last entry of the metadata log.
+    If `metadata_location`, the location of `base`, is supplied, it is appended to the metadata log.
     """
     context, metadata = _TableMetadataUpdateContext(), base
     for update in updates:

@@ -167,7 +167,7 @@ def require_parquet(files: Iterable[LiveFile]) -> None:
         )
 
 
-# --- removals of rows from files, which merges and erasures share -----------------------------------------------------
+# --- removal of rows from files, shared by merges and erasures --------------------------------------------------------
 
 
 _TASKS_PER_JOB = 1000

@@ -270,7 +270,7 @@ class IcebergTable:
         If other writers commit first at every attempt, the rows stay pending. The rows of an overwrite are merged by
         `publish`.
         """
-        self._no_merge_before = datetime.now(UTC) + RETRY_DELAY  # Reset if the merge succeeds.
+        self._no_merge_before = datetime.now(UTC) + RETRY_DELAY  # Reset below if the merge succeeds.
         self._merge_leftovers()
         scope = self._mode.to_merge
         if scope is None or scope.pending is None or self._merges.try_run(scope, self._plan, self._mode):
@@ -442,7 +442,7 @@ class IcebergTable:
         return self._wanted[1]
 
     def _is_ours(self, table: PyIcebergTable) -> bool:
-        """Whether the table was created for this stream."""
+        """Whether this connector has created the table for this stream."""
         owner = TableOwner.of(table.properties)
         return owner is not None and owner.stream == self._stream.id
 
@@ -565,7 +565,7 @@ class Promotion:
         try:
             done = {file.uri: file for file in self._rewrite([*tasks.values()])}
         except RewriteFailed:
-            # Any of the targets may have been written.
+            # Each of the new files may have been written, so all of them are recorded for deletion.
             for key, task in tasks.items():
                 self._rewritten[key, to_double] = Rewritten(task.target, 0, 0, source=task.source)
             raise

@@ -147,7 +147,7 @@ class VerifiedIceberg(VerifiedTable):
 
     def _compare(self, snapshot: Snapshot, rows: int | None, files: int | None, by: str) -> None:
         for _ in self._expected_in(snapshot):
-            pass  # This counts the files in its manifests.
+            pass  # The iteration counts the files in the snapshot's manifests.
         if self._broken:
             return
         counted = [
@@ -262,6 +262,6 @@ def _bound(field: NestedField, bounds: Mapping[int, bytes] | None) -> Any:
         return bytes(encoded)
     if len(encoded) == 4 and isinstance(type_, LongType | DoubleType):
         type_ = IntegerType() if isinstance(type_, LongType) else FloatType()
-    with suppress(Exception):  # Of another type, or in an encoding that PyIceberg does not support: not compared.
+    with suppress(Exception):  # A bound of another type, or in an unsupported encoding, is not compared.
         return from_bytes(type_, encoded)
     return None

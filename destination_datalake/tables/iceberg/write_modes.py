@@ -314,7 +314,7 @@ class AppendDedup(WriteMode):
         if pending is not None and not self._definition.has_columns(_schema_of_pending(table.metadata)):
             raise self._conflict(pending.definition, "its pending rows came with", table.metadata)
         if pending is not None:
-            # The key is the same (`require`). A new cursor applies to pending rows as to new ones.
+            # `_require_key` ensures the same key. A new cursor applies to pending rows too, not only to new rows.
             self._definition.write_to(PENDING_BY, transaction)
         self._adopt_pending(table, transaction)
 
@@ -330,7 +330,7 @@ class AppendDedup(WriteMode):
 
     def _conflict(self, by: Definition, fact: str, metadata: TableMetadata) -> TableConflict:
         schema = metadata.schema()
-        # A field whose type has changed may have a new column, so the key has another field id.
+        # A field whose type has changed may be stored in a new column. Then the key has another field id.
         where = "" if self._definition.has_columns(schema) else ", in a new column"
         problem = (
             f"{fact} the primary key ({by.key_names(schema)}), but the primary key of the stream is now "
@@ -356,7 +356,7 @@ class AppendDedup(WriteMode):
 
 
 def _schema_of_pending(metadata: TableMetadata) -> Schema:
-    """Return the schema of the last commit of pending rows."""
+    """Return the schema of the pending branch's head; the table's schema if the head does not record one."""
     head = metadata.snapshot_by_name(PENDING_BRANCH)
     schema = metadata.schema_by_id(head.schema_id) if head is not None and head.schema_id is not None else None
     return schema or metadata.schema()
@@ -462,7 +462,7 @@ class Overwrite(WriteMode):
         with ManageSnapshots(transaction) as snapshots:
             head = transaction.table_metadata.refs[self._branch].snapshot_id
             snapshots.set_current_snapshot(head).remove_branch(self._branch)
-        # Pending rows belong to the former content.
+        # The pending rows belong to the former content, which the overwrite replaces.
         remove_branches([PENDING_BRANCH], transaction)
         set_property(PENDING_BY, None, transaction)
         if self._definition is None:

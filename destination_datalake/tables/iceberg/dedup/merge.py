@@ -171,7 +171,7 @@ class MergeResult:
 
     @property
     def change(self) -> Change:
-        """The change to commit."""
+        """The added and removed files as the change of the merge's snapshot."""
         return Change(self.added, self.removed, frozenset(self.listed_in))
 
     @property
@@ -269,7 +269,7 @@ class MergeResult:
 
 
 class _Merge(Rework[MergePlan, MergeResult]):
-    """One merge of a table."""
+    """One merge of a table's pending rows, with its attempts after conflicts."""
 
     def __init__(self, common: Merges, scope: MergeScope, plan: FilePlan, writer: Writer) -> None:
         super().__init__(
@@ -320,7 +320,7 @@ class _Merge(Rework[MergePlan, MergeResult]):
         self._jobs.run(plan)
 
     def change(self, plan: MergePlan, table: Table, transaction: Transaction) -> MergeResult:
-        """Replace and add files in one snapshot, and remove the branch of pending rows."""
+        """Add and remove the merge's files in one snapshot of the target branch, and remove the pending branch."""
         result = MergeResult(plan, self._jobs)
         change, target = result.change, self._scope.target
         if change.added or change.removed or not self._scope.is_unique(table.metadata):
@@ -616,7 +616,10 @@ def _key_of_winners(plan: MergePlan) -> Hashable:
 
 
 def _by_key(plan: MergePlan, dead_rows: Iterable[Mapping[int, RowSet]]) -> dict[Hashable, _FileGroup]:
-    """Return the pending files with dead rows, by the key of their task's result."""
+    """Return the groups of pending files from which rows are removed, by the key of their task's result.
+
+    `dead_rows` are these rows, by the number of the pending file.
+    """
     files = [_FileWithDeadRows(plan.pending[number], rows, (), number) for number, rows in united(dead_rows).items()]
     return {
         (tuple((file.live.state, file.dead) for file in group), plan.metadata.current_schema_id): group

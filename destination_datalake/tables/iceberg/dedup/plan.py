@@ -250,7 +250,7 @@ class MergePlan:
 
     @property
     def metadata(self) -> TableMetadata:
-        """The table's metadata."""
+        """The metadata of the state of the table that was planned."""
         return self.table.metadata
 
     @property

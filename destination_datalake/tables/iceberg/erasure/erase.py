@@ -383,7 +383,7 @@ class TableErasure(Rework[TablePlan, _Result]):
         self.snapshots_expired += result.snapshots
         s3 = self.operations.access.client("s3")
         folder = S3Address.parse(result.expiry.before.location.rstrip("/"))
-        with suppress(MaintenanceSkipped):  # The table was replaced by another one.
+        with suppress(MaintenanceSkipped):  # Raised if another table has taken the place of this one.
             delete_expired(result.expiry, self.operations, Deletion(s3, folder), Deletion(s3, folder))
         return result.erased
 
@@ -419,7 +419,7 @@ def _metadata_of(snapshots: Iterable[Any], table: Table) -> Iterator[str]:
             yield statistics.statistics_path
 
 
-# --- unreferenced files with rows: of dead syncs, and of interrupted erasures -----------------------------------------
+# --- unreferenced files with rows, left by killed syncs and interrupted erasures --------------------------------------
 
 
 # A running sync has unreferenced files too, which it is about to commit. Therefore an unreferenced file is deleted only
@@ -512,7 +512,7 @@ class UnreferencedFiles:
             yield batch
 
     def _revealing_manifests(self, manifests: Sequence[str], s3: S3Client) -> list[str]:
-        """Return the manifests and manifest lists that contain an id."""
+        """Return the URIs of those manifests and manifest lists that contain an id. Missing objects are skipped."""
 
         def read(uri: str) -> bytes:
             return get_or_none(s3, uri) or b""
@@ -527,7 +527,7 @@ class UnreferencedFiles:
         ]
 
     def _rows(self, files: Sequence[_Object]) -> dict[str, int]:
-        """Return the number of rows with an id, by file. Files without such rows, and unreadable files, are left out."""
+        """Return the number of rows with an id, by file. Unreadable files, and files without such rows, are omitted."""
         if not files:
             return {}
         matches = self.erasure.located([SourceFile(file.uri, file.size, UNKNOWN) for file in files])

@@ -74,7 +74,7 @@ class TablePlan:
 
     @property
     def metadata(self) -> TableMetadata:
-        """The table's metadata."""
+        """The metadata of the state of the table that was planned."""
         return self.table.metadata
 
     def snapshots_with_rows(self, matches: MatchesByFile) -> dict[int, Snapshot]:
@@ -356,7 +356,7 @@ class IdFilter:
             try:
                 transform = field.transform.transform(type_)
                 yield position, frozenset(transform(value) for value in self._values)
-            except Exception:  # A transform that PyIceberg does not support for this type: no file is skipped.
+            except Exception:  # PyIceberg does not support the transform for this type, so no file is skipped by it.
                 continue
 
 
@@ -368,7 +368,7 @@ def manifest_reveals_id(content: bytes, types: Sequence[IcebergType], ids: Ids, 
     """
     try:
         records: Any = [*fastavro.reader(io.BytesIO(content))]
-    except Exception:  # For invalid files fastavro raises IndexError, TypeError, StructError and others.
+    except Exception:  # fastavro raises IndexError, TypeError, StructError and others for invalid files.
         return False
     values, packed = list[Any](), list[bytes]()
     for record in records:

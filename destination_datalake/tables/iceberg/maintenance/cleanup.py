@@ -1,14 +1,17 @@
 """Expiry of snapshots and removal of orphans.
 
-Expiry: a commit removes snapshots from the table's metadata, then their unreferenced files are deleted. PyIceberg's
-`expire_snapshots` does only the first step. A process that dies between the steps leaves orphans, which are removed
-later. One sync a day, of all that write to a table, runs this.
+Expiry has two steps: a commit removes snapshots from the table's metadata, then the files that only they referenced are
+deleted. PyIceberg's `expire_snapshots` does only the first step. If the process dies between the steps, the files
+become orphans, which are removed later. Of all syncs that write to a table, one a day runs this maintenance.
 
 Orphans are unreferenced files in a table's folder, which killed writers leave. A file is removed if all of these
-conditions hold: it is a kind of file of Iceberg tables, in a folder that belongs to the table alone; it is older than
-any writer needs from its upload to its commit; and no snapshot, statistics file or entry of the metadata log refers to
-it, neither before the folder was listed nor afterwards. Metadata files that the log no longer has are orphans too. If
-the folder has another table too, no file is removed.
+conditions are met:
+- It is of a kind that Iceberg tables use.
+- Its folder belongs to this table alone. Otherwise no file is removed.
+- It is older than the longest time between a writer's upload and its commit.
+- No snapshot, statistics file or entry of the metadata log refers to it, neither before nor after the folder is listed.
+
+Metadata files that are no longer in the metadata log are orphans too.
 """
 
 from __future__ import annotations
@@ -55,7 +58,10 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """The expired snapshots and refs, and the deleted files: `data` are data files and delete files."""
+    """The result of an expiry: the expired snapshots and refs, and the deleted files.
+
+    `data` counts the data files and delete files, and `metadata` the manifests, manifest lists and statistics files.
+    """
 
     expired: Expired
     data: Deletion
@@ -64,7 +70,10 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryPlan:
-    """What one attempt of the commit expires, and the metadata before and after it."""
+    """The snapshots and refs that one attempt of an expiry's commit removes, and the metadata before and after it.
+
+    `metadata_location` is the location of the metadata file on which the attempt was planned.
+    """
 
     expired: Expired
     before: TableMetadata
@@ -73,7 +82,7 @@ class ExpiryPlan:
 
 
 class Expirer:
-    """Expires snapshots of one table. `max_age` and `min_snapshots` are the options."""
+    """Expires snapshots of one table. `max_age` and `min_snapshots` apply unless table properties override them."""
 
     def __init__(self, operations: TableOperations, max_age: timedelta, min_snapshots: int) -> None:
         self._operations = operations
@@ -82,10 +91,10 @@ class Expirer:
         self._min_snapshots = min_snapshots
 
     def expire(self, now: datetime, should_continue: Callable[[], bool], *, dry_run: bool) -> Expiry:
-        """Expire snapshots, branches and tags, and delete unreferenced files.
+        """Expire snapshots, branches and tags, and delete the files that only they referenced.
 
-        Raises MaintenanceSkipped, DeadlineExceeded, errors of a commit and of S3, and, with nothing deleted, Incomplete
-        and Disagreement.
+        Raises MaintenanceSkipped, DeadlineExceeded, Incomplete, Disagreement, and errors of a commit and of S3. No file
+        is deleted if the references of the remaining snapshots cannot be read completely.
         """
         table = self._operations.load()
         folder = S3Address.parse(table.location().rstrip("/"))
@@ -111,10 +120,10 @@ class Expirer:
 
 
 def remove_expired(outdated: Expired, metadata: TableMetadata, transaction: Transaction) -> None:
-    """Remove snapshots, branches and tags from a table's metadata."""
+    """Remove expired snapshots, branches and tags from the metadata of a transaction's table."""
     refs = [RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in outdated.refs]
     snapshot_ids = frozenset(outdated.snapshots)
-    # PyIceberg removes a snapshot's table statistics with it, and leaves its partition statistics.
+    # PyIceberg removes the table statistics of a removed snapshot, but not its partition statistics.
     statistics = [
         RemovePartitionStatisticsUpdate.model_validate({"snapshot-id": statistics.snapshot_id})
         for statistics in metadata.partition_statistics
@@ -127,7 +136,7 @@ def remove_expired(outdated: Expired, metadata: TableMetadata, transaction: Tran
 def delete_expired(plan: ExpiryPlan, operations: TableOperations, data: Deletion, metadata: Deletion) -> None:
     """Delete the files of expired snapshots to which the latest state of the table does not refer.
 
-    Raises MaintenanceSkipped if the table was replaced by another one, and as `expire`.
+    Raises MaintenanceSkipped if another table has taken the place of this one, and the same errors as `Expirer.expire`.
     """
 
     def delete(latest: Table) -> None:
@@ -140,9 +149,10 @@ def delete_expired(plan: ExpiryPlan, operations: TableOperations, data: Deletion
 
 
 def _delete_unreferenced(plan: ExpiryPlan, references: References, data: Deletion, metadata: Deletion) -> None:
-    """Delete the files of expired snapshots to which `plan.after` does not refer: data first, manifest lists last.
+    """Delete the files of expired snapshots to which `plan.after` does not refer.
 
-    In this order, an interruption leaves the manifests by which the other files are found again.
+    Data files are deleted first, and manifest lists last. So after an interruption, the remaining files can still be
+    found through their manifests.
     """
     snapshot_ids, io = frozenset(plan.expired.snapshots), references.io
     still_in_file = snapshot_ids - {snapshot.snapshot_id for snapshot in plan.after.snapshots}
@@ -170,7 +180,7 @@ def _delete_unreferenced(plan: ExpiryPlan, references: References, data: Deletio
 
 
 def _present(read: Callable[[_T], Sequence[_R]], items: Sequence[_T]) -> Iterator[Sequence[_R]]:
-    """Yield the result of `read` for each item, empty for items that another process has deleted meanwhile."""
+    """Yield the result of `read` for each item. It is empty for items that another process has deleted meanwhile."""
 
     def read_if_present(item: _T) -> Sequence[_R]:
         try:
@@ -191,7 +201,10 @@ _MAX_REF_AGE = "history.expire.max-ref-age-ms"
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The retention of snapshots and refs without their own. Without `max_ref_age_ms`, refs never expire."""
+    """The retention of snapshots and refs that do not define their own.
+
+    If `max_ref_age_ms` is None, refs without their own maximum age never expire.
+    """
 
     max_age_ms: int
     min_snapshots: int
@@ -199,9 +212,9 @@ class Retention:
 
     @classmethod
     def of(cls, properties: Mapping[str, str], max_age: timedelta, min_snapshots: int) -> Self:
-        """Return the retention from table properties, by default `max_age` and `min_snapshots`.
+        """Return the retention that table properties define. `max_age` and `min_snapshots` are the defaults.
 
-        Raises MaintenanceSkipped.
+        Raises MaintenanceSkipped if a property is not a positive whole number.
         """
         return cls(
             _positive(properties, _MAX_AGE) or max_age // timedelta(milliseconds=1),
@@ -212,7 +225,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """Ids of snapshots and names of branches and tags that have expired."""
+    """The ids of expired snapshots, and the names of expired branches and tags."""
 
     snapshots: tuple[int, ...] = ()
     refs: tuple[str, ...] = ()
@@ -225,7 +238,7 @@ class Expired:
 def expired(metadata: TableMetadata, retention: Retention, now: datetime) -> Expired:
     """Return the snapshots and refs that have expired at `now`.
 
-    Snapshots of no branch, for example staged for an audit or left by a rollback, expire by age.
+    Snapshots that are on no branch, for example those staged for an audit or left by a rollback, expire by age.
     """
     at = int(now.timestamp() * 1000)
     kept_refs = {
@@ -253,7 +266,7 @@ def expired(metadata: TableMetadata, retention: Retention, now: datetime) -> Exp
     expired_refs = {name: ref for name, ref in metadata.refs.items() if name not in kept_refs}
     return Expired(
         tuple(snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id not in kept),
-        # An unneeded fence tag alone is not worth a commit: it is removed with its snapshot.
+        # An unneeded fence tag alone is not worth a commit. It is removed together with its snapshot.
         tuple(
             sorted(
                 name
@@ -281,7 +294,10 @@ def _kept_of_branch(snapshots: list[Snapshot], ref: SnapshotRef, retention: Rete
 
 
 def _positive(properties: Mapping[str, str], name: str) -> int | None:
-    """Return the value of a property; None without it. Raises MaintenanceSkipped unless it is a positive number."""
+    """Return the value of a table property; None if it is not set.
+
+    Raises MaintenanceSkipped if the value is not a positive whole number.
+    """
     if (text := properties.get(name)) is None:
         return None
     if not text.isdecimal() or int(text) == 0:
@@ -293,13 +309,17 @@ def _positive(properties: Mapping[str, str], name: str) -> int | None:
 
 
 MAINTAINED_AT = "airbyte.maintained-at"
-"""The table property with the time of the last run, in ISO 8601."""
+"""The table property with the time of the last maintenance run, in ISO 8601."""
 
 _INTERVAL = timedelta(days=1)
 
 
 def claim_daily_run(operations: TableOperations, now: datetime) -> bool:
-    """Write `now` into the table and return true, unless another sync did so within a day. Raises as a commit."""
+    """Return whether this sync should run the daily maintenance of a table, and record `now` as the time of the run.
+
+    Return False, and record nothing, if another sync has recorded a run within the last day. Raises the errors of
+    `TableOperations.commit`.
+    """
 
     def build(table: Table, transaction: Transaction) -> bool:
         if is_due := _is_due(table.properties, now):
@@ -314,7 +334,7 @@ def _is_due(properties: Mapping[str, str], now: datetime) -> bool:
         last = datetime.fromisoformat(properties.get(MAINTAINED_AT, "")).astimezone(UTC)
     except ValueError:
         return True
-    # A time in the future was written by a clock that was wrong.
+    # A time in the future is ignored: the clock that recorded it was wrong.
     return not now - _INTERVAL < last <= now
 
 
@@ -324,23 +344,23 @@ def _is_due(properties: Mapping[str, str], now: datetime) -> bool:
 _KINDS = re.compile(
     r"(data|metadata)/.*\.(parquet|orc|avro|metadata\.json|metadata\.json\.gz|gz\.metadata\.json|puffin|stats)"
 )
-"""Paths below a table's location (Iceberg: `write.data.path`, `write.metadata.path` and their defaults)."""
+"""Paths of a table's files below its location (Iceberg: defaults of `write.data.path` and `write.metadata.path`)."""
 
 _METADATA = (".metadata.json", ".metadata.json.gz")
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
 _BEGINNING = "bytes=0-65535"
-"""The first 64 KiB, as metadata files may be large. Writers begin with the table's id."""
+"""The first 64 KiB of a metadata file, which may be large. Writers put the table's id at the beginning."""
 _MAX_UUID_BYTES = 65536
 _GZIP = b"\x1f\x8b"
 _OF_GZIP = 16 + zlib.MAX_WBITS
 
 _BATCH_SIZE = 100_000
-"""Orphans that are collected before they are removed, which bounds memory."""
+"""Number of orphans that are collected before they are removed. It bounds the use of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """The removed orphans. `old_metadata` are metadata files that the log no longer has."""
+    """The removed orphans. `old_metadata` counts the metadata files, which are no longer in the metadata log."""
 
     files: Deletion
     old_metadata: Deletion
@@ -355,7 +375,7 @@ class OrphanRemover:
         self._age = age
 
     def remove(self, now: datetime, should_continue: Callable[[], bool], *, dry_run: bool) -> Orphans:
-        """Remove the orphans. Raises MaintenanceSkipped, DeadlineExceeded, and errors of reading metadata and S3."""
+        """Remove the orphans. Raises MaintenanceSkipped, DeadlineExceeded, and errors of reading metadata and of S3."""
         table = self._operations.load()
         require_garbage_collection(table.metadata)
         folder = table_folder(table)
@@ -379,7 +399,7 @@ class OrphanRemover:
         return removed
 
     def _remove(self, files: list[File], table: Table, references: References, removed: Orphans) -> None:
-        """Remove the files, unless a later state of the table refers to them."""
+        """Remove those of the files to which the latest state of the table does not refer."""
         if not files:
             return
         add_latest(references, table, self._operations)
@@ -390,7 +410,7 @@ class OrphanRemover:
     def _require_own_folder(
         self, table: Table, references: References, folder: S3Address, should_continue: Callable[[], bool]
     ) -> None:
-        """Raise MaintenanceSkipped if the folder has metadata of another table, which another catalog may use."""
+        """Raise MaintenanceSkipped if the folder contains metadata of another table, which another catalog may use."""
         for page in self._list_pages(folder, should_continue):
             keys = [object_["Key"] for object_ in page if object_["Key"].endswith(_METADATA)]
             files = [File(str(S3Address(folder.bucket, key)), 0) for key in keys]
@@ -402,7 +422,10 @@ class OrphanRemover:
                     )
 
     def _uuid(self, address: S3Address) -> str | None:
-        """Return the id of the table of a metadata file; None if another process has just deleted the file."""
+        """Return the table id in a metadata file, or "unknown" if it contains none.
+
+        Return None if another process has just deleted the file.
+        """
         try:
             answer = self._s3.get_object(Bucket=address.bucket, Key=address.key, Range=_BEGINNING)
         except self._s3.exceptions.ClientError as error:
@@ -424,7 +447,10 @@ class OrphanRemover:
 
 
 def add_latest(references: References, table: Table, operations: TableOperations) -> None:
-    """Add the references of the table's latest state. Raises MaintenanceSkipped if another table took its place."""
+    """Add the references of the table's latest state.
+
+    Raises MaintenanceSkipped if another table has taken the table's place, or if the table has moved.
+    """
 
     def add(latest: Table) -> None:
         if latest.metadata.table_uuid != table.metadata.table_uuid or latest.location() != table.location():
@@ -436,7 +462,7 @@ def add_latest(references: References, table: Table, operations: TableOperations
 
 
 def table_folder(table: Table) -> S3Address:
-    """Return the folder of a table. Raises MaintenanceSkipped if it is not in S3, or has no folder of its own."""
+    """Return the folder of a table. Raises MaintenanceSkipped if it is not in S3, or is a whole bucket."""
     try:
         folder = S3Address.parse(table.location().rstrip("/"))
     except ValueError:
@@ -447,6 +473,9 @@ def table_folder(table: Table) -> S3Address:
 
 
 def is_of_a_table(key: str, folder: S3Address) -> bool:
-    """Whether an object can be a file of the table. Names that begin with `_` or `.` have other uses."""
+    """Whether an object in a table's folder can be a file of the table, according to its key.
+
+    Files and folders whose names begin with `_` or `.` have other uses.
+    """
     path = key[len(folder.key) + 1 :]
     return _KINDS.fullmatch(path) is not None and not any(part[:1] in ("_", ".") for part in path.split("/"))

@@ -1,11 +1,11 @@
 """Compaction of an Iceberg table: small files of main are rewritten as fewer large ones. Readers see the same rows.
 
-Position deletes are applied, and delete files that no other file needs are removed with the old files. Files with many
-deleted rows are rewritten whatever their size.
+Position deletes are applied. Delete files that no other file needs are removed together with the old files. Files with
+many deleted rows are rewritten, whatever their size.
 
-Compaction runs in rounds: each rewrites some bins and commits them in one snapshot. Only bins are committed whose files
-are all still live, with the same delete files. The new files of other bins are deleted, and planned again in the next
-round. A killed compaction leaves orphaned files.
+The files that become one file form a bin. Compaction runs in rounds: each round rewrites some bins, and commits them in
+one snapshot. A bin is committed only if all its files are still live and have the same delete files. Otherwise its new
+file is deleted, and its old files are planned again in the next round. A killed compaction leaves orphaned files.
 """
 
 from __future__ import annotations
@@ -55,41 +55,43 @@ _logger = logging.getLogger(__name__)
 
 
 CompactFiles = Callable[[Sequence[CompactTask]], Sequence[CompactResult]]
-"""Compacts files on the executors: a result for each task."""
+"""A function that compacts files on executors, and returns a result for each task."""
 
 _BYTES_PER_COMMIT = 8 * 1024**3
 _BINS_PER_COMMIT = 64
-"""Limits of one round. A kill loses its work, and the time limit is checked between rounds."""
+"""Limits of one round. They are low because a kill loses the work of a round, and the time limit is checked only
+between rounds."""
 
 _MAX_DELETED_RATIO = 0.2
-"""A file with a larger share of deleted rows is rewritten."""
+"""A file in which more than this ratio of the rows is deleted is rewritten."""
 
 _FILES_PER_COMMIT = 10_000
-"""A commit holds the manifest entries of all removed files in memory: 110 MB for 10,000 files of 20 columns."""
+"""Maximum number of files that one commit removes. It holds their manifest entries in memory: 110 MB for 10,000 files
+of 20 columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """The bins to compact in one state of a table. Each bin becomes one file, or none if it cannot be compacted."""
+    """The bins to compact in one state of a table. The files of each bin become one file, if they can be compacted."""
 
     bins: tuple[tuple[LiveFile, ...], ...]
     notes: tuple[str, ...]
-    """Clauses about the table: which files are not compacted, and why."""
+    """Which files are not compacted, and why, as clauses about the table."""
 
     @property
     def files(self) -> int:
-        """The number of files to rewrite."""
+        """The number of files in all bins."""
         return sum(map(len, self.bins))
 
     @property
     def bytes(self) -> int:
-        """The size of these files."""
+        """The size in bytes of the files in all bins."""
         return sum(file.entry.file_size_in_bytes for bin_ in self.bins for file in bin_)
 
 
 @dataclass(slots=True)
 class CompactionReport:
-    """The committed changes and the failures. Sizes are in bytes."""
+    """The committed changes of a compaction, and its failures. Sizes are in bytes."""
 
     files_before: int = 0
     files_after: int = 0
@@ -98,15 +100,15 @@ class CompactionReport:
     rows: int = 0
     commits: int = 0
     notes: tuple[str, ...] = ()
-    """The notes of the plan, and those of executors."""
+    """Which files were not compacted, and why, from the last plan and from executors."""
     failures: list[Failure] = field(default_factory=list)
-    """Failures of bins that were not compacted."""
+    """The failures of jobs, each for a bin that was not compacted."""
 
 
 def plan_compaction(
     table: Table, target_bytes: int, skip: frozenset[str] = frozenset(), reader: BranchFiles | None = None
 ) -> CompactionPlan:
-    """Return what to compact on main, for files of about `target_bytes`. Files with a path in `skip` are skipped."""
+    """Return the bins of files on main to compact into files of about `target_bytes`, without the paths in `skip`."""
     if (reason := incompatibility(table.metadata)) is not None:
         return CompactionPlan((), (reason,))
     if arrow_schema(table.schema()) is None:
@@ -124,7 +126,7 @@ def plan_compaction(
 
 
 def _candidates(live: Sequence[LiveFile]) -> tuple[list[LiveFile], tuple[str, ...]]:
-    """Return the files that can be compacted, in the order of their sequence numbers, and notes on the others."""
+    """Return the files that can be compacted, ordered by sequence number, and notes about the other files."""
     times = Counter(file.path for file in live)
     candidates: list[LiveFile] = []
     with_equality_deletes = of_other_formats = repeated = 0
@@ -133,7 +135,7 @@ def _candidates(live: Sequence[LiveFile]) -> tuple[list[LiveFile], tuple[str, ..
             of_other_formats += 1
         elif file.has_equality_deletes:
             with_equality_deletes += 1
-        elif times[file.path] > 1:  # Files are removed by path: all entries of the file would go.
+        elif times[file.path] > 1:  # Files are removed by path, so all entries of the file would be removed.
             repeated += 1
         else:
             candidates.append(file)
@@ -147,18 +149,19 @@ def _candidates(live: Sequence[LiveFile]) -> tuple[list[LiveFile], tuple[str, ..
 
 
 def delete_ratio_exceeded(file: LiveFile) -> bool:
-    """Whether a file has so many deleted rows that it is rewritten, however large it is.
+    """Whether a file has so many deleted rows that it is rewritten, whatever its size.
 
-    Counts only delete files that apply to this file alone. The share of this file in other delete files is unknown.
+    Only delete files that apply to this file alone are counted. How many rows of other delete files belong to this file
+    is unknown.
     """
     deleted = sum(deletes.record_count for deletes in file.deletes if applies_only_to(deletes, file.path))
     return deleted > _MAX_DELETED_RATIO * file.entry.record_count
 
 
 class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
-    """Compacts one table; `compact_on_executors` runs the jobs. `run` may be called once.
+    """Compacts one table. `compact_on_executors` runs the jobs. `run` may be called once.
 
-    The outcome of a round are the replaced files by the name of their bin.
+    The outcome of a round's commit is a mapping from the name of each committed bin to its replaced files.
     """
 
     def __init__(
@@ -172,16 +175,17 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
         self._reader = BranchFiles()
         self._report = CompactionReport()
         self._skip: set[str] = set()
-        """Paths of files that this compaction has written, or could not compact."""
+        """The paths of files that this compaction has written, or could not compact."""
         self._reasons: dict[str, int] = defaultdict(int)
         self._bins: _Bins | None = None
         self._written: list[Compacted] = []
-        """The new files of this round."""
+        """The new files that jobs have written in this round."""
 
     def run(self, should_continue: Callable[[], bool] = lambda: True) -> CompactionReport:
-        """Compact the table in rounds, as long as `should_continue` returns true.
+        """Compact the table in rounds, as long as `should_continue` returns True.
 
-        Raises TableBusy, CommitStateUnknown, errors of AWS, and errors of the executors; earlier commits stay.
+        Raises TableBusy, CommitStateUnknown, errors of AWS, and errors of the executors. The commits of earlier rounds
+        stay.
         """
         conflicts = 0
         while should_continue() and conflicts < 3:
@@ -195,7 +199,10 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
         return self._report
 
     def plan(self, table: Table) -> _Bins | None:
-        """Return the bins of this round. They stay the same when the table is planned again."""
+        """Return the bins of this round; None if there is nothing to compact.
+
+        The bins stay the same in all attempts of the round, even if the table has changed.
+        """
         if self._bins is None:
             plan = plan_compaction(table, self._target_bytes, frozenset(self._skip), self._reader)
             self._reader.forget_unused()
@@ -208,7 +215,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
         return frozenset(file.path for files in plan.files.values() for file in files)
 
     def run_jobs(self, plan: _Bins) -> None:
-        """Compact the bins. Raises ConnectorError if all fail."""
+        """Compact the bins. Raises ConnectorError if the jobs of all bins fail."""
         tasks = [*plan.tasks(self.operations.access)]
         for task, result in zip(tasks, self._run_tasks(tasks), strict=True):
             if isinstance(result, Failed):
@@ -223,7 +230,11 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
                 self._skip |= {source.uri for source in task.sources}
 
     def change(self, plan: _Bins, table: Table, transaction: Transaction) -> dict[str, list[LiveFile]]:
-        """Replace the old files of each new one that is still valid and fits the schema, if there is any."""
+        """Replace the old files of each bin by its new file, and return the replaced files by bin.
+
+        A bin is left out if an old file is no longer live or has other delete files, or if the new file does not fit
+        the schema.
+        """
         files = self._reader.of(table, MAIN_BRANCH)
         live = {file.path: file for file in _candidates(files)[0]}
         entries, order = Entries(table.metadata), _sort_order(plan.table.metadata)
@@ -243,18 +254,19 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
             old = [file for files_of_bin in valid.values() for file in files_of_bin]
             removed = [*(file.entry for file in old), *unneeded_deletes(old, files)]
             change = Change(added, removed, frozenset(file.manifest for file in old), sequences, same_rows=True)
-            # The property is repeated, as all earlier snapshots may expire.
+            # The property of unique rows is repeated, as all earlier snapshots may expire.
             change_branch(change, MAIN_BRANCH, table, transaction, inherited_uniqueness(MAIN_BRANCH, table.metadata))
         return valid
 
     def unused(self, outcome: Mapping[str, list[LiveFile]] | None) -> list[Compacted]:
-        """Return the new files that were not committed, and those without rows."""
+        """Return the new files that were not committed, and those that contain no rows."""
         return [file for file in self._written if not file.rows or file.name not in (outcome or ())]
 
     def _run_tasks(self, tasks: Sequence[CompactTask]) -> Sequence[CompactResult]:
-        """Run one job; if it fails, one job for each bin, so that a bin that kills its worker does not stop the others.
+        """Run all tasks in one job. If this job fails, run one job for each bin.
 
-        Raises ConnectorError if all fail.
+        So a bin that kills its worker does not prevent the compaction of other bins. Raises ConnectorError if all jobs
+        fail.
         """
         try:
             return self._execute(tasks)
@@ -288,7 +300,7 @@ class TableCompaction(Rework["_Bins", "dict[str, list[LiveFile]]"]):
 
 
 def _next_round(packed: Sequence[tuple[LiveFile, ...]]) -> Iterator[tuple[LiveFile, ...]]:
-    """Yield the bins of the next commit, at least one."""
+    """Yield the bins of the next round, within its limits, but at least one bin."""
     files = size = 0
     for number, bin_ in enumerate(packed[:_BINS_PER_COMMIT]):
         files += len(bin_)
@@ -311,7 +323,7 @@ _DEFAULT_CODEC = "zstd"
 
 @dataclass(frozen=True, slots=True)
 class _Bins:
-    """Bins by name, as they were planned on `table`."""
+    """The bins of one round, as planned on `table`. `files` are the files of each bin, by the bin's name."""
 
     table: Table
     files: Mapping[str, Sequence[LiveFile]]
@@ -319,7 +331,8 @@ class _Bins:
     def tasks(self, access: AwsAccess) -> Iterator[CompactTask]:
         """Yield the task of each bin.
 
-        The new file is written to the folder of the first old file if that is in the table's folder.
+        The new file is written to the folder of the bin's first file if that is inside the table's data folder, and
+        otherwise to the data folder.
         """
         schema, order = arrow_schema(self.table.schema()), _sort_order(self.table.metadata)
         assert schema is not None
@@ -337,17 +350,21 @@ class _Bins:
             )
 
     def still_live(self, new: Compacted, live: Mapping[str, LiveFile]) -> list[LiveFile]:
-        """Return the old files of a new one; empty unless all are live, with the same deletes, and it has all rows."""
+        """Return the old files that a new file replaces.
+
+        Empty unless all old files are live and have the same delete files, and the new file contains all their rows.
+        """
         planned = [file for file in self.files[new.name] if file.path in new.sources]
         old = [now for file in planned if (now := live.get(file.path)) is not None and now.state == file.state]
         rows = sum(file.entry.record_count for file in old)
         return old if len(old) == len(new.sources) and new.rows + new.deleted == rows else []
 
     def sequence(self, old: Sequence[LiveFile]) -> int | None:
-        """Return the data sequence number of the new file, None in tables of format version 1.
+        """Return the data sequence number of the new file; None in tables of format version 1.
 
-        Delete files with higher numbers apply to it (Iceberg spec: Scan Planning). The position deletes of the old
-        files are applied already, so the number is that of the snapshot that was planned on.
+        Delete files with higher sequence numbers apply to the new file (Iceberg spec: Scan Planning). If the old files
+        have position deletes, these are already applied, so the new file gets the number of the snapshot on which the
+        bins were planned. Otherwise it gets the highest number of the old files.
         """
         planned_on = self.table.current_snapshot()
         if planned_on is not None and any(file.deletes for file in old):
@@ -356,7 +373,7 @@ class _Bins:
 
 
 def _sort_order(metadata: TableMetadata) -> SortOrder | None:
-    """Return the table's sort order, if all its columns are of types that this connector sorts by."""
+    """Return the table's sort order; None if it has a column of a type by which this connector does not sort."""
     columns = [Field(name, name, type_) for name, type_ in column_types(metadata).items() if type_ is not None]
     paths = source_paths(metadata.schema())
     sources = (paths.get(field.source_id) for field in metadata.sort_order().fields)
@@ -371,23 +388,23 @@ def _sort_order(metadata: TableMetadata) -> SortOrder | None:
 MIN_FILES = 5
 
 MAX_FILES = 1000
-"""A bin with more files would keep one task busy for long while other tasks wait."""
+"""Maximum number of files in a bin. A larger bin would keep one task busy for a long time while other tasks wait."""
 
 _MAX_OPEN_BINS = 16
-"""Maximum number of open bins. More would cost time, and combine files that were written long apart."""
+"""Maximum number of open bins. More bins would cost time, and combine files that were written at distant times."""
 
 _File = TypeVar("_File")
 
 
 def is_small(size: int, target: int) -> bool:
-    """Whether a file of `size` bytes is small for a target size in bytes."""
+    """Whether a file of `size` bytes is smaller than three quarters of the target size in bytes."""
     return 4 * size < 3 * target
 
 
 def bins(files: Iterable[_File], size_of: Callable[[_File], int], target: int) -> list[list[_File]]:
-    """Pack the files of one partition into bins, in their order. Each bin should become one file.
+    """Pack the small files of one partition into bins, in their order. The files of each bin should become one file.
 
-    A file is put into the first open bin with room for it, so neighbours stay together.
+    A file is put into the first open bin with enough space for it, so neighbouring files stay together.
     """
     open_bins: list[_Bin[_File]] = []
     full: list[_Bin[_File]] = []
@@ -420,7 +437,7 @@ class _Bin(Generic[_File]):
 
 
 def _without_the_largest(files: Iterable[_File], size_of: Callable[[_File], int]) -> list[_File]:
-    """Return the files, in their order, without files that are larger than all smaller ones together."""
+    """Return the files, in their order, without each file that is larger than all smaller files together."""
     kept = list(files)
     by_size = sorted(kept, key=size_of)
     total = sum(map(size_of, kept))

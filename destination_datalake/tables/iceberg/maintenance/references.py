@@ -1,14 +1,15 @@
 """The references of a table, from its metadata to its data files, and the deletion of unreferenced objects.
 
-All metadata is read twice, by two readers that share no code, as unreferenced objects are deleted: the first reader
-must find every object that the second one finds. The first reader is that of commits. It reads a manifest completely or
-raises Incomplete.
+Because unreferenced objects are deleted, all metadata is read twice, by two readers that share no code. The first
+reader must find every object that the second one finds. The first reader is also used by commits. It either reads a
+manifest completely or raises Incomplete.
 
-A hash of eight bytes is kept for each object, so a table of ten million files takes 80 MB. If two hashes collide, an
-unreferenced object seems referenced, and is not deleted. The hash is that of the key, normalised: engines write the
-address of an object in several ways, and a bucket has other names at its access points.
+For each referenced object, a hash of eight bytes is kept in memory, so a table with ten million files needs 80 MB. If
+two hashes collide, an unreferenced object seems referenced, and is not deleted. The hash is computed from the
+normalised key of the object, because engines write the address of an object in several ways, and an access point has
+another name than its bucket.
 
-The last guard: no object outside the table's folder is ever deleted.
+As a last guard, no object outside the table's folder is ever deleted.
 """
 
 from __future__ import annotations
@@ -44,19 +45,19 @@ if TYPE_CHECKING:
 
 _BUCKET = re.compile(r"^[a-z][a-z0-9+.-]*://[^/]*", re.IGNORECASE)
 _READERS = 8
-"""Concurrent requests to S3."""
+"""Maximum number of concurrent requests to S3."""
 
 _MERGED_AT = 1 << 16
-"""Number of new hashes that are merged at once into the sorted ones."""
+"""Minimum number of new hashes that are merged together into the sorted hashes."""
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
 class References:
-    """The references of one or more states of a table. Only grows.
+    """The objects to which one or more states of a table refer. References can only be added.
 
-    With `since`, a sequence number, snapshots and manifests of earlier commits are skipped: they cannot refer to
+    `since` is a sequence number. Snapshots and manifests of earlier commits are skipped, as they cannot refer to
     objects that were written later. Methods may raise Disagreement, and errors of reading metadata.
     """
 
@@ -69,20 +70,20 @@ class References:
         self._manifest_lists: set[int] = set()
         self._manifests: set[int] = set()
         self._unread: list[ManifestFile] = []
-        """Manifests whose files were not added yet. `_of_unread` has their lists."""
+        """The manifests whose files were not added yet. `_of_unread` contains the hashes of their manifest lists."""
         self._of_unread: set[int] = set()
         self._confirmed: set[int] = set()
-        """Manifest lists and manifests that the second reader has read, with all their references."""
+        """The hashes of the manifest lists and manifests whose references the second reader has confirmed."""
         self._unconfirmed: tuple[Sequence[str], Sequence[str]] = ((), ())
-        """Manifest lists and manifests that the second reader has not read yet."""
+        """The manifest lists and manifests whose files the second reader has not confirmed yet."""
 
     def add_metadata(
         self, metadata: TableMetadata, metadata_location: str, expired: Collection[int] = frozenset()
     ) -> None:
-        """Add metadata files, statistics, manifest lists and manifests of all snapshots, without data files.
+        """Add the metadata files, statistics files, manifest lists and manifests of a state of the table.
 
-        Snapshots that were added before are not read again. `expired` are snapshots that the metadata file still has
-        and `metadata` does not have, as in a dry run.
+        Data files and delete files are added by `add_files`. Snapshots that were added before are not read again.
+        `expired` are the ids of snapshots that `metadata` lacks but the metadata file still contains, as in a dry run.
         """
         self._add(metadata_location)
         self._add(*(entry.metadata_file for entry in metadata.metadata_log))
@@ -106,7 +107,7 @@ class References:
         self._confirm_metadata(metadata_location, expired)
 
     def add_files(self) -> None:
-        """Add the data files and delete files of manifests that were not read yet."""
+        """Add the data files and delete files of the manifests that were not read yet."""
         with self._unread_forgotten_on_error():
             for files in read_concurrently(lambda manifest: live_files(manifest, self.io), self._unread):
                 self._add(*(file.path for file in files))
@@ -119,7 +120,10 @@ class References:
         self._unconfirmed = ((), ())
 
     def _confirm_metadata(self, metadata_location: str, expired: Collection[int]) -> None:
-        """Raise Disagreement if the second reader finds a further object in the metadata. Data files are left out."""
+        """Raise Disagreement if the second reader finds an object in the metadata that the first one did not find.
+
+        Data files and delete files are compared by `add_files`.
+        """
         metadata = self._second.metadata(metadata_location)
         self._require(metadata_location, metadata.objects)
         lists = [
@@ -144,7 +148,7 @@ class References:
 
     @contextmanager
     def _unread_forgotten_on_error(self) -> Iterator[None]:
-        """After a failure, forget unread manifests: a later state of the table may not have them."""
+        """Forget the unread manifests if the block fails, as a later state of the table may not refer to them."""
         try:
             yield
         except BaseException:
@@ -154,7 +158,7 @@ class References:
             raise
 
     def are_unreferenced(self, paths: Sequence[str]) -> list[bool]:
-        """Return for each path whether it is unreferenced."""
+        """Return, for each path, whether the object is unreferenced."""
         self._merge()
         hashes = np.fromiter(map(_hash_of_key, paths), np.uint64, len(paths))
         places = np.searchsorted(self._sorted, hashes)
@@ -182,7 +186,7 @@ class References:
 
 
 def read_concurrently(read: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
-    """Yield the results of `read` for the items, in order; a few items are read ahead."""
+    """Yield the result of `read` for each item, in order. Several items are read concurrently, ahead of the caller."""
     with ThreadPoolExecutor(_READERS, "metadata") as pool:
         running: deque[Future[_R]] = deque()
         try:
@@ -202,9 +206,10 @@ def _hash(path: str) -> int:
 
 
 def _hash_of_key(path: str) -> int:
-    """Return the hash of an object's key, the same for all spellings of its address.
+    """Return the hash of an object's key. It is the same for all spellings of the object's address.
 
-    Schemes are s3, s3a or s3n. Hadoop's `Path` resolves repeated slashes and dots, but metadata has the path as given.
+    The scheme may be s3, s3a or s3n. Hadoop's `Path` resolves repeated slashes and dots, but metadata contains the path
+    as it was specified.
     """
     key = _BUCKET.sub("", path)
     if "//" in key or "/." in key:
@@ -212,20 +217,21 @@ def _hash_of_key(path: str) -> int:
     return _hash(key)
 
 
-# --- the first reader: that of commits --------------------------------------------------------------------------------
+# --- the first reader, which commits also use -------------------------------------------------------------------------
 
 
 class File(NamedTuple):
-    """An object with its size in bytes."""
+    """The path of an object, and its size in bytes."""
 
     path: str
     size: int
 
 
 def live_files(manifest: ManifestFile, io: FileIO) -> list[File]:
-    """Return the live data files and delete files in a manifest, as many as the manifest list counts.
+    """Return the live data files and delete files in a manifest.
 
-    Raises as `manifests_of`.
+    Raises Incomplete if their number differs from that in the manifest list, FileNotFoundError, and botocore's
+    exceptions.
     """
     entries = (entry.data_file for entry in complete_entries(manifest, io))
     live = [File(file.file_path, file.file_size_in_bytes) for file in entries]
@@ -242,15 +248,15 @@ _GARBAGE_COLLECTION = "gc.enabled"
 _TOLERATED = timedelta(hours=1)
 
 _BATCH_SIZE = 1000
-"""The maximum of S3's DeleteObjects."""
+"""The maximum number of objects in one DeleteObjects request of S3."""
 
 
 class MaintenanceSkipped(Exception):
-    """A table, or a part of its maintenance, is skipped. The message is the reason, a clause about the table."""
+    """The maintenance of a table is skipped, or a part of it. The message is the reason, a clause about the table."""
 
 
 def is_garbage_collected(metadata: TableMetadata) -> bool:
-    """Whether files of the table may be deleted, as no other table uses them (Iceberg table property `gc.enabled`)."""
+    """Whether files of the table may be deleted, because no other table uses them (Iceberg: property `gc.enabled`)."""
     return metadata.properties.get(_GARBAGE_COLLECTION, "true").lower() != "false"
 
 
@@ -262,9 +268,9 @@ def require_garbage_collection(metadata: TableMetadata) -> None:
 
 
 def require_clock(s3: S3Client, folder: S3Address) -> None:
-    """Raise MaintenanceSkipped if this machine's clock is wrong: the age of files is determined by it.
+    """Raise MaintenanceSkipped if this machine's clock, by which the age of files is determined, is wrong.
 
-    A wrong clock would not be noticed otherwise: AWS rejects requests with a wrong time, but botocore then corrects the
+    Requests alone do not reveal a wrong clock: AWS rejects requests with a wrong time, but botocore then corrects the
     time in the signature.
     """
     answer = s3.list_objects_v2(Bucket=folder.bucket, Prefix=f"{folder.key}/", MaxKeys=1)
@@ -274,15 +280,14 @@ def require_clock(s3: S3Client, folder: S3Address) -> None:
 
 
 class DeadlineExceeded(Exception):
-    """The time limit was reached. The next run continues."""
+    """The time limit of the maintenance was reached. The next run continues."""
 
 
 @dataclass(slots=True)
 class Deletion:
     """Deletes objects in the folder of a table, and counts them.
 
-    `folder` is its location in S3. A dry run counts and lists the objects only. Raises DeadlineExceeded when
-    `should_continue` returns false.
+    `folder` is the table's location in S3. A dry run only counts and lists the objects.
     """
 
     s3: S3Client
@@ -292,12 +297,15 @@ class Deletion:
     files: int = 0
     bytes: int = 0
     outside: int = 0
-    """Objects outside the folder, for example imported files. They are not deleted."""
+    """The number of objects outside the folder, for example imported files. They are not deleted."""
     paths: list[str] = field(default_factory=list)
-    """The objects that a dry run would delete."""
+    """The paths of the objects that a dry run would have deleted."""
 
     def delete(self, files: Iterable[File]) -> None:
-        """Delete objects; missing ones are counted too. Raises ClientError, DeadlineExceeded."""
+        """Delete objects in the folder. Missing objects are counted too.
+
+        Raises ClientError, and DeadlineExceeded when `should_continue` returns false.
+        """
         remaining = iter(files)
         while batch := list(islice(remaining, _BATCH_SIZE)):
             if not self.should_continue():

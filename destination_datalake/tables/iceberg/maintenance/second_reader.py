@@ -1,7 +1,8 @@
-"""The second reader of a table's references, which shares no code with the first reader, PyIceberg's.
+"""The second reader of a table's references. It shares no code with the first reader, which is PyIceberg's.
 
-A defect of one reader alone cannot delete live files. This reader requests every object from S3 without a cache, reads
-metadata files as JSON, and reads manifest lists and manifests with fastavro, by field ids.
+Files are deleted only if the first reader has found every object that this one finds. So a defect of one reader alone
+cannot delete live files. This reader requests every object from S3 without a cache, reads metadata files as JSON, and
+reads manifest lists and manifests with fastavro, by field ids.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _BLOCK = fastavro.parse_schema(
     }
 )
 _MAX_BYTES = 256 * 1024 * 1024
-"""Maximum size in bytes of a metadata file, and of a block of an Avro file, both unpacked."""
+"""Maximum decompressed size in bytes of a metadata file, and of a block of an Avro file."""
 
 _CODECS: Mapping[str, Callable[[bytes], IO[bytes]]] = {
     "null": io.BytesIO,
@@ -63,18 +64,18 @@ _CODECS: Mapping[str, Callable[[bytes], IO[bytes]]] = {
     "bzip2": lambda content: bz2.BZ2File(io.BytesIO(content)),
 }
 
-# Iceberg spec: Manifest lists, Manifests. Field ids.
+# Field ids (Iceberg spec: Manifest Lists, Manifests).
 _PATH_OF_MANIFEST, _SEQUENCE_OF_MANIFEST = 500, 515
 _STATUS, _FILE, _PATH_OF_FILE = 0, 2, 100
 _LIVE, _DELETED = (0, 1), 2
 
 
 class Disagreement(Exception):
-    """The second reader finds an object that the first one did not find, or cannot read what the first one read."""
+    """The second reader found an object that the first one did not find, or cannot read one that the first one read."""
 
 
 class Snapshot(msgspec.Struct, rename="kebab"):
-    """A snapshot; its sequence number is 0 in tables of format version 1."""
+    """A snapshot in a metadata file. Its sequence number is 0 in tables of format version 1."""
 
     snapshot_id: int
     manifest_list: str
@@ -94,7 +95,7 @@ class _Logged(msgspec.Struct, rename="kebab"):
 
 
 class Metadata(msgspec.Struct, rename="kebab"):
-    """The references of a metadata file (Iceberg spec: Table Metadata Fields)."""
+    """The parts of a metadata file that refer to other objects (Iceberg spec: Table Metadata Fields)."""
 
     snapshots: list[Snapshot] | None = None
     refs: dict[str, _Ref] | None = None
@@ -104,7 +105,7 @@ class Metadata(msgspec.Struct, rename="kebab"):
 
     @property
     def objects(self) -> list[str]:
-        """The paths of former metadata files and of statistics."""
+        """The paths of former metadata files and of statistics files."""
         statistics = [*(self.statistics or ()), *(self.partition_statistics or ())]
         return [
             *(entry.metadata_file for entry in self.metadata_log or ()),
@@ -115,15 +116,18 @@ class Metadata(msgspec.Struct, rename="kebab"):
 class SecondReader:
     """Reads metadata files, manifest lists and manifests. Thread-safe.
 
-    Methods raise Disagreement for objects that cannot be read to their last byte, FileNotFoundError, and botocore's
-    exceptions.
+    Methods raise Disagreement if an object cannot be read to its last byte, FileNotFoundError if it is missing, and
+    botocore's exceptions.
     """
 
     def __init__(self, s3: S3Client) -> None:
         self._s3 = s3
 
     def metadata(self, path: str) -> Metadata:
-        """Return the references of a metadata file. Raises Disagreement if a ref is to a missing snapshot."""
+        """Return the references in a metadata file.
+
+        Raises Disagreement if a branch or tag refers to a missing snapshot.
+        """
         content = self._content(path)
         try:
             if content[:2] == _GZIP:
@@ -138,16 +142,16 @@ class SecondReader:
         return metadata
 
     def manifests(self, manifest_list: str) -> list[tuple[str, int]]:
-        """Return the manifests in a manifest list with the sequence numbers of their commits.
+        """Return the paths of the manifests in a manifest list, each with the sequence number of its commit.
 
-        The numbers are 0 in tables of format version 1.
+        The sequence numbers are 0 in tables of format version 1.
         """
         path, sequence = f"f{_PATH_OF_MANIFEST}", f"f{_SEQUENCE_OF_MANIFEST}"
         wanted = {_PATH_OF_MANIFEST: None, _SEQUENCE_OF_MANIFEST: None}
         return [(record[path], record.get(sequence) or 0) for record in self._records(manifest_list, wanted)]
 
     def live_files(self, manifest: str) -> list[str]:
-        """Return the paths of the live files in a manifest, data files and delete files."""
+        """Return the paths of the live data files and delete files in a manifest."""
         status, file, path = f"f{_STATUS}", f"f{_FILE}", f"f{_PATH_OF_FILE}"
         live = []
         for record in self._records(manifest, {_STATUS: None, _FILE: {_PATH_OF_FILE: None}}):
@@ -163,7 +167,7 @@ class SecondReader:
             yield from _records(content, wanted)
         except Disagreement:
             raise
-        except Exception as error:  # For invalid files fastavro raises IndexError, TypeError, StructError and others.
+        except Exception as error:  # fastavro raises IndexError, TypeError, StructError and others for invalid files.
             raise Disagreement(f"{path} cannot be read by the second reader: {error!r}") from error
 
     def _content(self, path: str) -> bytes:
@@ -184,11 +188,11 @@ class SecondReader:
 
 
 _Wanted = Mapping[int, Any]
-"""Fields by id. The value are the fields of a nested record, or None."""
+"""The fields to read, by field id. The value is the mapping for a nested record, or None for other fields."""
 
 
 def _records(content: bytes, wanted: _Wanted) -> Iterator[Any]:
-    """Yield the records of an Avro file with the wanted fields. Their names are `f` and the field id."""
+    """Yield the records of an Avro file, with only the wanted fields. The name of a field is `f` and its field id."""
     file = io.BytesIO(content)
     header: Any = fastavro.schemaless_reader(file, _HEADER, None)
     if header["magic"] != b"Obj\x01":
@@ -216,7 +220,7 @@ def _inflated(content: bytes) -> IO[bytes]:
 
 
 def _bounded(content: IO[bytes] | gzip.GzipFile) -> bytes:
-    """Return the whole content. Raises ValueError if it is too large, and errors of reading."""
+    """Return the whole decompressed content. Raises ValueError if it is too large, and errors of reading."""
     whole = bytearray()
     while chunk := content.read(64 * 1024):
         whole += chunk
@@ -226,10 +230,10 @@ def _bounded(content: IO[bytes] | gzip.GzipFile) -> bytes:
 
 
 def _named_by_id(schema: Any) -> Any:
-    """Return an equivalent schema with field ids as names, without logical types.
+    """Return an equivalent Avro schema that names fields by their field ids and contains no logical types.
 
-    Some writers repeat the definition of a type, for example of a decimal, where Avro requires its name, and use names
-    of fields that Avro does not permit. fastavro rejects both.
+    fastavro rejects the schemas of some writers. These writers repeat the definition of a type, for example of a
+    decimal, where Avro requires its name, or use field names that Avro does not permit.
     """
     known: dict[str, Any] = {}
     numbers = count()
@@ -262,7 +266,7 @@ def _named_by_id(schema: Any) -> Any:
 
 
 def _projected(record: Any, wanted: _Wanted) -> Any:
-    """Return a record's schema, reduced to the wanted fields."""
+    """Return the schema of a record, reduced to the wanted fields."""
     ids = {f"f{id_}": within for id_, within in wanted.items()}
     fields = [
         {

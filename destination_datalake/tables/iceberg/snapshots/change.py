@@ -128,7 +128,7 @@ class _Producer(SnapshotProducer):
             yield ManifestEntry.from_args(
                 status=ManifestEntryStatus.ADDED,
                 snapshot_id=self.snapshot_id,
-                # For None, readers inherit the number of the manifest (Iceberg spec: Sequence Number Inheritance).
+                # None inherits the sequence number of the manifest (Iceberg spec: Sequence Number Inheritance).
                 sequence_number=self._change.sequences.get(file.file_path),
                 file_sequence_number=None,
                 data_file=file,

@@ -93,7 +93,7 @@ class LiveFile:
 
     @property
     def partition(self) -> PartitionKey:
-        """The partition of the file."""
+        """The partition key of the file."""
         return partition_key(self.entry)
 
     @property
@@ -273,7 +273,7 @@ def has_row_level_deletes(snapshot: Snapshot | None, io: FileIO) -> bool:
 
 
 def partition_key(file: IcebergFile) -> PartitionKey:
-    """Return the partition of a data file or delete file."""
+    """Return the partition key of a data file or delete file."""
     return file.spec_id, repr(file.partition)
 
 
@@ -362,7 +362,7 @@ class DeleteIndex:
         return tuple(deletes.data_file for deletes in entries)
 
     def _group_of(self, deletes: IcebergFile) -> _PartitionDeletes:
-        # Equality deletes of a spec without fields, or with void fields only, apply to all partitions.
+        # Equality deletes apply to all partitions if their spec has no fields, or only void fields.
         if all(deletes.partition[position] is None for position in range(len(deletes.partition))):
             return self._everywhere
         return self._by_partition.setdefault(partition_key(deletes), _PartitionDeletes())
@@ -585,7 +585,7 @@ def _fields(fields: Any, above: str) -> Iterator[tuple[str, int | None, pa.DataT
             yield from _fields(child.type, f"{path}.")
 
 
-# --- files that may have a key, by the bounds of their columns --------------------------------------------------------
+# --- which files may contain a key, according to the bounds of their columns ------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
