@@ -177,7 +177,7 @@ class TableOperations:
 
         Other writers may expire snapshots while `act` runs. If a referenced file is missing and the table has changed
         in the meantime, `act` is called again with the new state. Raises FileNotFoundError if the table has not
-        changed, and after the last attempt.
+        changed, or if a file is missing at the last attempt too.
         """
         for _ in range(_ATTEMPTS - 1):
             table = self.load()
@@ -235,7 +235,7 @@ class TableOperations:
 
 
 _METADATA_FILE = re.compile(r"/v?([0-9]+)[-.][^/]*$")
-"""The number of a metadata file in its name. Each commit writes a file with the next number (Iceberg:
+"""Matches the number in the name of a metadata file. Each commit writes a file with the next number (Iceberg:
 `LocationProvider`)."""
 
 
@@ -275,9 +275,9 @@ def updated(
 
 
 def _with_retention(base: TableMetadata, updates: tuple[TableUpdate, ...]) -> Iterator[TableUpdate]:
-    """Yield the updates, with the present retention of each branch that they move, as in Iceberg's own library.
+    """Yield the updates, changed so that a branch or tag that moves keeps its retention, as in Iceberg's own library.
 
-    PyIceberg would drop the retention that the owner of the branch has set.
+    PyIceberg would drop the retention that the owner of the branch or tag has set.
     """
     refs: dict[str, SnapshotRef | SetSnapshotRefUpdate] = {**base.refs}
     for update in updates:

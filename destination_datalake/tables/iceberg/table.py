@@ -113,7 +113,7 @@ _PROPERTIES: Mapping[str, str] = {
 }
 
 _FRESH_SECONDS = 30.0
-"""The next commit reuses a table that was loaded less than this many seconds ago, and does not load it again."""
+"""Maximum age in seconds at which the first commit of a sync reuses the table that `prepare` loaded."""
 
 
 class IcebergTable:
@@ -281,7 +281,7 @@ class IcebergTable:
         """Merge pending rows. For an overwrite, make the rows on its branch the table's content.
 
         If no batch was committed to the branch, the table becomes empty. May be called once. Raises Fenced if another
-        sync has taken over, and Recreated if the table was dropped and created again.
+        sync has taken over the overwrite, and Recreated if the table was dropped and created again.
         """
         try:
             if not self._has_merged:
@@ -327,9 +327,9 @@ class IcebergTable:
         return table, columns
 
     def _pop_prepared(self) -> PyIcebergTable | None:
-        """Return the table that `_begin` has committed, once, and only if that was recent; otherwise None.
+        """Return the table as of the last `_begin`, once, and only if that was recent; otherwise None.
 
-        Other writers may have changed the table since an earlier load.
+        Other writers may have changed the table since then.
         """
         prepared, self._prepared = self._prepared, None
         return prepared[0] if prepared is not None and time.monotonic() < prepared[1] + _FRESH_SECONDS else None

@@ -117,8 +117,8 @@ class Definition:
 def remedy_for_key(definition: Definition, metadata: TableMetadata) -> str:
     """Return the remedy if rows cannot be merged by the key of a definition any more, without a full stop at the end.
 
-    The remedy loses no row. Users can rename a renamed column back. If a column of the key was dropped, they can still
-    read the pending rows as of a snapshot, which has the column (Iceberg spec: schema-id of snapshots).
+    The remedy loses no row. If a column of the key was renamed, users can rename it back. If it was dropped, they can
+    still read the pending rows as of a snapshot, which has the column (Iceberg spec: schema-id of snapshots).
     """
     pending = rows_on(PENDING_BRANCH, metadata)
     remedy = f"{pending}. " if pending is not None else ""
