@@ -1,7 +1,7 @@
 """Arrow types of columns, as in data files, and the width of numbers.
 
-A column that starts as a 32-bit integer or float keeps this type as long as 32 bits represent every value exactly.
-Otherwise the column is widened before the value is stored.
+A column that starts as a 32-bit integer or float keeps this type as long as 32 bits represent every value exactly. The
+column is widened before any other value is stored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ARROW: Mapping[type[ColumnType], Callable[[Any], pa.DataType]] = {
 
 
 def arrow_type(column_type: ColumnType) -> pa.DataType:
-    """Return the Arrow type of a column, nullable at all levels."""
+    """Return the Arrow type of a column. Nested fields and elements are nullable."""
     return ARROW[type(column_type)](column_type)
 
 
@@ -64,7 +64,7 @@ _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
 def widest(type_: ColumnType) -> ColumnType:
-    """Return the type with all its numbers in their widest types."""
+    """Return the type with every 32-bit number in it widened to 64 bits."""
     match type_:
         case Int32():
             return Int64()
@@ -79,7 +79,7 @@ def widest(type_: ColumnType) -> ColumnType:
 
 
 def narrowest(array: pa.Array[Any], type_: ColumnType) -> ColumnType:
-    """Return `type_` with numbers widened where 32 bits do not represent all values in `array` exactly.
+    """Return `type_`. Widen each 32-bit type in it if 32 bits do not represent all values in `array` exactly.
 
     The type of `array` is `arrow_type(widest(type_))`.
     """

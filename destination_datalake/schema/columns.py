@@ -1,4 +1,4 @@
-"""The columns of a stream's table (metadata columns, then the stream's), and name collisions among them."""
+"""The columns of a stream's table: the metadata columns and the stream's columns, and collisions of their names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHANGE = Struct(
         Field("reason", "reason", String()),
     )
 )
-"""An entry of `_airbyte_meta.changes`: a changed value with the reason (Airbyte protocol)."""
+"""The type of an entry of `_airbyte_meta.changes`: the changed field, the change and its reason (Airbyte protocol)."""
 
 METADATA_COLUMNS = (
     Field("_airbyte_raw_id", "_airbyte_raw_id", String()),
@@ -45,10 +45,10 @@ METADATA_COLUMNS = (
 """The first columns of every table."""
 
 WHOLE_RECORD = Field("_airbyte_data", "_airbyte_data", Json(whole=True))
-"""The only column of a stream without declared properties, with the name of Airbyte's raw tables."""
+"""The only column of a stream without declared properties. It has the same name as in Airbyte's raw tables."""
 
 MAX_FLATTEN_DEPTH = 100
-"""The maximum of the option `flatten_max_depth`."""
+"""The maximum value of the option `flatten_max_depth`."""
 
 
 def stream_columns(
@@ -59,10 +59,10 @@ def stream_columns(
     flatten_max_depth: int = MAX_FLATTEN_DEPTH,
     untyped: Untyped = Untyped.INFER,
 ) -> tuple[Field, ...]:
-    """Return the stream's columns in a new table, in the order of its JSON schema.
+    """Return the columns that a new table has for a stream, in the order of the stream's JSON schema.
 
-    Properties with the name of a metadata column are skipped. A schema without properties results in WHOLE_RECORD.
-    `flatten_max_depth`, at least 1, is the number of levels of objects that `Nested.FLATTEN` flattens.
+    Properties with the name of a metadata column are skipped. A schema without properties results in the single column
+    WHOLE_RECORD. `flatten_max_depth`, at least 1, is the number of levels of objects that `Nested.FLATTEN` flattens.
     """
     columns = [
         Field(source, source, type_)
@@ -82,7 +82,7 @@ def stream_columns(
 
 
 def _flattened(field: Field, levels: int) -> Iterator[Field]:
-    """Yield the fields of an object, flattened to `levels` levels, or any other field unchanged."""
+    """Yield the field itself or, if it is an object and `levels` is not 0, its flattened fields."""
     if not isinstance(field.type, Struct) or not levels:
         yield field
         return
@@ -91,9 +91,9 @@ def _flattened(field: Field, levels: int) -> Iterator[Field]:
 
 
 Names = dict[str, tuple[str, "Names"]]
-"""The assigned name of each field by source, with the names of its nested fields.
+"""The assigned names of fields, by source: for each field, its name and the `Names` of its nested fields.
 
-Objects in arrays are treated like objects. The source of a column is its origin.
+Objects in arrays are treated like objects. For a column, the source is its origin (`origin_of`).
 """
 
 
@@ -101,13 +101,13 @@ Objects in arrays are treated like objects. The source of a column is its origin
 class NameRecord:
     """The assigned names of a table's fields, by naming style.
 
-    A field has the same name in all columns with its values, independent of their types.
+    If a field's values are stored in several columns of different types, the field has the same name in all of them.
     """
 
     by_style: Mapping[str, Names]
 
     def with_columns(self, columns: Sequence[Field], naming: Naming) -> NameRecord:
-        """Return the record with the names of a stream's columns and their nested fields added."""
+        """Return a copy of this record to which the names of a stream's columns and their nested fields were added."""
         own = _added(self.by_style.get(naming.style, {}), [(column.origin, column) for column in columns])
         return NameRecord({**self.by_style, naming.style: own})
 
@@ -130,11 +130,11 @@ def assign_names(
     record: NameRecord = NO_RECORD,
     types: Mapping[str, ColumnType | None] = MappingProxyType({}),
 ) -> tuple[Field, ...]:
-    """Return the stream's columns and their nested fields with their names in an existing table.
+    """Return the stream's columns, with the names that they and their nested fields have in an existing table.
 
-    Fields keep the names in the table's `record`. `existing` has the sources of the table's columns by name, with None
-    for unavailable names, and `types` has their types. A field without a record keeps its column, even if a newer
-    field's name collides with it.
+    Fields keep the names in the table's `record`. `existing` maps the names of the table's columns to their sources, or
+    to None if the name is unavailable. `types` maps the names to the columns' types. A field that has a column but is
+    not in the record keeps its column, even if a newer field's name collides with it.
     """
     by_style = record.by_style
     levels = [
@@ -166,7 +166,7 @@ def assign_names(
 
 
 def _assigned_names(levels: Sequence[Names]) -> AssignedNames:
-    """Return the names of the first style. Names of all styles are taken."""
+    """Return the assigned names of the first style. The names of all styles are taken."""
     own = {source: name for source, (name, _) in levels[0].items()}
     return AssignedNames(own, frozenset(name for names in levels for name, _ in names.values()))
 
@@ -176,7 +176,10 @@ def _inside(levels: Sequence[Names], source: str) -> list[Names]:
 
 
 def _with_names(type_: ColumnType, naming: Naming, stored: Sequence[ColumnType], levels: Sequence[Names]) -> ColumnType:
-    """Return a type with the names of its fields in a table. `stored` are the table's types for the same values."""
+    """Return a type whose fields have their names in a table.
+
+    `stored` are the types of the table's columns that hold the same values.
+    """
     if isinstance(type_, List):
         elements = [stored_type.element for stored_type in stored if isinstance(stored_type, List)]
         return List(_with_names(type_.element, naming, elements, levels))
@@ -210,15 +213,19 @@ def has_whole_record(columns: Sequence[Field]) -> bool:
 
 
 def as_column(name: str, origin: str, type_: ColumnType) -> Field:
-    """Return a column of an existing table. `origin` is the catalog's record of its path."""
+    """Return the Field for a column of an existing table.
+
+    `origin` is the text in which the catalog records the column's path (`origin_of`).
+    """
     *parents, source = path_of(origin)
     return Field(name, source, type_, tuple(parents))
 
 
 def field_at(columns: Sequence[Field], path: Sequence[str]) -> Field | None:
-    """Return the column or nested field at a path of names, compared case-insensitively; None if it does not exist.
+    """Return the column or nested field at a path of names, or None if it does not exist.
 
-    Its path is the path in the records, including parents of flattened objects.
+    Names are compared case-insensitively. The `path` of the result is the whole path in the records, including the
+    parents of flattened objects.
     """
     fields: Sequence[Field] = columns
     parents: tuple[str, ...] = ()
@@ -235,9 +242,10 @@ def field_at(columns: Sequence[Field], path: Sequence[str]) -> Field | None:
 
 @dataclass(frozen=True, slots=True)
 class RecordFields:
-    """The fields of records from which columns are read. Flattened objects are structs.
+    """The fields of records from which columns are read. Objects that columns flatten are structs here.
 
-    `positions` has the position of each column's values: the index of a field, then indexes of nested fields.
+    `positions` contains the position of each column's values in `fields`: the index of a field, followed by the indexes
+    of nested fields.
     """
 
     fields: tuple[Field, ...]
@@ -245,14 +253,14 @@ class RecordFields:
 
     @classmethod
     def of(cls, columns: Sequence[Field]) -> Self:
-        """Return the fields for a stream's columns, in the order of their first columns."""
+        """Return the fields for a stream's columns. Fields are in the order of the first column read from each."""
         root = _Object(())
         positions = tuple(root.add(column) for column in columns)
         return cls(root.fields(), positions)
 
 
 class _Object:
-    """An object of the records that contains columns, directly or in nested objects."""
+    """An object in the records whose fields are columns, or that contains such an object."""
 
     def __init__(self, path: tuple[str, ...]) -> None:
         self._path = path
@@ -260,7 +268,7 @@ class _Object:
         self._objects: dict[str, int] = {}
 
     def add(self, column: Field) -> tuple[int, ...]:
-        """Add a column, and return its position."""
+        """Add a column, and return its position below this object."""
         depth = len(self._path)
         if len(column.parents) == depth:
             self._members.append(column)
@@ -275,7 +283,7 @@ class _Object:
         return (index, *inner.add(column))
 
     def fields(self) -> tuple[Field, ...]:
-        """Return the fields. The name of an object begins with a dot, which column names do not contain."""
+        """Return the fields of this object. A nested object's name begins with a dot, unlike any column's name."""
         return tuple(
             Field(f".{index}", member._path[-1], Struct(member.fields()))
             if isinstance(member, _Object)
@@ -286,7 +294,7 @@ class _Object:
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """Columns or fields of a struct with the same identifier, or a single one with a reserved identifier.
+    """Columns, or fields of a struct, that have the same identifier, or one of them that has a reserved identifier.
 
     `parents` are the sources of the enclosing structs, outermost first.
     """
@@ -300,9 +308,9 @@ class Collision:
 
 
 def find_collisions(fields: Sequence[Field], naming: Naming, parents: tuple[str, ...] = ()) -> Iterator[Collision]:
-    """Yield all collisions among columns named by `naming`, and among the fields of their structs.
+    """Yield all collisions of the names that `naming` assigns to columns and to the fields of their structs.
 
-    `parents` are the sources of the enclosing structs; empty for columns.
+    `parents` are the sources of the enclosing structs. It is empty for columns.
     """
     by_identifier: dict[str, list[Field]] = {}
     for field in fields:

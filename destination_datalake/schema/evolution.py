@@ -1,6 +1,6 @@
-"""Schema evolution: the required changes of a table before a stream is written to it, as values.
+"""Schema evolution: the changes that a table requires before a stream can be written to it.
 
-Changes never drop, rename or narrow a column. `tables/` applies them.
+This module only computes the changes; `tables/` applies them. Changes never drop, rename or narrow a column.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from destination_datalake.schema.types import (
 )
 
 Path = tuple[str, ...]
-"""The names from a column to a nested field. `ELEMENT` is the step into a list."""
+"""The names on the way from a column to a nested field. `ELEMENT` stands for the elements of a list."""
 
 ELEMENT = "element"
 
 _INT64_DIGITS = 19
 
 WIDER: Mapping[ColumnType, ColumnType] = {Int32(): Int64(), Float32(): Float64()}
-"""The lossless widening of types. Decimals can also be widened, to more digits before the point."""
+"""The wider type of each type that can be widened without loss. Decimals can be widened to more digits as well."""
 
-# The suffixes with which an earlier sync may have redirected the same values under other `numeric_types`.
+# By suffix of a redirected column: the suffixes that an earlier sync with other `numeric_types` may have used.
 _RELATED: Mapping[str, Sequence[str]] = {
     "int": ("bigint", "decimal"),
     "bigint": ("int", "decimal"),
@@ -66,7 +66,7 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class Widen:
-    """Widen the column or field at `path` to `type`. Values do not change."""
+    """Widen the column or field at `path` to `type`. Its values do not change."""
 
     path: Path
     type: ColumnType
@@ -77,25 +77,27 @@ SchemaChange = AddColumn | Widen
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """The required changes of a table in order, and the stream's columns after them."""
+    """The changes that a table requires, in order, and the stream's columns after these changes."""
 
     changes: tuple[SchemaChange, ...]
     columns: tuple[Field, ...]
 
 
 def evolve(table: Mapping[str, ColumnType | None], stream: Sequence[Field]) -> Evolution:
-    """Return the changes that let `stream` be written to `table`.
+    """Return the changes after which the columns of `stream` can be written to `table`.
 
-    `table` has its columns' types by name; None for a type that this connector never writes.
+    `table` maps the names of the table's columns to their types, or to None for a type that this connector never
+    writes.
 
     - A missing column is added at the end.
-    - A narrower column of the table is widened. For a wider one, the stream is written in the table's type. Integers of
-      any size (`decimal(38,0)`) are written to an integer column as `bigint`: Iceberg cannot promote it to a decimal.
-    - Without a common supertype, values are redirected to a column `<name>__<type>`. The table's column stays and is
-      null in new rows. A conflict inside a struct or a list redirects the whole column.
+    - If the table's column is narrower, it is widened. If it is wider, the stream is written in the table's type.
+      Integers of any size (`decimal(38,0)`) are written to an integer column as `bigint`, because Iceberg cannot
+      promote an integer column to a decimal.
+    - If there is no common supertype, values are redirected to a column `<name>__<type>`. The table's column stays and
+      is null in new rows. A conflict inside a struct or a list redirects the whole column.
     - A text column accepts text and JSON text, because catalogs do not distinguish them. A timestamp column accepts
-      both kinds if its catalog does not distinguish them.
-    - Names are compared case-insensitively, as in Glue, Athena and Spark, and keep the table's spelling.
+      timestamps in UTC and local timestamps if its catalog does not distinguish them.
+    - Names are compared case-insensitively, as in Glue, Athena and Spark. The table's spelling is kept.
     """
     spelling = {name.lower(): name for name in table}
     fields = [replace(field, name=spelling.get(field.name.lower(), field.name)) for field in stream]
@@ -113,7 +115,7 @@ def evolve(table: Mapping[str, ColumnType | None], stream: Sequence[Field]) -> E
 def apply_changes(
     table: Mapping[str, ColumnType | None], changes: Iterable[SchemaChange]
 ) -> dict[str, ColumnType | None]:
-    """Return the table's columns after the changes, in the same order with new ones last."""
+    """Return the table's columns after the changes, in the table's order. New columns are last."""
     columns = dict(table)
     for change in changes:
         name, *inside = change.path
@@ -128,7 +130,7 @@ def apply_changes(
 def _target_column(
     table: Mapping[str, ColumnType | None], field: Field, claimed: set[str]
 ) -> tuple[Field, Sequence[SchemaChange]]:
-    """Return the column for a field's values, and the required changes."""
+    """Return the column in which a field's values are stored, and the changes of the table that it requires."""
     name = field.name
     while name in table or (name != field.name and name in claimed):
         common = _common_supertype(table.get(name), field.type, (name,))
@@ -140,9 +142,10 @@ def _target_column(
 
 
 def redirect_suffix(column_type: ColumnType) -> str:
-    """Return the suffix of the column `<column>__<suffix>` for redirected values of this type.
+    """Return the suffix of the column `<column>__<suffix>` to which values of this type are redirected.
 
-    It is the type's name in Glue, except `json` for JSON text, which is a string in Glue, and `list` for arrays.
+    The suffix is the type's name in Glue, except `json` for JSON text, which is a string in Glue, and `list` for
+    arrays.
     """
     match column_type:
         case Json():
@@ -153,16 +156,16 @@ def redirect_suffix(column_type: ColumnType) -> str:
 
 
 def redirected_from(column: str) -> str | None:
-    """Return the column whose values may be redirected to this one; None if its name has no such suffix.
+    """Return the name of the column whose values may be redirected to `column`, or None.
 
-    Truncated names are not recognised.
+    None means that the name does not end with the suffix of a redirected column. Truncated names are not recognised.
     """
     match = _REDIRECTED.fullmatch(column)
     return match["column"] if match else None
 
 
 def _redirected(table: Mapping[str, ColumnType | None], name: str, column_type: ColumnType, claimed: set[str]) -> str:
-    """Return `<name>__<type>`, or the existing column to which an earlier sync redirected such values."""
+    """Return the name `<name>__<type>`, or the name of the column to which an earlier sync redirected such values."""
     suffix = redirect_suffix(column_type)
     own, *related = (
         bounded(f"{name.lower()}__{kind}", f"{name}__{kind}") for kind in (suffix, *_RELATED.get(suffix, ()))
@@ -175,7 +178,7 @@ def _redirected(table: Mapping[str, ColumnType | None], name: str, column_type: 
 
 @dataclass(frozen=True, slots=True)
 class _Supertype:
-    """The type in which a stream's values are written to a table, and the required changes of the table."""
+    """The type in which a stream's values are written to a table, and the changes that the table requires."""
 
     type: ColumnType
     changes: tuple[SchemaChange, ...] = ()
@@ -191,7 +194,7 @@ def _common_supertype(table: ColumnType | None, stream: ColumnType, path: Path) 
     match table, stream:
         case (String() | Json(), String() | Json()) | (Timestamp(zoned=None), Timestamp()):
             return _Supertype(stream)
-        case Int32() | Int64(), Decimal(scale=0):  # A column cannot be changed to a type that includes both.
+        case Int32() | Int64(), Decimal(scale=0):  # An integer column cannot be changed to a decimal column.
             return _common_supertype(table, Int64(), path)
         case Decimal(scale=0), Int32() | Int64() if table.precision >= _INT64_DIGITS:
             return _Supertype(table)
@@ -225,7 +228,7 @@ def _common_struct(table: Struct, stream: Struct, path: Path) -> _Supertype | No
 
 
 def _changed(column_type: ColumnType, change: SchemaChange, inside: Path) -> ColumnType:
-    """Return the type after a change. `inside` is the rest of the change's path below this type."""
+    """Return the type after a change. `inside` is the part of the change's path that is below this type."""
     match column_type, inside:
         case _, ():
             return change.type if isinstance(change, Widen) else column_type

@@ -62,7 +62,7 @@ def glue_type(column_type: ColumnType) -> str:
 
 
 def describe_type(column_type: ColumnType) -> str:
-    """Return the type's name in messages and documentation: Glue's name, unless two types share it."""
+    """Return the name of the type in messages and documentation: Glue's name, unless two types share that name."""
     match column_type:
         case Json():
             return "JSON text"
@@ -72,10 +72,11 @@ def describe_type(column_type: ColumnType) -> str:
 
 
 def parse_glue_type(text: str) -> ColumnType | None:
-    """Return the column type of a Glue type; None for one that this connector never writes.
+    """Return the column type of a Glue type, or None for a type that this connector never writes.
 
-    Glue's common name of `String` and `Json` is read as `String`, and that of both kinds of `Timestamp` as
-    `Timestamp(None)`. Glue does not store sources, so the source of a struct's field is its name.
+    Glue has one name for `String` and `Json`, which is parsed as `String`. It also has one name for both kinds of
+    `Timestamp`, which is parsed as `Timestamp(None)`. Glue does not store the sources of struct fields, so the source
+    of a field is its name.
     """
     # Spaces next to punctuation are insignificant. Inside a field's name they belong to it.
     parser = _Parser("".join(part.strip() for part in _PUNCTUATION.split(text.lower())))
@@ -84,7 +85,7 @@ def parse_glue_type(text: str) -> ColumnType | None:
 
 
 class _Parser:
-    """Parses a type at the start of `rest`, and leaves the remainder in it."""
+    """Parses a type at the start of `rest`, and removes the parsed text from `rest`."""
 
     def __init__(self, text: str) -> None:
         self.rest = text

@@ -1,6 +1,7 @@
 """Conversion of JSON schemas to column types.
 
-A schema is read into a `Shape`: the values that it allows, by JSON type. These rules join and intersect shapes:
+A schema is converted to a `Shape` first: the values that the schema allows, by JSON type. These rules unite and
+intersect shapes:
 
 | keyword | rule |
 |---|---|
@@ -12,8 +13,9 @@ A schema is read into a `Shape`: the values that it allows, by JSON type. These 
 | `then`, `else`, `dependentSchemas`, `dependencies` | like a union with a schema that allows any value |
 | next to a `type` or a `$ref` | properties and items are added, the kinds stay |
 
-A shape of one kind has the column type of this kind. All other shapes are JSON text: several kinds, objects without
-properties, unions of different objects without properties next to them, and schemas that exceed the limits below.
+A *kind* is a JSON type. A shape that allows one kind of values has the column type of this kind. All other shapes
+become JSON text: several kinds, objects without properties, unions of different objects without properties next to the
+union, and schemas that exceed the limits below.
 """
 
 from __future__ import annotations
@@ -73,15 +75,15 @@ WELL_KNOWN: Mapping[str, Mapping[str, object]] = {
     "Integer": {"type": "integer"},
     "Boolean": {"type": "boolean"},
 }
-"""The schemas of protocol v0 for protocol v1's `WellKnownTypes.json#/definitions/…`."""
+"""By name of a type in protocol v1 (`WellKnownTypes.json#/definitions/…`): the equivalent schema of protocol v0."""
 
 MAX_COLUMN_SCHEMAS = 50_000
-"""The maximum number of schemas in one column. A struct with more members exceeds Glue's limit of types."""
+"""The maximum number of schemas in one column. A struct with more members exceeds Glue's maximum size of a type."""
 
 MAX_STREAM_SCHEMAS = 100_000
-"""The maximum number of schemas in a stream. Reading them takes some seconds."""
+"""The maximum number of schemas in a stream. Reading so many schemas takes some seconds."""
 
-# More than sources need, and less than the limits of Parquet readers and of Python's stack.
+# These limits exceed the needs of sources. Parquet readers and Python's stack would fail only at higher values.
 _MAX_DEPTH = 64
 _MAX_STEPS = 140
 
@@ -99,14 +101,14 @@ class Untyped(Enum):
 
     INFER = auto()
     JSON_TEXT = auto()
-    """JSON text, as in tables created before type inference existed."""
+    """Store values as JSON text, as in tables created before the connector inferred types."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Objects or arrays: the shapes of their members, empty if any member is allowed.
+    """Objects or arrays, described by the shapes of their members. No shapes mean that any member is allowed.
 
-    `varies`: the branches of a union declare different members.
+    `varies` is whether the branches of a union declare different members.
     """
 
     members: Mapping[str, Shape]
@@ -114,7 +116,7 @@ class Nest:
 
 
 Shape = Mapping[str, ColumnType | Nest]
-"""The values that a schema allows except null: the column type for each JSON type (integers are numbers)."""
+"""The non-null values that a schema allows: each allowed JSON type with its column type. Integers are numbers."""
 
 _ANY: Shape = {"boolean": Json(), "number": Json(), "string": Json(), "object": Nest({}), "array": Nest({})}
 _KINDS = {**{kind: kind for kind in _ANY}, "integer": "number", "int": "number"}
@@ -127,10 +129,10 @@ def column_type(
     naming: Naming = SNAKE_CASE,
     untyped: Untyped = Untyped.INFER,
 ) -> ColumnType:
-    """Return the column type of a property's JSON schema; `Json` for unsupported schemas.
+    """Return the column type of a property's JSON schema, or `Json` for an unsupported schema.
 
-    `root` is the document in which `$ref`s of the form `#/…` are resolved, the stream's schema; by default
-    `json_schema` itself. `naming` is the table's. A recursive schema is `Json` at its recursion.
+    `root` is the document in which `$ref`s of the form `#/…` are resolved: the stream's schema, or `json_schema` itself
+    by default. `naming` is the table's naming. In a recursive schema, the type is `Json` where the recursion begins.
     """
     reader = _Reader(json_schema if root is None else root, numeric, naming, untyped)
     return reader.type_of(reader.read_column(json_schema, reader.scope))
@@ -142,9 +144,10 @@ def property_types(
     naming: Naming = SNAKE_CASE,
     untyped: Untyped = Untyped.INFER,
 ) -> dict[str, ColumnType]:
-    """Return the column types of all properties that a stream's schema declares at any place, by key.
+    """Return the column types of all properties of records that a stream's schema declares, by key.
 
-    Empty if it declares none, or exceeds the limit of schemas.
+    Properties in referenced schemas and in branches such as those of `oneOf` are included. The result is empty if the
+    schema declares no properties, or exceeds the maximum number of schemas.
     """
     reader = _Reader(json_schema, numeric, naming, untyped)
     try:
@@ -155,14 +158,15 @@ def property_types(
 
 
 class _TooManySchemas(Exception):
-    """A schema that expands to more schemas than the limit."""
+    """A schema contains more schemas, including referenced schemas, than the limit allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """The position of a schema: the resource for its references, the followed references, and two nesting depths.
+    """The position of a schema in a document.
 
-    `depth` counts enclosing structs and lists, and `steps` enclosing schemas.
+    References are resolved in the resource `root`. `seen` are the references that lead to this position. `depth` is the
+    number of enclosing structs and lists, and `steps` the number of enclosing schemas.
     """
 
     root: object
@@ -199,9 +203,10 @@ class _Reader:
         return Struct(tuple(Field(name, source, self.type_of(member)) for name, (source, member) in members))
 
     def read_root(self, schema: Mapping[str, object]) -> Nest:
-        """Return the shape of a stream's records, which are objects for any `type`.
+        """Return the shape of a stream's records, which are objects, whatever `type` the schema declares.
 
-        A property declared at the root determines its column's kinds. Raises _TooManySchemas.
+        If a property is declared at the root, this declaration determines the kinds of its column. Raises
+        _TooManySchemas.
         """
         untyped = {key: value for key, value in schema.items() if key != "type"}
         scope = replace(self.scope, depth=-1)  # The properties are columns, at depth 0.
@@ -213,7 +218,7 @@ class _Reader:
         return _merged(columns, extra, self._extended) if isinstance(extra, Nest) else columns
 
     def read_column(self, schema: object, scope: _Scope) -> Shape:
-        """Return the shape of a column's values; any value if its schema exceeds the limit."""
+        """Return the shape of a column's values. If the schema exceeds the limit, return the shape of any value."""
         before, self._left = self._left, min(self._left, MAX_COLUMN_SCHEMAS)
         allowed = self._left
         try:
@@ -260,7 +265,7 @@ class _Reader:
     # --- Keywords
 
     def _own(self, schema: Mapping[str, object], scope: _Scope) -> Shape:
-        """Return the shape according to keywords for single kinds of values."""
+        """Return the shape according to the schema's own keywords: `type` and the keywords for one kind of values."""
         if "type" not in schema:
             nested: Shape = {"object": self._object(schema, scope), "array": self._array(schema, scope)}
             text = _string(schema)
@@ -309,7 +314,7 @@ class _Reader:
         return Nest({_ITEMS: self._extended(declared, first) if fits else self._any_of([declared, first])})
 
     def _beside(self, schema: Mapping[str, object], scope: _Scope) -> list[Shape]:
-        """Return the shapes of the schemas that apply in addition to a schema's own keywords."""
+        """Return the shapes of schemas that apply in addition to a schema's own keywords, such as those in `allOf`."""
         if _COMBINING.isdisjoint(schema):
             return []
         every = [self._read(branch, scope) for branch in _listed(schema.get("allOf"))]
@@ -343,12 +348,12 @@ class _Reader:
         if key in scope.seen:
             return _ANY
         target, root = self._resolved(reference, scope.root)
-        if target is None:  # Bundles keep addresses in their parts, but reference the whole document.
+        if target is None:  # In a bundle, a part may have its own `$id`, and yet reference the whole document.
             target, root = self._resolved(reference, self.scope.root)
         return self._read(target, _Scope(root, scope.seen | {key}, scope.depth, scope.steps + 1))
 
     def _resolved(self, reference: str, root: object) -> tuple[object, object]:
-        """Return the referenced schema, or None, and the resource that contains it."""
+        """Return the referenced schema, or None if it does not exist, and the resource that contains it."""
         address, _, fragment = reference.partition("#")
         if address or fragment[:1] not in ("", "/"):
             if self._named is None:
@@ -397,7 +402,10 @@ class _Reader:
         return Json()
 
     def _includes(self, one: Shape, other: Shape) -> bool:
-        """Return whether the kinds of one shape can store the values of the other, except members that it lacks."""
+        """Return whether shape `one` has column types that can store all values of shape `other`.
+
+        Members that `one` does not declare are ignored.
+        """
         return all(kind in one and self._includes_kind(kind, one[kind], type_) for kind, type_ in other.items())
 
     def _includes_kind(self, kind: str, one: ColumnType | Nest, other: ColumnType | Nest) -> bool:
@@ -420,9 +428,9 @@ class _Reader:
 
 
 def _extended(declared: Shape, beside: Shape, *, opens: bool) -> Shape:
-    """Return a shape with the members of another one added.
+    """Return the shape `declared` with the members of `beside` added.
 
-    Unless `opens`, objects and arrays that allow any member stay unchanged.
+    Unless `opens` is set, objects and arrays that allow any member stay unchanged.
     """
 
     def extended(one: ColumnType | Nest, other: ColumnType | Nest) -> ColumnType | Nest:
@@ -471,7 +479,7 @@ def _reference_of(schema: Mapping[str, object]) -> str | None:
 
 
 def _is_resource(schema: Mapping[str, object]) -> bool:
-    """Return whether a schema has its own address, in which its references are resolved."""
+    """Return whether a schema has its own address (`$id`), so that its references are resolved inside it."""
     address = schema.get("$id")
     return isinstance(address, str) and not address.startswith("#")
 
@@ -486,7 +494,7 @@ def _conditional(schema: Mapping[str, object]) -> Iterator[object]:
 
 
 def _named_schemas(document: object) -> Mapping[str, object]:
-    """Return the schemas of a document by address (`$id`) and anchor (`#…`); None for duplicate names."""
+    """Return the schemas of a document by address (`$id`) and anchor (`#…`). A duplicate name is mapped to None."""
     named: dict[str, object] = {}
     waiting = [document]
     while waiting:

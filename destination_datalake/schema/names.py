@@ -1,8 +1,9 @@
-"""Identifiers in catalogs for the names of streams and fields.
+"""Conversion of the names of streams and fields to identifiers in catalogs.
 
 In every style, an identifier consists of lower-case letters, digits and `_`, and has 1 to 255 bytes of UTF-8. The Glue
-Data Catalog, Iceberg, Hive and Athena allow all of them. Identifiers do not contain dots, so dotted paths of nested
-fields in Parquet and Iceberg are unambiguous. Databases of `AWS_DATALAKE` have a different rule.
+Data Catalog, Iceberg, Hive and Athena allow all such identifiers. Identifiers do not contain dots, so the dotted paths
+of nested fields in Parquet and Iceberg are unambiguous. Database names in the style `AWS_DATALAKE` follow a different
+rule.
 """
 
 from __future__ import annotations
@@ -40,18 +41,19 @@ _RESERVED = frozenset(
 """Names that are never assigned to a stream's column, because the connector or an engine uses them."""
 
 MAX_BYTES = 255
-"""Glue's maximum length of database, table and column names, and of comments, in bytes of UTF-8."""
+"""Glue's maximum length of the names of databases, tables and columns, and of column comments, in bytes of UTF-8."""
 
 Path = tuple[str, ...]
-"""The keys from a record's data to a value, at least one."""
+"""The keys on the way from a record's data to a value. A path has at least one key."""
 
 Spelling = Callable[[str], str]
-"""A style's spelling of a source, of any length; empty if no character remains."""
+"""A function that spells a source in a style. The result may have any length, and is empty if no character remains."""
 
 _RUN = re.compile(r"[A-Za-z0-9]+")
-# Where a run of letters and digits is split into words: "camelCase" before the C, "HTTPServer" before the S.
+# The positions at which a run of letters and digits is split into words: before the C of "camelCase", before the S of
+# "HTTPServer".
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-# With `split_numbers`, also where digits begin and end.
+# With the option `split_numbers`, runs are also split where digits begin and end.
 _WORD_OR_NUMBER = re.compile(rf"{_WORD.pattern}|(?<=[A-Za-z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])")
 _LEADING_UNDERSCORES = re.compile("_*")
 _PLAIN_KEY = re.compile("[A-Za-z_][A-Za-z0-9_]*")
@@ -65,7 +67,7 @@ _SUFFIX_DIGITS = 8
 
 @dataclass(frozen=True, slots=True)
 class AssignedNames:
-    """The assigned names of a table's columns or of an object's fields by source, and all taken names."""
+    """The assigned names of a table's columns, or of an object's fields, by source, and all names that are taken."""
 
     names: Mapping[str, str]
     taken: frozenset[str]
@@ -78,28 +80,31 @@ NO_NAMES = AssignedNames(MappingProxyType({}), frozenset())
 class Naming:
     """A style of identifiers: the spelling of columns and tables, of struct fields, and of databases.
 
-    Hive and Spark parse struct types, so fewer characters are allowed in their fields. `style` is the name that tables
-    store (`tables.ownership`).
+    Hive and Spark parse struct types as text, so fewer characters are allowed in the names of struct fields. `style` is
+    the name of the style, which tables record in their parameters (`tables.naming.TableOwner`).
     """
 
     style: str
     spelling: Spelling
     spelling_inside: Spelling
     spelling_of_databases: Spelling | None = None
-    """The spelling of databases; None for the spelling of tables."""
+    """The spelling of databases. None means the spelling of tables."""
     spelling_in_words: Spelling | None = None
-    """The spelling with words for signs, for columns and fields that would need a suffix; None if not supported."""
+    """The spelling with words for signs, such as `plus` for `+`. It is used for names that would need a suffix.
+
+    None means that the style does not support it.
+    """
 
     def identifier(self, source: str) -> str:
         """Return the identifier of a table or a column.
 
-        An empty spelling becomes `unnamed_` and a hash of the source. A spelling of more than 255 bytes is truncated
-        and ends with such a hash.
+        An empty spelling becomes `unnamed_` followed by a hash of the source. A spelling of more than 255 bytes is
+        truncated, and such a hash is appended.
         """
         return _identifier(self.spelling, source)
 
     def database(self, namespace: str) -> str:
-        """Return the identifier of a database, with the same two rules."""
+        """Return the identifier of a database. Empty and long spellings are treated as in `identifier`."""
         return _identifier(self.spelling_of_databases or self.spelling, namespace)
 
     def identifiers(
@@ -108,30 +113,31 @@ class Naming:
         existing: Mapping[str, str | None] = MappingProxyType({}),
         assigned: AssignedNames = NO_NAMES,
     ) -> tuple[str, ...]:
-        """Return distinct identifiers for the fields of an object, without reserved ones.
+        """Return distinct identifiers for the fields of an object. Reserved identifiers are not used.
 
-        A source with a name in `assigned` keeps it, and no other source gets this name. If other sources collide in an
-        identifier, the source that equals it gets it. The others get words for their signs (`plus_1`), or else a hash
-        of the source as a suffix. A new identifier depends on the other sources, but not on their order.
+        A source with a name in `assigned` keeps that name, and no other source gets it. If several other sources have
+        the same identifier, the source that equals the identifier gets it. The others get words for their signs
+        (`plus_1`) or, if that is not possible, a hash of the source as a suffix. A new identifier depends on the other
+        sources, but not on their order.
 
-        `existing` has the recorded origins (`origin_of`) of a table's columns by name: a column without an
-        assigned name stays with its recorded source. A name with None, such as a partition key's, is not assigned.
-        Raises ValueError for duplicate sources.
+        `existing` maps the names of a table's columns to their recorded origins (`origin_of`). A column without an
+        assigned name stays with its recorded source. A name that is mapped to None, such as the name of a partition
+        key, is not assigned. Raises ValueError for duplicate sources.
         """
         return self._distinct(sources, [(source,) for source in sources], existing, assigned)
 
     def identifiers_of_paths(
         self, paths: Sequence[Path], existing: Mapping[str, str | None], assigned: AssignedNames = NO_NAMES
     ) -> tuple[str, ...]:
-        """Return distinct identifiers for columns at paths, like `identifiers`.
+        """Return distinct identifiers for the columns at these paths, by the rules of `identifiers`.
 
-        The identifiers of several keys in a path are joined by `_`. The sources in `existing` and `assigned` are
+        If a path has several keys, their identifiers are joined by `_`. The sources in `existing` and `assigned` are
         origins (`origin_of`).
         """
         return self._distinct([*map(origin_of, paths)], paths, existing, assigned)
 
     def identifier_of_path(self, path: Path) -> str:
-        """Return the identifiers of the keys joined by `_`, truncated to 255 bytes like in `identifier`."""
+        """Return the identifiers of the path's keys, joined by `_` and truncated to 255 bytes as in `identifier`."""
         name = "_".join(map(self.identifier, path))
         return name if len(path) == 1 else bounded(name, origin_of(path))
 
@@ -142,12 +148,15 @@ class Naming:
         return Naming(self.style, self.spelling_inside, self.spelling_inside, spelling_in_words=words)
 
     def may_name(self, source: str, name: str) -> bool:
-        """Return whether a source may have this name: unchanged, with a suffix, or in words."""
+        """Return whether `name` is the source's identifier, its identifier with a hash, or its name with words."""
         own = self.identifier(source)
         return name in (own, suffixed(own, _hash(source)), self.in_words((source,)))
 
     def in_words(self, path: Path) -> str | None:
-        """Return the identifiers of the keys with words for signs, joined by `_`; None without signs or words."""
+        """Return the identifiers of the path's keys with words for signs, joined by `_`.
+
+        Return None if the keys contain no signs, or if the style has no words for signs.
+        """
         if (spelling := self.spelling_in_words) is None or not any(map(_SIGN.search, path)):
             return None
         return bounded("_".join(_identifier(spelling, key) for key in path), origin_of(path))
@@ -173,7 +182,7 @@ class Naming:
             if existing.get(suffixed(name, _hash(source))) is not None:
                 return False
             if name in _RESERVED:
-                # An existing column keeps a reserved name: a second column would not help.
+                # An existing column keeps a reserved name, because a second column would not solve the problem.
                 return existing_source == source
             if existing_source is not None and (existing_source, name) in candidates:
                 return existing_source == source
@@ -192,7 +201,7 @@ class Naming:
         unavailable = {*spelled, *assigned.taken, *existing, *_RESERVED}
         kept |= {s: word for s, word in words.items() if times[word] == 1 and word not in unavailable}
 
-        # A suffixed name can collide with a source of the same spelling. Then all suffixes are hashed again.
+        # A name with a suffix can collide with the spelling of another source. Then all suffixes are hashed again.
         for rounds in count(1):
             new = {
                 source: kept.get(source) or suffixed(name, _hash(source, rounds))
@@ -206,7 +215,7 @@ class Naming:
 
 
 def _snake_case(text: str, cut: re.Pattern[str]) -> str:
-    """Romanise, join words with `_`, keep leading underscores, and add one before a leading digit."""
+    """Romanise the text, join its words with `_`, keep leading underscores, and prefix a leading digit with one."""
     words = "_".join(cut.sub("_", run) for run in _RUN.findall(anyascii(text))).lower()
     underscores = _LEADING_UNDERSCORES.match(text)
     assert underscores is not None
@@ -214,7 +223,7 @@ def _snake_case(text: str, cut: re.Pattern[str]) -> str:
 
 
 def _in_words(text: str) -> str:
-    """Replace signs by words. A leading hyphen is a minus; other hyphens separate words."""
+    """Replace signs by words. A leading hyphen is a minus sign. Other hyphens stay, and separate words."""
     return _SIGN.sub(lambda sign: f" {_SIGNS[sign[0]]} ", text)
 
 
@@ -233,14 +242,14 @@ _SIGN = re.compile("^-|[+%#&@<>=]")
 
 
 def _preserved(text: str) -> str:
-    """Convert to lower case, keep letters, digits and combining marks of all scripts, replace others by `_`."""
+    """Convert to lower case. Keep letters, digits and combining marks of all scripts, and replace the rest by `_`."""
     lowered = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
     kept = "".join(c if unicodedata.category(c) in _LETTERS_DIGITS_MARKS else "_" for c in lowered)
     return kept if any(unicodedata.category(c) in _LETTERS_DIGITS for c in kept) else ""
 
 
 def _preserved_inside(text: str) -> str:
-    """Spell like `_preserved`, with only the characters of Hive's type language and without a leading digit.
+    """Spell like `_preserved`, but only with characters of Hive's type language, and without a leading digit.
 
     Hive (TypeInfoUtils.isTypeChar) and Athena allow letters and digits of one UTF-16 unit and no marks. Spark parses
     `1e5` in `struct<1e5:int>` as a number.
@@ -252,16 +261,20 @@ def _preserved_inside(text: str) -> str:
 
 
 def _sanitised(text: str) -> str:
-    """Drop accents, replace each run of characters other than a-z, 0-9 and `_` by one `_`, convert to lower case.
+    """Drop accents, replace each run of characters other than A-Z, a-z, 0-9 and `_` by one `_`, convert to lower case.
 
-    Equals awswrangler's `sanitize_table_name` and `sanitize_column_name` (3.7.1 and later), whose import takes seconds.
+    The result equals that of awswrangler's `sanitize_table_name` and `sanitize_column_name` (3.7.1 and later). They are
+    not called, because the import of awswrangler takes seconds.
     """
     without_accents = "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
     return _NOT_ASCII_WORD.sub("_", without_accents).lower()
 
 
 def _lowered(text: str) -> str:
-    """Convert to lower case, like Glue for database names, and keep the characters allowed in folders of S3 URIs."""
+    """Convert to lower case, as Glue does with database names, and replace characters that S3 folders may not have.
+
+    Letters, digits, combining marks, hyphens and spaces are kept. All other characters become `_`.
+    """
     kept = "".join(c if c in "- " or unicodedata.category(c) in _LETTERS_DIGITS_MARKS else "_" for c in text.lower())
     return kept if any(unicodedata.category(c) in _LETTERS_DIGITS for c in kept) else ""
 
@@ -285,7 +298,7 @@ SNAKE_CASE = Naming(
     _snake_case_words,
     spelling_in_words=lambda text: _snake_case_words(_in_words(text)),
 )
-"""`camelCase` is split into words, digits stay with the letters before them, and non-ASCII letters are romanised."""
+"""Words of `camelCase` are separated, digits stay with the letters before them, and other scripts are romanised."""
 
 SNAKE_CASE_NUMBERS = Naming(
     "snake_case, split_numbers",
@@ -293,41 +306,44 @@ SNAKE_CASE_NUMBERS = Naming(
     _snake_case_numbers,
     spelling_in_words=lambda text: _snake_case_numbers(_in_words(text)),
 )
-"""Like `SNAKE_CASE`, with numbers as separate words."""
+"""Like `SNAKE_CASE`, but numbers are separate words."""
 
 PRESERVE = Naming("preserve", _preserved, _preserved_inside)
 """Letters and digits of every script are kept, in lower case."""
 
 AWS_DATALAKE = Naming("aws_datalake", _sanitised, _preserved_inside, _lowered)
-"""The names of Airbyte's AWS Datalake destination: awswrangler's, and databases as Glue stores namespaces."""
+"""The naming of Airbyte's AWS Datalake destination.
+
+Tables and columns are named as by awswrangler, and databases as Glue stores the names of namespaces.
+"""
 
 STYLES: Mapping[str, Naming] = {
     naming.style: naming for naming in (SNAKE_CASE, SNAKE_CASE_NUMBERS, PRESERVE, AWS_DATALAKE)
 }
-"""Every naming, by its style."""
+"""All namings, by style."""
 
 
 def suffixed(name: str, suffix: str) -> str:
-    """Return `name_suffix`, with the name truncated so that the result has at most 255 bytes of UTF-8."""
+    """Return `<name>_<suffix>`. The name is truncated so that the result has at most 255 bytes of UTF-8."""
     return f"{_cut(name, MAX_BYTES - len(suffix.encode()) - 1)}_{suffix}"
 
 
 def bounded(name: str, source: str) -> str:
-    """Return the name, or its beginning and a hash of the source if it has more than 255 bytes."""
+    """Return the name. If it has more than 255 bytes of UTF-8, return its beginning and a hash of the source."""
     return name if len(name.encode()) <= MAX_BYTES else suffixed(name, _hash(source))
 
 
 def comment_of(source: str) -> str:
-    """Return the source as a comment for Glue: one line of at most 255 bytes, with an ellipsis if truncated."""
+    """Return the source as a comment for Glue: a line of at most 255 bytes. A truncated line ends with an ellipsis."""
     line = _NOT_SINGLE_LINE.sub("\ufffd", source)
     return line if len(line.encode()) <= MAX_BYTES else f"{_cut(line, MAX_BYTES - len('…'.encode()))}…"
 
 
 def origin_of(path: Path) -> str:
-    """Return the text with which a catalog records a column's path. Different paths have different texts.
+    """Return the text that records a column's path in a catalog. Different paths have different texts.
 
-    A single key is recorded unchanged, and several keys as JSONPath, `$.address.city` (RFC 9535; normalized for unusual
-    keys). A single key that looks like JSONPath is also recorded as JSONPath.
+    A single key is recorded unchanged, unless it looks like JSONPath. All other paths are recorded as JSONPath (RFC
+    9535), such as `$.address.city`. Unusual keys are in brackets and quotes, as in a normalized path.
     """
     if len(path) == 1 and not path[0].startswith(("$.", "$[")):
         return path[0]
@@ -335,7 +351,10 @@ def origin_of(path: Path) -> str:
 
 
 def path_of(origin: str) -> Path:
-    """Return the path that a catalog recorded. A truncated record results in a key that does not exist in records."""
+    """Return the path that a text in a catalog records (`origin_of`).
+
+    A truncated text results in a key that does not exist in records.
+    """
     steps = _STEP.findall(origin, 1) if _JSON_PATH.fullmatch(origin) else []
     if not steps:
         return (origin,)
@@ -356,7 +375,7 @@ def _cut(text: str, size: int) -> str:
 
 
 def _hash(text: str, rounds: int = 1) -> str:
-    """Return eight hex digits that depend only on `text`, which may contain lone surrogates."""
+    """Return a hash of eight hex digits of `text`, which may contain lone surrogates, after `rounds` of SHA-256."""
     digest = text.encode("utf-8", "surrogatepass")
     for _ in range(rounds):
         digest = hashlib.sha256(digest).digest()

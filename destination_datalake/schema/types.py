@@ -1,7 +1,7 @@
 """The closed set of column types.
 
-A module for each system (Arrow, Glue, Iceberg) in this package maps the whole set. `json_schema` derives the types from
-a stream's schema.
+For each system (Arrow, Glue and Iceberg), a module of this package maps all column types to the types of that system.
+`json_schema` derives column types from a stream's schema.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class List:
 class Field:
     """A column of a table, or a field of a `Struct`.
 
-    `name` is its identifier in the catalog, and `source` its key in the stream's records. For a column of a flattened
-    object (`nested: flatten`), `parents` are the keys of the enclosing objects, outermost first.
+    `name` is its identifier in the catalog, and `source` is its key in the stream's records. If the column is a field
+    of a flattened object (`nested: flatten`), `parents` are the keys of the enclosing objects, outermost first.
     """
 
     name: str
@@ -104,12 +104,12 @@ class Field:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The keys from the record's data to the value."""
+        """The keys on the way from a record's data to the value."""
         return (*self.parents, self.source)
 
     @property
     def origin(self) -> str:
-        """The path as recorded in catalogs: a single key unchanged, several as JSONPath (`$.address.city`)."""
+        """The path as recorded in catalogs: a single key unchanged, several keys as JSONPath (`$.address.city`)."""
         return origin_of(self.path)
 
 
