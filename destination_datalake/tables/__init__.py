@@ -1,1 +1,1 @@
-"""Tables in the Glue Data Catalog, and the commits of each kind. Does not import `spark`."""
+"""Tables of each type and their commits, and the catalogs that contain them. Does not import `spark`."""

@@ -1,7 +1,7 @@
-"""The interface of the catalog of a configuration's tables, for syncs, `check` and `maintain`.
+"""The interface of the configured catalog, which syncs, `check` and `maintain` use.
 
-Each kind of catalog has a class, chosen in `catalogs.py`. Hive tables exist only in the Glue Data Catalog and call Glue
-directly.
+Each kind of catalog has a class; `catalogs.py` chooses it. Hive tables exist only in the Glue Data Catalog, so their
+code calls Glue directly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 
 class ListedDatabase(NamedTuple):
-    """A database (Iceberg: namespace)."""
+    """A database in a catalog's listing. Iceberg calls it a namespace."""
 
     name: str
     is_created_by_connector: bool
@@ -34,9 +34,9 @@ class ListedDatabase(NamedTuple):
 
 
 class ListedTable(NamedTuple):
-    """A table of any catalog in Glue's format (Glue API: Table).
+    """A table in a catalog's listing, in Glue's format for every catalog (Glue API: Table).
 
-    `Parameters` of an Iceberg table are its properties with `table_type` and `metadata_location`.
+    The `Parameters` of an Iceberg table are its properties, plus `table_type` and `metadata_location`.
     """
 
     database: str
@@ -44,38 +44,44 @@ class ListedTable(NamedTuple):
 
 
 def is_iceberg(glue_table: Mapping[str, Any]) -> bool:
-    """Return whether a table in Glue's format is an Iceberg table. Engines write `table_type` in any case."""
+    """Return whether a table in Glue's format is an Iceberg table.
+
+    `table_type` is compared case-insensitively, because engines spell it differently.
+    """
     return str(glue_table.get("Parameters", {}).get("table_type", "")).upper() == "ICEBERG"
 
 
 class TableCatalog(Protocol):
-    """The catalog, governed according to the options. Thread-safe. Every method may raise errors of its library."""
+    """The configured catalog. It applies the configured Lake Formation governance.
+
+    Thread-safe. Every method may raise errors of the catalog's client library.
+    """
 
     @property
     def governance(self) -> Governance:
-        """The configured governance by Lake Formation."""
+        """The configured governance of tables by Lake Formation."""
 
     @property
     def compares_metadata(self) -> bool:
-        """Whether a commit fails on any metadata other than those it was planned on.
+        """Whether a commit fails if the table's metadata differ at all from those that the commit was planned on.
 
-        If not, it succeeds on all metadata that meet its requirements.
+        Otherwise a commit succeeds on any metadata that meet its requirements.
         """
 
     def pyiceberg(self) -> Catalog:
-        """Return a PyIceberg catalog for one change of one table, which commits through it.
+        """Return a PyIceberg catalog through which one change of one table is committed.
 
         See `CompareAndSetGlueCatalog.commit_table` for the errors of a commit.
         """
 
     def access_of(self, table: TableName) -> AwsAccess:
-        """Return the access to S3 for writing and reading a table's files."""
+        """Return the S3 access with which a table's files are written and read."""
 
     def ensure(self, database: str) -> None:
-        """Create the database if it does not exist, and `govern` it. Calls the catalog once for each name."""
+        """Create the database if it does not exist, and `govern` it. Calls the catalog only once for each database."""
 
     def govern(self, database: str) -> None:
-        """Govern an existing database, once for each name. Raises ConnectorError."""
+        """Apply the configured governance to an existing database, once for each database. Raises ConnectorError."""
 
     def find(self, table: TableName) -> TableTypeDef | None:
         """Return a table in Glue's format, or None if the table or its database does not exist."""
@@ -94,10 +100,10 @@ _MAX_TABLES_READ = 2_000
 
 
 def list_tables(catalog: TableCatalog, database: str) -> list[ListedTable]:
-    """Return the first two thousand tables, beginning with those in `database`.
+    """Return the tables in `database`, followed by those in other databases that this connector created.
 
-    The rest are in the newest databases that this connector created, if it has access to them. Raises errors of the
-    catalog about `database`.
+    The newest of these databases come first, and databases that cannot be listed are skipped. At most 2,000 tables are
+    returned. Raises errors of the catalog about `database`.
     """
     return list(
         islice(chain(catalog.tables(database), _tables_of_other_databases(catalog, database)), _MAX_TABLES_READ)
@@ -105,7 +111,10 @@ def list_tables(catalog: TableCatalog, database: str) -> list[ListedTable]:
 
 
 def _tables_of_other_databases(catalog: TableCatalog, database: str) -> Iterator[ListedTable]:
-    """Yield the tables of other created databases. Stop if access is refused, because only warnings depend on them."""
+    """Yield the tables of the other databases that this connector created.
+
+    Stop if the catalog denies a request, because only warnings depend on these tables.
+    """
     try:
         for other in _created_databases(catalog)[:_MAX_DATABASES_READ]:
             if other != database:

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def catalog_of(config: Config, access: AwsAccess, limits: CatalogLimits | None = None) -> TableCatalog:
-    """Return the catalog without calling it. It refuses to load a table that exceeds `limits`, or its own limits."""
+    """Return the configured catalog, without a request to it.
+
+    A REST catalog does not load tables that exceed `limits`, by default the limits in its options.
+    """
     governance = Governance(Policy.of(config), access)
     match config.catalog:
         case GlueCatalogOptions():

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 # --- Journal ----------------------------------------------------------------------------------------------------------
-# A record of the tables of one sync: their columns, their merges, and their state after the last commit.
+# The journal of one sync's tables: their columns, their merges, and their state after the last commit.
 #
-# Tables write to the journal, and only the sync's report reads it.
+# Tables write to this journal, and only the sync's report reads it. It is not the journal of the archive.
 
 
 @dataclass(frozen=True, slots=True)
 class MergeFigures:
-    """Totals of a table's merges.
+    """The totals of a table's merges.
 
-    `rows` with `pending_bytes` were merged, which required `written_bytes` of new files. Of these rows, `replaced`
-    replaced a row of the table, and `deleted` deleted one.
+    `rows` is the number of pending rows that were merged, and `pending_bytes` their size. `written_bytes` is the size
+    of the new files. Of the merged rows, `replaced` rows replaced a row of the table, and `deleted` rows deleted one.
     """
 
     merges: int = 0
@@ -37,7 +37,7 @@ class MergeFigures:
     written_bytes: int = 0
 
     def plus(self, other: MergeFigures) -> MergeFigures:
-        """Return the sum."""
+        """Return the sum of these totals and `other`."""
         return MergeFigures(
             self.merges + other.merges,
             self.rows + other.rows,
@@ -50,9 +50,11 @@ class MergeFigures:
 
 @dataclass(frozen=True, slots=True)
 class TableFigures:
-    """The state of an Iceberg table after the last commit of a batch: its snapshots, and visible files and rows.
+    """The state of an Iceberg table after the last commit of a batch.
 
-    `pending_rows` are not yet deduplicated. `snapshot` is the ID of the current snapshot. None means unknown.
+    `snapshot` is the ID of the current snapshot, and `snapshots` the number of all snapshots. `files`, `bytes` and
+    `rows` are totals of the visible content. `pending_rows` is the number of rows not yet deduplicated. None means
+    unknown.
     """
 
     snapshot: int | None
@@ -65,7 +67,10 @@ class TableFigures:
 
 @dataclass(slots=True)
 class TableHistory:
-    """The changes of one table. `first` and `columns` are the initial and the present types, as text, by column."""
+    """The changes of one table during a sync.
+
+    `first` maps each column to its type at the start of the sync, as text, and `columns` to its present type.
+    """
 
     first: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -76,12 +81,12 @@ class TableHistory:
 
     @property
     def new_columns(self) -> list[str]:
-        """The names of columns that the table did not have initially, in its order."""
+        """The names of the columns that were added during the sync, in the order of the table."""
         return [name for name in self.columns if name not in self.first]
 
     @property
     def promoted_columns(self) -> dict[str, str]:
-        """The present types of columns whose type has changed."""
+        """The present types of the columns whose type has changed during the sync, by column."""
         return {name: type_ for name, type_ in self.columns.items() if self.first.get(name, type_) != type_}
 
 
@@ -93,7 +98,7 @@ class Journal:
         self._tables: defaultdict[TableName, TableHistory] = defaultdict(TableHistory)
 
     def columns(self, table: TableName, columns: Mapping[str, str]) -> None:
-        """Record the present columns of a table."""
+        """Record the present columns of a table with their types. The first call also records the initial columns."""
         with self._lock:
             history = self._tables[table]
             history.first = history.first or columns
@@ -105,7 +110,7 @@ class Journal:
             self._tables[table].redirected |= columns
 
     def merged(self, table: TableName, figures: MergeFigures) -> None:
-        """Record a committed merge."""
+        """Add the totals of a committed merge."""
         with self._lock:
             history = self._tables[table]
             history.merged = history.merged.plus(figures)
@@ -122,7 +127,7 @@ class Journal:
 
 
 # --- Context ----------------------------------------------------------------------------------------------------------
-# The context that the tables of one sync share: access to AWS, the catalog, and jobs on Spark's executors.
+# What the tables of one sync share: access to AWS, the catalog, and jobs on Spark's executors.
 
 
 _Task = TypeVar("_Task")
@@ -130,7 +135,7 @@ _Result = TypeVar("_Result")
 
 
 class Executors(Protocol):
-    """Run jobs on Spark. Waits until Spark has started. Raises ConnectorError if a job or Spark fails."""
+    """Runs jobs on Spark. Methods wait until Spark has started. They raise ConnectorError if a job or Spark fails."""
 
     def run(self, work: Callable[[Iterable[_Task]], Iterable[_Result]], tasks: Sequence[_Task]) -> list[_Result]:
         """Run a job with one Spark task for each of `tasks`, and return all results in the order of the tasks."""
@@ -142,7 +147,11 @@ class Executors(Protocol):
         consume: Callable[[int, Iterator[bytes]], Iterable[_Result]],
         partitions: int,
     ) -> list[_Result]:
-        """Run a job with two stages: shuffle the pairs that `produce` yields, and `consume` each partition."""
+        """Run a job with two stages, and return all results.
+
+        `produce` yields pairs of a partition number and bytes. Spark shuffles the bytes by partition number, and
+        `consume` is called once for each partition.
+        """
 
     def parallelism(self) -> int:
         """Return the number of tasks that run at the same time."""
@@ -150,7 +159,10 @@ class Executors(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """Executors, and a function that returns a folder for files between two jobs (`Staging.scratch`)."""
+    """Executors, and a function that returns a folder for the files that one job passes to the next.
+
+    The function is `Staging.scratch`.
+    """
 
     executors: Executors
     scratch: Callable[[], str]
@@ -158,7 +170,10 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class TableContext:
-    """The context that the tables of one sync share. `sync` is its unique name, and `archives` whether it archives."""
+    """The context that the tables of one sync share.
+
+    `sync` is the unique name of the sync. `archives` is whether the sync archives its records.
+    """
 
     sync: str
     access: AwsAccess

@@ -1,4 +1,4 @@
-"""Open the tables of streams with the configured table type."""
+"""Functions that open tables of the configured table type, for syncs and for rebuilds."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The replay of the archive of table `of` into another table.
+    """A replay of the archive of table `of` into another table.
 
-    With `in_place`, the files of the other table lie in the folder of `of`, which then takes them over.
+    With `in_place`, the files of the other table are in the folder of table `of`, which takes them over after the
+    replay.
     """
 
     of: TableName
@@ -43,10 +44,10 @@ class Replay:
 def open_table(
     stream: Stream, name: TableName, config: Config, context: TableContext, replay: Replay | None = None
 ) -> Table:
-    """Return the stream's table. The caller must `prepare` it.
+    """Return the stream's table. The caller must call `prepare` before any other method of the table.
 
-    Raises TableConflict if the stream has more columns than the options or the catalog allow, or if another connector
-    created a table for the stream that would not be continued.
+    Raises TableConflict if the stream has more columns than the options or the catalog allow. Also raises TableConflict
+    if another connector created a table for the stream and the options would create a second table.
     """
     if replay is None:
         refuse_second_table(stream.id, name, config, context.catalog)
@@ -89,9 +90,9 @@ def open_table(
 def _with_short_types(
     layout: TableLayout, columns: Sequence[Field], limits: ColumnLimits, name: TableName, catalog: TableCatalog
 ) -> TableLayout:
-    """Return the layout with new columns as JSON text if their types exceed the catalog's limit.
+    """Return the layout with JSON text instead of the types that exceed the catalog's limit, in new columns only.
 
-    An existing struct column stays a struct, because it would get no more values otherwise.
+    An existing struct column stays a struct, because otherwise it would not receive any more values.
     """
     too_long = [column for column in columns if limits.is_too_long(column.type)]
     if not too_long:
@@ -112,7 +113,7 @@ def _with_short_types(
 
 
 def rebuild_of(config: Config, name: TableName, catalog: TableCatalog, open_to_append: Callable[[], Table]) -> Rebuild:
-    """Return the rebuild of a table with the configured table type. `open_to_append` opens the table for an append."""
+    """Return the rebuild of a table of the configured table type. `open_to_append` opens the table for an append."""
     # Import only the configured table type, because the import of PyIceberg takes a second.
     if config.table_type == "ICEBERG":
         from destination_datalake.tables.iceberg.rebuild import IcebergRebuild

@@ -1,15 +1,16 @@
-"""Decide which sync may write to a Hive table, overwrite an Iceberg table or adopt a pending overwrite.
+"""Rules that decide which sync may write to a Hive table, overwrite an Iceberg table, or adopt a pending overwrite.
 
 Fencing tokens decide between simultaneous syncs. A sync that begins takes the token from its present holder. The former
-holder is fenced: at its next step it reads another token and stops. A sync removes its token at its end. Appends to
-Iceberg tables need no token. One that continues a published overwrite is fenced when another overwrite replaces it.
+holder is then fenced: at its next step, it reads a different token and stops. A sync removes its token when it ends.
+Appends to Iceberg tables need no token. However, an append that continues a published overwrite is fenced when another
+overwrite replaces that overwrite.
 
-The generations of overwrites decide between successive syncs. An overwrite is refused if it is older than the table's,
-or if its acknowledged rows were removed.
+The generations of overwrites decide between successive syncs. An overwrite is rejected if its generation is older than
+the table's, or if acknowledged rows of its generation were removed.
 
-Both are stored in the table itself, as Iceberg table properties or as parameters of the Glue table. They are written
-only by commits that fail after a concurrent commit. For catalogs that do not compare properties, see
-`iceberg.commit.fence`.
+The token and the generations are stored in the table itself, as Iceberg table properties or as parameters of the Glue
+table. They are only written by commits that fail after a concurrent commit. For catalogs that do not compare
+properties, see `iceberg.commit.fence`.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ OVERWRITES_PROPERTY = "airbyte.overwrite-generations"
 
 
 class Fenced(TableConflict):
-    """Another sync has taken the token.
+    """Another sync has taken the table's fencing token, so this sync must stop.
 
-    If it appends or has the same generation, it keeps the rows that were acknowledged so far. Otherwise it removes
-    them, and `Overwrites` refuses to continue the earlier generation without them.
+    If the other sync appends or has the same generation, it keeps the rows that this sync has acknowledged. Otherwise
+    it removes them, and `Overwrites` rejects a retry of this sync, because the retry would not send those rows again.
     """
 
     def __init__(self, table: TableName) -> None:
@@ -45,7 +46,7 @@ class Fenced(TableConflict):
 
 
 class Recreated(Fenced):
-    """Another writer dropped and recreated the table, so it has no rows of this sync."""
+    """Another writer dropped and recreated the table, so the new table has no rows of this sync."""
 
     def __init__(self, table: TableName) -> None:
         TableConflict.__init__(
@@ -59,20 +60,23 @@ class Recreated(Fenced):
 
 @dataclass(frozen=True, slots=True)
 class FencingToken:
-    """A sync's exclusive right to a table. `epoch` grows with every new holder; `sync` identifies one sync uniquely."""
+    """A sync's exclusive right to a table.
+
+    `epoch` increases with every new holder. `sync` is the unique name of the holder.
+    """
 
     epoch: int
     sync: str
 
     @classmethod
     def held(cls, properties: Mapping[str, str]) -> Self | None:
-        """Return the token in a table's properties, whichever sync holds it, or None."""
+        """Return the token in a table's properties, whichever sync holds it, or None if no sync holds a token."""
         epoch, _, sync = properties.get(TOKEN_PROPERTY, "").partition(":")
         return cls(int(epoch), sync) if epoch.isdecimal() and sync else None
 
     @classmethod
     def after(cls, properties: Mapping[str, str], sync: str) -> Self:
-        """Return the token for `sync`: the table's token if `sync` holds it, otherwise one of the next epoch."""
+        """Return the token for `sync`: the table's token if `sync` holds it, otherwise a token of the next epoch."""
         present = cls.held(properties)
         if present is not None and present.sync == sync:
             return cls(present.epoch, sync)
@@ -82,7 +86,7 @@ class FencingToken:
         return f"{self.epoch}:{self.sync}"
 
     def write_to(self, properties: MutableMapping[str, str]) -> None:
-        """Set the token in a table's properties, and replace any other."""
+        """Store this token in a table's properties, in place of any other token."""
         properties[TOKEN_PROPERTY] = str(self)
 
     def require(self, properties: Mapping[str, str], table: TableName) -> None:
@@ -92,10 +96,11 @@ class FencingToken:
 
 
 class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The generations of the overwrites of a table. The platform never returns to an earlier generation.
+    """The generations of a table's overwrites. The platform never returns to an earlier generation.
 
-    `newest` is the highest generation that has begun. `removed` is the range (lowest, highest) of generations whose
-    acknowledged rows another overwrite removed before they were published, since the last publication.
+    `newest` is the highest generation of the overwrites that have begun. `removed` is a range of generations (lowest,
+    highest): since the last publication, another overwrite removed acknowledged rows of these generations before they
+    were published.
     """
 
     newest: int | None = None
@@ -103,7 +108,7 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self:
-        """Return the overwrites in a table's properties; empty if this connector has not written the property."""
+        """Return the value in a table's properties. It is empty if this connector has not written the property."""
         try:
             return msgspec.json.decode(properties.get(OVERWRITES_PROPERTY, ""), type=cls)
         except msgspec.DecodeError:
@@ -113,7 +118,10 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.json.encode(self).decode()
 
     def begun(self, generation: int | None, removed: Iterable[int]) -> Overwrites:
-        """Return the overwrites after the beginning of one that removes pending ones. `generation` may be unknown."""
+        """Return the value after an overwrite of this generation has begun.
+
+        `removed` are the generations of the pending overwrites that it removes. `generation` is None if unknown.
+        """
         all_removed = (*removed, *(self.removed or ()))
         return Overwrites(
             self.newest if generation is None else generation,
@@ -121,16 +129,17 @@ class Overwrites(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def published(self) -> Overwrites:
-        """Return the overwrites after the publication of one, which replaces all acknowledged rows."""
+        """Return the value after an overwrite was published, which replaces all rows acknowledged before."""
         return Overwrites(self.newest)
 
     def overwritten_by(self, stream: Stream, table: TableName, lowest: int | None, *, pending: bool) -> bool:
-        """Return whether a sync must overwrite the table. Otherwise it must append.
+        """Return True if a sync must overwrite the table, or False if it must append.
 
-        `lowest` is the lowest generation of the table's rows, None if unknown. If it is the sync's, an earlier sync has
-        published the overwrite, and this one continues it. `pending` means that an overwrite of the sync's generation
-        is not yet published. Raises TableConflict if the overwrite is older than the table, or if acknowledged rows of
-        the sync's generation were removed, because a retry does not send them again.
+        `lowest` is the lowest generation of the table's rows, or None if unknown. If it equals the sync's generation,
+        an earlier sync has published the overwrite, and this sync continues it by appending. `pending` is whether an
+        overwrite of the sync's generation is pending. Raises TableConflict if the table was written by a later
+        generation. Also raises TableConflict if acknowledged rows of the sync's generation were removed, because a
+        retry does not send them again.
         """
         generation = stream.overwrite_generation if stream.overwrites_table else stream.generation
         if generation is None:

@@ -1,6 +1,7 @@
-"""Derive the partition fields and the sort order of a table from the options and its stream.
+"""The partition fields and the sort order of a table, derived from the options and the table's stream.
 
-Options for streams or fields that the sync does not have cause an error or a warning before any record is read.
+If options name streams or fields that the sync does not have, this module reports an error or a warning before any
+record is read.
 """
 
 from __future__ import annotations
@@ -56,22 +57,29 @@ PARTS: Mapping[PartitioningUnits, tuple[Part, ...]] = {
     "YEAR/MONTH/DAY/HOUR": ("year", "month", "day", "hour"),
     "DAY/HOUR": ("date", "hour"),
 }
-"""The partition keys of Hive tables by the option `partitioning`. Values of AWS Datalake have the same keys.
+"""The partition keys of Hive tables for each value of the option `partitioning`.
 
-DAY alone is the day of the month. With HOUR, it is the whole date.
+The values that Airbyte's AWS Datalake destination also has result in the same keys as there. DAY alone is the day of
+the month. Together with HOUR, it is the whole date.
 """
 
 _MAX_FIELDS_IN_MESSAGE = 10
 
 _MAX_NAME_BYTES = 160
-"""Maximum size of a key besides the folders of table and partition: the folder of a generation and the file's name."""
+"""Maximum size in bytes of the other parts of an S3 object's key: the folder of a generation and the file's name.
+
+The parts that do not count are the folders of the table and of the partition.
+"""
 
 _FINEST: Mapping[Part, TimeUnit] = {"date": "day", "year": "year", "month": "month", "day": "day", "hour": "hour"}
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A column, or a field inside one, with partition values. `label` is the prefix of names of partition keys."""
+    """A column, or a field inside a column, from which partition values or the sort order are derived.
+
+    `label` is the prefix of the names of partition keys that are derived from it.
+    """
 
     path: tuple[str, ...]
     type: ColumnType
@@ -82,10 +90,10 @@ class Source:
 class TableLayout:
     """The configured location, partitioning and sort order of one stream's table.
 
-    In all methods, `columns` are the stream's columns under their names in the table, and a result of None means that
-    an existing table keeps its layout. Methods raise ConfigError if `partition_by` or `sort_by` names a field that is
-    neither in the stream nor among the `known` columns of the existing table. A table stays partitioned by a column
-    that the stream no longer has, or has with another type.
+    In all methods, `columns` are the stream's columns with their names in the table. A result of None means that the
+    options require nothing, so an existing table keeps its layout. Methods raise ConfigError if `partition_by` or
+    `sort_by` names a field that is neither in the stream nor among the `known` columns of the existing table. A table
+    stays partitioned by a column even if the stream drops the column or changes its type.
     """
 
     stream: Stream
@@ -93,10 +101,10 @@ class TableLayout:
     location: TableLocation
     known: tuple[Field, ...] = ()
     as_json: frozenset[tuple[str, ...]] = frozenset()
-    """The paths of columns that are JSON text, whatever their schema."""
+    """The paths of the columns that are stored as JSON text, whatever their schema."""
 
     def columns(self, naming: Naming, untyped: Untyped = Untyped.INFER) -> tuple[Field, ...]:
-        """Return the stream's columns in a new table with this naming, without metadata columns."""
+        """Return the columns of a new table for the stream with this naming, without the metadata columns."""
         numeric, (nested, depth) = NumericTypes(self.config.numeric_types), self.config.nested_of(*self.stream.id)
         columns = stream_columns(self.stream.json_schema, numeric, naming, Nested(nested), depth, untyped)
         return tuple(replace(column, type=Json()) if column.path in self.as_json else column for column in columns)
@@ -138,9 +146,9 @@ class TableLayout:
         return PartitionFolders.of(template, keys, max_bytes)
 
     def hive_fields(self, columns: Sequence[Field], *, digits: bool) -> tuple[PartitionField, ...] | None:
-        """Return the partition keys of a Hive table with `path_layout` hive.
+        """Return the partition fields of a Hive table whose option `path_layout` is `hive`.
 
-        With `digits`, numbers are padded with zeros to strings.
+        With `digits`, values that are numbers become strings, padded with zeros.
         """
         explicit = self._explicit(columns)
         if explicit is not None:
@@ -155,7 +163,7 @@ class TableLayout:
         return _distinct(fields, columns)
 
     def _fields_of(self, template: PathTemplate, columns: Sequence[Field]) -> tuple[PartitionField, ...] | None:
-        """Return a field for each variable of a template, in the template's order."""
+        """Return a partition field for each variable of a path template, in the order of the template."""
         explicit = self._explicit(columns)
         if explicit == []:
             return ()
@@ -189,7 +197,7 @@ class TableLayout:
         return _distinct(fields, columns)
 
     def sort_fields(self, columns: Sequence[Field]) -> tuple[SortField, ...] | None:
-        """Return the order of rows within files."""
+        """Return the fields by which rows are sorted within files."""
         entries = self.config.of_stream(*self.stream.id).sort_by
         if entries is None:
             return None
@@ -200,7 +208,7 @@ class TableLayout:
         return tuple(fields)
 
     def _explicit(self, columns: Sequence[Field]) -> list[PartitionField] | None:
-        """Return the fields of `partition_by`, or None if the stream has no such option."""
+        """Return the partition fields of the option `partition_by`, or None if it is not set for the stream."""
         entries = self.config.of_stream(*self.stream.id).partition_by
         if entries is None:
             return None
@@ -232,9 +240,9 @@ class TableLayout:
         return f"{source.label}_{kind}"
 
     def _resolve(self, name: str, columns: Sequence[Field], option: str, transform: Transform, use: str) -> Source:
-        """Return the column, or the field inside one, that an option names by its key in the records.
+        """Return the column, or the field inside a column, that an option names by its key in the records.
 
-        `use` completes "rows cannot be …" in messages.
+        `use` completes the clause "rows cannot be …" in messages.
         """
         if name in ("extracted_at", EXTRACTED_AT):
             return _extracted_at()
@@ -260,7 +268,10 @@ class TableLayout:
         return source
 
     def _date_source(self, columns: Sequence[Field]) -> Source | None:
-        """Return the column of `partition_source` if it is a date or a timestamp. Otherwise log a warning."""
+        """Return the column that the option `partition_source` names if it is a date or a timestamp.
+
+        Otherwise log a warning and return None.
+        """
         config = self.config
         if config.partition_source in ("extracted_at", EXTRACTED_AT):
             return _extracted_at()
@@ -312,7 +323,7 @@ def _extracted_at() -> Source:
 
 
 def _has_name_of_column(field: PartitionField) -> bool:
-    """Return whether an Iceberg field may have the name of its column (Iceberg spec: partition field names)."""
+    """Return whether a partition field may have the same name as its column (Iceberg spec: partition field names)."""
     return len(field.source) == 1 and isinstance(field.transform, Identity)
 
 
@@ -321,9 +332,9 @@ def _distinct(
     columns: Sequence[Field],
     has_name_of_column: Callable[[PartitionField], bool] = lambda _: False,
 ) -> tuple[PartitionField, ...]:
-    """Return the fields with unique names: different from each other and from all columns of the table.
+    """Return the partition fields with unique names, which differ from each other and from all columns of the table.
 
-    A field that `has_name_of_column` may have the name of its source column.
+    If `has_name_of_column` returns True for a field, the field may have the name of its source column.
     """
     column_names = {column.name for column in (*METADATA_COLUMNS, *columns)}
     names: set[str] = set()
@@ -341,8 +352,9 @@ def _distinct(
 def misnamed_streams(config: Config, streams: Sequence[StreamId]) -> Iterator[str]:
     """Yield a warning for each entry of the option `streams` that matches none of the sync's streams.
 
-    Such an entry may be for another connection. Raises ConfigError if its name differs from a stream without an entry
-    only in case and separators, because that stream's table would be created without the options of the entry.
+    Such an entry may be for another connection. Raises ConfigError if the entry's name and a stream's name differ only
+    in case and separators, and the stream has no other entry. Otherwise the stream's table would be created without the
+    options of the entry.
     """
     names = {str(stream).lower(): stream for stream in streams}
     for number, entry in enumerate(config.streams):
@@ -367,10 +379,11 @@ def misnamed_streams(config: Config, streams: Sequence[StreamId]) -> Iterator[st
 def require_partition_source(
     config: Config, streams: Sequence[Stream], tables: Mapping[StreamId, TableName], catalog: TableCatalog
 ) -> None:
-    """Refuse a `partition_source` that is not a date field of any stream, unless a table exists already.
+    """Raise ConfigError if the option `partition_source` names a field that is not a date in any stream.
 
-    Tables are partitioned when they are created, and the keys of Hive tables never change. An existing table continues
-    even if the source removes the field. Raises ConfigError.
+    The check is skipped if the table of an affected stream exists already. Tables are partitioned when they are
+    created, and the keys of Hive tables never change, so an existing table can be continued even if the source removes
+    the field.
     """
     source = config.partition_source
     affected = [stream for stream in streams if config.of_stream(*stream.id).partition_by is None]
@@ -402,7 +415,7 @@ def _partitions_by_time(config: Config) -> bool:
 
 def _dates(config: Config, stream: Stream) -> Iterator[str]:
     nested, depth = config.nested_of(*stream.id)
-    # Only the names of fields in the records are used, so any naming of columns will do.
+    # Only the names of fields in the records are used, so the naming of columns does not matter.
     for column in stream_columns(
         stream.json_schema, NumericTypes(config.numeric_types), SNAKE_CASE, Nested(nested), depth
     ):
@@ -411,7 +424,7 @@ def _dates(config: Config, stream: Stream) -> Iterator[str]:
 
 
 def _exists(table: TableName, catalog: TableCatalog) -> bool:
-    """Return whether a table exists. If the catalog raises an error, return True: the sync's own calls report it."""
+    """Return whether a table exists. Return True if the catalog raises an error, because later calls will report it."""
     try:
         return catalog.find(table) is not None
     except Exception:

@@ -1,9 +1,9 @@
-"""Inherited tables, created by Airbyte's AWS Datalake destination: how to recognise and continue them.
+"""Recognition and continuation of inherited tables: those that Airbyte's AWS Datalake destination created.
 
-That connector used awswrangler, which records the format of the files in the Glue table, but not their writer. Folders
-have the source's names of namespace and stream, and tables have these names sanitised. Column types followed other
-rules: 64-bit numbers from the start, text for every open schema, and no dates in arrays. A column whose type follows
-from those rules keeps it, so that a sync does not add a second column.
+AWS Datalake used awswrangler, which records the format of files in the Glue table, but not the program that wrote them.
+Folders have the source's names of the namespace and the stream. Tables have the same names in a sanitised spelling.
+Column types followed other rules: 64-bit numbers from the start, text for every open schema, and no dates in arrays. A
+column whose type follows from those rules keeps this type, so that a sync does not add a second column.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _FORMATS: Mapping[str, str] = {"parquet": "Parquet", "json": "JSONL"}
-"""format_type by awswrangler's classification."""
+"""The option `format_type` for each classification that awswrangler records."""
 
 _PARTITION_KEY = re.compile(r"(?P<column>.+)_(?P<part>date|year|month|day)")
 
@@ -62,7 +62,7 @@ _PARTITIONINGS: Mapping[tuple[Part, ...], str] = {
     ("year", "month"): "YEAR/MONTH",
     ("year", "month", "day"): "YEAR/MONTH/DAY",
 }
-"""The values of that connector's option `partitioning`, by the suffixes of the names of the keys."""
+"""The value of AWS Datalake's option `partitioning` for the suffixes of the partition keys' names."""
 
 _MAX_TABLES_IN_MESSAGE = 10
 _CONCURRENT_CALLS = 8
@@ -84,9 +84,10 @@ def is_inherited(glue_table: Mapping[str, Any]) -> bool:
 
 
 def _is_of_glue(glue_table: Mapping[str, Any]) -> bool:
-    """Return whether a crawler or a job of Glue created the table. Both set the same parameters as awswrangler.
+    """Return whether a Glue crawler or a Glue job created the table. Both set the same parameters as awswrangler.
 
-    Crawlers also update tables of other creators, so their parameter is not enough. Glue itself records the creator.
+    Crawlers also update tables that they did not create, so their parameter is not sufficient evidence. Glue itself
+    records the creator of a table.
     """
     parameters: Mapping[str, str] = glue_table.get("Parameters", {})
     creator = glue_table.get("CreatedBy")
@@ -96,14 +97,20 @@ def _is_of_glue(glue_table: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class InheritedKeys:
-    """The column by which AWS Datalake partitioned a table, and the parts of its date, in the order of the keys."""
+    """The column by which AWS Datalake partitioned a table, and the part of its date in each partition key.
+
+    `parts` are in the order of the keys.
+    """
 
     column: str
     parts: tuple[Part, ...]
 
     @classmethod
     def of(cls, glue_table: Mapping[str, Any]) -> Self | None:
-        """Return the column and parts according to names and types of partition keys; None for keys of other names."""
+        """Derive the column and the parts from the partition keys of a Glue table.
+
+        Return None if the names or types of the keys are not those that AWS Datalake uses.
+        """
         keys = glue_table.get("PartitionKeys") or []
         matches = [match for key in keys if (match := _PARTITION_KEY.fullmatch(key["Name"])) is not None]
         columns = {match["column"] for match in matches}
@@ -115,30 +122,30 @@ class InheritedKeys:
 
     @property
     def partitioning(self) -> str:
-        """The option's value."""
+        """The value of AWS Datalake's option `partitioning` that results in these keys."""
         return _PARTITIONINGS[self.parts]
 
 
 @dataclass(frozen=True, slots=True)
 class InheritedTable:
-    """A table that AWS Datalake created for a stream, in its folder."""
+    """A table that AWS Datalake created for a stream, in the stream's folder."""
 
     name: TableName
     stream: StreamId
     format_type: str
     location: str
     keys: InheritedKeys | None
-    """None if it is not partitioned, or by keys that this connector cannot interpret."""
+    """None if the table is not partitioned, or if this connector cannot interpret its partition keys."""
     partitioned: bool
     is_continued: bool
-    """Whether a sync of this connector has written to it."""
+    """Whether a sync of this connector has written to the table."""
 
     @classmethod
     def of(cls, database: str, default_database: str, glue_table: Mapping[str, Any]) -> Self | None:
-        """Parse a Glue table, or return None if AWS Datalake did not create it.
+        """Return the table described by a Glue table, or None if AWS Datalake did not create it.
 
-        Namespace and stream are the last two folders of its location. In the default database, streams have no
-        namespace.
+        The last two folders of the table's location are the namespace and the stream. In the default database, streams
+        have no namespace.
         """
         descriptor = glue_table.get("StorageDescriptor", {})
         location: str = descriptor.get("Location", "")
@@ -159,8 +166,8 @@ class InheritedTable:
         )
 
     def options(self, config: Config) -> tuple[str, ...]:
-        """Return the options, with values, that must be changed so that a sync continues the table."""
-        # Columns keep their names in any style. The style matters only for the name of the table.
+        """Return the options that must be changed so that a sync continues the table, with the required values."""
+        # Columns keep their names in every naming style. The style matters only for the table's name.
         finds_table = TableNaming.of(config).table_of(self.stream).table == self.name.table
         required = {
             "table_type HIVE": config.table_type == "HIVE",
@@ -192,9 +199,9 @@ _TIMES: Mapping[object, _Kind] = {"date-time": "timestamp", "date": "date"}
 
 
 def column_naming(naming: Naming, glue_table: Mapping[str, Any]) -> Naming:
-    """Return the naming of a table's columns: that of AWS Datalake for an inherited table, otherwise `naming`.
+    """Return the naming of a table's columns: the naming of AWS Datalake for an inherited table, otherwise `naming`.
 
-    A field for which an earlier sync added a second column, named by `naming`, keeps that column.
+    If an earlier sync added a second column for a field, with its name by `naming`, the field keeps that column.
     """
     if naming == AWS_DATALAKE or not is_inherited(glue_table):
         return naming
@@ -209,7 +216,7 @@ def column_naming(naming: Naming, glue_table: Mapping[str, Any]) -> Naming:
 
 
 def inherited_types(stream: Stream, columns: Sequence[Field], glue_table: Mapping[str, Any]) -> tuple[Field, ...]:
-    """Return the stream's columns in a Glue table. In an inherited table, they have the types of AWS Datalake."""
+    """Return the stream's columns with their types in a Glue table, which AWS Datalake chose in an inherited table."""
     if not is_inherited(glue_table):
         return tuple(columns)
     glue_columns = glue_table["StorageDescriptor"]["Columns"]
@@ -220,9 +227,9 @@ def inherited_types(stream: Stream, columns: Sequence[Field], glue_table: Mappin
 def inherited_keys(
     glue_table: Mapping[str, Any], columns: Sequence[Field]
 ) -> list[tuple[PartitionField, ColumnType, ColumnType]]:
-    """Return the fields by which AWS Datalake partitioned a table, with the types of their keys and their column.
+    """Return the fields by which AWS Datalake partitioned a table, each with the types of its key and its column.
 
-    Empty if AWS Datalake did not partition the table, or if the column is not a date any more.
+    The result is empty if AWS Datalake did not partition the table, or if the column is no longer a date or timestamp.
     """
     inherited = InheritedKeys.of(glue_table) if is_inherited(glue_table) else None
     if inherited is None:
@@ -245,8 +252,8 @@ def inherit_types(
 ) -> tuple[Field, ...]:
     """Return the stream's columns. A column keeps the table's type if AWS Datalake derived it from the stream's schema.
 
-    `existing` has the types of the table's columns by name. Values that do not fit such a type are null and rejected.
-    Fields of flattened objects are new columns, because AWS Datalake kept objects as structs.
+    `existing` maps the names of the table's columns to their types. Values that do not fit such a type become null and
+    are rejected. Fields of flattened objects are new columns, because AWS Datalake stored objects as structs.
     """
     properties = json_schema.get("properties")
     if not _is_schema(properties):
@@ -318,7 +325,10 @@ def _array(schema: JsonSchema) -> _Kind:
 
 
 def _item(schema: JsonSchema) -> JsonSchema:
-    """Return the schema of an array's items as AWS Datalake read it: no formats, `airbyte_type` only of numbers."""
+    """Return the schema of an array's items as AWS Datalake read it.
+
+    It ignored formats, and `airbyte_type` except for numbers.
+    """
     items = schema.get("items")
     first = items[0] if isinstance(items, list) and items else items
     if not _is_schema(first) or not first:
@@ -348,7 +358,7 @@ def _is_closed(schema: JsonSchema) -> bool:
 
 
 def _only_type(declared: object) -> str:
-    """Return the only type besides null, or `string` if there are several or none."""
+    """Return the only declared type other than null, or `string` if there are several such types or none."""
     if isinstance(declared, list):
         types = [type_ for type_ in declared if type_ != "null"]
         declared = types[0] if len(types) == 1 else None
@@ -363,13 +373,14 @@ def _is_schema(schema: object) -> TypeGuard[JsonSchema]:
     return isinstance(schema, Mapping)
 
 
-# Conflicts that a sync refuses and `check` reports
+# Conflicts that fail a sync, and that `check` reports
 
 
 def migration_note(glue_tables: Sequence[TableTypeDef], config: Config) -> str | None:
-    """Describe tables of AWS Datalake that a sync would not continue, with the options to continue them; None if none.
+    """Return a description of the tables of AWS Datalake that a sync would not continue, or None if there are none.
 
-    `glue_tables` are the tables in the options' database. Tables in other buckets are ignored.
+    The description names the options that continue these tables. `glue_tables` are the tables in the configured
+    database. Tables in other buckets are ignored.
     """
     database = config.lakeformation_database_name
     existing = {TableName(database, glue_table["Name"]) for glue_table in glue_tables}
@@ -382,10 +393,11 @@ def migration_note(glue_tables: Sequence[TableTypeDef], config: Config) -> str |
 def refuse_unchanged_configuration(
     streams: Mapping[StreamId, TableName], config: Config, catalog: TableCatalog
 ) -> None:
-    """Refuse a sync that has only options of AWS Datalake if it would not continue the table of one of its streams.
+    """Raise ConfigError if the configuration was not adapted and the table of a stream would not be continued.
 
-    Otherwise only a part of the connection would be migrated, with states that belong to the old tables. `streams` maps
-    streams to their tables. Raises ConfigError. If Glue refuses an answer, the stream itself reports the problem later.
+    A configuration was not adapted if it only has options that AWS Datalake also had. Such a sync would migrate only a
+    part of the connection, although its states belong to the old tables. `streams` maps streams to their tables. If
+    Glue denies a request, the sync of the stream reports the problem later.
     """
     if config.has_table_options:
         return
@@ -436,16 +448,17 @@ def _is_in_bucket(table: InheritedTable, config: Config) -> bool:
 
 
 def _new_target(table: InheritedTable, config: Config, existing: Collection[TableName]) -> TableName | None:
-    """Return the table that a sync would write to instead of continuing this one, or this one if the sync would fail.
+    """Return the table that a sync would write to instead of continuing the inherited table.
 
-    None if the sync continues this table, or if an earlier sync has already created the other table.
+    If the sync would fail, return the name of the inherited table. Return None if the sync continues the inherited
+    table, or if an earlier sync has already created the other table.
     """
     target = TableNaming.of(config).table_of(table.stream)
     if target != table.name:
         return None if target in existing else target
     required = set(table.options(config))
     if table.is_continued:
-        required.discard(_NAMING)  # Columns keep the names that the earlier sync chose.
+        required.discard(_NAMING)  # Columns keep the names that the first sync of this connector chose.
     return target if required or (table.partitioned and table.keys is None) else None
 
 
@@ -456,10 +469,10 @@ def _describe(table: InheritedTable, target: TableName) -> str:
 
 
 def refuse_second_table(stream: StreamId, name: TableName, config: Config, catalog: TableCatalog) -> None:
-    """Refuse to create table `name` if another connector of Airbyte created a table for the stream.
+    """Raise TableConflict if table `name` does not exist, but another Airbyte connector created one for the stream.
 
-    Calls the catalog only if that connector chose another name, and if no table_prefix asks for new tables. Raises
-    TableConflict, or ConnectorError if the catalog does not answer. A missing permission is only logged.
+    The catalog is called only if that connector would choose another name and the option table_prefix is not set, which
+    asks for new tables. Raises ConnectorError if the catalog does not respond. A missing permission is only logged.
     """
     names = dict.fromkeys((_inherited_name(stream, config), s3_data_lake.table_of(stream, config)))
     names.pop(name, None)
@@ -498,7 +511,10 @@ def _inherited_name(stream: StreamId, config: Config) -> TableName:
 
 
 def how_to_continue(glue_table: Mapping[str, Any]) -> str | None:
-    """Return the options that continue an inherited table, as the end of a sentence "Set …"; None for other tables."""
+    """Return the options that continue an inherited table, as the rest of a sentence that begins with "Set".
+
+    Return None for other tables.
+    """
     database = glue_table.get("DatabaseName", "")
     if (inherited := InheritedTable.of(database, database, glue_table)) is None:
         return None

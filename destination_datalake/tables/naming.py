@@ -1,4 +1,4 @@
-"""The names, locations and owners of tables, and how the tables of a configuration are found."""
+"""The names, locations and owners of tables, and the search for the tables of a configuration."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 
 
 # --- Locations --------------------------------------------------------------------------------------------------------
-# The configured location of a table, compared with its actual location in the catalog.
+# Compare the configured location of a table with its actual location in the catalog.
 
 _logger = logging.getLogger(__name__)
 
 TableKind = Literal["Iceberg", "Hive"]
 
 GENERATIONS_SUFFIX = "__generations"
-"""Suffix of the folder beside a Hive table's root folder that holds the generations of its content."""
+"""Suffix of the folder that holds the generations of a Hive table's content. It is beside the table's root folder."""
 
 _GENERATION_FOLDER = re.compile(rf"(?P<root>.+){GENERATIONS_SUFFIX}/generation-[^/]+")
 
@@ -63,8 +63,8 @@ class TableLocation:
     """The configured location of a stream's table.
 
     `folder` is the S3 URI of a new table's folder, without a trailing slash. `warehouse` is the S3 URI of the folder of
-    all tables, with a trailing slash. A sync writes to an existing table outside the warehouse only if `follow` is set,
-    or if the catalog assigns locations.
+    all tables, with a trailing slash. A sync writes to an existing table outside the warehouse only if `follow` is set
+    (`follow_table_location`), or if the catalog assigns the locations of tables (`is_assigned`).
     """
 
     folder: str
@@ -90,7 +90,7 @@ class TableLocation:
         return cls(config.uri(folder), config.uri(""), config.follow_table_location, assigned)
 
     def accept(self, stream: StreamId, name: TableName, kind: TableKind, location: str, *, created: bool) -> None:
-        """Log a table's actual location. Raises TableConflict if the options do not allow it."""
+        """Check and log a table's actual location. Raises TableConflict if the options do not allow the location."""
         allows_any = self.follow or self.is_assigned
         problem = not_in_s3(location) if allows_any else outside_warehouse(location, self.warehouse)
         if problem is None and kind == "Iceberg":
@@ -102,7 +102,7 @@ class TableLocation:
         )
 
     def content_root(self, location: str) -> str:
-        """Return the folder for new content of a table at `location`, without a trailing slash."""
+        """Return the root folder for new content of a table at `location`, without a trailing slash."""
         if is_inside(location, self.warehouse):
             return self.folder
         match = _GENERATION_FOLDER.fullmatch(location)
@@ -110,7 +110,7 @@ class TableLocation:
 
 
 def is_inside(location: str, warehouse: str) -> bool:
-    """Return whether a location is in S3 and below `warehouse`, an S3 URI with a trailing slash."""
+    """Return whether a location is an S3 URI below `warehouse`, which is an S3 URI with a trailing slash."""
     try:
         return str(S3Address.parse(location)).startswith(warehouse)
     except ValueError:
@@ -118,7 +118,7 @@ def is_inside(location: str, warehouse: str) -> bool:
 
 
 def outside_warehouse(location: str, warehouse: str) -> str | None:
-    """Return the problem and its remedies if a location is outside `warehouse`, otherwise None."""
+    """Return a description of the problem and remedies if a location is outside `warehouse`, otherwise None."""
     if is_inside(location, warehouse):
         return None
     return (
@@ -129,7 +129,7 @@ def outside_warehouse(location: str, warehouse: str) -> str | None:
 
 
 def not_in_s3(location: str) -> str | None:
-    """Return the problem and its remedies if a location is not in S3, otherwise None."""
+    """Return a description of the problem and remedies if a location is not in S3, otherwise None."""
     try:
         S3Address.parse(location)
     except ValueError:
@@ -141,12 +141,15 @@ def not_in_s3(location: str) -> str | None:
 
 
 def has_ambiguous_folder(key: str) -> bool:
-    """Return whether a folder of an S3 key has no name or the name `.` or `..`, which some clients resolve."""
+    """Return whether any folder of an S3 key has an empty name, or the name `.` or `..`, which some clients resolve."""
     return not {"", ".", ".."}.isdisjoint(key.split("/"))
 
 
 def _ambiguity(location: str) -> str | None:
-    """Return the problem if S3 clients resolve the key differently. Some resolve dots and slashes or cut at ? and #."""
+    """Return a description of the problem if S3 clients resolve the location's key differently, otherwise None.
+
+    Some clients resolve `.`, `..` and repeated slashes, or cut the key at `?` or `#`.
+    """
     key = S3Address.parse(location).key.rstrip("/")
     if (key and has_ambiguous_folder(key)) or not {"?", "#"}.isdisjoint(key):
         return (
@@ -167,14 +170,14 @@ _NAMINGS: Mapping[tuple[str, bool], Naming] = {
     ("preserve", False): PRESERVE,
     ("aws_datalake", False): AWS_DATALAKE,
 }
-"""The naming by `naming.style` and `naming.split_numbers`."""
+"""The naming for each combination of the options `naming.style` and `naming.split_numbers`."""
 
 
 REPLAY_SUFFIX = "__replay"
-"""Suffix of the name of a table created from the archive of another table."""
+"""Suffix of the name of a table that the command `replay` creates from the archive of another table."""
 
 REBUILD_SUFFIX = "__rebuild"
-"""Suffix of the name of a table whose content then replaces that of another table."""
+"""Suffix of the name of a rebuilt table, whose content then replaces that of the original table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,23 +203,27 @@ class TableNaming:
         )
 
     def table_of(self, stream: StreamId) -> TableName:
-        """Return the stream's table. Its database is the namespace, or `database` without one or with `single`."""
+        """Return the name of the stream's table.
+
+        With the strategy `namespace`, a namespace determines the database. Streams without a namespace, and all streams
+        with the strategy `single`, use `database`.
+        """
         namespace = stream.namespace if self.strategy == "namespace" else None
         database = self.naming.database(namespace) if namespace else self.database
         table = bounded(f"{self.table_prefix}{self.naming.identifier(stream.name)}", stream.name)
         return TableName(database, table)
 
     def candidates(self, stream: str) -> Mapping[TableName, StreamId]:
-        """Return the possible tables of a stream named "name" or "namespace.name", each with its stream.
+        """Return the possible tables for the text "name" or "namespace.name", each with the stream that it would hold.
 
-        There are several because any dot may end the namespace.
+        The text is ambiguous, because any of its dots may end the namespace.
         """
         parts = stream.split(".")
         streams = [StreamId(".".join(parts[:number]) or None, ".".join(parts[number:])) for number in range(len(parts))]
         return {self.table_of(candidate): candidate for candidate in streams}
 
     def tables_of(self, streams: Sequence[Stream]) -> Mapping[StreamId, TableName]:
-        """Return the tables of all streams.
+        """Return the name of each stream's table.
 
         Raises ConfigError if two streams have the same table, or if a table's name is reserved for the connector or
         invalid in the catalog.
@@ -248,7 +255,7 @@ class TableNaming:
         return names
 
     def _reserved_for(self, name: TableName) -> str | None:
-        """Return the connector's table or folder that has the name, or None if a stream may use it."""
+        """Return a description of the connector's table or folder that has the name. Return None if it is free."""
         if name == (self.database, REJECTS_TABLE):
             return "the table of rejects"
         if name == (self.database, REPORTS_TABLE):
@@ -277,11 +284,11 @@ def _collision(strategy: DatabaseStrategy, first: StreamId, second: StreamId, na
 
 
 # --- Owners -----------------------------------------------------------------------------------------------------------
-# The owner of a table: the stream that it was created for, recorded in the table's parameters.
+# The owner of a table: the stream that the table was created for, recorded in the table's parameters.
 #
-# An Iceberg table has them as properties, which PyIceberg copies to the parameters of the Glue table. If changed
-# options give the stream another table, or its columns other names, a sync creates new ones and keeps the old ones
-# unchanged. `check` warns of this.
+# Iceberg tables record the owner in their properties, which PyIceberg copies to the parameters of the Glue table. If
+# changed options map the stream to another table, or its columns to other names, a sync creates the new table or
+# columns and leaves the old ones unchanged. `check` warns of this.
 
 
 _MAX_COLLISIONS_IN_MESSAGE = 20
@@ -297,23 +304,24 @@ _MAX_PARAMETER = 500_000
 _INVALID_IN_NAMES = re.compile(r"[\s<>(),:.]")
 
 REPLAY_OF = "airbyte.replay-of"
-"""A parameter of a table created by a replay: the name of the table whose archive was replayed."""
+"""A parameter of tables that a replay created: the name of the table whose archive was replayed."""
 
 
 def untyped_in(parameters: Mapping[str, str]) -> Untyped:
-    """Return the treatment of untyped schemas in a table with these parameters.
+    """Return how a table with these parameters stores values of untyped schemas.
 
-    Tables without the parameter have their values as JSON text (`"open"` with its quotes) and keep that, because a
-    catalog cannot distinguish such columns from columns of plain strings.
+    Tables without the parameter `airbyte.types` store such values as JSON text, with the quotes of strings (`"open"`).
+    They continue to do so, because a catalog cannot distinguish these columns from columns of plain strings.
     """
     return Untyped.INFER if parameters.get(_TYPES) == "inferred" else Untyped.JSON_TEXT
 
 
 @dataclass(frozen=True, slots=True)
 class TableOwner:
-    """The stream that a table was created for, and the naming of its columns.
+    """The stream that a table was created for, and the naming of the table's columns.
 
-    `replay_of` is the name of the table whose archive was replayed into this one, or None for tables of syncs.
+    If a replay created the table, `replay_of` is the name of the table whose archive was replayed. Otherwise it is
+    None.
     """
 
     stream: StreamId
@@ -328,7 +336,7 @@ class TableOwner:
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> Self | None:
-        """Return the owner recorded in a table's parameters, or None."""
+        """Return the owner recorded in a table's parameters, or None if no owner or no known naming is recorded."""
         name, naming = parameters.get(_NAME), STYLES.get(parameters.get(_NAMING, ""))
         if name is None or naming is None:
             return None
@@ -342,12 +350,13 @@ class TableOwner:
         columns: Sequence[Field],
         types: Mapping[str, ColumnType | None] = MappingProxyType({}),
     ) -> tuple[Field, ...]:
-        """Return the stream's columns under their names in an existing table with the given parameters.
+        """Return the stream's columns with their names in an existing table that has the given parameters.
 
-        `existing` has the sources of the table's columns by name (None for names that no column may get), and `types`
-        has their types. Warns if the table was created for another stream, and if names of fields collide. Raises
-        TableConflict if the table was created by a replay of another table, or if a replay did not create the table but
-        this is a replay.
+        `existing` maps the names of the table's columns to their sources, or to None if no column of the stream may get
+        the name. `types` maps the names to the columns' types. Warns if the table was created for another stream, and
+        if names of fields collide. Raises TableConflict if the parameter `airbyte.replay-of` differs from `replay_of`:
+        only a replay of the same table may write to a table that a replay created, and a replay may write to no other
+        table.
         """
         recorded = TableOwner.of(parameters)
         if (replayed := parameters.get(REPLAY_OF)) != self.replay_of:
@@ -368,10 +377,10 @@ class TableOwner:
         return named
 
     def name_parameters(self, parameters: Mapping[str, str], columns: Sequence[Field]) -> dict[str, str]:
-        """Return the parameters that record the names of these columns, in addition to names recorded already.
+        """Return the parameters that record the names of these columns and the names already in `parameters`.
 
-        Comments of columns are not enough: Glue cuts them, other programs change them, and fields inside structs have
-        none.
+        Column comments are not sufficient as a record: Glue truncates them, other programs change them, and fields
+        inside structs have none.
         """
         record = name_record(parameters).with_columns(columns, self.naming)
         saved = {style: _names_as_json(names) for style, names in record.by_style.items()}
@@ -394,7 +403,7 @@ class TableOwner:
 
 
 def recorded_names(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return the parameters that record the names of fields."""
+    """Return those of a table's parameters that record the names of fields."""
     return {name: value for name, value in parameters.items() if name.startswith(_FIELD_NAMES)}
 
 
@@ -418,7 +427,10 @@ def _names_as_json(names: Names) -> dict[str, object]:
 
 
 def _names_of(saved: object) -> Names:
-    """Return the saved names. Skip invalid and repeated names, because other programs may change the parameter."""
+    """Return the saved names of fields.
+
+    Skip invalid and repeated names, because other programs may change the parameter.
+    """
     names: Names = {}
     taken: set[str] = set()
     for source, value in saved.items() if isinstance(saved, dict) else ():
@@ -431,7 +443,10 @@ def _names_of(saved: object) -> Names:
 
 @dataclass(frozen=True, slots=True)
 class OwnedTable:
-    """A table that records its owner. `columns` are pairs of a column's name and its path in the records."""
+    """A table that records its owner in its parameters.
+
+    `columns` contains a pair for each column: its name, and its path in the records.
+    """
 
     name: TableName
     owner: TableOwner
@@ -444,7 +459,7 @@ class OwnedTable:
 
     @classmethod
     def of(cls, database: str, glue_table: TableTypeDef) -> Self | None:
-        """Parse a Glue table, or return None if it records no owner or a replay created it."""
+        """Return the table described by a Glue table, or None if it records no owner or a replay created it."""
         parameters = glue_table.get("Parameters", {})
         owner = TableOwner.of(parameters)
         if owner is None or owner.replay_of is not None:
@@ -457,7 +472,7 @@ class OwnedTable:
 
 
 def tables_in_use(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[OwnedTable]:
-    """Yield the tables in the options' database to which syncs would write the streams of their owners.
+    """Yield the tables in the configured database to which a sync would still write the stream of their owner.
 
     Tables in other databases are ignored, because they may belong to another connection until a sync writes a stream of
     that namespace.
@@ -468,10 +483,11 @@ def tables_in_use(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator
 
 
 def relocations(tables: Sequence[OwnedTable], naming: TableNaming) -> Iterator[str]:
-    """Describe streams and columns that get another table or name with `naming`, unless that one exists as well.
+    """Yield a description of each stream that `naming` maps to another table, and of renamed columns.
 
-    The other table may have another owner. If `naming` has created tables, all other tables are assumed to belong to
-    another connection and are ignored. This is decided separately for streams with and without a namespace.
+    A stream is skipped if the other table already holds it, and a column if the table already has the new name. If some
+    tables were created with `naming`, all other tables are assumed to belong to another connection and are ignored.
+    Streams with and without a namespace are considered separately.
     """
     owners = {table.name: table.owner.stream for table in tables}
     in_use = {table.owner.stream.namespace is None for table in tables if _created_by(naming, table)}
@@ -496,7 +512,7 @@ def _created_by(naming: TableNaming, table: OwnedTable) -> bool:
 
 
 def _renamed(table: OwnedTable, naming: TableNaming) -> tuple[tuple[str, str], ...]:
-    """Return the columns with another name in the present naming. Columns with a suffix are ignored."""
+    """Return the former and new names of the columns that the present naming renames. Ignore columns with a suffix."""
     former, present = table.owner.naming, naming.naming
     if former == present:
         return ()
@@ -513,17 +529,20 @@ def _renamed(table: OwnedTable, naming: TableNaming) -> tuple[tuple[str, str], .
 
 
 def _is_complete(comment: str) -> bool:
-    """Return whether a column's comment certainly has the complete path. Glue cuts comments to a maximum size."""
+    """Return whether a column's comment is short enough to be the complete path, despite Glue's maximum length."""
     return len(comment.encode()) < MAX_BYTES
 
 
 # --- Finding tables ---------------------------------------------------------------------------------------------------
-# Find the tables of a configuration in the catalog, by their owners and locations.
+# Find the tables of a configuration in the catalog by their owners and locations.
 
 
 @dataclass(slots=True)
 class TableFinder:
-    """Find Iceberg tables, or all tables. `notes` has a sentence for each database or table that was skipped."""
+    """Finds the tables of a configuration in the catalog: its Iceberg tables, and with `with_hive` also Hive tables.
+
+    `notes` contains a sentence for each database or table that was skipped.
+    """
 
     config: Config
     catalog: TableCatalog
@@ -531,12 +550,12 @@ class TableFinder:
     with_hive: bool = False
 
     def tables(self, streams: Sequence[str]) -> list[TableName]:
-        """Return the tables of these streams, each "name" or "namespace.name". Without streams, return all tables.
+        """Return the configuration's tables for these streams, or all of its tables if no streams are named.
 
-        A table belongs to the configuration if a sync with it would write the owner's stream to the table, and if the
-        table is in the configured location. All tables are those in lakeformation_database_name and, if
-        database_strategy is namespace, in the databases that this connector created. Raises ConfigError for a stream
-        without such a table, and errors of the catalog.
+        Each stream is "name" or "namespace.name". A table belongs to the configuration if the table is in the
+        configured location and a sync with this configuration would write the owner's stream to it. Without streams,
+        the search covers the database lakeformation_database_name and, if database_strategy is namespace, all databases
+        that this connector created. Raises ConfigError for a stream that has no such table, and errors of the catalog.
         """
         if not streams:
             return sorted(name for name, _ in self._configured(self._in_databases()))
@@ -554,7 +573,7 @@ class TableFinder:
         return sorted(tables)
 
     def _configured(self, listed: Iterable[ListedTable]) -> Iterator[tuple[TableName, TableOwner]]:
-        """Yield the tables of the configuration with their owners."""
+        """Yield those of the listed tables that belong to the configuration, with their owners."""
         naming = TableNaming.of(self.config)
         for database, table in listed:
             parameters, name = table.get("Parameters", {}), TableName(database, table["Name"])
@@ -600,7 +619,7 @@ class TableFinder:
         return [configured, *sorted(created - {configured})]
 
     def _of_stream(self, stream: str) -> Iterator[ListedTable]:
-        """Yield the existing tables among the possible tables of a stream."""
+        """Yield those possible tables of a stream that exist in the catalog."""
         for name in TableNaming.of(self.config).candidates(stream):
             if (glue_table := self.catalog.find(name)) is not None:
                 yield ListedTable(name.database, glue_table)

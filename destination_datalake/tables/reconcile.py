@@ -1,4 +1,4 @@
-"""Reconciliation of a stream's columns with an existing table: limits of columns, and types that conflict."""
+"""Reconciliation of a stream's columns with an existing table: column limits and type conflicts."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from destination_datalake.config.tables import SchemaConflicts
 
 MAX_TYPE_BYTES = 131_072
-"""Maximum size of a column's type (Glue API: Column). Glue also stores the columns of Iceberg tables."""
+"""Maximum size of a column's type in bytes (Glue API: Column). Glue also stores the columns of Iceberg tables."""
 
 HIGHEST_MAX_COLUMNS = 10_000
-"""The highest value of `max_columns`."""
+"""The highest value that the option `max_columns` allows."""
 
 _MAX_COLUMNS_IN_MESSAGE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnLimits:
-    """Limits for the columns of a stream's table. The metadata columns do not count.
+    """The limits for the columns of a stream's table. The metadata columns do not count.
 
-    `flattened` means that the option `nested` flattens objects, which adds columns.
+    `flattened` is whether the option `nested` flattens objects, which adds columns.
     """
 
     max_columns: int
     flattened: bool
     max_type_bytes: int | None = MAX_TYPE_BYTES
-    """None for a catalog other than Glue."""
+    """The maximum size of a column's type in bytes. None for a REST catalog, which has no such limit."""
 
     @classmethod
     def of(cls, config: Config, stream: StreamId) -> Self:
@@ -49,7 +49,7 @@ class ColumnLimits:
         return cls(config.max_columns, nested == "flatten", None if config.catalog.type == "rest" else MAX_TYPE_BYTES)
 
     def is_too_long(self, type_: ColumnType | None) -> bool:
-        """Return whether a column of the type exceeds the catalog's limit."""
+        """Return whether the text of the type exceeds the catalog's limit."""
         return self.max_type_bytes is not None and type_ is not None and _glue_bytes(type_) > self.max_type_bytes
 
     def require(
@@ -61,8 +61,8 @@ class ColumnLimits:
     ) -> None:
         """Raise TableConflict if new or changed columns exceed a limit.
 
-        `before` and `after` are the table's columns. A table that exceeds the limits already is refused only if its
-        columns change.
+        `before` and `after` are the table's columns before and after the change. If a table already exceeds a limit, an
+        error is raised only for new columns and changed types.
         """
         if problem := next(self._problems(before, after), None):
             raise TableConflict(cannot_write(stream, table, problem))
@@ -102,16 +102,20 @@ def _glue_bytes(type_: ColumnType) -> int:
 _logger = logging.getLogger(__name__)
 
 COMMENT_BYTES = 2048
-"""Maximum size of a comment (Glue API: Description)."""
+"""Maximum size of a table's comment in bytes (Glue API: Description)."""
 
 
 _MAX_TYPE_IN_LOG = 200
-"""Maximum number of characters of a type in the log. The type of a struct has all of its fields."""
+"""Maximum number of characters of a type in the log, because the type of a struct contains all of its fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A table's column that cannot hold the stream's values, both types as text, and the column for these values."""
+    """A column of a table that cannot hold the stream's values.
+
+    `table_type` and `stream_type` are the two types as text. `redirected_to` is the column that holds the values
+    instead.
+    """
 
     column: str
     table_type: str
@@ -121,16 +125,20 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """The required changes of a table, in order, and the stream's columns under their final names and types."""
+    """The result of `reconcile`: how a stream's columns are stored in an existing table.
+
+    `changes` are the changes that the table requires, in order. `columns` are the stream's columns with their final
+    names and types. `conflicts` are the columns of the table that cannot hold the stream's values.
+    """
 
     changes: tuple[SchemaChange, ...]
     columns: tuple[Field, ...]
     conflicts: tuple[Conflict, ...]
 
     def comment(self, existing: str) -> str:
-        """Return a table's existing comment with an additional line for each conflict that it does not mention yet.
+        """Return a table's existing comment, and add a line for each conflict that it does not mention yet.
 
-        A line that would exceed Glue's limit is skipped.
+        A line with which the comment would exceed Glue's limit is skipped.
         """
         comment = existing
         for conflict in self.conflicts:
@@ -157,11 +165,12 @@ def reconcile(
     limits: ColumnLimits,
     metadata: Sequence[Field] = METADATA_COLUMNS,
 ) -> Reconciliation:
-    """Return the changes with which an existing table can hold the metadata columns and the stream's columns.
+    """Return the changes after which an existing table can hold the metadata columns and the stream's columns.
 
-    `existing` has the types of the table's columns, None for a type that this connector never writes. `type_names` has
-    the catalog's names of such types. Raises TableConflict if a column with the name of a metadata column has another
-    type, if a column cannot hold the stream's values and `policy` is `fail`, or if new columns exceed `limits`.
+    `existing` maps the table's columns to their types, or to None for a type that this connector never writes.
+    `type_names` maps columns of such types to the catalog's name of the type. Raises TableConflict if a metadata column
+    has a different type in the table, if a column cannot hold the stream's values and `policy` is `fail`, or if new or
+    changed columns exceed `limits`.
     """
     sent = (*metadata, *columns)
     evolution = evolve(existing, sent)
@@ -190,7 +199,7 @@ def reconcile(
 
 @cache
 def _warn_once(stream: StreamId, table: TableName, conflict: Conflict) -> None:
-    """Warn of a column that is written instead of another one. The cache prevents a warning for each commit."""
+    """Log a warning that values are redirected to another column. The cache prevents a warning for every commit."""
     _logger.warning(
         "Table %s: column %s is %s, which cannot hold the %s that stream %s sends. Its values are written to column "
         "%s, and %s is null in new rows.",

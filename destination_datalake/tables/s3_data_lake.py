@@ -1,8 +1,9 @@
-"""Tables of Airbyte's S3 Data Lake destination in the Glue Data Catalog: how to recognise and continue them.
+"""Recognition and continuation of tables that Airbyte's S3 Data Lake destination created in the Glue Data Catalog.
 
-These tables record neither owner nor stream, so they are recognised by their metadata columns. Their types are long and
-double from the start. Objects, unions and arrays without items are JSON text, also inside arrays (Airbyte's bulk CDK:
-AirbyteTypeToIcebergSchema). Rules that depend on Iceberg's metadata are in `tables.iceberg.compatibility`.
+These tables record neither an owner nor a stream, so they are recognised by their metadata columns. Their numbers are
+long and double from the start. Objects, unions, and arrays without a declared item type are JSON text, also inside
+arrays (Airbyte's bulk CDK: AirbyteTypeToIcebergSchema). Rules that depend on Iceberg's metadata are in
+`tables.iceberg.compatibility`.
 """
 
 from __future__ import annotations
@@ -52,13 +53,19 @@ def is_of_s3_data_lake(glue_table: Mapping[str, Any]) -> bool:
 
 
 def table_of(stream: StreamId, config: Config) -> TableName:
-    """Return the table of S3 Data Lake for a stream. Without a namespace, its database is the configured one."""
+    """Return the name of the table that S3 Data Lake creates for a stream.
+
+    For a stream without a namespace, the table is in the configured database.
+    """
     namespace = stream.namespace or config.lakeformation_database_name
     return TableName(table_identifier(namespace), table_identifier(stream.name))
 
 
 def incompatible_options(glue_table: Mapping[str, Any], config: Config) -> Iterator[str]:
-    """Yield why the options do not continue a table, as clauses about the table, each with a remedy."""
+    """Yield each reason why a sync with these options would not continue a table, with a remedy.
+
+    Reasons are clauses about the table. There are none if table_prefix is set, because it asks for new tables.
+    """
     if config.table_prefix:
         return
     if config.table_type != "ICEBERG":
@@ -80,19 +87,19 @@ _EXTRACTED_AT = "_airbyte_extracted_at"
 EPOCH_METADATA_COLUMNS = tuple(
     replace(column, type=Int64()) if column.name == _EXTRACTED_AT else column for column in METADATA_COLUMNS
 )
-"""The metadata columns of S3 Data Lake, with the time of extraction in milliseconds since 1970."""
+"""The metadata columns of S3 Data Lake. Its extraction time is an integer, in milliseconds since 1970."""
 
 _BLANKS = re.compile(r"[ \t-\r]+")
 _NOT_ASCII_WORD = re.compile("[^A-Za-z0-9_]")
 
 
 def has_epoch_metadata_columns(existing: Mapping[str, ColumnType | None]) -> bool:
-    """Return whether a table has the metadata columns of S3 Data Lake. No other connector of Airbyte has the same."""
+    """Return whether a table has the metadata columns of S3 Data Lake, which no other Airbyte connector writes."""
     return all(existing.get(column.name) == column.type for column in EPOCH_METADATA_COLUMNS)
 
 
 def table_identifier(stream: str) -> str:
-    """Return the name of a stream's table of S3 Data Lake in Glue. The same rule applies to databases of namespaces."""
+    """Return the name that S3 Data Lake gives to a stream's table in Glue. It names databases by the same rule."""
     plain = "".join(c for c in unicodedata.normalize("NFKD", stream.lower()) if unicodedata.category(c)[0] != "M")
     return _NOT_ASCII_WORD.sub("_", _BLANKS.sub("_", plain))
 
@@ -100,7 +107,8 @@ def table_identifier(stream: str) -> str:
 def column_naming(naming: Naming, existing: Collection[str]) -> Naming:
     """Return the naming of fields in a table of S3 Data Lake: existing columns keep their names, others use `naming`.
 
-    S3 Data Lake keeps the source's spelling, or with an option only ASCII letters and digits in lower case.
+    S3 Data Lake names a column as the source spells the field. With an option, it uses only ASCII letters and digits in
+    lower case.
     """
     names = {name.lower() for name in existing}
 
@@ -116,7 +124,7 @@ def inherit_types(
 ) -> tuple[Field, ...]:
     """Return the stream's columns. A column keeps the table's type if S3 Data Lake derived it from the stream's schema.
 
-    `existing` has the types of the table's columns by name.
+    `existing` maps the names of the table's columns to their types.
     """
     types = {name.lower(): type_ for name, type_ in existing.items()}
     properties = json_schema.get("properties")

@@ -1,4 +1,4 @@
-"""The interface of a table, the same for every table type."""
+"""The interface that every table type implements."""
 
 from __future__ import annotations
 
@@ -35,32 +35,38 @@ class TableName(NamedTuple):
 
 
 class TablePosition(NamedTuple):
-    """A state of a table. `table` distinguishes it from earlier tables of the name; `number` grows with each commit."""
+    """The position of a commit in a table.
+
+    `table` distinguishes the table from earlier tables with the same name. `number` increases with each commit.
+    """
 
     table: str
     number: int
 
 
 class TableConflict(Exception):
-    """The stream cannot be written to the existing table. The message names both, and a remedy."""
+    """The stream cannot be written to the existing table. The message names the stream and the table, and a remedy."""
 
 
 def cannot_write(stream: StreamId, table: TableName, problem: str) -> str:
-    """Return the message of a conflict. `problem` is a clause about the table, with a remedy."""
+    """Return the message of a TableConflict. `problem` is a clause about the table, with a remedy."""
     return f"Cannot write stream {stream} to table {table}: {problem}"
 
 
 def table_conflict(stream: StreamId, table: TableName, problem: str) -> TableConflict:
-    """Return a conflict. `problem` ends with a remedy, without a full stop. Another database is added as a remedy."""
+    """Return a TableConflict whose message also suggests another database.
+
+    `problem` is a clause about the table. It ends with a remedy and has no full stop.
+    """
     return TableConflict(cannot_write(stream, table, f"{problem}, or choose another lakeformation_database_name."))
 
 
 class TableBusy(Exception):
-    """Every retry met a conflict with another writer. Nothing was changed, and a later sync may succeed."""
+    """Every attempt failed because of a conflict with another writer. Nothing was changed; a later sync may succeed."""
 
 
 class CommitStateUnknown(Exception):
-    """A commit with an unknown outcome. None of its files may be deleted."""
+    """The outcome of a commit is unknown. Do not delete any file of the commit."""
 
 
 Rewrite = Callable[[Sequence[RewriteTask]], Sequence[Rewritten]]
@@ -74,7 +80,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Reencode:
-    """The batch's files did not match the table and are deleted. Encode the batch again with the table's new plan.
+    """The batch's files did not match the table and were deleted. Encode the batch again with the table's new plan.
 
     `reason` is a clause about the table, for log lines and failure messages.
     """
@@ -96,43 +102,43 @@ class Table(Protocol):
     def prepare(self) -> None:
         """Create the table or reconcile it with the stream, and continue unfinished work of earlier syncs.
 
-        Must be called first.
+        Call it before all other methods.
         """
 
     def is_empty(self) -> bool:
-        """Return whether the table has no rows, visible or pending. Call it after `prepare`. May call AWS."""
+        """Return whether the table has neither visible nor pending rows. Call it after `prepare`. May call AWS."""
 
     def is_archived(self) -> bool:
-        """Return whether a sync has archived its commits to the table. Call it after `prepare`."""
+        """Return whether any sync has archived its commits to the table. Call it after `prepare`."""
 
     def position(self) -> TablePosition:
         """Return the table's position after the last commit of this sync."""
 
     def plan(self) -> FilePlan:
-        """Return the plan for the files of the next batch, after all commits so far."""
+        """Return the plan for the files of the next batch. It takes all previous commits into account."""
 
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
         """Add all files to the table, or none.
 
-        Appended files are visible immediately, those of an overwrite when it is published. Columns are promoted first
-        if the files require it, and `rewrite` is called for data files of the table that must be rewritten. Returns
-        Reencode if the files no longer match the table.
+        Appended files are visible immediately. The files of an overwrite become visible when it is published. If the
+        files require wider columns, the columns are widened first, and `rewrite` is called for the table's data files
+        that must be rewritten. Returns Reencode if the files no longer match the table.
         """
 
     def merge_is_due(self) -> bool:
-        """Return whether there are enough pending rows to `merge` them before the end of the sync."""
+        """Return whether enough rows are pending to call `merge` before the end of the sync."""
 
     def merge(self) -> None:
-        """Deduplicate pending rows with those of the table, if there are any.
+        """Apply pending rows to the content of a deduplicated table, if any rows are pending.
 
-        Rows that cannot be merged stay pending, and no row is lost.
+        Rows that cannot be merged stay pending, so no row is lost.
         """
 
     def publish(self, rewrite: Rewrite) -> None:
-        """Finish a complete stream, whether or not it had records.
+        """Finish a stream that the source completed, whether or not it had records.
 
-        Pending rows are merged first. An overwrite replaces the visible content in one step. An append without batches
-        does the work that `prepare` deferred to the first batch.
+        Pending rows are merged first. An overwrite replaces the visible content in one step. If an append had no
+        batches, this call does the work that `prepare` deferred to the first batch.
         """
 
     def discard(self, files: Sequence[DataFile]) -> None:
@@ -140,18 +146,19 @@ class Table(Protocol):
 
 
 # --- Rebuilding -------------------------------------------------------------------------------------------------------
-# The interface of a table whose archive is replayed: its state, and the replacement of its content.
+# The interface for rebuilding a table from its archive: read the table's state, and replace its content.
 #
-# The new content is written to another table, the *rebuilt* table, whose files lie in the folder of the original. The
-# original then takes over these files in one step.
+# The replay writes the new content to another table, the *rebuilt* table, whose files are in the folder of the original
+# table. The original table then takes over these files in one step.
 
 
 @dataclass(frozen=True, slots=True)
 class TableState(TableFacts):
     """The state of a table at one time.
 
-    `sources` are the files of its content with the position deletes that readers apply. `unpublished` are the files of
-    unfinished syncs. `version` changes with each commit of rows, visible or pending. `columns` are names.
+    `sources` are the files of the table's content, with the position deletes that readers apply. `unpublished` are the
+    files of unfinished syncs. `version` changes with each commit of visible or pending rows. `columns` are the names of
+    the table's columns.
     """
 
     sources: tuple[SourceFile, ...]
@@ -161,27 +168,30 @@ class TableState(TableFacts):
 
     @property
     def written(self) -> tuple[SourceFile, ...]:
-        """All files with rows that this connector may have written, including deleted rows."""
+        """All files whose rows this connector may have written, without position deletes, so deleted rows count."""
         return tuple(replace(source, position_deletes=()) for source in (*self.sources, *self.unpublished))
 
 
 class Rebuild(Protocol):
-    """One table. Methods may raise TableConflict, TableBusy, CommitStateUnknown, or errors of the AWS libraries."""
+    """The rebuild of one table from its archive.
+
+    Methods may raise TableConflict, TableBusy, CommitStateUnknown, or errors of the AWS libraries.
+    """
 
     def state(self, name: TableName) -> TableState | None:
         """Return a table's state, or None if the table does not exist."""
 
     def clone(self, rebuilt: TableName, marks: dict[str, str]) -> None:
-        """Create the rebuilt table: like this one, but without rows and with additional parameters."""
+        """Create the rebuilt table as a copy of this table without rows, and add `marks` to its parameters."""
 
     def begin(self) -> None:
-        """Fence all syncs of this table, if its type allows only one writer at a time."""
+        """Fence all running syncs of this table, if the table type allows only one writer at a time."""
 
     def take_over(self, rebuilt: TableName, expected: TableState) -> bool:
-        """Replace this table's content by that of the rebuilt table, in one step, and drop the rebuilt table.
+        """Replace this table's content with that of the rebuilt table in one step, and drop the rebuilt table.
 
-        Returns False without a change if this table is not in the expected state.
+        Returns False and changes nothing if this table is not in the expected state.
         """
 
     def drop(self, rebuilt: TableName) -> None:
-        """Drop the rebuilt table. Later syncs or the removal of orphans delete its remaining files."""
+        """Drop the rebuilt table. Later syncs, or the removal of orphans, delete the files that remain."""

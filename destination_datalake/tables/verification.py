@@ -1,6 +1,6 @@
-"""The read-only interface of a table for `verify`: its files, their expected statistics, and contradictions.
+"""The read-only interface through which `verify` reads a table: its files, expected statistics, and contradictions.
 
-Files are yielded one by one, so that memory does not grow with their number.
+Files are yielded one by one, so memory does not grow with the number of files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A contradiction: `where` is usually an object's URI, and `what` is a clause about it."""
+    """A contradiction in a table. `where` is usually an object's URI, and `what` is a clause about that object."""
 
     where: str
     what: str
@@ -29,12 +29,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """The comparable figures of a sync's report about the table. None means that the report does not have the figure.
+    """The figures in a sync's report that can be compared with the table. None means that the report lacks the figure.
 
     `has_successor`: a later sync without a report may have changed the table.
-    `may_be_replaced`: this sync or a later one may have replaced the content.
-    `is_rewritten`: this sync or a later one may have rewritten files to widen columns.
-    `rows_erased`: maximum number of its rows that `delete-rows` has removed since, or None if unknown.
+    `may_be_replaced`: the reported sync or a later one may have replaced the table's content.
+    `is_rewritten`: the reported sync or a later one may have rewritten files to widen columns.
+    `rows_erased`: the maximum number of the sync's rows that `delete-rows` has removed since, or None if unknown.
     """
 
     run: str
@@ -52,10 +52,11 @@ class Reported:
 
 
 def unreadable(error: Exception, where: str, clauses: tuple[type[Exception], ...] = (TableConflict,)) -> str:
-    """Return why an object or a table cannot be read, as a clause about it. The messages of `clauses` are such clauses.
+    """Return the reason why an object or a table cannot be read, as a clause about it.
 
-    Errors of libraries may quote the content, so only their type is named. Raises the error if a resource of this
-    machine, such as memory or disk, is exhausted.
+    `clauses` are exception types whose messages already are such clauses. Errors of libraries may quote the content, so
+    only their type is named. Raises the error itself if a resource of this machine, such as memory or disk, is
+    exhausted.
     """
     if exhaustion(error) is not None:
         raise error
@@ -68,21 +69,23 @@ def unreadable(error: Exception, where: str, clauses: tuple[type[Exception], ...
 
 
 class VerifiedTable(Protocol):
-    """A table at the time when it was loaded. Methods may raise TableConflict and errors of AWS libraries.
+    """A table in the state in which it was loaded.
 
-    They add contradictions to `problems`, and harmless differences and skipped comparisons to `notes`.
+    Methods add contradictions to `problems`, and harmless differences and skipped comparisons to `notes`. They may
+    raise TableConflict and errors of the AWS libraries.
     """
 
     problems: list[Finding]
     notes: list[str]
 
     def expected_files(self) -> Iterator[ExpectedFileStats]:
-        """Yield the expected statistics of each file."""
+        """Yield the expected statistics of each file of the table."""
 
     def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
-        """Compare the totals that were read, by group of files, with the table and its reports, the newest first.
+        """Compare the totals of the files that were read with the table and with the reports of its syncs.
 
-        Call it after all files were read. `read` is None if some files were not read.
+        Call it after all files were read. `read` contains the totals by group of files, or is None if some files were
+        not read. `reported` is ordered from the newest report to the oldest.
         """
 
     def has_changed(self) -> bool:
@@ -91,7 +94,7 @@ class VerifiedTable(Protocol):
 
 @dataclass(slots=True)
 class Total:
-    """Totals of the files of a group that were read."""
+    """The totals of the files that were read in one group."""
 
     files: int = 0
     rows: int = 0
@@ -99,7 +102,7 @@ class Total:
 
 
 def total(results: Iterable[VerifiedFile], into: dict[str, Total]) -> None:
-    """Add files that were read to the totals of their groups."""
+    """Add the results of reading files to the totals of their groups. Skip files deleted in the meantime."""
     for file in results:
         if not file.was_deleted:
             group = into.setdefault(file.group, Total())

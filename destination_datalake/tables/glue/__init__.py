@@ -1,1 +1,1 @@
-"""The Glue Data Catalog: databases, and entries changed by compare-and-set."""
+"""The Glue Data Catalog: its databases, and its tables, which are changed by compare-and-set."""

@@ -1,4 +1,4 @@
-"""The Glue Data Catalog: the tables of streams, and the connector's tables of JSON lines."""
+"""The Glue Data Catalog: the tables of streams, and the connector's own tables over JSON lines."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 # The Glue Data Catalog as the catalog of the streams' tables.
 
 DATABASE_DESCRIPTION = "Created by destination-datalake"
-"""The description by which this connector recognises databases that it created."""
+"""The description that this connector sets on databases that it creates, and by which it recognises them."""
 
 _MAX_PAGE_SIZE = 100
-"""Maximum number of databases or tables in one answer of Glue."""
+"""Maximum number of databases or tables in one response of Glue."""
 
 
 class GlueTableCatalog:
-    """The `TableCatalog` of databases and tables in Glue."""
+    """The `TableCatalog` for databases and tables in the Glue Data Catalog."""
 
     compares_metadata = True
 
@@ -45,7 +45,7 @@ class GlueTableCatalog:
         self._lock = threading.Lock()
 
     def pyiceberg(self) -> Catalog:
-        """Return a PyIceberg catalog for one change of one table."""
+        """Return a new PyIceberg catalog, through which one change of one table is committed."""
         # Hive tables and `check` do not need PyIceberg, whose import takes a second.
         from destination_datalake.tables.glue.compare_and_set import CompareAndSetGlueCatalog
 
@@ -56,9 +56,9 @@ class GlueTableCatalog:
         return self._access
 
     def ensure(self, database: str) -> None:
-        """Create the database if it does not exist, and govern it. Calls Glue once for each name.
+        """Create the database if it does not exist, and govern it. Requests it from Glue only once for each name.
 
-        Raises errors of Glue, and those of `govern`.
+        Raises errors of Glue, and the errors of `govern`.
         """
         with self._lock:
             if database not in self._existing:
@@ -67,11 +67,14 @@ class GlueTableCatalog:
         self.govern(database)
 
     def govern(self, database: str) -> None:
-        """Govern an existing database, once for each name. Raises ConnectorError or errors of AWS."""
+        """Apply the configured governance to an existing database, only once for each name.
+
+        Raises ConnectorError or errors of AWS.
+        """
         self.governance.govern_database(database, lambda: self._is_created_by_connector(database))
 
     def find(self, table: TableName) -> TableTypeDef | None:
-        """Return the table, of any type, or None."""
+        """Return the table, of any type, or None if the table or its database does not exist."""
         glue = self._access.client("glue")
         try:
             return glue.get_table(DatabaseName=table.database, Name=table.table)["Table"]
@@ -99,7 +102,7 @@ class GlueTableCatalog:
 
 
 def ensure_database(glue: GlueClient, name: str, settings: Mapping[str, Any] | None = None) -> None:
-    """Create the database if it does not exist. Idempotent, also for concurrent syncs.
+    """Create the database if it does not exist. Concurrent syncs may call this function for the same database.
 
     `settings` are additional members of DatabaseInput (Glue API) for a new database.
     """
@@ -113,9 +116,9 @@ def ensure_database(glue: GlueClient, name: str, settings: Mapping[str, Any] | N
 
 
 # --- Tables over JSON lines -------------------------------------------------------------------------------------------
-# Glue tables of JSON lines that the connector writes in addition to the streams' tables: rejects, and reports of syncs.
+# Glue tables over JSON lines that the connector writes in addition to the streams' tables: rejects and sync reports.
 #
-# A table is created with its first object, and has a partition for each folder with objects.
+# Such a table is created when its first object is written. It has a partition for each folder that contains objects.
 
 
 _MAX_PARTITIONS = 100
@@ -124,10 +127,11 @@ _MAX_PARTITIONS = 100
 
 @dataclass(frozen=True, slots=True)
 class LinesTableKind:
-    """The definition of a table of JSON lines: its name, the types of its columns, and its partition keys (strings).
+    """The definition of a table over JSON lines.
 
-    `content` completes "not a table of …". Most readers derive the compression from the names of objects; `compression`
-    is for readers that use the table's parameters.
+    `columns` maps the names of the columns to their types, and `keys` are the partition keys, which are strings.
+    `content` completes "not a table of …" in messages. Most readers derive the compression from the names of objects;
+    `compression` is recorded for readers that use the table's parameters.
     """
 
     name: str
@@ -144,9 +148,9 @@ class LinesTableKind:
 
 
 class LinesTable:
-    """A table of JSON lines in the database of streams without a namespace, with the objects under `root`, an S3 URI.
+    """A table over the JSON lines objects under `root`, which is an S3 URI.
 
-    Not thread-safe.
+    `database` is the database of streams without a namespace. Not thread-safe.
     """
 
     def __init__(
@@ -160,7 +164,7 @@ class LinesTable:
         self._registered: set[tuple[str, ...]] = set()
 
     def has(self, values: tuple[str, ...]) -> bool:
-        """Return whether the table has a partition with these values. Makes one request. Raises errors of Glue."""
+        """Return whether the table has a partition with these values. Sends one request. Raises errors of Glue."""
         glue = self._access.client("glue")
         try:
             glue.get_partition(DatabaseName=self._name.database, TableName=self._name.table, PartitionValues=[*values])
@@ -169,17 +173,17 @@ class LinesTable:
         return True
 
     def register_folders(self, folders: Mapping[tuple[str, ...], str]) -> None:
-        """Register folders (S3 URIs) as partitions with these values. Create the table if it does not exist.
+        """Register folders as partitions. `folders` maps the partitions' values to S3 URIs.
 
-        Idempotent, also for concurrent and later syncs. Raises TableConflict if another table has the name, or errors
-        of Glue.
+        Create the table if it does not exist. Idempotent: concurrent and later syncs may register the same folders.
+        Raises TableConflict if a different table already has the name, and errors of Glue.
         """
         new = {values: folder for values, folder in folders.items() if values not in self._registered}
         if not new:
             return
         if not self._registered:
             self._ensure_table()
-            # Govern the table before its first partition, so before readers can see a line.
+            # Govern the table before its first partition is created, so that no reader sees ungoverned lines.
             self._catalog.governance.govern_table(*self._name, [*self._kind.columns, *self._kind.keys])
         inputs: list[PartitionInputTypeDef] = [
             {"Values": [*values], "StorageDescriptor": self._storage(folder), "Parameters": self._kind.parameters}
@@ -203,7 +207,7 @@ class LinesTable:
         existing: Mapping[str, Any] = self._catalog.find(self._name) or {}
         if not existing:
             self._create()
-            # Read it again, because another program may have created it first.
+            # Read the table again, because another program may have created it first.
             existing = self._catalog.find(self._name) or {}
         if tuple(key["Name"] for key in existing.get("PartitionKeys", [])) != self._kind.keys:
             raise TableConflict(
@@ -212,7 +216,7 @@ class LinesTable:
             )
 
     def _create(self) -> None:
-        """Create the table, unless another program has created it."""
+        """Create the table, unless another program has created it in the meantime."""
         glue = self._access.client("glue")
         with contextlib.suppress(glue.exceptions.AlreadyExistsException):
             glue.create_table(
@@ -274,17 +278,20 @@ REJECTS = LinesTableKind(
     Partition._fields,
     "gzip",
 )
-"""The columns are the keys of a line in lower case, except `reason`, which is a partition key."""
+"""The definition of the table of rejects.
+
+The columns are the keys of a line in lower case, except `reason`, which is a partition key.
+"""
 
 
 class RejectsTable(LinesTable):
-    """The table of rejects, created by awswrangler."""
+    """The table of rejects. awswrangler creates it."""
 
     def __init__(self, database: str, root: str, access: AwsAccess, catalog: TableCatalog) -> None:
         super().__init__(REJECTS, database, root, access, catalog)
 
     def register(self, files: Iterable[RejectFile]) -> None:
-        """Register the files' folders. Raises the same errors as `register_folders`."""
+        """Register the folders of reject files as partitions. Raises the same errors as `register_folders`."""
         self.register_folders({file.partition: file.folder for file in files})
 
     def _create(self) -> None:

@@ -1,4 +1,4 @@
-"""PyIceberg's Glue catalog with compare-and-set commits that preserve the data of other writers in the Glue table."""
+"""PyIceberg's Glue catalog, extended to commit by compare-and-set and to preserve other writers' changes in Glue."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class CommitStatus(Enum):
 
 
 class CompareAndSetGlueCatalog(GlueCatalog):
-    """A Glue catalog for one change of one table. A commit succeeds only on the metadata that it was planned on.
+    """A PyIceberg Glue catalog for one change of one table.
 
-    A commit changes only the members of the Glue table that Iceberg defines. A metadata file is read only if this
-    process has neither written nor read it before.
+    A commit succeeds only if the table still has the metadata that the commit was planned on. It changes only those
+    members of the Glue table that Iceberg defines. Metadata files that this process has written or read are cached.
     """
 
     _planned_on = ""
@@ -73,7 +73,7 @@ class CompareAndSetGlueCatalog(GlueCatalog):
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
         document = Compressor.get_compressor(metadata_path).bytes_compressor()(self._document.of(metadata).encode())
-        # The name contains a new UUID, so a request that checks whether the object exists is unnecessary.
+        # The name contains a new UUID, so no request is needed to check whether the object exists.
         with io.new_output(metadata_path).create(overwrite=True) as output:
             output.write(document)
 
@@ -84,7 +84,7 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         return glue_table
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Load the table. A commit planned on it replaces exactly this version, without reading it again."""
+        """Return the table. A commit planned on it replaces exactly this version, and does not read the table again."""
         self._loaded = None
         table = super().load_table(identifier)
         self._loaded = self._glue_table
@@ -120,8 +120,9 @@ class CompareAndSetGlueCatalog(GlueCatalog):
     ) -> CommitTableResponse:
         """Commit updates that were planned on `table`.
 
-        Raises CommitFailedException if another writer has committed since. Then this commit was not made and never will
-        be. Raises CommitStateUnknownException, or botocore's exceptions, if it may have been made.
+        Raises CommitFailedException if another writer has committed since `table` was loaded. In that case, this commit
+        was not made and never will be. Raises CommitStateUnknownException or an exception of botocore if this commit
+        may have been made.
         """
         self._planned_on, self._table_uuid = table.metadata_location, table.metadata.table_uuid
         self._added_snapshots = frozenset(
@@ -142,8 +143,8 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> StagedTable:
-        # Compare the metadata, because PyIceberg's requirements cover only one branch, and not the properties, which
-        # have the fencing token.
+        # Compare the metadata, because PyIceberg's requirements cover only one branch. They do not cover the
+        # properties, which include the fencing token.
         if current_table is None or current_table.metadata_location != self._planned_on:
             raise CommitFailedException("Another writer has committed since this commit was planned")
         current = current_table.metadata
@@ -159,7 +160,7 @@ class CompareAndSetGlueCatalog(GlueCatalog):
     def _update_glue_table(
         self, database_name: str, table_name: str, table_input: TableInputTypeDef, version_id: str
     ) -> None:
-        """Update the Glue table if it is still at `version_id`. Raises the same errors as `commit_table`."""
+        """Update the Glue table if its version is still `version_id`. Raises the same errors as `commit_table`."""
         # `_glue_table` is the table at `version_id`, so the update fails if another writer has changed it since.
         self._writes.wait()
         existing = as_table_input(self._glue_table)
@@ -178,10 +179,11 @@ class CompareAndSetGlueCatalog(GlueCatalog):
             raise
 
     def _commit_status(self, database_name: str, table_name: str, metadata_location: str) -> CommitStatus:
-        """Search the table's history for the commit's metadata file or snapshots. Later commits do not matter.
+        """Return whether the table's history contains the commit's metadata file or snapshots.
 
-        Returns UNKNOWN if the history no longer has the metadata that the commit was planned on. Raises
-        CommitFailedException if the table was dropped and created again, because the new table lacks the commit.
+        The result is correct even if other commits followed. It is UNKNOWN if the history no longer contains the
+        metadata that the commit was planned on. Raises CommitFailedException if the table was dropped and created
+        again, because the new table does not contain the commit.
         """
         current = self._convert_glue_to_iceberg(self._get_glue_table(database_name, table_name))
         if current.metadata.table_uuid != self._table_uuid:
@@ -193,7 +195,10 @@ class CompareAndSetGlueCatalog(GlueCatalog):
 
 
 def _merged(existing: TableInput, new: TableInput, removed_properties: frozenset[str]) -> TableInput:
-    """Return the new table input with all members of the existing one that Iceberg does not define."""
+    """Return the new table input, and keep all members of the existing one that Iceberg does not define.
+
+    Removed properties are not kept. A changed comment also becomes the table's description.
+    """
     storage = {**existing["StorageDescriptor"], **new["StorageDescriptor"]}
     comments = {
         column["Name"].lower(): column.get("Comment") for column in existing["StorageDescriptor"].get("Columns", [])
@@ -218,18 +223,18 @@ _NO_SNAPSHOTS = '"snapshots":[]'
 
 
 class MetadataDocument:
-    """The JSON documents of one table's metadata, for successive commits.
+    """Serializes the metadata of one table to JSON documents, for successive commits.
 
-    Nearly all of a document are snapshots, and the previous document had most of them. So from the second document on,
-    the text of a snapshot is serialized only once. The first document caches nothing, because many processes write no
-    second one.
+    Snapshots make up nearly all of a document, and most of them were in the previous document already. So from the
+    second document on, each snapshot is serialized only once. The first document is not cached, because many processes
+    write only one.
     """
 
     def __init__(self) -> None:
         self._texts: dict[int, tuple[Snapshot, str]] | None = None
 
     def of(self, metadata: TableMetadata) -> str:
-        """Return the document, exactly as PyIceberg writes it."""
+        """Return the JSON document of the metadata, exactly as PyIceberg writes it."""
         former, texts = self._texts, dict[int, tuple[Snapshot, str]]()
         if former is None:
             self._texts = texts
@@ -239,9 +244,9 @@ class MetadataDocument:
             # Compare objects, not IDs: a snapshot whose parent has expired is a different object with the same ID.
             text = cached[1] if cached is not None and cached[0] is snapshot else snapshot.model_dump_json()
             texts[snapshot.snapshot_id] = (snapshot, text)
-        self._texts = texts  # Threads may overwrite each other's texts, but all texts are correct.
+        self._texts = texts  # Threads may overwrite each other's texts, but every text is correct.
         document = metadata.model_copy(update={"snapshots": []}).model_dump_json()
-        # The first match is the array: quotes within JSON strings are escaped, and no other array has this name.
+        # The first match is the array of snapshots: JSON strings escape quotes, and no other array has this name.
         return document.replace(_NO_SNAPSHOTS, f'"snapshots":[{",".join(text for _, text in texts.values())}]', 1)
 
 
@@ -251,16 +256,16 @@ _BYTES_PER_TABLE = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CachedMetadata:
-    """A table's metadata with the texts of its snapshots for the next document."""
+    """A table's metadata, with the serialized snapshots from which the next document is written."""
 
     metadata: TableMetadata
     document: MetadataDocument
 
     def put(self, location: str) -> None:
-        """Cache this as the content of the metadata file at `location`."""
-        # An estimate is enough. Only the number of snapshots grows.
+        """Cache these metadata as the content of the metadata file at `location`."""
+        # An estimate of the size is sufficient. Only the number of snapshots grows.
         METADATA.put(location, self, _BYTES_PER_TABLE + _BYTES_PER_SNAPSHOT * len(self.metadata.snapshots))
 
 
 METADATA: LruCache[CachedMetadata] = LruCache(64 << 20)
-"""The metadata of tables by the location of the file, for the next commit."""
+"""The metadata of tables, by the location of their metadata file. The next commit of a table uses them."""

@@ -1,7 +1,7 @@
-"""Create, read and change tables of the Glue Data Catalog.
+"""Creation, reading and changes of tables in the Glue Data Catalog.
 
-Tables are changed by compare-and-set, so that no concurrent change of another writer is lost. Changes keep the settings
-of other writers: comments, the order of columns, and columns that the stream does not have.
+Tables are changed by compare-and-set, so that no concurrent change of another writer is lost. Settings of other writers
+are kept: comments, the order of columns, and columns that the stream does not have.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 TableInput = dict[str, Any]
-"""The argument of UpdateTable (Glue API: TableInput). `Parameters` is always present."""
+"""A table as UpdateTable accepts it (Glue API: TableInput). `Parameters` is always present."""
 
-# GetTable returns more keys (Glue API: Table), which UpdateTable refuses.
+# GetTable returns more keys than these (Glue API: Table). UpdateTable rejects the others.
 _TABLE_INPUT_KEYS = (
     "Name",
     "Description",
@@ -52,16 +52,16 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """A table with the ID of its version (Glue API: VersionId), which every update changes."""
+    """A table with the ID of its version (Glue API: VersionId). Every update changes the ID."""
 
     table_input: TableInput
     version_id: str | None
 
 
 class GlueTable:
-    """One table, which need not exist yet.
+    """One table of the Glue Data Catalog, which may not exist yet.
 
-    `created` and `number` are the creation time and the version of the table after the last read or update.
+    `created` is the creation time of the table, and `number` the number of its version, as of the last read or update.
     """
 
     def __init__(self, name: TableName, access: AwsAccess) -> None:
@@ -87,11 +87,11 @@ class GlueTable:
         return TableVersion(as_table_input(table), table.get("VersionId"))
 
     def update(self, change: Callable[[TableInput], _Result], version: TableVersion | None = None) -> _Result:
-        """Apply `change` to the table and return its result. Glue is not called if the table stays equal.
+        """Apply `change` to the table, and return the result of `change`. UpdateTable is not called without a change.
 
         After a conflict with another writer, `change` is called again on the new state of the table, with exponential
-        backoff and jitter. Pass a `version` that was just read to save a call. Raises errors of Glue, but
-        ConcurrentModificationException only after the last attempt.
+        backoff and jitter. If a `version` was just read, pass it to save a request. Raises errors of Glue.
+        ConcurrentModificationException is raised only after the last attempt.
         """
 
         def attempt() -> _Result:
@@ -120,7 +120,7 @@ class GlueTable:
 
 
 def as_table_input(table: Mapping[str, Any]) -> TableInput:
-    """Return the keys of GetTable's answer that UpdateTable accepts."""
+    """Return a table from GetTable's response, with only the keys that UpdateTable accepts."""
     table_input = {key: table[key] for key in _TABLE_INPUT_KEYS if key in table}
     return {**table_input, "Parameters": {**table_input.get("Parameters", {})}}
 
@@ -129,12 +129,12 @@ def as_table_input(table: Mapping[str, Any]) -> TableInput:
 
 
 def table_location(table_input: TableInput) -> str:
-    """Return the S3 URI of the table's files, with the scheme `s3` and without a trailing slash."""
+    """Return the S3 URI of the table's location, with the scheme `s3` and without a trailing slash."""
     return str(S3Address.parse(table_input["StorageDescriptor"]["Location"])).removesuffix("/")
 
 
 def storage_column(field: Field) -> ColumnTypeDef:
-    """Return a new column. If its name differs from its path in the records, its comment is the path."""
+    """Return a new Glue column. If its name differs from its path in the records, the path becomes its comment."""
     comment = {"Comment": comment_of(field.origin)} if field.origin != field.name else {}
     return {"Name": field.name, "Type": glue_type(field.type), **comment}  # type: ignore[typeddict-item]
 
@@ -145,17 +145,17 @@ def column_types(table_input: TableInput) -> dict[str, ColumnType | None]:
 
 
 def column_type_names(table_input: TableInput) -> dict[str, str]:
-    """Return Glue's names for the columns' types by column name."""
+    """Return Glue's names of the columns' types, by column name."""
     return {column["Name"]: column.get("Type", "") for column in _columns(table_input)}
 
 
 def column_sources(table_input: TableInput) -> dict[str, str]:
-    """Return the keys in the records for which the columns were created, by column name."""
+    """Return the keys in the records from which the columns were created, by column name."""
     return {column["Name"]: column.get("Comment") or column["Name"] for column in _columns(table_input)}
 
 
 def known_columns(table_input: TableInput) -> tuple[Field, ...]:
-    """Return the columns of types that this connector writes, with the keys in the records of their sources."""
+    """Return the columns whose types this connector writes, each with its path in the records."""
     sources = column_sources(table_input)
     types = column_types(table_input)
     return tuple(as_column(name, sources[name], type_) for name, type_ in types.items() if type_ is not None)
@@ -176,13 +176,13 @@ def change_columns(table_input: TableInput, changes: Sequence[SchemaChange]) -> 
 
 
 def add_missing_columns(table_input: TableInput, other: TableInput) -> None:
-    """Add the columns that only `other` has at the end, unchanged."""
+    """Append to `table_input` all columns that only `other` has, without changing them."""
     present = {column["Name"].lower() for column in _columns(table_input)}
     _columns(table_input).extend(dict(column) for column in _columns(other) if column["Name"].lower() not in present)
 
 
 def set_column_types(table_input: TableInput, types: Mapping[str, ColumnType | None]) -> None:
-    """Set the types of columns. Columns whose type is None or not in `types` do not change."""
+    """Set the types of columns. A column does not change if its type in `types` is None or missing."""
     for column in _columns(table_input):
         type_ = types.get(column["Name"])
         if type_ is not None and parse_glue_type(column.get("Type", "")) != parse_glue_type(glue_type(type_)):
@@ -199,7 +199,10 @@ def _columns(table_input: TableInput) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class StorageFormat:
-    """Hive's classes for a file format, the parameters of its SerDe, and its name in Glue's crawlers."""
+    """Hive's classes for a file format, and the parameters of its SerDe.
+
+    `classification` is the name that Glue's crawlers use for the format.
+    """
 
     classification: str
     input_format: str
@@ -235,7 +238,7 @@ def create_hive_table(
     plan: FilePlan,
     access: AwsAccess,
 ) -> None:
-    """Create a table with these columns at `location`, unless a table with the name exists already."""
+    """Create a Hive table with these columns at `location`, unless a table with the name exists already."""
     storage = STORAGE_FORMATS[plan.format]
     compressed = plan.codec != "UNCOMPRESSED"
     file_parameters = {

@@ -1,4 +1,4 @@
-"""The content of a Hive table, published or pending, and how appends and overwrites change it."""
+"""The published and the pending content of a Hive table, and how appends and overwrites change them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from destination_datalake.tables.hive.partitions import mark_partitions_stale
 from destination_datalake.tables.table import LOWEST_GENERATION_PROPERTY, PUBLISHED_BY_PROPERTY, TableName
 
 # --- Content ----------------------------------------------------------------------------------------------------------
-# The content of a Hive table, published or pending, as the parameters of the table's Glue entry describe it.
+# The published and the pending content of a Hive table, as the parameters of the table's Glue entry describe them.
 #
-# Parameters are changed only by compare-and-set. Their keys and formats must not change, because tables of earlier
-# versions have them.
+# Parameters are changed only by compare-and-set. Do not change their keys and formats, because tables of earlier
+# versions of the connector use them.
 
 _logger = logging.getLogger(__name__)
 
@@ -48,10 +48,11 @@ CONTENT_PARAMETERS = (
 
 @dataclass(frozen=True, slots=True)
 class PendingOverwrite:
-    """An unpublished overwrite: its folder (an S3 URI), generation, and Glue's type names by column.
+    """An overwrite that is not published yet.
 
-    Its records were acknowledged, so the platform does not send them again. A sync of the same generation continues
-    the overwrite, an overwrite of a newer generation discards it, and an append adopts its rows.
+    `location` is its folder, an S3 URI. `type_names` maps its columns to Glue's names of their types. Its records were
+    acknowledged, so the platform does not send them again. A sync of the same generation continues the overwrite, an
+    overwrite of a newer generation discards it, and an append adopts its rows.
     """
 
     location: str
@@ -69,7 +70,7 @@ class PendingOverwrite:
         return cls(parameters[_PENDING_LOCATION], int(generation) if generation.isdecimal() else None, type_names)
 
     def save(self, table_input: TableInput) -> None:
-        """Record this as the table's pending overwrite, and replace any other."""
+        """Record this overwrite in the table's parameters, in place of any other pending overwrite."""
         self.clear(table_input)
         table_input["Parameters"][_PENDING_LOCATION] = self.location
         table_input["Parameters"][_PENDING_GENERATION] = str(self.generation)
@@ -83,7 +84,7 @@ class PendingOverwrite:
             table_input["Parameters"].pop(key, None)
 
     def types(self) -> dict[str, ColumnType | None]:
-        """Return the types of the columns."""
+        """Return the types of the overwrite's columns, or None for a type that this connector never writes."""
         return {name: parse_glue_type(type_name) for name, type_name in self.type_names.items()}
 
 
@@ -91,15 +92,15 @@ class FolderState(StrEnum):
     """The state of a folder that does not hold the table's content."""
 
     SUPERSEDED = "superseded"
-    """It held published content, and readers may still be reading it."""
+    """The folder held published content, and readers may still be reading it."""
     DEAD = "dead"
-    """It was never published: an unfinished copy, or a pending overwrite that was discarded or adopted."""
+    """The folder was never published: it holds an unfinished copy, or a discarded or adopted pending overwrite."""
 
 
 def other_folders(table_input: TableInput) -> dict[str, FolderState]:
-    """Return the listed folders (S3 URIs) with their states.
+    """Return the table's listed folders, which do not hold its content, with their states. Folders are S3 URIs.
 
-    Only folders created by this connector are listed, and only a listed folder may be deleted.
+    Only folders that this connector created are listed, and only a listed folder may be deleted.
     """
     listed: dict[str, str] = json.loads(table_input["Parameters"].get(_OTHER_FOLDERS, "{}"))
     superseded = FolderState.SUPERSEDED
@@ -107,12 +108,12 @@ def other_folders(table_input: TableInput) -> dict[str, FolderState]:
 
 
 def list_folder(table_input: TableInput, folder: str, state: FolderState) -> None:
-    """Add a folder to the list, or change its state."""
+    """Add a folder to the table's list of folders, or change its state."""
     _save_folders(table_input, {**other_folders(table_input), folder: state})
 
 
 def unlist_folders(table_input: TableInput, *folders: str) -> None:
-    """Remove folders from the list, because they hold the table's content or were deleted."""
+    """Remove folders from the table's list of folders, because they hold the content or were deleted."""
     listed = other_folders(table_input)
     _save_folders(table_input, {folder: state for folder, state in listed.items() if folder not in folders})
 
@@ -125,7 +126,10 @@ def _save_folders(table_input: TableInput, listed: Mapping[str, FolderState]) ->
 
 
 def lowest_generation(table_input: TableInput) -> int | None:
-    """Return the lowest generation of the table's rows, or None if it is unknown, as in tables of other writers."""
+    """Return the lowest generation of the table's rows, or None if it is unknown.
+
+    It is unknown in tables that contain rows of other writers.
+    """
     lowest = table_input["Parameters"].get(LOWEST_GENERATION_PROPERTY)
     return None if lowest is None else int(lowest)
 
@@ -145,7 +149,10 @@ def save_overwrites(table_input: TableInput, overwrites: Overwrites) -> None:
 
 
 def save_commit(table_input: TableInput, commit: str) -> None:
-    """Record the unique ID of a commit, so that compare-and-set detects every commit as a change."""
+    """Record the unique ID of a commit in the table's parameters, so that every commit changes the Glue entry.
+
+    This way, compare-and-set detects every commit.
+    """
     table_input["Parameters"][_LAST_COMMIT] = commit
 
 
@@ -157,9 +164,9 @@ def last_commit(table_input: TableInput) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A folder (an S3 URI without a trailing slash) and the types of the columns in its files.
+    """The content of a table: a folder, and the types of the columns in its files.
 
-    None stands for a type that this connector never writes.
+    The folder is an S3 URI without a trailing slash. None stands for a type that this connector never writes.
     """
 
     folder: str
@@ -167,7 +174,7 @@ class Content:
 
     @classmethod
     def published(cls, table_input: TableInput) -> Self:
-        """Return the published content: the table's location and columns."""
+        """Return the published content, which is described by the table's location and columns."""
         return cls(table_location(table_input), column_types(table_input))
 
     @classmethod
@@ -176,20 +183,24 @@ class Content:
         return cls(overwrite.location, {**column_types(table_input), **overwrite.types()})
 
     def widened(self, columns: Sequence[Field]) -> Self:
-        """Return the content with types wide enough for files with these columns. It is equal if no type changes."""
+        """Return the content with types that are wide enough for files with these columns.
+
+        The result equals this content if no type changes.
+        """
         widenings = [change for change in evolve(self.types, columns).changes if isinstance(change, Widen)]
         return replace(self, types=apply_changes(self.types, widenings))
 
     def types_changed_in(self, other: Content) -> dict[str, ColumnType]:
-        """Return the types of `other` that differ from this content's."""
+        """Return the types in `other` that differ from the types in this content, by column."""
         types = other.types.items()
         return {name: type_ for name, type_ in types if type_ is not None and type_ != self.types.get(name)}
 
 
 def publish_content(table_input: TableInput, content: Content, table: TableName) -> None:
-    """Make `content` visible: set the table's location and column types, and list its former folder as superseded.
+    """Make `content` the published content: set the table's location and column types.
 
-    In a table with registered partitions, it becomes visible when these are updated.
+    The former folder is listed as superseded if this connector created it. In a table with registered partitions,
+    readers see the new content only when the partitions are updated.
     """
     former_folder, types = table_location(table_input), column_types(table_input)
     set_column_types(table_input, content.types)
@@ -219,17 +230,18 @@ def folders_in_use(table_input: TableInput) -> set[str]:
 
 
 # --- Write modes ------------------------------------------------------------------------------------------------------
-# Append and overwrite: the folder of a sync's files, the work it continues from earlier syncs, and how it publishes.
+# How appends and overwrites differ: in the folder of a sync's files, in the work that the sync continues from earlier
+# syncs, and in how it publishes.
 #
-# One sync at a time writes to a Hive table: the newest. It takes the table's fencing token when it begins, and every
-# later change of the table's Glue entry requires that it still holds the token.
+# Only one sync at a time writes to a Hive table: the newest. It takes the table's fencing token when it begins. Every
+# later change of the table's Glue entry requires that the sync still holds the token.
 
 
 class WriteMode(ABC):
-    """The differences between appends and overwrites.
+    """How a sync writes to a Hive table: the operations in which appends and overwrites differ.
 
-    Methods with a `table_input` may be called again with a newer one, after a conflict with another writer or when the
-    answer to an update was lost.
+    Methods that change `table_input` may be called again with a newer version of the table, after a conflict with
+    another writer or if the response to an update was lost.
     """
 
     adopts: bool = False
@@ -250,11 +262,11 @@ class WriteMode(ABC):
 
     @abstractmethod
     def set_content(self, table_input: TableInput, content: Content) -> None:
-        """Replace the content by an equivalent one, and list its former folder."""
+        """Replace the content that the sync writes to by equivalent content, and list its former folder."""
 
     @abstractmethod
     def publish(self, table_input: TableInput) -> None:
-        """Make the written files visible, in addition to the old content or in its place. Raises Fenced."""
+        """Make the written files visible, in addition to the old content or instead of it. Raises Fenced."""
 
     def require(self, table_input: TableInput) -> None:
         """Raise Fenced unless this sync holds the fencing token."""
@@ -275,7 +287,7 @@ class WriteMode(ABC):
 
 
 class Append(WriteMode):
-    """Write to the published content."""
+    """The write mode of appends: a sync writes to the published content."""
 
     def __init__(self, table: TableName, folders: Folders, generation: int | None, sync: str) -> None:
         super().__init__(table, sync)
@@ -283,7 +295,7 @@ class Append(WriteMode):
         self._generation = generation
 
     def begin(self, table_input: TableInput, columns: Sequence[Field]) -> None:  # noqa: ARG002
-        """Take the token and save the lowest generation, unless the table has rows of other writers."""
+        """Take the fencing token. Save the lowest generation, unless the table has rows of other writers."""
         self._take(table_input)
         self.adopts = PendingOverwrite.load(table_input) is not None
         lowest, generation = lowest_generation(table_input), self._generation
@@ -300,14 +312,15 @@ class Append(WriteMode):
         publish_content(table_input, content, self._table)
 
     def publish(self, table_input: TableInput) -> None:
-        """Do nothing, even if the sync is fenced, because every commit was visible immediately."""
+        """Do nothing, even if the sync is fenced, because each commit was visible immediately."""
 
 
 class Overwrite(WriteMode):
-    """Write to a separate folder, which becomes the table's location when the overwrite is published.
+    """The write mode of overwrites: a sync writes to a separate folder until the overwrite is published.
 
-    `attempt` is the generation that all attempts at the same overwrite share, or None if the platform sends none.
-    `new_folder` is an unused folder for an overwrite that does not continue an earlier attempt.
+    On publication, the folder becomes the table's location. `attempt` is the generation that all attempts at the same
+    overwrite share, or None if the platform sends no generation. `new_folder` is an unused folder, which is used unless
+    the sync continues an earlier attempt.
     """
 
     def __init__(
@@ -320,13 +333,16 @@ class Overwrite(WriteMode):
         self._published = ""
 
     def is_wanted(self, table_input: TableInput, stream: Stream) -> bool:
-        """Return whether the sync must overwrite the table. Raises TableConflict if its generation is not allowed."""
+        """Return whether the sync must overwrite the table. Otherwise it must append.
+
+        Raises TableConflict if the sync's generation is not allowed (see `Overwrites.overwritten_by`).
+        """
         pending = self._continues(PendingOverwrite.load(table_input))
         overwrites = Overwrites.of(table_input["Parameters"])
         return overwrites.overwritten_by(stream, self._table, lowest_generation(table_input), pending=pending)
 
     def begin(self, table_input: TableInput, columns: Sequence[Field]) -> None:
-        """Take the token, and continue a pending overwrite of the same attempt or begin a new one."""
+        """Take the fencing token. Continue the pending overwrite if it is of the same attempt, or begin a new one."""
         self._take(table_input)
         pending = PendingOverwrite.load(table_input)
         removed = [] if pending is None or pending.generation is None else [pending.generation]
@@ -344,7 +360,10 @@ class Overwrite(WriteMode):
         return Content.pending(table_input, self._pending(table_input))
 
     def set_content(self, table_input: TableInput, content: Content) -> None:
-        """Save `content` as that of the pending overwrite, and list its former folder, which no reader has seen."""
+        """Save `content` as the content of the pending overwrite.
+
+        The overwrite's former folder is listed as dead, because no reader has seen it.
+        """
         pending = self._pending(table_input)
         if pending.location != content.folder:
             list_folder(table_input, pending.location, FolderState.DEAD)
@@ -366,7 +385,7 @@ class Overwrite(WriteMode):
 
     @staticmethod
     def _was_content(folder: str, table_input: TableInput) -> bool:
-        """Return whether a folder holds or held published content. A dead one was discarded or adopted."""
+        """Return whether a folder holds or held published content. A dead folder never held published content."""
         is_superseded = other_folders(table_input).get(folder) is FolderState.SUPERSEDED
         return folder == table_location(table_input) or is_superseded
 

@@ -1,4 +1,4 @@
-"""The folders of a Hive table on S3, and the files in them that readers see."""
+"""The folders of a Hive table in S3, and the files in these folders that readers see."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 _CREATED_FOLDER = re.compile(r"(?P<parent>.+)/generation-\d+-[0-9a-f]{12}")
-"""A folder created by this connector."""
+"""The pattern of the folders that this connector creates."""
 
 _INSIDE_CREATED_FOLDER = re.compile(rf"({_CREATED_FOLDER.pattern})/.+")
 
@@ -27,7 +27,7 @@ CONCURRENT_CALLS = 8
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """The folders of a table, as S3 URIs without a trailing slash. A new table gets its first folder in `root`."""
+    """The folders of a table, as S3 URIs without a trailing slash. The first folder of a new table is in `root`."""
 
     root: str
     access: AwsAccess
@@ -39,7 +39,7 @@ class Folders:
     def for_table_at(self, location: str, generation: int | None) -> str:
         """Return an unused folder for new content of a table at `location`.
 
-        It is never inside the table's location, because engines read folders to any depth.
+        The new folder is never inside the table's location, because engines read folders recursively.
         """
         if match := _CREATED_FOLDER.fullmatch(location):
             parent = match["parent"]
@@ -50,28 +50,29 @@ class Folders:
 
     @staticmethod
     def is_created_by_connector(folder: str) -> bool:
-        """Return whether this connector created the folder. Then the folder holds only the table's files."""
+        """Return whether this connector created the folder. Such a folder contains only files of the table."""
         return _CREATED_FOLDER.fullmatch(folder) is not None
 
     @staticmethod
     def created_folder_around(location: str) -> str | None:
-        """Return the folder created by this connector that contains a location, or None."""
+        """Return the folder that this connector created and that contains the location, or None."""
         match = _INSIDE_CREATED_FOLDER.fullmatch(location)
         return match[1] if match else None
 
     def files(self, folder: str) -> dict[str, str]:
-        """Return the ETags of the files that readers see in a folder, at any depth, by relative name.
+        """Return the ETags of the files that readers see in a folder and in its subfolders, by relative name.
 
-        Hive, Spark, Trino and Athena ignore names that begin with `_` or `.`. Empty objects are folder markers.
+        Hive, Spark, Trino and Athena ignore names that begin with `_` or `.`. Empty objects are folder markers, and
+        are ignored.
         """
         return {name: listed["ETag"] for name, listed in self.visible(folder)}
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the sizes in bytes of the same files, by URI."""
+        """Return the sizes in bytes of the files that readers see in a folder (see `files`), by URI."""
         return {f"{folder}/{name}": listed["Size"] for name, listed in self.visible(folder)}
 
     def is_empty(self, folder: str) -> bool:
-        """Return whether a folder has no objects, visible or not."""
+        """Return whether a folder contains no objects at all, including objects that readers ignore."""
         return next(self._objects(folder), None) is None
 
     def copy(self, names: Iterable[str], source: str, target: str) -> None:
@@ -99,7 +100,7 @@ class Folders:
         self.delete([str(S3Address(bucket, listed["Key"])) for listed in self._objects(folder)])
 
     def visible(self, folder: str) -> Iterator[tuple[str, Any]]:
-        """Yield the relative names of the same files, with their entries in S3's listing."""
+        """Yield the files that readers see in a folder (see `files`): relative names and entries of S3's listing."""
         start = len(_prefix(folder).key)
         for listed in self._objects(folder):
             name = listed["Key"][start:]

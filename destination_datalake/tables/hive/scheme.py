@@ -1,4 +1,4 @@
-"""The partitioning scheme of a Hive table, and which existing tables a sync can continue."""
+"""The partitioning scheme of a Hive table, and the check whether a sync can continue an existing table."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 # --- Scheme -----------------------------------------------------------------------------------------------------------
-# The partitioning of a Hive table, recorded in a parameter of its Glue entry and continued by every later sync.
+# The partitioning of a Hive table. A parameter of the table's Glue entry records it, and every later sync continues it.
 #
-# The partition keys of a table cannot be changed. A sync continues an existing table if its keys match the options. If
-# the options ask for no partitioning, a sync continues the table's partitioning if it is known: this connector records
-# it, and the names of the keys of Airbyte's AWS Datalake destination show it.
+# The partition keys of a table cannot be changed. A sync continues an existing table if the table's keys match the
+# options. If the options configure no partitioning, a sync continues the table's partitioning if that is known: either
+# this connector has recorded it, or it follows from the key names of Airbyte's AWS Datalake destination.
 
 _PARAMETER = "airbyte.partitioning"
 _OTHER_TABLE = "set another table_prefix"
@@ -49,7 +49,7 @@ _OTHER_TABLE = "set another table_prefix"
 
 @dataclass(frozen=True, slots=True)
 class PartitionScheme:
-    """The partition keys of a table, the folders of its partitions, and their registration in the catalog.
+    """The partition keys of a table, the folders of its partitions, and how the catalog finds the partitions.
 
     `layout` and `catalog` are the options `path_layout` and `catalog_partitions` of the sync that created the table.
     """
@@ -60,7 +60,7 @@ class PartitionScheme:
 
     @property
     def is_by_date(self) -> bool:
-        """Return whether all values of partitions are dates and times, or parts of them."""
+        """Whether the values of all partition keys are dates or parts of dates and times."""
         return all(isinstance(key.field.transform, CalendarPart) for key in self.folders.keys)
 
     def glue_keys(self) -> list[ColumnTypeDef]:
@@ -68,10 +68,14 @@ class PartitionScheme:
         return [{"Name": key.name, "Type": glue_type(key.type)} for key in self.folders.keys]
 
     def partitioning(self, max_open: int, named: Sequence[Field], written: Sequence[Field]) -> Partitioning:
-        """Return the partitioning of new files. The stream's columns `named` are `written`, maybe under other names."""
+        """Return the partitioning of new files.
+
+        `written` are the stream's columns as they are written. Each corresponds to the column of `named` at the same
+        index, but may have a different name because its values are redirected.
+        """
         sources = _sources(self.folders.keys, named, written)
-        # A key is null if its source is missing or has another type. Then its source is the name of the key, because no
-        # column has that name.
+        # A key is null if its source column is missing or has another type. In that case, the name of the key is used
+        # as the source, because no column has that name.
         fields = tuple(
             replace(key.field, source=path if type_ is not None and _uses_source(key, path, type_) else (key.name,))
             for key, path, type_ in sources
@@ -79,30 +83,39 @@ class PartitionScheme:
         return Partitioning(fields, self.folders, max_open)
 
     def retyped(self, named: Sequence[Field], written: Sequence[Field]) -> list[PartitionKey]:
-        """Return the keys that are null in new rows because the type of their source has changed."""
+        """Return the keys that are null in new rows because the type of their source column has changed.
+
+        `named` and `written` are those of `partitioning`.
+        """
         sources = _sources(self.folders.keys, named, written)
         return [key for key, path, type_ in sources if type_ is not None and not _uses_source(key, path, type_)]
 
     def count_invalid(self, partitions: Iterable[Sequence[str]]) -> int:
-        """Return the number of partitions, given by their values, with an invalid value for the type of its key."""
+        """Return the number of partitions with a value that is invalid for the type of its key.
+
+        Each partition is given by its values.
+        """
         return sum(
             not all(key.holds(text) for key, text in zip(self.folders.keys, values, strict=True))
             for values in partitions
         )
 
     def project(self, table_input: TableInput, partitions: Collection[Sequence[str]], *, reset: bool) -> None:
-        """Add partitions, given by their values, to the table's projection, if any. With `reset`, remove all others."""
+        """Add partitions to the table's partition projection, unless the catalog option is `register`.
+
+        Each partition is given by its values. With `reset`, all other partitions are removed from the projection.
+        """
         if self.catalog == "register":
             return
         parameters: dict[str, str] = table_input["Parameters"]
-        # All parameters of the projection are removed first, because those of a key depend on its projected type.
+        # Remove all parameters of the projection first, because a key's parameters depend on its projected type.
         removed = {name: parameters.pop(name) for name in [*parameters] if is_projection(name)}
         known = {} if reset else removed
         today = datetime.now(UTC).date()
         parameters.update(projection(self.folders, table_location(table_input), partitions, known, today))
 
     def is_equivalent(self, other: PartitionScheme) -> bool:
-        """Return whether both schemes write rows to the same folders, whatever the names of their keys."""
+        """Return whether both schemes write rows to the same folders, even if the names of their keys differ."""
         return self._identity() == other._identity()
 
     def _identity(self) -> object:
@@ -114,12 +127,12 @@ class PartitionScheme:
         return f"({keys}) in folders {self.folders.template}"
 
     def _details(self) -> str:
-        """Describe the details that may differ between schemes with the same keys and folders."""
+        """Return a description of the details in which schemes with the same keys and folders may differ."""
         sources = (f"{key.name} is {_described_transform(key)}" for key in self.folders.keys)
         return f"{', '.join(sources)}; path_layout {self.layout}, catalog_partitions {self.catalog}"
 
     def difference(self, other: PartitionScheme) -> tuple[str, str]:
-        """Return this scheme and one that is not equivalent as texts that differ."""
+        """Return different descriptions of this scheme and of `other`, which is not equivalent to it."""
         if str(self) != str(other):
             return str(self), str(other)
         return f"{self} ({self._details()})", f"{other} ({other._details()})"
@@ -150,9 +163,9 @@ class PartitionScheme:
 
     @classmethod
     def recorded(cls, table_input: TableInput, columns: Sequence[Field]) -> Self | None:
-        """Return the scheme recorded in a table's parameters, or None.
+        """Return the scheme recorded in a table's parameters, or None if none is recorded.
 
-        `columns` are the stream's. Their types decide the text of values in folder names.
+        `columns` are the stream's columns. Their types determine the text of values in the names of folders.
         """
         saved = _saved(table_input)
         if not saved or not table_input.get("PartitionKeys"):
@@ -171,9 +184,9 @@ class PartitionScheme:
 
 
 def wanted_scheme(layout: TableLayout, columns: Sequence[Field]) -> PartitionScheme | None:
-    """Return the scheme of a new table according to the options, or None if it is not partitioned.
+    """Return the scheme that the options configure for a new table, or None if they configure no partitioning.
 
-    `columns` are the stream's. Raises ConfigError like `TableLayout.hive_folders`.
+    `columns` are the stream's columns. Raises ConfigError, like `TableLayout.hive_folders`.
     """
     folders = layout.hive_folders(columns)
     if folders is None or not folders.keys:
@@ -182,7 +195,7 @@ def wanted_scheme(layout: TableLayout, columns: Sequence[Field]) -> PartitionSch
 
 
 def has_registered_partitions(table_input: TableInput) -> bool:
-    """Return whether all or some readers find the table's rows through registered partitions."""
+    """Return whether any reader finds the table's rows through registered partitions."""
     return bool(table_input.get("PartitionKeys")) and _saved(table_input).get("catalog") != "projection"
 
 
@@ -194,7 +207,10 @@ def _type_at(columns: Sequence[Field], path: Sequence[str]) -> ColumnType | None
 def _sources(
     keys: Sequence[PartitionKey], named: Sequence[Field], written: Sequence[Field]
 ) -> Iterator[tuple[PartitionKey, tuple[str, ...], ColumnType | None]]:
-    """Yield each key with the path of its source in the written columns and the type there; None if it is missing."""
+    """Yield each key with the path and type of its source column in the written data.
+
+    The type is None if the column is missing.
+    """
     names = {column.name: written_column.name for column, written_column in zip(named, written, strict=True)}
     for key in keys:
         column, *fields = key.field.source
@@ -203,10 +219,11 @@ def _sources(
 
 
 def _uses_source(key: PartitionKey, path: Sequence[str], type_: ColumnType) -> bool:
-    """Return whether a key gets its values from this path of the written columns.
+    """Return whether a key's values are derived from the column at this path of the written data.
 
-    If the stream's column is written under another name, because its type has changed, only parts of dates use it. Any
-    other key has the text of the value, by which readers find the rows with that value in the original column.
+    If the type of the stream's column has changed, its values are written to a column with another name. Only keys that
+    are parts of dates are derived from that column. Other keys contain the text of a value, by which readers find the
+    rows that have the value in the original column.
     """
     has_original_name = path[0].lower() == key.field.source[0].lower()
     return key.takes(type_) and (has_original_name or isinstance(key.field.transform, CalendarPart))
@@ -245,9 +262,10 @@ def scheme_of(
     wanted: PartitionScheme | None,
     columns: Sequence[Field],
 ) -> PartitionScheme | None:
-    """Return the scheme by which a stream's rows are partitioned in an existing table, or None.
+    """Return the scheme by which a stream's rows are partitioned in an existing table, or None if it is unpartitioned.
 
-    `wanted` is the scheme of the options, or None if they ask for no partitioning. Raises TableConflict.
+    `wanted` is the scheme that the options configure, or None if they configure no partitioning. Raises TableConflict
+    if a sync cannot continue the table's partitioning.
     """
     conflict = partial(table_conflict, stream, table)
     keys = _names_and_types(table_input.get("PartitionKeys") or ())
@@ -303,28 +321,31 @@ def _as_text(keys: Sequence[tuple[str, str]]) -> str:
 
 
 # --- Compatibility ----------------------------------------------------------------------------------------------------
-# Check whether files of a format can be added to an existing Hive table. Each incompatibility has a rule and a remedy.
+# Check whether files of a format can be added to an existing Hive table. Each rule detects one incompatibility, and
+# returns a message with a remedy.
 
 
 WIDENED_IN_PLACE: frozenset[FileFormat] = frozenset({"jsonl"})
-"""Formats whose existing files need not be rewritten when a column becomes wider.
+"""The file formats whose existing files need not be rewritten when a column is widened.
 
-JSON text has no widths. For Parquet, some engines cannot read a 32-bit column if the catalog declares 64 bits.
+Numbers in JSON text have no width. In contrast, some engines cannot read a 32-bit Parquet column if the catalog
+declares 64 bits.
 """
 
 _INPUT_FORMATS: Mapping[FileFormat, tuple[str, ...]] = {
     "parquet": (STORAGE_FORMATS["parquet"].input_format, "parquet.hive.DeprecatedParquetInputFormat"),
     "jsonl": (STORAGE_FORMATS["jsonl"].input_format,),
 }
-"""The input formats that read files of a format."""
+"""Hive's input formats that can read files of each format."""
 
 _REMEDY = "Set another table_prefix"
 
 
 def incompatibility(table_input: TableInput, plan: FilePlan) -> str | None:
-    """Return why files of the plan's format cannot be added to the table, and a remedy. None means they can.
+    """Return the reason why files of the plan's format cannot be added to the table, with a remedy.
 
-    A table is compatible if every engine that reads it finds the new files and returns their values unchanged.
+    Return None if the table is compatible: every engine that reads it finds the new files, and returns their values
+    unchanged.
     """
     return next((problem for rule in _RULES if (problem := rule(table_input, plan)) is not None), None)
 
@@ -411,9 +432,9 @@ def _unusable_location(table_input: TableInput, _plan: FilePlan) -> str | None:
 
 
 _MISREAD_PROPERTIES: Mapping[FileFormat, Mapping[str, Callable[[str], bool]]] = {
-    # Columns are read by position, but this connector writes them in the order of the stream.
+    # With this property, columns are read by position, but this connector writes them in the order of the stream.
     "parquet": {"parquet.column.index.access": lambda value: value.lower() == "true"},
-    # Lines are skipped, keys are mapped to other columns, or timestamps are not parsed as ISO 8601.
+    # With these properties, lines are skipped, keys are mapped to other columns, or timestamps are not ISO 8601.
     "jsonl": {
         "skip.header.line.count": lambda value: value != "0",
         "skip.footer.line.count": lambda value: value != "0",
@@ -421,7 +442,10 @@ _MISREAD_PROPERTIES: Mapping[FileFormat, Mapping[str, Callable[[str], bool]]] = 
         "timestamp.formats": lambda _: True,
     },
 }
-"""Prefixes of properties of a table or its SerDe, in lower case, and tests for values that misread files."""
+"""By file format: prefixes of properties with which engines may misread files, each with a test of its value.
+
+The properties are those of a table or its SerDe. The prefixes are in lower case.
+"""
 
 _RULES: tuple[Callable[[TableInput, FilePlan], str | None], ...] = (
     _link_or_view,

@@ -1,13 +1,14 @@
 """Hive tables in the Glue Data Catalog: folders of Parquet or JSON-lines files.
 
-A Hive table has no snapshots. Readers see the files in its location. So files stay pending multipart uploads (or small
-files on the driver's disk) until a commit completes them, and an overwrite writes to a separate folder, which becomes
-the table's location when it is published.
+A Hive table has no snapshots: readers see all files in its location. So files stay pending multipart uploads (or small
+files on the driver's disk) until a commit completes them. An overwrite writes to a separate folder, which becomes the
+table's location when the overwrite is published.
 
-One sync at a time writes to a table: the newest, which holds the fencing token. A commit first completes the files in
-the folder that they were planned for. It then updates the table's Glue entry by compare-and-set, if the sync still
-holds the token and this folder still holds the content. A sync that takes the token after the commit finds the files. A
-sync that took it before the commit fences this sync, which then deletes the files that it could not acknowledge.
+Only one sync at a time writes to a table: the newest, which holds the fencing token. A commit first completes the files
+in the folder that they were planned for. It then updates the table's Glue entry by compare-and-set, if the sync still
+holds the token and the folder still holds the content. A sync that takes the token after the commit finds the files. If
+another sync took the token before the commit, the committing sync is fenced. It then deletes the files that it could
+not acknowledge.
 
 Other engines may add files, partitions and columns, and set parameters, at any time.
 """
@@ -103,7 +104,7 @@ if TYPE_CHECKING:
 
 
 class HiveTable:
-    """A stream's Hive table. `prepare` sets the folder and the final columns of the plan."""
+    """A stream's Hive table (see `Table`). `prepare` sets the folder and the final columns of the plan."""
 
     # Set by `prepare`.
     _folders: Folders
@@ -135,12 +136,12 @@ class HiveTable:
         self._began = self._published = self._released = self._has_committed = False
         self._created: datetime | None = None
         self._replaces_partitions = False
-        """Whether this sync or another one has replaced the content, so that its old partitions must be deleted."""
+        """Whether any sync has replaced the content, so that the partitions of the old content must be deleted."""
         self._planned = set[str]()
-        """The content folders of all plans of this sync."""
+        """The content folders of all file plans of this sync."""
 
     def prepare(self) -> None:
-        """Create the table or add columns to it, take the fencing token, and begin to append or overwrite."""
+        """Create the table or add missing columns to it, take the fencing token, and begin an append or overwrite."""
         try:
             version, created = self._glue_table.read_version(), False
         except self._access.client("glue").exceptions.EntityNotFoundException:
@@ -192,26 +193,26 @@ class HiveTable:
         self._index.warn_of_retyped(self._current, self._columns, self._plan.columns)
 
     def is_empty(self) -> bool:
-        """Return whether no folder of the table, including that of a pending overwrite, has objects."""
+        """Return whether no folder of the table, including the folder of a pending overwrite, contains objects."""
         return all(map(self._folders.is_empty, folders_in_use(self._current)))
 
     def is_archived(self) -> bool:
-        """Return whether a sync with an archive has marked the table."""
+        """Return whether any sync has archived its commits to the table, which it records in a table parameter."""
         return ARCHIVED_PROPERTY in self._current["Parameters"]
 
     def position(self) -> TablePosition:
-        """Return the version of the Glue entry that this sync wrote or read last."""
+        """Return the version of the table's Glue entry that this sync last read or wrote."""
         return TablePosition(str(self._glue_table.created), self._glue_table.number)
 
     def plan(self) -> FilePlan:
-        """Return the plan for the next batch: the content's folder, and columns with the content's types."""
+        """Return the plan for the next batch, with the folder of the content and the types of its columns."""
         return self._plan
 
     def commit(self, files: Sequence[DataFile], rewrite: Rewrite) -> Committed | Reencode:
         """Complete the uploads of all files or of none. First widen the content's columns if the files require it.
 
-        The files become visible one after the other. Returns Reencode if the folder or the types of the content differ
-        from the plan of the files.
+        The files become visible one after the other. Returns Reencode if the content's folder or its types no longer
+        match the plan by which the files were written.
         """
         try:
             return self._commit(files, rewrite)
@@ -244,10 +245,10 @@ class HiveTable:
         return False
 
     def merge(self) -> None:
-        """Do nothing."""
+        """Do nothing, because rows of Hive tables are not deduplicated."""
 
     def publish(self, rewrite: Rewrite) -> None:
-        """Make a pending overwrite visible. The next sync deletes the folder that it replaces."""
+        """Make a pending overwrite visible. The next sync deletes the folder that the overwrite replaces."""
         if self._published:
             return
         with self._updating_partitions_if_fenced():
@@ -261,9 +262,10 @@ class HiveTable:
         self._published = True
 
     def take_over(self, rebuilt: TableName, expected: str) -> None:
-        """Replace this table's content, at location `expected`, by that of a rebuilt table.
+        """Replace this table's content with that of a rebuilt table. `expected` is this table's present location.
 
-        The folders of the rebuilt table lie beside those of this one. Raises Fenced and TableBusy.
+        The folders of the rebuilt table are beside those of this table. Raises Fenced, and TableBusy if the location
+        differs from `expected`.
         """
         source = GlueTable(rebuilt, self._access).read()
 
@@ -290,17 +292,17 @@ class HiveTable:
             self._end()
 
     def discard(self, files: Sequence[DataFile]) -> None:
-        """Abort the uploads."""
+        """Abort the uploads of files that will not be committed."""
         abort_all(pending_uploads(files), self._access.client("s3"))
 
     # Planning
 
     def _create(self) -> TableVersion:
-        """Create the table, unless another program has created it meanwhile, and return it.
+        """Create the table, unless another program has created it in the meantime, and return it.
 
-        An append stores its generation and the fencing token in the new table, which saves the call that takes the
-        token. An overwrite stores its generation when it is published. Raises ConfigError if the stream lacks the
-        fields that the options partition by.
+        An append stores its generation and the fencing token in the new table, which saves the request that takes the
+        token. An overwrite stores its generation when it is published. Raises ConfigError if the stream lacks a field
+        by which the options partition the table.
         """
         self._catalog.ensure(self.name.database)
         scheme, location = wanted_scheme(self._layout, self._columns), f"{self._first_folder()}/"
@@ -320,10 +322,11 @@ class HiveTable:
         return self._glue_table.read_version()
 
     def _first_folder(self) -> str:
-        """Return an unused folder, so that files of an earlier table of the same name do not appear in the new one.
+        """Return an unused folder for a new table, so that it does not contain files of an earlier table of its name.
 
-        With a `path_layout` of another destination, this is the table's root folder if it is unused: object keys then
-        match those of that destination. An overwrite never uses the root folder, because cleanup never deletes it.
+        If `path_layout` is not `hive` and the table's root folder is unused, an append uses the root folder. Object
+        keys then match those of the destination whose layout is used. An overwrite never uses the root folder, because
+        cleanup never deletes that folder.
         """
         folders = Folders(self._location.folder, self._access)
         appends = not self._stream.overwrites_table
@@ -332,10 +335,11 @@ class HiveTable:
         return folders.for_new_table(self._stream.generation)
 
     def _reconciled_content(self, table_input: TableInput) -> tuple[Content, tuple[Field, ...]]:
-        """Add missing columns to the content. Return it with the stream's columns under their final names and types.
+        """Add missing columns to the content that the sync writes to.
 
-        A pending overwrite keeps the types of its files, even if the table's columns have changed since. If wider
-        columns require a rewrite of files, they are widened with the first batch that needs it. Raises Fenced.
+        Return the content, and the stream's columns with their final names and types. A pending overwrite keeps the
+        types of its files, even if the table's columns have changed since. If wider columns require a rewrite of files,
+        the columns are widened only when the first batch requires it. Raises Fenced.
         """
         content, existing = self._mode.content(table_input), column_types(table_input)
         config = self._layout.config
@@ -353,7 +357,7 @@ class HiveTable:
         written = (*METADATA_COLUMNS, *reconciled.columns)
         missing = [AddColumn((), column) for column in written if column.name not in existing]
         is_published = content.folder == table_location(table_input)
-        # New fields of structs, and wider types only if they are those of the published content.
+        # Add new fields of structs. Widen types in the catalog only if they are the types of the published content.
         nested = [change for change in changes if (change.parent if isinstance(change, AddColumn) else is_published)]
         change_columns(table_input, [*missing, *nested])
         if types != content.types and not is_published:
@@ -369,10 +373,10 @@ class HiveTable:
         change: Callable[[TableInput], tuple[Content, tuple[Field, ...]]] | None = None,
         version: TableVersion | None = None,
     ) -> Content:
-        """Update the table, govern its columns, and plan the next batch for its present content.
+        """Update the table, govern its columns, and plan the next batch for its present content. Return the content.
 
-        New columns are governed before readers can see values in them, because the files with these columns are still
-        pending. Raises Fenced.
+        `change` is applied to the table, by default `_reconciled_content`. New columns are governed before readers can
+        see values in them, because the files with these columns are still pending. Raises Fenced.
         """
         change = change or self._reconciled_content
 
@@ -406,7 +410,7 @@ class HiveTable:
         return content
 
     def _widen_for(self, files: Sequence[DataFile], rewrite: Rewrite) -> None:
-        """Widen the content's columns so that they fit the plan and all files, and plan again."""
+        """Widen the content's columns if the plan or a file requires it, and plan the next batch again."""
         content = self._replan()
         needed = self._plan.columns
         for file in files:
@@ -421,11 +425,11 @@ class HiveTable:
         return max((folder for folder in self._planned if uri.startswith(f"{folder}/")), key=len)
 
     def _relative(self, uri: str) -> str:
-        """Return a file's path below its planned folder: its partition's folder and its name."""
+        """Return a file's path relative to its planned folder: the folder of its partition, and its name."""
         return uri.removeprefix(f"{self._planned_folder(uri)}/")
 
     def _mismatch(self, files: Sequence[DataFile]) -> str | None:
-        """Return why the files do not fit the present plan, or None if they fit."""
+        """Return the reason why the files do not match the present plan, or None if they match."""
         if any(self._planned_folder(file.uri) != self._plan.folder for file in files):
             return "the table's files were moved to another folder after the batch was encoded"
         if not self._in_place and any(file.columns != self._plan.columns for file in files):
@@ -441,11 +445,11 @@ class HiveTable:
 
     @property
     def _is_visible(self) -> bool:
-        """Return whether the next batch is planned for the published content."""
+        """Whether the next batch is planned for the published content, so that its files are visible immediately."""
         return self._plan.folder == table_location(self._current)
 
     def _record_commit(self, table_input: TableInput, commit: str, partitions: Collection[str]) -> bool:
-        """Record the commit in the Glue entry. Return False if the content no longer matches the plan of the files."""
+        """Record the commit in the Glue entry. Return False if the content no longer matches the plan of its files."""
         self._current, content = table_input, self._mode.content(table_input)
         evolved = evolve(content.types, self._plan.columns)
         is_changed = bool(evolved.changes) or (evolved.columns != self._plan.columns and not self._in_place)
@@ -457,7 +461,10 @@ class HiveTable:
         return True
 
     def _roll_back(self, files: Sequence[DataFile]) -> None:
-        """Abort the uploads, and delete completed files and the copies that the next sync may have made of them."""
+        """Abort the uploads of a failed commit and delete its completed files.
+
+        Also delete the copies that the next sync may have made of these files.
+        """
         try:
             self.discard(files)
         finally:
@@ -473,7 +480,7 @@ class HiveTable:
     # Publishing
 
     def _publish(self, table_input: TableInput) -> Sequence[str]:
-        """Publish the written files and return the folders to delete. Release the token if no work remains."""
+        """Publish the written files, and return the folders to delete. Release the token if no work remains."""
         former_location = table_location(table_input)
         self._mode.publish(table_input)
         self._journal.columns(self.name, column_type_names(table_input))
@@ -502,7 +509,7 @@ class HiveTable:
     # Partitions
 
     def _register(self, partitions: Collection[str]) -> None:
-        """Register partitions of the published content, before files become visible in them. Raises Fenced."""
+        """Register partitions of the published content. Call it before files become visible in them. Raises Fenced."""
 
         def mark(table_input: TableInput) -> None:
             self._mode.require(table_input)
@@ -514,9 +521,9 @@ class HiveTable:
             self._bring_up_to_date()
 
     def _register_ahead(self) -> None:
-        """Register the partitions of an overwrite before it is published, if the table has no visible rows.
+        """Register the partitions of a pending overwrite before it is published, if the table has no visible rows.
 
-        Otherwise its rows would be missing between the publication and the registration. Raises Fenced.
+        If they were registered afterwards, readers would miss rows in the meantime. Raises Fenced.
         """
         pending = PendingOverwrite.load(self._current)
         if pending is None or self._index.has_partitions_outside(self._current, pending.location):
@@ -536,12 +543,15 @@ class HiveTable:
         self._index.register_all(relocated)
 
     def _bring_up_to_date(self) -> None:
-        """Update stale partitions until they match the content. Raises Fenced."""
+        """Update stale partitions until all of them match the content. Raises Fenced."""
         while not self._update_stale_partitions(self._mode.require):
             pass
 
     def _update_stale_partitions(self, require: Callable[[TableInput], None]) -> bool:
-        """Update stale partitions. Return False if another change has made them stale again meanwhile."""
+        """Update stale partitions. Return False if another change has made them stale again in the meantime.
+
+        `require` is called with the table before the mark is removed. It raises an error if this sync may not write.
+        """
         if (stale := StalePartitions.of(self._current)) is None:
             return True
         self._replaces_partitions |= stale.replaced
@@ -557,7 +567,7 @@ class HiveTable:
 
     @contextmanager
     def _updating_partitions_if_fenced(self) -> Iterator[None]:
-        """On any error, update the registered partitions once more if this sync is fenced."""
+        """If the block raises an error and this sync is fenced, update the registered partitions once more."""
         try:
             yield
         except Exception as error:
@@ -573,7 +583,10 @@ class HiveTable:
             raise fenced from error
 
     def _fenced_error(self, error: Exception) -> Fenced | None:
-        """Return the error to raise if another sync has taken the token; None if this one holds it or never held it."""
+        """Return the error to raise if another sync has taken the fencing token.
+
+        Return None if this sync still holds the token, or never held it.
+        """
         try:
             if isinstance(error, Fenced) or (self._began and not self._released):
                 self._mode.require(self._glue_table.read())
@@ -588,9 +601,9 @@ class HiveTable:
     def _update_partitions_after_fencing(self) -> None:
         """Update the registered partitions to the content that other syncs have written.
 
-        Glue changes partitions unconditionally. So the last calls of this sync may have undone updates of its
-        successor, which may have ended. If the successor still runs and changes the table meanwhile, it marks the
-        partitions as stale, and they are updated again.
+        Glue changes partitions unconditionally. So the last requests of this fenced sync may have undone updates of its
+        successor, which may already have ended. If the successor is still running and changes the table in the
+        meantime, it marks the partitions as stale, and they are updated again.
         """
         former_folder = table_location(self._current)
 

@@ -1,1 +1,1 @@
-"""Tables in a catalog that speaks Iceberg's REST protocol."""
+"""Tables in a catalog that implements Iceberg's REST protocol."""

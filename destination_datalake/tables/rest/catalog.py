@@ -1,4 +1,4 @@
-"""An Iceberg REST catalog, such as those of AWS, as the catalog of the streams' tables."""
+"""The `TableCatalog` for Iceberg REST catalogs, including those of AWS."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 RestOptions = RestCatalogOptions | GlueRestCatalogOptions | S3TablesCatalogOptions
 
 _CREATED_BY_CONNECTOR = {"created-by": "destination-datalake"}
-"""The property by which this connector recognises namespaces that it created."""
+"""The property that this connector sets on namespaces that it creates, and by which it recognises them."""
 
 
 class RestTableCatalog:
-    """The `TableCatalog` of namespaces and tables of an Iceberg REST server, without governance."""
+    """The `TableCatalog` for the namespaces and tables of an Iceberg REST server. Databases are not governed."""
 
     compares_metadata = False
 
@@ -49,24 +49,27 @@ class RestTableCatalog:
         self._client: CertainRestCatalog | None = None
 
     def pyiceberg(self) -> Catalog:
-        """Return the PyIceberg catalog of all tables. Raises ConnectorError."""
+        """Return the PyIceberg catalog, which all tables share. Raises ConnectorError."""
         return self._connected()
 
     def access_of(self, table: TableName) -> AwsAccess:
-        """Return access with vended credentials for the table, or the configured access. Raises ConnectorError."""
+        """Return the access with the table's vended credentials, or the configured access if it has none.
+
+        Raises ConnectorError.
+        """
         return self._connected().access_of(table)
 
     def ensure(self, database: str) -> None:
-        """Create the namespace if it does not exist. Calls the server once for each name. Raises ConnectorError."""
+        """Create the namespace if it does not exist. Requests it only once for each name. Raises ConnectorError."""
         if database not in self._existing:
             self._connected().ensure_namespace(database, _CREATED_BY_CONNECTOR)
             self._existing.add(database)
 
     def govern(self, database: str) -> None:
-        """Do nothing, because there is no governance."""
+        """Do nothing, because namespaces of REST catalogs are not governed."""
 
     def find(self, table: TableName) -> TableTypeDef | None:
-        """Return the table in Glue's format, or None."""
+        """Return the table in Glue's format, or None if it does not exist."""
         iceberg_table = self._connected().find_table(table)
         return _in_glue_format(iceberg_table) if iceberg_table is not None else None
 
@@ -81,7 +84,7 @@ class RestTableCatalog:
             yield ListedTable(database, _in_glue_format(table))
 
     def _connected(self) -> CertainRestCatalog:
-        # The import of PyIceberg takes a second, and the client requests the server's configuration.
+        # Connect only when necessary: the import of PyIceberg takes a second, and the client sends a request.
         from destination_datalake.tables.rest.client import CertainRestCatalog
 
         with self._lock:
@@ -92,7 +95,9 @@ class RestTableCatalog:
 
 
 def rest_options(options: RestOptions, access: AwsAccess) -> RestCatalogOptions:
-    """Return the equivalent options of a REST catalog. Raises errors of STS if the options do not name an account.
+    """Return the options of a generic REST catalog that are equivalent to the given options.
+
+    If the options of a Glue catalog name no warehouse, the account is requested from STS, which may raise errors.
 
     https://docs.aws.amazon.com/glue/latest/dg/connect-glu-iceberg-rest.html
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/s3-tables-integrating-open-source.html
@@ -124,7 +129,7 @@ def _iceberg_uri(endpoint: str) -> str:
 
 
 def _in_glue_format(table: Table) -> TableTypeDef:
-    """Return a table with the members that this connector reads, in Glue's format."""
+    """Return a table in Glue's format, with only those members that this connector reads."""
     name = table.name()
     parameters = {**table.properties, "table_type": "ICEBERG", "metadata_location": table.metadata_location}
     return cast(

@@ -1,9 +1,11 @@
-"""PyIceberg's REST catalog with commits of certain outcome, and with errors for users.
+"""PyIceberg's REST catalog, extended to determine the outcome of every commit, and to raise errors for users.
 
 A server checks only the requirements of a commit (Iceberg REST specification: TableRequirement). `iceberg.commit.fence`
-adds requirements, so that the server refuses one of two commits planned on the same state. If the answer is lost or
-inconclusive (500, 502, 504), the commit is not sent again. The client searches for the commit in the table. If it is
-missing, the client changes the state that the commit requires, so that the server refuses a request that arrives late.
+adds requirements, so that the server rejects one of two commits planned on the same state.
+
+If the response to a commit is lost or inconclusive (500, 502, 504), the commit is not sent again. Instead, the client
+searches for the commit in the table. If the commit is missing, the client changes the state that the commit requires,
+so that the server rejects the request if it arrives late.
 """
 
 from __future__ import annotations
@@ -66,20 +68,20 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 COMMIT_PROPERTY = "airbyte.commit"
-"""The table property with the ID of the last commit without a snapshot, by which such a commit is recognised."""
+"""The table property that contains the ID of the last commit that added no snapshot. It identifies such a commit."""
 
 _TIMEOUT_SECONDS = (10, 60)
-"""Timeouts of a connection and of an answer."""
+"""The timeouts for connecting to the server and for reading from it."""
 
 _MAX_METADATA_RATIO = 0.95
-"""Maximum share of the catalog's limit that a table's metadata may use before a sync."""
+"""The fraction of the catalog's limit that a table's metadata may use when a sync loads the table."""
 
 _MAX_SEARCHES = 4
-"""Maximum number of searches for a commit whose answer was lost."""
+"""Maximum number of searches for a commit whose response was lost."""
 
 
 def client_properties(options: RestCatalogOptions) -> dict[str, Any]:
-    """Return the properties of PyIceberg's catalog."""
+    """Return the properties with which PyIceberg's catalog is created."""
     uri = options.uri.rstrip("/")
     properties: dict[str, Any] = {"uri": uri}
     if options.warehouse is not None:
@@ -100,7 +102,7 @@ def client_properties(options: RestCatalogOptions) -> dict[str, Any]:
 
 
 class _Signing(requests.auth.AuthBase):
-    """Sign requests with the AWS credentials (SigV4). PyIceberg's signing requires a separate boto3 session."""
+    """Signs requests with the AWS credentials (SigV4). PyIceberg's own signing requires a separate boto3 session."""
 
     def __init__(self, service: str, region: str, access: AwsAccess) -> None:
         self.auth_manager = NoopAuthManager()  # PyIceberg calls it to renew a token.
@@ -126,9 +128,9 @@ class _Signing(requests.auth.AuthBase):
 
 
 class CertainRestCatalog(RestCatalog):
-    """A REST catalog for all changes of all tables of a sync. Thread-safe.
+    """A PyIceberg REST catalog that all tables of a sync share for all of their changes. Thread-safe.
 
-    Raises ConnectorError for errors that a user can correct, and for failures of the server.
+    Methods raise ConnectorError for errors that a user can correct, and for failures of the server.
     """
 
     def __init__(self, options: RestCatalogOptions, access: AwsAccess, limits: CatalogLimits = NO_LIMITS) -> None:
@@ -144,9 +146,9 @@ class CertainRestCatalog(RestCatalog):
             super().__init__("rest", **client_properties(options))
 
     def _config_headers(self, session: requests.Session) -> None:
-        # PyIceberg calls this before it requests a token, so all requests of the session are covered.
+        # PyIceberg calls this method before it requests a token, so the settings apply to all requests of the session.
         super()._config_headers(session)
-        # Set per request, because variables such as REQUESTS_CA_BUNDLE override the attribute of a session.
+        # Set `verify` per request, because variables such as REQUESTS_CA_BUNDLE override the attribute of a session.
         verify: dict[str, Any] = {} if self._authorities is None else {"verify": self._authorities.name}
         session.request = partial(self._requests.send, session.request, timeout=_TIMEOUT_SECONDS, **verify)  # type: ignore[method-assign]
         session.hooks["response"].append(_read_bounded)
@@ -160,7 +162,7 @@ class CertainRestCatalog(RestCatalog):
         return session
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
-        """Return a table, with vended credentials for its files if the server provides them."""
+        """Return the table in a response of the server, with its vended credentials if the server provides them."""
         name, location = ".".join(identifier_tuple), table_response.metadata.location
         vended = VendedAccess.of(table_response.config, table_response.storage_credentials, location, self._access)
         if vended is not None:
@@ -176,8 +178,8 @@ class CertainRestCatalog(RestCatalog):
         )
 
     def _require_metadata_below_limit(self, name: str, metadata: TableMetadata) -> None:
-        """Raise ConfigError if the table's metadata, which grow with every commit, nearly reach the catalog's limit."""
-        # A snapshot takes about a thousand bytes, so the metadata of most tables need not be measured.
+        """Raise ConfigError if the table's metadata, which grow with each commit, are close to the catalog's limit."""
+        # A snapshot uses about a thousand bytes, so the metadata of most tables need not be measured.
         limit = self._limits.metadata_bytes
         if limit is None or len(metadata.snapshots) < limit / 5000:
             return
@@ -191,7 +193,7 @@ class CertainRestCatalog(RestCatalog):
     def access_of(self, identifier: Identifier) -> AwsAccess:
         """Return the access to the files of a table. Vended credentials are renewed after two thirds of their lifetime.
 
-        Without vended credentials, or if the table was not loaded before, it is the configured access. Raises
+        Return the configured access if the server vends no credentials, or if the table was not loaded before. Raises
         ConnectorError.
         """
         vended = self._vended.get(".".join(identifier))
@@ -216,13 +218,16 @@ class CertainRestCatalog(RestCatalog):
         """Do nothing, because the server manages metadata files."""
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Return the table's present state. Raises NoSuchTableError, and ConnectorError."""
+        """Return the table's present state. Raises NoSuchTableError or ConnectorError."""
         with _explained(self.uri):
             table: Table = _retried(super().load_table, identifier)
         return table
 
     def create_table(self, identifier: str | Identifier, *arguments: Any, **options: Any) -> Table:
-        """Create the table. Raises TableAlreadyExistsError, also after a lost answer, and ConnectorError."""
+        """Create the table. Raises TableAlreadyExistsError or ConnectorError.
+
+        If the response is lost and the table exists afterwards, TableAlreadyExistsError is raised, too.
+        """
         with _explained(self.uri):
             try:
                 table: Table = _retried(super().create_table, identifier, *arguments, **options)
@@ -266,7 +271,7 @@ class CertainRestCatalog(RestCatalog):
                     super().create_namespace(namespace, properties)
 
     def purge_table(self, identifier: str | Identifier) -> None:
-        """Drop the table with its files. Raises NoSuchTableError, and ConnectorError."""
+        """Drop the table with its files. Raises NoSuchTableError or ConnectorError."""
         with _explained(self.uri):
             super().purge_table(identifier)
 
@@ -275,8 +280,9 @@ class CertainRestCatalog(RestCatalog):
     ) -> CommitTableResponse:
         """Commit updates that were planned on `table`, with the requirements of `iceberg.commit.fence`.
 
-        Raises CommitFailedException if another writer has committed since. Then this commit was not made and never will
-        be. Raises CommitStateUnknownException if it may have been made, and ConnectorError.
+        Raises CommitFailedException if another writer has committed since `table` was loaded. In that case, this commit
+        was not made and never will be. Raises CommitStateUnknownException if this commit may have been made. Raises
+        ConnectorError for other errors.
         """
         background_writes(table).wait()
         commit = _Commit.of(updates)
@@ -284,7 +290,7 @@ class CertainRestCatalog(RestCatalog):
             try:
                 return self._post(table, requirements, commit.updates)
             except (CommitFailedException, *_UNKNOWN) as error:
-                # Also after a refusal, because a proxy may have repeated a request that the server had accepted.
+                # Check after a rejection as well, because a proxy may have repeated a request that had succeeded.
                 return self._outcome(commit, table, requirements, error)
 
     def _post(
@@ -297,7 +303,11 @@ class CertainRestCatalog(RestCatalog):
     def _outcome(
         self, commit: _Commit, table: Table, requirements: tuple[TableRequirement, ...], error: Exception
     ) -> CommitTableResponse:
-        """Find out whether a commit was made. If not, ensure that it never will be, and raise CommitFailedException."""
+        """Return the response to a commit if the table contains the commit.
+
+        Otherwise ensure that the commit will never be made, and raise CommitFailedException. Raises
+        CommitStateUnknownException if this is not possible.
+        """
         was_refused = isinstance(error, CommitFailedException)
         for _ in range(_MAX_SEARCHES):
             try:
@@ -309,7 +319,7 @@ class CertainRestCatalog(RestCatalog):
                     self._change_state(current)
                 break
             except (CommitFailedException, *_UNKNOWN):
-                continue  # Another commit came before the change, or another answer was lost.
+                continue  # Another commit was made before the change, or another response was lost.
         else:
             raise CommitStateUnknownException(
                 f"Cannot determine whether a commit to table {'.'.join(table.name())} was made"
@@ -317,7 +327,7 @@ class CertainRestCatalog(RestCatalog):
         raise CommitFailedException("Another commit was made first") from error
 
     def _change_state(self, table: Table) -> None:
-        """Commit a change without content, so that the server refuses all commits planned on this state."""
+        """Commit a change without content, so that the server rejects all commits planned on the state of `table`."""
         change = SharingTransaction(table)
         set_property(COMMIT_PROPERTY, uuid.uuid4().hex, change)
         fence(table, change, whole=False)
@@ -328,12 +338,15 @@ class CertainRestCatalog(RestCatalog):
 
 
 _LIFETIME_SECONDS = 900
-"""Assumed lifetime of credentials without an expiry: the minimum of STS."""
+"""Assumed lifetime of vended credentials without an expiry time: the shortest lifetime that STS allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class VendedAccess:
-    """Access to a table's files with vended credentials, valid from `begins` to `ends` (seconds since 1970)."""
+    """The access to a table's files with vended credentials, which are valid from `begins` to `ends`.
+
+    Both times are in seconds since 1970.
+    """
 
     access: AwsAccess
     location: str
@@ -344,10 +357,11 @@ class VendedAccess:
     def of(
         cls, config: Properties, credentials: Sequence[StorageCredential], location: str, configured: AwsAccess
     ) -> Self | None:
-        """Return the access to a location with the vended credentials of the longest prefix, or None without any.
+        """Return the access to a location with the vended credentials that have the longest matching prefix.
 
-        A server may name the region, and an endpoint of AWS or of the options. Raises ConnectorError if it names any
-        other endpoint, or requires that it signs requests itself.
+        Return None if the server vends no credentials for the location. The server may name a region. It may also name
+        an S3 endpoint if that is an endpoint of AWS or the configured endpoint. Raises ConfigError if it names any
+        other endpoint, or if it requires requests that it signs itself.
         """
         matching = [credential for credential in credentials if location.startswith(credential.prefix)]
         best = max(matching, key=lambda credential: len(credential.prefix), default=None)
@@ -378,7 +392,7 @@ class VendedAccess:
         return cls(access, location, now, int(expiry) / 1000 if expiry.isdecimal() else now + _LIFETIME_SECONDS)
 
     def must_be_renewed(self, now: float) -> bool:
-        """Return whether less than a third of the lifetime remains."""
+        """Return whether less than a third of the credentials' lifetime remains."""
         return self.ends - now < (self.ends - self.begins) / 3
 
 
@@ -393,10 +407,10 @@ _NOT_PROCESSED = (ServiceUnavailableError, TooManyRequestsError)
 
 
 class _Requests:
-    """Send requests to a server, and restrict its configuration to allowed entries.
+    """Sends requests to a server, and removes disallowed entries from the configuration that the server returns.
 
-    A server with support for idempotency keys returns the first answer to a repeated request, also if a proxy repeats
-    it. Only such servers get keys (Iceberg REST specification: Idempotency-Key, CatalogConfig).
+    A server that supports idempotency keys answers a repeated request with its first response, even if a proxy repeats
+    the request. Only such servers receive keys (Iceberg REST specification: Idempotency-Key, CatalogConfig).
     """
 
     def __init__(self, uri: str) -> None:
@@ -406,7 +420,7 @@ class _Requests:
 
     @contextmanager
     def with_idempotency_key(self) -> Iterator[None]:
-        """Send the same key with all requests of the block, which are attempts of one operation."""
+        """Send the same idempotency key with all requests of the block, which are attempts of one operation."""
         token = self._key.set(_uuid7() if self._supports_keys else None)
         try:
             yield
@@ -416,7 +430,10 @@ class _Requests:
     def send(
         self, request: Callable[..., requests.Response], method: str, url: str, **options: Any
     ) -> requests.Response:
-        """Send a request, with the idempotency key if there is one. Restrict the answer if it is a configuration."""
+        """Send a request, with the idempotency key if one is set.
+
+        If the response is the server's configuration, remove disallowed entries from it.
+        """
         if (key := self._key.get()) is not None:
             options["headers"] = {**options["headers"], "Idempotency-Key": key}
         response = request(method, url, **options)
@@ -427,7 +444,7 @@ class _Requests:
     def _restrict(self, response: requests.Response) -> None:
         # Parse the configuration with PyIceberg's model, and keep only allowed entries before PyIceberg reads it.
         config = ConfigResponse.model_validate_json(response.text)
-        with suppress(ValueError, RecursionError):  # PyIceberg's model does not have this entry.
+        with suppress(ValueError, RecursionError):  # PyIceberg's model lacks this entry, so parse the text again.
             self._supports_keys = "idempotency-key-lifetime" in response.json()
         settings = allowed({**(config.defaults or {}), **(config.overrides or {})}, SERVER_KEYS)
         if origin(settings.get("uri", self._uri)) != origin(self._uri):
@@ -451,7 +468,7 @@ def _retried(call: Callable[_Arguments, _Result], *arguments: _Arguments.args, *
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """The updates of a commit, with the snapshots or the ID by which it is recognised in a table's metadata."""
+    """The updates of a commit, with the snapshots or the ID that identify the commit in a table's metadata."""
 
     updates: tuple[TableUpdate, ...]
     snapshots: frozenset[int]
@@ -482,7 +499,10 @@ def _are_met(requirements: tuple[TableRequirement, ...], metadata: TableMetadata
 
 
 def _authorities(certificates: str | None) -> IO[bytes] | None:
-    """Return a temporary file with the user's certificates and all public ones. It exists while it is referenced."""
+    """Return a temporary file with the configured certificates and those of all public authorities.
+
+    The file is deleted when it is no longer referenced.
+    """
     if certificates is None:
         return None
     file = tempfile.NamedTemporaryFile(prefix="destination-datalake-", suffix=".pem")  # noqa: SIM115
@@ -495,15 +515,16 @@ def _authorities(certificates: str | None) -> IO[bytes] | None:
 
 
 MAX_ANSWER_BYTES = 256 * 1024**2
-"""Maximum size of the decompressed body of an answer. The largest answers are the metadata of tables."""
+"""Maximum size of the decompressed body of a response. The largest responses are the metadata of tables."""
 
 _OF_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 
 def _read_bounded(response: requests.Response, **_: object) -> None:
-    """Read an answer's body. Raises ConfigError if it exceeds the limit, and for a redirect to another host.
+    """Read the body of a response. Raises ConfigError if it exceeds the limit, and for a redirect to another host.
 
-    After a redirect, requests sends the body again to the target, and the body may contain the client's secret.
+    The library `requests` follows a redirect by sending the request's body again to the target. That body may contain
+    the client's secret.
     """
     try:
         if response.is_redirect:
@@ -531,7 +552,7 @@ def _is_of_aws(url: str) -> bool:
 
 
 def _refuse(requested: str, target: str) -> NoReturn:
-    """Raise ConfigError for an address of another host to which a server redirects."""
+    """Raise ConfigError, because the server at `requested` refers to an address of another host."""
     raise ConfigError(
         f"The Iceberg catalog at {requested} refers to {target}, which is another server. The connector sends secrets "
         "only to configured servers. If you trust the other server, set catalog.uri (or catalog.oauth2_server_uri for "
@@ -589,7 +610,7 @@ def _explained(uri: str) -> Iterator[None]:
             if isinstance(error, kinds):
                 text = printable(mask_secrets(str(error)))
                 message = f"The Iceberg catalog at {uri}: {reason}. {remedy}"
-                # Without an answer, the text is Python's, and does not help a user.
+                # If the server did not respond, Python wrote the text, which does not help a user.
                 if text and not isinstance(error, requests.ConnectionError | requests.Timeout):
                     message += f" Its answer: {text[:_MAX_ANSWER_IN_MESSAGE]}"
                 detail = f"{type(error).__name__}: {text}"
