@@ -1,1 +1,1 @@
-"""Partitions: the assignment of rows, and the paths of partition values. Pure functions."""
+"""Partitioning: the assignment of rows to partitions, and the folders of partitions. Pure functions without I/O."""

@@ -1,4 +1,4 @@
-"""The folders of partitions, and the partition values of Hive tables in the catalog."""
+"""The folders of partitions, and the texts of partition values in folders and in the catalog."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from destination_datalake.schema.types import (
 )
 
 MAX_KEY_BYTES = 1024
-"""The maximum length of an object's key in bytes of UTF-8 (S3 user guide: object key names)."""
+"""The maximum length of an S3 object's key in bytes of UTF-8 (S3 user guide: object key names)."""
 
 _NO_TIME = {"year": "0000", "month": "00", "day": "00", "hour": "00", "date": "0000-00-00"}
 _DATE = "-?[0-9]{4,5}-[0-9]{2}-[0-9]{2}"
@@ -49,7 +49,7 @@ _NO_LOCATION = re.compile("[\ufffe\uffff]")
 
 
 CATALOG_DATE = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
-"""The pattern of dates that engines read."""
+"""The pattern of dates that engines can read."""
 _TEXTS = {
     Boolean: "true|false",
     Int64: "-?[0-9]{1,19}",
@@ -58,22 +58,22 @@ _TEXTS = {
     Date: CATALOG_DATE,
     Timestamp: f"{CATALOG_DATE} [0-9:.]+",
 }
-"""The patterns of key values that engines read, by type."""
+"""The patterns of the texts that engines can read as values of a partition key, by type of the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class IcebergPath:
-    """The folders of an Iceberg table's partitions: a `PartitionPath` (Iceberg: PartitionSpec.partitionToPath).
+    """The `PartitionPath` of an Iceberg table (Iceberg: PartitionSpec.partitionToPath).
 
-    `types` are the source types of `fields`, as in `iceberg_text`. Manifests determine a file's partition, so folders
-    are informative: two partitions may share one, and a long name is truncated.
+    `types` are the types of the source columns of `fields`, as in `iceberg_text`. Manifests determine the partition of
+    a file, so folders are only informative: two partitions may share a folder, and a long name is truncated.
     """
 
     fields: tuple[PartitionField, ...]
     types: tuple[ColumnType | None, ...]
 
     def folder(self, values: Sequence[PartitionValue]) -> str:
-        """Return the folder of a partition in ASCII, such as `at_day=2019-10-12/region=eu`."""
+        """Return the folder of a partition, such as `at_day=2019-10-12/region=eu`. It consists of ASCII characters."""
         parts = zip(self.fields, self.types, values, strict=True)
         folder = "/".join(
             f"{quote_plus(field.name, '')}={quote_plus(iceberg_text(value, field.transform, type_), '')}"
@@ -86,10 +86,11 @@ class IcebergPath:
 
 @dataclass(frozen=True, slots=True)
 class PartitionKey:
-    """A partition key of a Hive table: a column in the catalog with one value per partition.
+    """A partition key of a Hive table: a column in the catalog that has one value per partition.
 
-    `type` is its type in the catalog, and `source` the type of its source column. `null` is the text of a missing value
-    in folders and in the catalog. The values of a `projected` key equal the texts in its folders.
+    `type` is the key's type in the catalog, and `source` is the type of its source column. `null` is the text that
+    stands for null in folders and in the catalog. If the key is `projected` (Athena's partition projection), its values
+    equal the texts in folders.
     """
 
     field: PartitionField
@@ -104,7 +105,10 @@ class PartitionKey:
         return self.field.name
 
     def takes(self, source: ColumnType) -> bool:
-        """Return whether all values of a column of this type, after the transform, are valid values of the key."""
+        """Return whether the key can be derived from a column of this type.
+
+        This is the case if all values of the column, after the transform, are valid values of the key.
+        """
         if not permits(self.field.transform, source):
             return False
         if isinstance(self.field.transform, CalendarPart):
@@ -118,12 +122,15 @@ class PartitionKey:
                 return key == column
 
     def holds(self, text: str) -> bool:
-        """Return whether a text in the catalog is valid for the key's type. Engines fail on invalid ones."""
+        """Return whether a text in the catalog is a valid value of the key's type. Engines fail on invalid values."""
         pattern = _TEXTS.get(type(self.type))
         return pattern is None or text == self.null or re.fullmatch(pattern, text) is not None
 
     def text(self, value: PartitionValue) -> str:
-        """Return the value's text in the catalog, or the null text for values that the catalog does not support."""
+        """Return the text of a value in the catalog.
+
+        Null, and values that the catalog does not support, result in the text for null.
+        """
         transform = self.field.transform
         if value is None:
             return self.null
@@ -135,17 +142,17 @@ class PartitionKey:
             return escaped(text).replace(",", "%2C") if self.projected else text
         assert isinstance(value, int)
         if transform.part == "date":
-            # A time zone can move a date out of the years 1 to 9999, on which engines fail.
+            # A time zone can move a date out of the years 1 to 9999. Engines fail on such dates.
             return date_text(min(max(value, _FIRST_DAY), _LAST_DAY))
         return f"{value:0{transform.digits or 1}}"
 
     def folder_text(self, text: str) -> str:
-        """Return a catalog value's text in folders."""
+        """Return the text in folders for a value's text in the catalog."""
         return text if self.projected else escaped(text)
 
     @property
     def pattern(self) -> str:
-        """The regular expression of the key's texts in folders."""
+        """The regular expression that matches the key's texts in folders."""
         match self.field.transform:
             case CalendarPart(part="date"):
                 pattern = _DATE
@@ -160,9 +167,9 @@ class PartitionKey:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFolders:
-    """The folders of partitions: a `PartitionPath`.
+    """The `PartitionPath` of a Hive table.
 
-    `template` has the keys' names as variables. A folder has at most `max_bytes` bytes of UTF-8.
+    The variables of `template` are the names of the keys. A folder has at most `max_bytes` bytes of UTF-8.
     """
 
     keys: tuple[PartitionKey, ...]
@@ -171,21 +178,24 @@ class PartitionFolders:
 
     @classmethod
     def hive(cls, keys: Sequence[PartitionKey], max_bytes: int = MAX_KEY_BYTES) -> PartitionFolders:
-        """Return the folders `key=value/…`, in the order of the keys (Hive: FileUtils.makePartName)."""
+        """Return the folders of the form `key=value/…`, in the order of the keys (Hive: FileUtils.makePartName)."""
         return cls(tuple(keys), "/".join(f"{escaped(key.name)}={{{key.name}}}" for key in keys), max_bytes)
 
     @classmethod
     def of(
         cls, template: PathTemplate, keys: Sequence[PartitionKey], max_bytes: int = MAX_KEY_BYTES
     ) -> PartitionFolders:
-        """Return the folders of a template, whose variables correspond to the keys, in order."""
+        """Return the folders of a path template. Its variables correspond to the keys, in the same order."""
         by_variable = dict(zip(template.variables, keys, strict=True))
         nulls = tuple(replace(key, null=_null_text(template, variable)) for variable, key in by_variable.items())
         named = filled(template.partition, {variable: f"{{{key.name}}}" for variable, key in by_variable.items()})
         return cls(nulls, named, max_bytes)
 
     def folder(self, values: Sequence[PartitionValue]) -> str:
-        """Return the folder of a partition. Raises ConfigError if it exceeds S3's limit even with null values."""
+        """Return the folder of a partition.
+
+        Raises ConfigError if the folder exceeds S3's limit even after all values are replaced by null.
+        """
         folder = self._filled(self.texts(values))
         if len(folder.encode()) > self.max_bytes:
             raise ConfigError(
@@ -195,9 +205,10 @@ class PartitionFolders:
         return folder
 
     def texts(self, values: Sequence[PartitionValue]) -> tuple[str, ...]:
-        """Return the catalog texts of a partition's values.
+        """Return the texts of a partition's values in the catalog.
 
-        If the folder exceeds S3's limit, the longest values are replaced by null. The rows keep them in their columns.
+        If the folder would exceed S3's limit, the longest values are replaced by null in the partition. The columns of
+        the rows keep these values.
         """
         texts = [key.text(value) for key, value in zip(self.keys, values, strict=True)]
         while len(self._filled(texts).encode()) > self.max_bytes:
@@ -213,7 +224,7 @@ class PartitionFolders:
         return filled(self.template, named)
 
     def texts_of(self, folder: str) -> tuple[str, ...] | None:
-        """Return the catalog texts of the partition with this folder; None if the folder does not match."""
+        """Return the texts in the catalog of the partition with this folder, or None if it is no partition's folder."""
         match = self._pattern().fullmatch(folder)
         if match is None:
             return None
@@ -221,7 +232,10 @@ class PartitionFolders:
         return tuple(text if key.projected else unescaped(text) for key, text in zip(self.keys, texts, strict=True))
 
     def location_template(self, location: str) -> str:
-        """Return the address of a partition with `${key}` for values (Athena: storage.location.template)."""
+        """Return the template of a partition's location, with `${key}` for values (Athena: storage.location.template).
+
+        `location` is the location of the table, without a trailing slash.
+        """
         return f"{location}/{filled(self.template, {key.name: f'${{{key.name}}}' for key in self.keys})}/"
 
     def _pattern(self) -> re.Pattern[str]:
@@ -239,9 +253,10 @@ class PartitionFolders:
 
 
 def key_type(field: PartitionField, source: ColumnType, *, digits: bool) -> ColumnType:
-    """Return the type of a partition key in the catalog. With `digits`, it is a string, like the folder's text.
+    """Return the type of a partition key in the catalog. With `digits`, the key is a string: the text in the folder.
 
-    A key cannot be widened later, so it has the widest type of its source.
+    A key cannot be widened later. So a key that contains the values of its source column has the widest type of that
+    column.
     """
     match field.transform:
         case _ if digits:
@@ -254,9 +269,10 @@ def key_type(field: PartitionField, source: ColumnType, *, digits: bool) -> Colu
 
 
 def _null_text(template: PathTemplate, variable: str) -> str:
-    """Return the null text of a variable: Hive's in folders `name={variable}`, zeros in other folders.
+    """Return the text that stands for null in the folders of a variable.
 
-    Engines skip folders whose names begin with an underscore, as Hive's text does.
+    It is Hive's text in folders of the form `name={variable}`, and zeros in other folders. Hive's text begins with an
+    underscore, and engines skip folders whose names begin with one.
     """
     used = [folder for folder in template.partition.split("/") if variable in variables(folder)]
     return NULL_PARTITION if all(is_key_folder(folder) for folder in used) else _NO_TIME[variable]
@@ -265,11 +281,11 @@ def _null_text(template: PathTemplate, variable: str) -> str:
 # Texts of partition values: in folders, and in the catalog's lists of partitions (Hive: FileUtils.makePartName)
 
 _ESCAPED = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
-"""The characters that Hive escapes in folders (Hive: FileUtils.charToEscape)."""
+"""The characters that Hive escapes in the names of folders (Hive: FileUtils.charToEscape)."""
 
 
 def value_text(value: PartitionValue, type_: ColumnType) -> str:
-    """Return the text of a column's value in partitions of Hive and Spark. An empty text counts as null."""
+    """Return the text of a column's value as a partition value of Hive and Spark. An empty text counts as null."""
     match value, type_:
         case (None | "", _):
             return NULL_PARTITION
@@ -290,9 +306,9 @@ def value_text(value: PartitionValue, type_: ColumnType) -> str:
 
 
 def iceberg_text(value: PartitionValue, transform: Transform, type_: ColumnType | None) -> str:
-    """Return the text of a partition's value in Iceberg's folders, before escaping (Iceberg: Transform.toHumanString).
+    """Return the text of a partition value in Iceberg's folders, before escaping (Iceberg: Transform.toHumanString).
 
-    `type_` is the column's type; None for a type that this connector does not write.
+    `type_` is the type of the source column, or None for a type that this connector does not write.
     """
     match value, transform:
         case None, _:
@@ -324,13 +340,16 @@ def date_text(days: int) -> str:
 
 
 def _moment_text(microseconds: int) -> str:
-    """Return the ISO text of a timestamp, with microseconds unless they are 0, in the calendar of `date_text`."""
+    """Return the ISO text of a timestamp in microseconds since 1970. Microseconds are omitted if they are 0.
+
+    Years before 1 and after 9999 are supported, as in `date_text`.
+    """
     seconds, rest = divmod(microseconds, 1_000_000)
     return str(np.datetime64(seconds, "s")) + (f".{rest:06}" if rest else "")
 
 
 def escaped(text: str) -> str:
-    """Return a text for a folder's name, escaped like Hive does."""
+    """Return a text in which the characters that Hive escapes in the names of folders are escaped."""
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 

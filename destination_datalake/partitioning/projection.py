@@ -1,7 +1,8 @@
 """Athena's partition projection: table parameters from which Athena computes partitions and their locations.
 
-Source: Athena user guide, Supported types for partition projection. Ranges grow with the content: each key has the
-smallest range that contains its values, because Athena lists every location that a query does not exclude.
+Each key has the smallest range that contains all of its values, because Athena lists every location that a query does
+not exclude. Ranges grow with the content of the table. Source: Athena user guide, Supported types for partition
+projection.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ ENABLED = "projection.enabled"
 LOCATION = "storage.location.template"
 
 MAX_BYTES = 256 * 1024
-"""The maximum length of a list of values: half of Glue's limit of a parameter (Glue API: ParametersMap)."""
+"""The maximum length of a list of values in bytes: half of Glue's limit for a parameter (Glue API: ParametersMap)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Integers:
-    """All integers from `first` to `last`, zero-padded to `digits`."""
+    """All integers from `first` to `last`, as texts that are padded with zeros to `digits` digits."""
 
     first: int
     last: int
@@ -33,13 +34,13 @@ class Integers:
         return self.last - self.first + 1
 
     def texts(self) -> Iterator[str]:
-        """Yield the values."""
+        """Yield the values as texts."""
         return (f"{number:0{self.digits}}" for number in range(self.first, self.last + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """All days from `first` to `last`, or to the day after the query's if that is later."""
+    """All days from `first` to `last`, or to the day after the day of the query if that is later."""
 
     first: date
     last: date
@@ -48,27 +49,27 @@ class Days:
         return (self.last - self.first).days + 1
 
     def texts(self) -> Iterator[str]:
-        """Yield the values."""
+        """Yield the values as texts."""
         return ((self.first + timedelta(days)).isoformat() for days in range(len(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A set of texts without commas."""
+    """A set of texts, which contain no commas."""
 
     values: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """Any text. Athena requires queries to compare the key with values."""
+    """Any text. Athena requires that queries compare the key with values."""
 
 
 Domain = Integers | Days | Listed | Injected
-"""The projected values of a key."""
+"""The values of a key that Athena projects."""
 
 _FIXED: Mapping[str, tuple[int, int]] = {"month": (1, 12), "day": (1, 31), "hour": (0, 23)}
-"""Parts of dates and times whose whole range is always projected."""
+"""The parts of dates and times whose whole range is always projected, with their first and last values."""
 
 
 def projection(
@@ -78,10 +79,11 @@ def projection(
     before: Mapping[str, str],
     today: date,
 ) -> dict[str, str]:
-    """Return the parameters with which Athena finds these partitions and those of the parameters `before`.
+    """Return the table parameters with which Athena finds the given partitions, in addition to those already projected.
 
-    `location` is the table's, without a trailing slash. `partitions` are catalog texts. `before` is empty for new
-    content. `today` is the date in UTC.
+    `before` are the table's present parameters of the projection, and are empty for new content. `location` is the
+    location of the table, without a trailing slash. `partitions` contains the texts of each partition's values in the
+    catalog. `today` is the date in UTC.
     """
     parameters = {ENABLED: "true", LOCATION: folders.location_template(location)}
     for number, key in enumerate(folders.keys):
@@ -106,7 +108,7 @@ def _fixed(key: PartitionKey) -> Domain | None:
 
 
 def _smallest(key: PartitionKey, today: date) -> Domain:
-    """Return the domain of a key without values."""
+    """Return the smallest domain of a key, for a table that has no partitions yet."""
     match key.field.transform:
         case CalendarPart(part="date"):
             return Days(today, today)
@@ -116,9 +118,9 @@ def _smallest(key: PartitionKey, today: date) -> Domain:
 
 
 def _grown(domain: Domain | None, key: PartitionKey, texts: frozenset[str]) -> Domain:
-    """Return the domain with more values.
+    """Return the domain of a key, extended by the values `texts`.
 
-    Dates and numbers stay ranges unless a value is null or a date that Athena does not read.
+    Dates and numbers stay ranges, unless a value is null or a date that Athena cannot read.
     """
     match domain, _range(key, texts):
         case None, None:
@@ -130,7 +132,7 @@ def _grown(domain: Domain | None, key: PartitionKey, texts: frozenset[str]) -> D
         case Days() as known, Days() as new:
             return Days(min(known.first, new.first), max(known.last, new.last))
         case (Integers() | Days()) as known, _:
-            # Checked before creating the texts: a range may have millions.
+            # Check the length before creating the texts, because a range may have millions of values.
             return _listed(texts.union(known.texts())) if len(known) < MAX_BYTES else Injected()
         case Listed(values), _:
             return _listed(texts | values)
@@ -138,7 +140,7 @@ def _grown(domain: Domain | None, key: PartitionKey, texts: frozenset[str]) -> D
 
 
 def _range(key: PartitionKey, texts: frozenset[str]) -> Integers | Days | None:
-    """Return the smallest range of all texts; None if some are not numbers or dates."""
+    """Return the smallest range that contains all texts, or None if some of them are not numbers or dates."""
     match key.field.transform:
         case CalendarPart(part="date"):
             if not all(re.fullmatch(CATALOG_DATE, text) for text in texts):
@@ -146,7 +148,7 @@ def _range(key: PartitionKey, texts: frozenset[str]) -> Integers | Days | None:
             days = [date.fromisoformat(text) for text in texts]
             return Days(min(days), max(days))
         case CalendarPart(part=part, digits=digits):
-            # For hours, the null text of zeros is also midnight.
+            # For hours, a null text of zeros is also a number: midnight.
             if key.null in texts and not (part == "hour" and key.null.isdigit()):
                 return None
             numbers = [int(text) for text in texts]
@@ -163,7 +165,7 @@ def _parameters(domain: Domain, today: date) -> dict[str, str]:
         case Integers(first, last, digits):
             return {"type": "integer", "range": f"{first:0{digits}},{last:0{digits}}", "digits": str(digits)}
         case Days(first, last):
-            # NOW is in UTC. One more day includes time zones ahead of UTC.
+            # NOW is in UTC. The additional day includes time zones that are ahead of UTC.
             end = "NOW+1DAYS" if last <= today else last.isoformat()
             unit = {"interval": "1", "interval.unit": "DAYS"}
             return {"type": "date", "format": "yyyy-MM-dd", "range": f"{first.isoformat()},{end}", **unit}
@@ -174,7 +176,7 @@ def _parameters(domain: Domain, today: date) -> dict[str, str]:
 
 
 def _parsed(key: PartitionKey, parameters: Mapping[str, str], today: date) -> Domain | None:
-    """Return the domain from parameters of `_parameters`; None without such parameters."""
+    """Return the domain that a table's parameters describe for a key (see `_parameters`), or None if there is none."""
     prefix = f"projection.{key.name}."
     match parameters.get(f"{prefix}type"):
         case "integer":

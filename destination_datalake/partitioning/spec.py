@@ -1,4 +1,4 @@
-"""Partitions and sort orders as values for `config`, `tables` and writers of files."""
+"""Partition fields, transforms and sort orders as values, for `config`, `tables` and the writers of files."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 EXTRACTED_AT = "_airbyte_extracted_at"
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""The folder and the catalog value of rows whose partition source is null (Hive)."""
+"""Hive's text for null in the names of folders and in the catalog's partition values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The value itself."""
+    """The transform that returns the value itself."""
 
     def __str__(self) -> str:
         return "identity"
@@ -35,7 +35,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """The first `width` characters of a text; the next multiple of `width` below a number (Iceberg spec)."""
+    """The first `width` characters of a text, or a number rounded down to a multiple of `width` (Iceberg spec)."""
 
     width: int
 
@@ -48,7 +48,10 @@ TimeUnit = Literal["year", "month", "day", "hour"]
 
 @dataclass(frozen=True, slots=True)
 class Since1970:
-    """Whole units since the start of 1970 in UTC, negative before (Iceberg spec: year, month, day, hour)."""
+    """The number of whole units since the start of 1970 in UTC (Iceberg spec: year, month, day, hour).
+
+    The number is negative for earlier times.
+    """
 
     unit: TimeUnit
 
@@ -58,22 +61,23 @@ class Since1970:
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """Always null: the transform of a removed partition field (Iceberg spec: void transform)."""
+    """The transform that always returns null, which removed partition fields have (Iceberg spec: void transform)."""
 
     def __str__(self) -> str:
         return "void"
 
 
 Part = Literal["date", "year", "month", "day", "hour"]
-"""A part of the calendar date or time of day."""
+"""A part of a calendar date or of a time of day, or the whole date."""
 
 
 @dataclass(frozen=True, slots=True)
 class CalendarPart:
-    """A part of the calendar date or time of day in `zone`, an IANA name: 2019, 10, 12, 8, or the whole date.
+    """A part of a calendar date or of a time of day, such as the month 10 or the hour 8, or the whole date.
 
-    Used for partition keys of Hive tables. Timestamps without a zone are not converted. With `digits`, the number is
-    zero-padded to this width and the key is a string; with 0, the key is a bigint.
+    Partition keys of Hive tables use this transform. `zone` is the IANA name of the time zone to which timestamps are
+    converted, except timestamps without a zone. `digits` is the width to which numbers are padded with zeros in keys
+    that are strings. 0 means no padding.
     """
 
     part: Part
@@ -87,15 +91,18 @@ class CalendarPart:
 Transform = Identity | Bucket | Truncate | Since1970 | Void | CalendarPart
 
 PartitionValue = None | bool | int | float | Decimal | str | bytes
-"""A transformed value in Iceberg's representation: dates as days, timestamps as microseconds since 1970 in UTC."""
+"""A transformed value in Iceberg's representation.
+
+Dates are days since 1970, and timestamps are microseconds since 1970 in UTC.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """A partition field: the `transform` of the values in the column at `source`.
+    """A partition field, whose values result from the `transform` of the values in the column at `source`.
 
-    `name` is the name of the partition key in the catalog. `source` is the path of names from a column to a nested
-    field. A metadata column can be a source.
+    `name` is the name of the partition key in the catalog. `source` is a path of names: a column, or a column and the
+    fields that lead to a nested field. Metadata columns can be sources, too.
     """
 
     name: str
@@ -104,18 +111,18 @@ class PartitionField:
 
 
 class PartitionPath(Protocol):
-    """The mapping from a partition's values to its folder. A frozen value that can be pickled."""
+    """The mapping of a partition's values to its folder. Implementations are immutable and can be pickled."""
 
     def folder(self, values: Sequence[PartitionValue]) -> str:
-        """Return the folder relative to `FilePlan.folder`, without slashes at its ends."""
+        """Return the folder of a partition, relative to `FilePlan.folder`, without leading and trailing slashes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """The partitions of a table and their folders.
+    """The partition fields of a table, and the folders of its partitions.
 
-    `max_open` is the maximum number of partitions with an open file in a writer, which may keep fewer. `spec_id` is the
-    ID of the Iceberg partition spec; 0 for Hive tables.
+    `max_open` is the maximum number of partitions for which a writer keeps a file open; a writer may keep fewer.
+    `spec_id` is the ID of the Iceberg partition spec, or 0 for Hive tables.
     """
 
     fields: tuple[PartitionField, ...]
@@ -126,7 +133,7 @@ class Partitioning:
 
 @dataclass(frozen=True, slots=True)
 class SortField:
-    """A sort field: the `transform` of the column at `source`, as in `PartitionField`."""
+    """A sort field. Rows are sorted by the `transform` of the column at `source` (see `PartitionField`)."""
 
     source: tuple[str, ...]
     ascending: bool = True
@@ -136,14 +143,17 @@ class SortField:
 
 @dataclass(frozen=True, slots=True)
 class SortOrder:
-    """The order of rows in each file. `order_id` is Iceberg's; 0 if the table does not have this order."""
+    """The order of the rows in each file.
+
+    `order_id` is the ID of Iceberg's sort order, or 0 if the table's metadata do not contain this order.
+    """
 
     fields: tuple[SortField, ...]
     order_id: int = 0
 
 
 def is_timezone(name: str) -> bool:
-    """Return whether the IANA time zone database of the system or Python has this zone."""
+    """Return whether the IANA time zone database of the system or of Python contains this zone."""
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -157,7 +167,10 @@ _TEXT = re.compile(
 
 
 def parse_transform(text: str) -> Transform:
-    """Parse a transform in the notation of Iceberg's metadata and the options: `bucket[16]`. Raises ValueError."""
+    """Return the transform that a text denotes, such as `bucket[16]`, in the notation of Iceberg and of the options.
+
+    Raises ValueError.
+    """
     parsed = _TEXT.fullmatch(text)
     if parsed is None:
         raise ValueError(f"{text} is not a transform")

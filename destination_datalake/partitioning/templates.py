@@ -1,4 +1,4 @@
-"""Path templates: the folders of tables and partitions, and the layouts of other lakes."""
+"""Path templates for the folders of tables and partitions, and the presets for the layouts of other data lakes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES: Mapping[str, str] = {
     "table": "the table",
     "stream": "the table; only without `table_prefix`",
 }
-"""The variables of a table's folder with their meanings. Their combination is unique for each table."""
+"""The variables of a table's folder, with their meanings. Their combination is unique for each table."""
 
 TIMES: Mapping[str, str] = {
     "year": "the year, 4 digits",
@@ -24,18 +24,19 @@ TIMES: Mapping[str, str] = {
     "hour": "the hour, 00 to 23",
     "date": "year, month and day: 2019-10-12",
 }
-"""The variables of a partition's folder with their meanings. Further ones are names in the stream's `partition_by`."""
+"""The variables of a partition's folder, with their meanings. Names in a stream's `partition_by` are variables, too."""
 
 
 class InvalidTemplate(ValueError):
-    """An invalid template. The text completes "path_layout …" and includes the remedy."""
+    """A path template is invalid. The message completes "path_layout …" and includes a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathTemplate:
-    """A path below bucket_prefix with `{variable}` in place of names and values.
+    """A path below bucket_prefix, with a `{variable}` in place of each name and each value.
 
-    `root` is the folder of a table, and `partition` the folder of a partition in it; empty without partitions.
+    `root` is the folder of a table. `partition` is the folder of a partition in that folder, and is empty if the
+    template has no partitions.
     """
 
     root: str
@@ -58,13 +59,14 @@ class PathTemplate:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The variables of the partition in order, without duplicates."""
+        """The variables of the partition's folder, in order and without duplicates."""
         return tuple(dict.fromkeys(variables(self.partition)))
 
     def key_name(self, variable: str) -> str:
-        """Return the name of a variable's partition key in the catalog.
+        """Return the name in the catalog of the partition key for a variable.
 
-        For a folder `name={variable}`, it is `name`, as in engines that read paths.
+        For a folder `name={variable}`, it is `name`, which engines also read from the path. Otherwise it is the
+        variable's name.
         """
         for folder in self.partition.split("/"):
             name, _, value = folder.partition("=")
@@ -79,12 +81,12 @@ _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*=\{[a-z0-9_]+\}")
 
 
 def variables(text: str) -> tuple[str, ...]:
-    """Return the names of the variables in a part of a template, in order."""
+    """Return the names of the variables in a part of a template, in order and with duplicates."""
     return tuple(VARIABLE.findall(text))
 
 
 def is_key_folder(folder: str) -> bool:
-    """Return whether a folder is `name={variable}`, which engines read as a partition key with a value."""
+    """Return whether a folder has the form `name={variable}`, which engines read as a partition key and its value."""
     return _KEY.fullmatch(folder) is not None
 
 
@@ -119,7 +121,7 @@ def _check_root(root: str) -> None:
         raise InvalidTemplate(
             "has two names in one folder, so two tables could have the same folder. Write {database}/{table}"
         )
-    # Tables of other layouts are two folders deep. No table may lie inside another one.
+    # Tables of other layouts are two folders deep. No table may be inside another table.
     literal = folders[0].lower()
     for preset in PRESETS.values():
         if literal == preset.root.split("/")[0] in RESERVED_FOLDERS and root != preset.root:
@@ -151,7 +153,11 @@ def _check_partition(partition: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """The layout of another lake: the folder of tables, and the folder of partitions by value of `partitioning`."""
+    """The layout of another data lake.
+
+    `root` is the folder of a table. `partitions` maps each supported value of the option `partitioning` to the folder
+    of a partition, and `default` is one of these values.
+    """
 
     root: str
     default: str
@@ -196,18 +202,24 @@ PRESETS: Mapping[str, Preset] = {
         {**_UNITS, "YEAR/MONTH/DAY/HOUR": "year={year}/month={month}/day={day}/hour={hour}"},
     ),
 }
-"""The presets of `path_layout`, in addition to `hive` and templates."""
+"""The presets of the option `path_layout`, which also accepts `hive` and path templates."""
 
 HIVE_ROOT = "{database}/{table}"
 
 RESERVED_FOLDERS = frozenset(
     preset.root.split("/")[0] for preset in PRESETS.values() if not variables(preset.root.split("/")[0])
 )
-"""First folders of other lakes. A database's folder must differ from them, or tables would be inside tables."""
+"""The first folders of other data lakes.
+
+The folder of a database must differ from them. Otherwise a table could be inside another table.
+"""
 
 
 def table_root(path_layout: str) -> str:
-    """Return the template of a table's folder under bucket_prefix. Raises InvalidTemplate."""
+    """Return the template of a table's folder below bucket_prefix for a value of `path_layout`.
+
+    Raises InvalidTemplate.
+    """
     if path_layout == "hive":
         return HIVE_ROOT
     if path_layout in PRESETS:
@@ -216,9 +228,10 @@ def table_root(path_layout: str) -> str:
 
 
 def path_template(path_layout: str, partitioning: str) -> PathTemplate | None:
-    """Return the template of two options; None for `hive`, whose folders are `key=value`.
+    """Return the template for values of the options `path_layout` and `partitioning`.
 
-    Raises InvalidTemplate, also if the layout does not support this value of `partitioning`.
+    Return None for the layout `hive`, whose folders are `key=value`. Raises InvalidTemplate if the template is invalid,
+    or if the layout does not support this value of `partitioning`.
     """
     if path_layout == "hive":
         return None
@@ -234,10 +247,10 @@ def path_template(path_layout: str, partitioning: str) -> PathTemplate | None:
 
 
 def time_parts(template: PathTemplate) -> tuple[Part, ...]:
-    """Return the parts of a date among the variables of a template, in order."""
+    """Return those variables of a template that are parts of a date, in order."""
     return tuple(cast(Part, variable) for variable in template.variables if variable in TIMES)
 
 
 def filled(template: str, values: Mapping[str, str]) -> str:
-    """Return a template with its variables replaced by values."""
+    """Return the text of a template after its variables are replaced by values."""
     return VARIABLE.sub(lambda match: values[match[1]], template)

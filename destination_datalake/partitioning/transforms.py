@@ -1,4 +1,4 @@
-"""Transform the values of partition fields, and group rows by partition."""
+"""Transforms of the values of partition fields, and the grouping of rows by partition."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 
 # --- Transforms -------------------------------------------------------------------------------------------------------
-# Transforms of partition fields for Arrow arrays, and the transforms that column types support.
+# Apply the transforms of partition fields to Arrow arrays. Check which transforms a column type supports.
 #
-# Source: Iceberg spec, Partition Transforms. Transformed values have Iceberg's representation (`PartitionValue`).
+# Transformed values have Iceberg's representation (`PartitionValue`). Source: Iceberg spec, Partition Transforms.
 
 _EXACT = ("identity", "bucket[N]", "truncate[W]")
 
@@ -74,7 +74,7 @@ PERMITTED: Mapping[type[ColumnType], tuple[str, ...]] = {
 def permits(transform: Transform, column_type: ColumnType) -> bool:
     """Return whether a column type supports `transform`.
 
-    `CalendarPart` supports dates and timestamps; the hour of a date is 0.
+    `CalendarPart` is supported by dates and timestamps. The hour of a date is 0.
     """
     match transform:
         case Void():
@@ -93,10 +93,10 @@ def permits(transform: Transform, column_type: ColumnType) -> bool:
 
 
 def transformed(array: pa.Array[Any], transform: Transform) -> pa.Array[Any]:
-    """Return the partition value of each row, null where the value is null.
+    """Return the partition value of each row. It is null where the value is null.
 
-    The types are bool, int32, int64, float, double, decimal128, string and binary. For an array of type null, all
-    values are null. Raises ValueError if the array's type does not support the transform.
+    The result has one of the types bool, int32, int64, float, double, decimal128, string and binary. If the array has
+    the type null, all partition values are null. Raises ValueError if the array's type does not support the transform.
     """
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), pa.int32())
@@ -119,9 +119,9 @@ def transformed(array: pa.Array[Any], transform: Transform) -> pa.Array[Any]:
 
 
 def is_one_period(bounds: pa.Array[Any], calendar: CalendarPart) -> bool:
-    """Return whether both bounds, and so all times between them, are in the same period of `calendar`.
+    """Return whether both bounds, and therefore all times between them, are in the same period of `calendar`.
 
-    May wrongly return False if the zone's offset from UTC changes in between.
+    The result may be False by mistake if the zone's offset from UTC changes between the bounds.
     """
     if _is_shifted(bounds, calendar.zone) and not is_offset_constant(_moments(bounds), calendar.zone):
         return False
@@ -131,7 +131,7 @@ def is_one_period(bounds: pa.Array[Any], calendar: CalendarPart) -> bool:
 
 
 def _plain(array: pa.Array[Any]) -> pa.Array[Any]:
-    """Return the array in a basic type: without extension, dictionary, views or 64-bit offsets."""
+    """Return the array in a basic type: no extension type, dictionary, view or 64-bit offsets."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if isinstance(array, pa.DictionaryArray):
@@ -149,7 +149,7 @@ def _is_binary(type_: pa.DataType) -> bool:
 
 
 def _is_counted(type_: pa.DataType) -> bool:
-    """Return whether values are integers in Iceberg's representation."""
+    """Return whether values of the type are integers in Iceberg's representation."""
     kinds = (pa.types.is_integer, pa.types.is_date32, pa.types.is_timestamp, pa.types.is_time64)
     return any(is_kind(type_) for is_kind in kinds)
 
@@ -165,7 +165,7 @@ def _in_iceberg_terms(array: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _in_microseconds(array: pa.Array[Any]) -> pa.Array[Any]:
-    """Return timestamps or times of day as integers, rounded down."""
+    """Return timestamps or times of day as integers in microseconds, rounded down."""
     if array.type.unit == "us":
         return array.view(pa.int64())
     per = {"s": 1_000_000, "ms": 1000, "ns": 1}[array.type.unit]
@@ -192,7 +192,7 @@ def _truncated(array: pa.Array[Any], width: int) -> pa.Array[Any]:
         return start
     if pa.types.is_int32(type_) or pa.types.is_int64(type_):
         values = _numpy(array)
-        # Computed with 64 bits and then narrowed: underflow wraps around, as in Java.
+        # Compute with 64 bits, and narrow the result. An underflow wraps around, as in Java.
         return _integers((values - values.astype(np.int64) % width).astype(values.dtype), array)
     if pa.types.is_decimal(type_):
         return _truncated_decimals(array, width)
@@ -200,14 +200,14 @@ def _truncated(array: pa.Array[Any], width: int) -> pa.Array[Any]:
 
 
 def _limbs(array: pa.Array[Any]) -> NDArray[np.uint64]:
-    """Return each unscaled value as two words: the lower, and the upper with the sign."""
+    """Return each unscaled value of a decimal array as two words: the lower word, and the upper word with the sign."""
     values = array.cast(pa.decimal128(array.type.precision, array.type.scale))
     data = np.frombuffer(memoryview(values.buffers()[1] or b""), "<u8")
     return data[2 * values.offset : 2 * (values.offset + len(values))].reshape(-1, 2)
 
 
 def _minimal_bytes(array: pa.Array[Any]) -> pa.Array[Any]:
-    """Return unscaled values as minimal big-endian two's complements (Iceberg spec, Appendix B)."""
+    """Return the unscaled values of decimals as minimal big-endian two's complements (Iceberg spec, Appendix B)."""
     data = np.ascontiguousarray(_limbs(array)[:, ::-1]).astype(">u8").view(np.uint8).reshape(-1, 16)
     # A leading byte is redundant if it and the next byte's sign bit repeat the sign.
     sign = np.where(data[:, :1] >= 0x80, 0xFF, 0).astype(np.uint8)
@@ -220,7 +220,10 @@ def _minimal_bytes(array: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _truncated_decimals(array: pa.Array[Any], width: int) -> pa.Array[Any]:
-    """Return unscaled values minus their positive remainder, which may need one more digit than the column has."""
+    """Return decimals whose unscaled values are reduced by their positive remainder modulo `width`.
+
+    A result may have one digit more than the precision of the column.
+    """
     limbs = _limbs(array)
     remainder = limbs[:, 1].view(np.int64) % width
     for half in (limbs[:, 0] >> np.uint64(32), limbs[:, 0] & np.uint64(0xFFFFFFFF)):
@@ -262,7 +265,7 @@ def _is_shifted(array: pa.Array[Any], zone: str) -> bool:
 
 def _counted(moments: NDArray[np.datetime64], unit: TimeUnit) -> NDArray[np.int64]:
     if moments.dtype == "datetime64[us]":
-        # Computed with integers, because the earliest time is NumPy's NaT.
+        # Compute with integers, because the earliest time is NumPy's NaT.
         microseconds = moments.view(np.int64)
         if unit == "hour":
             return microseconds // (3600 * _MICROSECONDS)
@@ -284,7 +287,7 @@ def _first_days(months: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _numpy(array: pa.Array[Any]) -> NDArray[Any]:
-    """Return numbers, with 0 for null. Does not copy an array without nulls."""
+    """Return the numbers of an array, with 0 for null. An array without nulls is not copied."""
     values: NDArray[Any] = (array.fill_null(0) if array.null_count else array).to_numpy()
     return values
 
@@ -304,14 +307,15 @@ def _refusal(transform: str, array: pa.Array[Any]) -> ValueError:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 86_400
 _MICROSECONDS = 1_000_000
-# The second day of year 1 and the last but one of 9999. Python can represent all local times in between.
+# The second day of the year 1, and the last but one day of the year 9999. Python can represent all local times of the
+# days between them.
 _FIRST, _LAST = -719_161, 2_932_895
 
 
 def local_times(moments: NDArray[np.datetime64], zone: str) -> NDArray[np.datetime64]:
-    """Return the local times in `zone` of UTC times, both in microseconds.
+    """Return the local times in `zone` for times in UTC. Both are in microseconds.
 
-    Calls Python's zoneinfo once per day instead of once per row. Raises ZoneInfoNotFoundError for an unknown zone.
+    Python's zoneinfo is called for each day instead of for each row. Raises ZoneInfoNotFoundError for an unknown zone.
     """
     times = moments.view(np.int64)
     days = pa.array((times // (_DAY * _MICROSECONDS)).clip(_FIRST, _LAST)).dictionary_encode()
@@ -323,7 +327,10 @@ def local_times(moments: NDArray[np.datetime64], zone: str) -> NDArray[np.dateti
 
 
 def is_offset_constant(bounds: NDArray[np.datetime64], zone: str) -> bool:
-    """Return whether a zone's UTC offset is constant between two times; False for more than 400 days."""
+    """Return whether a zone's offset from UTC is constant between two times.
+
+    The result is always False if the times are more than 400 days apart.
+    """
     first, last = (bounds.view(np.int64) // (_DAY * _MICROSECONDS)).clip(_FIRST, _LAST).tolist()
     if last - first > 400:
         return False
@@ -333,9 +340,10 @@ def is_offset_constant(bounds: NDArray[np.datetime64], zone: str) -> bool:
 
 @lru_cache(maxsize=65_536)
 def _change(zone: str, day: int) -> tuple[int, int, int]:
-    """Return a zone's UTC offset before its change on a UTC day, the time of the change, and the offset after it.
+    """Return a zone's offset from UTC before its change on a UTC day, the time of the change, and the offset after it.
 
-    All are in microseconds. No zone in the database has more than one change per day.
+    All three are in microseconds. On a day without a change, both offsets are equal. No zone in the database has more
+    than one change per day.
     """
     rules = ZoneInfo(zone)
     first, last = day * _DAY, (day + 1) * _DAY - 1
@@ -359,7 +367,7 @@ def _offset(rules: ZoneInfo, second: int) -> int:
 
 
 def hashes_of_integers(values: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the hash of each integer as eight little-endian bytes, independent of the column's width."""
+    """Return the hash of each integer. All integers are hashed as eight little-endian bytes, whatever their width."""
     words = np.ascontiguousarray(values, "<i8").view("<u4").reshape(-1, 2)
     hashes = np.zeros(len(words), np.uint32)
     for word in (words[:, 0], words[:, 1]):
@@ -372,7 +380,7 @@ def hashes_of_integers(values: NDArray[np.int64]) -> NDArray[np.int32]:
 
 
 def hashes_of_bytes(values: pa.Array[Any]) -> NDArray[np.int32]:
-    """Return the hash of each byte string, arbitrary for null. Each distinct value is hashed once."""
+    """Return the hash of each byte string. Each distinct value is hashed once. The hash of null is arbitrary."""
     distinct = values.dictionary_encode()
     texts = cast("list[bytes]", distinct.dictionary.to_pylist())
     hashes = np.array([mmh3.hash(text) for text in texts] or [0], np.int32)
@@ -384,17 +392,17 @@ def _rotated(values: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
 
 
 # --- Grouping ---------------------------------------------------------------------------------------------------------
-# Grouping of a table's rows by partition, vectorized.
+# Group the rows of an Arrow table by partition, with vectorized operations.
 
 
 def by_partition(
     table: pa.Table, fields: Sequence[PartitionField]
 ) -> Iterator[tuple[tuple[PartitionValue, ...], pa.Table]]:
-    """Yield each partition's values in the order of `fields`, with its rows in the order of `table`.
+    """Yield the values and the rows of each partition.
 
-    Partitions are ordered by their first rows. Contiguous rows are not copied. A source column that the table does not
-    have is null. 0.0 and -0.0 are equal in Python but different partitions in Iceberg; `repr` of the values
-    distinguishes them. Raises ValueError like `transformed`.
+    Values are in the order of `fields`, rows in the order of `table`, and partitions in the order of their first rows.
+    Contiguous rows are not copied. A missing source column counts as null. 0.0 and -0.0 are equal in Python, but
+    different partitions in Iceberg; `repr` of the values distinguishes them. Raises ValueError, like `transformed`.
     """
     if table.num_rows == 0:
         return
@@ -419,7 +427,10 @@ def by_partition(
 
 
 def source_values(table: pa.Table, path: tuple[str, ...]) -> pa.Array[Any]:
-    """Return the values at a path of names, null where a struct on the path is null."""
+    """Return the values at a path of names. They are null where a struct on the path is null.
+
+    If a name on the path is missing, all values are null.
+    """
     if path[0] not in table.column_names:
         return pa.nulls(table.num_rows)
     values: Any = table.column(path[0]).combine_chunks()
@@ -432,12 +443,12 @@ def source_values(table: pa.Table, path: tuple[str, ...]) -> pa.Array[Any]:
 
 
 def _is_constant(source: pa.Array[Any], transform: Transform) -> bool:
-    """Return whether all rows have the same transformed value, by a cheap check that may wrongly return False."""
+    """Return whether all rows have the same transformed value. The check is cheap, and may return False by mistake."""
     if isinstance(transform, Void) or source.null_count == len(source):
         return True
     if source.null_count:
         return False
-    if pa.types.is_floating(source.type):  # As bits, NaN equals itself, and -0.0 differs from 0.0.
+    if pa.types.is_floating(source.type):  # Compare bits: NaN equals itself, and -0.0 differs from 0.0.
         source = source.view(pa.int64() if source.type.bit_width == 64 else pa.int32())
     if not _is_equal(transformed(pa.concat_arrays([source[:1], source[-1:]]), transform)):
         return False
@@ -456,7 +467,10 @@ def _is_equal(pair: pa.Array[Any]) -> bool:
 
 
 def _codes(columns: Sequence[pa.Array[Any]]) -> NDArray[np.int64]:
-    """Return a number for each row's combination of values, from 0 in order of first appearance."""
+    """Return a number for each row, which identifies its combination of values.
+
+    Combinations are numbered from 0, in the order of their first appearance.
+    """
     codes: NDArray[np.int64] | None = None
     for column in columns:
         encoded = column.dictionary_encode("encode")
@@ -473,6 +487,6 @@ def _codes(columns: Sequence[pa.Array[Any]]) -> NDArray[np.int64]:
 def _rows(columns: Sequence[pa.Array[Any]]) -> list[tuple[PartitionValue, ...]]:
     if not columns:
         return [()]
-    # The same object for all NaN values, so that tuples with it are equal.
+    # Use the same object for all NaN values, so that tuples that contain NaN are equal.
     lists = [[math.nan if value != value else value for value in column.to_pylist()] for column in columns]
     return list(zip(*lists, strict=True))
