@@ -1,1 +1,4 @@
-"""Decode JSON lines to Arrow columns. Depends on schemas and the protocol; no Spark, no AWS, no tables."""
+"""Conversion of RECORD lines to Arrow columns.
+
+This package depends on schemas and the protocol, but not on Spark, AWS or tables.
+"""

@@ -1,4 +1,4 @@
-"""The result of decoding record lines: Arrow columns, changes of values, and rejected lines."""
+"""The result of decoding RECORD lines: Arrow columns, changed values, and rejected lines."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _EMPTY = re.compile(rb'"(?: |\\[trn])*"')
 class ValueChange:
     """An entry of `_airbyte_meta.changes`: the field's path (source keys joined by `.`), the change, and its reason.
 
-    `original` is the JSON text of the received value; None for a change reported by the source. It is ignored when
-    changes are compared, and never logged.
+    `original` is the JSON text of the received value, or None for a change that the source reported. The original is
+    ignored when changes are compared, and never logged.
     """
 
     field: str | None
@@ -42,7 +42,7 @@ class ValueChange:
 
     @property
     def had_no_value(self) -> bool:
-        """Whether a blank text became null. A reject is not needed, because nothing is lost."""
+        """Whether a blank text became null. Such a change needs no reject, because no value is lost."""
         return self.change == NULLED and self.original is not None and _EMPTY.fullmatch(self.original) is not None
 
 
@@ -51,7 +51,10 @@ CHANGES_TYPE = arrow_type(List(CHANGE))
 
 
 def change_lists(rows: int, by_row: Iterable[tuple[int, Sequence[ValueChange]]]) -> pa.Array[Any]:
-    """Return the changes of `rows` rows, as CHANGES_TYPE. `by_row` has the rows with changes, ascending."""
+    """Return an array of CHANGES_TYPE with the changes of `rows` rows.
+
+    `by_row` contains the number and the changes of each row that has changes, in ascending order.
+    """
     entries: list[ValueChange] = []
     offsets = np.zeros(rows + 1, np.int32)
     for row, changes in by_row:
@@ -74,7 +77,7 @@ def changes_array(offsets: Any, entries: Any) -> pa.Array[Any]:
 
 
 class ChangedRow(NamedTuple):
-    """A row with changed values: the line of its record, and at least one change."""
+    """A row with changed values: its number, the line of its record, and at least one change."""
 
     row: int
     line: bytes
@@ -82,7 +85,10 @@ class ChangedRow(NamedTuple):
 
 
 class RejectedLine(NamedTuple):
-    """A line whose record cannot become a row. `reason` is a code; `message` never quotes the line."""
+    """A line whose record cannot become a row.
+
+    `reason` is a code. `message` is a text for users, and never quotes the line.
+    """
 
     line: bytes
     reason: str
@@ -90,13 +96,13 @@ class RejectedLine(NamedTuple):
 
 
 class RowLines(Protocol):
-    """Lines by row."""
+    """The received lines, by the number of their row."""
 
     def __getitem__(self, row: int, /) -> bytes: ...
 
 
 LineNumbers = np.ndarray[Any, np.dtype[np.int64]]
-"""The line number of each row, ascending."""
+"""The line number of each row, in ascending order."""
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 """A truth value for each row."""
@@ -104,12 +110,13 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Records as columns. Every array has one entry per row.
+    """Decoded records, as columns. Every array has one entry per row.
 
-    `extracted_at` is timestamp[us, UTC]. `columns` have the widest types (64-bit integers, doubles); files may store
-    narrower ones. `changes` are CHANGES_TYPE, from the source and the connector; None without any. `changed` are the
-    rows that the connector changed, in order; `rejected` are the lines that became no rows. `lines` are the lines of
-    the rows, and `line_numbers` their numbers (from 0) among all decoded lines.
+    `extracted_at` has the type timestamp[us, UTC]. `columns` have the widest types (64-bit integers, doubles); files
+    may store narrower types. `changes` has the type CHANGES_TYPE and contains the changes of the source and the
+    connector, or is None if there are none. `changed` are the rows that the connector changed, in order. `rejected` are
+    the lines that did not become rows. `lines` are the lines of the rows, and `line_numbers` are their numbers among
+    all decoded lines, beginning with 0.
     """
 
     extracted_at: pa.Array[Any]
@@ -122,11 +129,11 @@ class Decoded:
 
     @property
     def rows(self) -> int:
-        """The number of records."""
+        """The number of rows."""
         return len(self.extracted_at)
 
     def filtered(self, kept: Mask) -> Decoded:
-        """Return the rows of a mask, and all rejected lines."""
+        """Return only the rows for which the mask is true, and all rejected lines."""
         mask = pa.array(kept)
         rows = np.flatnonzero(kept)
         numbers = np.cumsum(kept) - 1

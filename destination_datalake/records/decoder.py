@@ -1,7 +1,8 @@
-"""Decode blocks of RECORD lines to Arrow columns.
+"""Decoder of blocks of RECORD lines to Arrow columns.
 
-The native decoder (`native`) reads nearly all values. The careful rules (`values`) convert the values that it does not
-accept, and `record` reads the lines that it refuses, one by one. Without the native decoder, `record` reads all lines.
+The native decoder (module `native`) converts nearly all values. The careful rules (package `values`) convert the values
+that it does not accept, and the module `record` reads the lines that it rejects, one by one. If the native decoder is
+not available, `record` reads all lines.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from destination_datalake.schema.columns import RecordFields
 from destination_datalake.schema.types import ColumnType, Field, List, Struct
 
 BLOCK_BYTES = 8 * 1024 * 1024
-"""Maximum size of a block, which is parsed at a time, unless a single line is longer."""
+"""Maximum size of a block in bytes, unless a single line is longer. Each block is decoded at once."""
 
 BLOCK_CELLS = 2_000_000
-"""Maximum number of values of a block with more than one line. Absent values count too: each takes about 20 bytes."""
+"""Maximum number of values in a block of more than one line. Absent values count, too: each uses about 20 bytes."""
 
 BLOCK_CHANGES = 50_000
 """Number of changed values after which the decoder yields the rows before it continues."""
@@ -67,9 +68,10 @@ class BlockDecoder:
         return record_coercer(self._record.fields, self._floats)
 
     def decode(self, block: bytes | memoryview) -> Iterator[Decoded]:
-        """Decode whole lines, each with a newline. The yielded parts together have every line that is not empty once.
+        """Decode whole lines, each of which ends with a newline.
 
-        `Decoded.line_numbers` has the order of the lines, among which empty ones count.
+        The yielded parts together contain every non-empty line exactly once, not necessarily in the order of the lines.
+        `Decoded.line_numbers` contains the numbers of the lines, which count empty lines as well.
         """
         view, first = memoryview(block), self._lines
         if self._native is None:
@@ -85,7 +87,10 @@ class BlockDecoder:
             yield replace(part, columns=columns, line_numbers=part.line_numbers + first)
 
     def _decode_block(self, block: memoryview, read: NativeBlock) -> Iterator[Decoded]:
-        """Yield the rows of a block's refused lines, and then all others. Line numbers are relative to the block."""
+        """Yield the rows of the lines that the native decoder rejected, followed by all other rows.
+
+        Line numbers are relative to the block.
+        """
         yield from self._decode_one_by_one(block, read.refused)
         cells = _CoercedCells(0)
         for row, column, start, end in read.cells:
@@ -97,7 +102,7 @@ class BlockDecoder:
             yield self._rows(block, read, cells, len(read.lines))
 
     def _rows(self, block: memoryview, read: NativeBlock, cells: _CoercedCells, end: int) -> Decoded:
-        """Return the rows from the first row of the cells to `end`, with the values of the cells."""
+        """Return the rows from `cells.first_row` to `end`, with the values of `cells` in the columns."""
         first, count = cells.first_row, end - cells.first_row
         columns = [
             _with_values(array.slice(first, count), *cells.values[number])
@@ -112,7 +117,7 @@ class BlockDecoder:
         return Decoded(read.extracted_at.slice(first, count), columns, changes, changed, (), received, lines.numbers)
 
     def _decode_one_by_one(self, block: memoryview, lines: Lines) -> Iterator[Decoded]:
-        """Decode each line alone. Yields the rows after every BLOCK_CHANGES changed values, and at the end."""
+        """Decode the lines one by one. Yield the rows so far after every BLOCK_CHANGES changes, and at the end."""
         received = _ReceivedLines(block, lines)
         rows: list[CoercedRecord] = []
         kept: list[int] = []
@@ -160,9 +165,10 @@ class BlockDecoder:
 
 @dataclass
 class _CoercedCells:
-    """The values of cells by column, and the changes by row: the connector's, and those that the source reports.
+    """The values that the careful rules return for single cells, by column, and the changes by row.
 
-    All numbers of rows are relative to `first_row`.
+    `changes` are those of the connector, and `reported` those that the source reports. All row numbers are relative to
+    `first_row`.
     """
 
     first_row: int
@@ -172,7 +178,10 @@ class _CoercedCells:
     change_count: int = 0
 
     def add(self, row: int, number: int, text: bytes, columns: Sequence[_Column]) -> None:
-        """Coerce a cell's JSON text. Cells come in the order of rows, and of their columns; column -1 is `meta`."""
+        """Convert a cell's JSON text by the careful rule of its column, and add the result.
+
+        Add cells in the order of rows, and in the order of columns within a row. Column -1 is the record's `meta`.
+        """
         row -= self.first_row
         if number < 0:
             self.reported[row] = source_changes(text)
@@ -186,7 +195,7 @@ class _CoercedCells:
 
 
 def _with_values(array: Any, rows: Sequence[int], values: Sequence[Value]) -> Any:
-    """Return an array with other values in these rows."""
+    """Return a copy of an array in which the given rows have the given values."""
     order = np.arange(len(array))
     order[np.array(rows)] = np.arange(len(array), len(array) + len(rows))
     return pa.concat_arrays([array, pa.array(values, array.type)]).take(pa.array(order))
@@ -195,13 +204,14 @@ def _with_values(array: Any, rows: Sequence[int], values: Sequence[Value]) -> An
 def _merged_changes(
     read: Any, reported: Mapping[int, Sequence[ValueChange]], changed: Sequence[ChangedRow]
 ) -> pa.Array[Any] | None:
-    """Return the changes by row: first the source's, then the connector's. Return None without any.
+    """Return the changes of each row: first those of the source, then those of the connector.
 
-    The native decoder has `read` the source's changes of most rows; those of other rows are in `reported`.
+    Return None if there are none. `read` are the source's changes that the native decoder has read. `reported` are the
+    source's changes of the other rows. `changed` are the rows that the connector changed.
     """
     entries = read.flatten()
     if not entries.null_count and not reported and not changed:
-        # A null list has equal offsets, so that without its mask it is an empty list.
+        # A null list has equal offsets, so it becomes an empty list without the mask of nulls.
         return changes_array(read.offsets, read.values) if len(entries) else None
     by_row: dict[int, list[ValueChange]] = {row: [*changes] for row, changes in reported.items()}
     for row, row_entries in enumerate(read.to_pylist() if len(entries) else ()):
@@ -227,7 +237,7 @@ class _ReceivedLines:
 
 
 def _all_lines(block: memoryview) -> tuple[Lines, int]:
-    """Return the lines that are not empty, and the number of all lines."""
+    """Return the non-empty lines of a block, and the number of all of its lines."""
     starts, ends = line_bounds(np.frombuffer(block, np.uint8))
     numbers = np.flatnonzero(starts < ends)
     return Lines(starts[numbers], ends[numbers], numbers), len(ends)
@@ -239,7 +249,10 @@ def _all_lines(block: memoryview) -> tuple[Lines, int]:
 def blocks(
     content: mmap.mmap | bytes | bytearray, columns: Sequence[Field], cells: int = BLOCK_CELLS
 ) -> Iterator[memoryview]:
-    """Yield blocks of whole lines, without a copy, each of about BLOCK_BYTES and at most `cells` values."""
+    """Yield the lines of a segment in blocks, without copying them.
+
+    A block contains only whole lines. It has at most BLOCK_BYTES and at most `cells` values, or a single line.
+    """
     max_lines = max(1, cells // max(1, _leaves(columns)))
     text = memoryview(content).toreadonly()
     start = 0
@@ -276,11 +289,12 @@ def _leaves_in(type_: ColumnType) -> int:
 
 
 def _flatten(arrays: Sequence[Any], record: RecordFields) -> list[Any]:
-    """Return the columns, given the record's fields. The fields of a null object are null.
+    """Return the arrays of the columns, given the arrays of the record's fields.
 
-    Columns may be fields of objects (`nested: flatten`). An object is first read as a struct, by the rules of objects.
+    Columns may be fields of flattened objects (`nested: flatten`). Such an object is read as a struct first, by the
+    rules of objects. The fields of a null object are null.
     """
-    # Not recursive: a nested recursive function is a reference cycle, which keeps the arrays until garbage collection.
+    # Do not use a nested recursive function: its reference cycle would keep the arrays until garbage collection.
     fields_of: dict[tuple[int, ...], list[Any]] = {(): [*arrays]}
     for position in record.positions:
         for depth in range(1, len(position)):

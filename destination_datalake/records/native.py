@@ -1,7 +1,7 @@
 """The native decoder of RECORD lines: `native/decoder.c`, which is compiled when the connector is installed.
 
-It decodes lines into Arrow arrays, and is strict: it accepts a value only if the careful rules (`records.values`)
-return the same one. The caller applies these rules to all other values and lines.
+The native decoder converts lines to Arrow arrays. It is strict: it accepts a value only if its result equals that of
+the careful rules (`records.values`). The caller applies the careful rules to all other values and lines.
 """
 
 from __future__ import annotations
@@ -41,14 +41,17 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 _META = Struct((Field("changes", "changes", List(CHANGE)),))
 _EXTRACTED_AT = pa.timestamp("us", "UTC")
 _NUMBERS = 10
-"""The number of arrays of positions and line numbers that precede the columns."""
+"""The number of arrays with positions and line numbers that precede the columns in the decoder's result."""
 
 _LOWEST_POWER, _HIGHEST_POWER = -342, 308
 _LOWEST_EXACT = -27
 
 
 class Cell(NamedTuple):
-    """A value that the decoder did not accept: the bounds of its text in the block. Column -1 is `meta`."""
+    """A value that the native decoder did not accept, with the bounds of its text in the block.
+
+    Column -1 is the record's `meta`.
+    """
 
     row: int
     column: int
@@ -58,7 +61,10 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines of a block: the positions of their starts and newlines, and their numbers (from 0) in the block."""
+    """Lines of a block: the positions of their first bytes and their newlines, and their numbers in the block.
+
+    The first line of a block has the number 0.
+    """
 
     starts: Numbers
     ends: Numbers
@@ -74,11 +80,11 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class NativeBlock:
-    """A decoded block of `line_count` lines, empty ones included.
+    """A block that the native decoder has decoded. It has `line_count` lines, including empty lines.
 
-    `extracted_at` is timestamp[us, UTC]. `source_changes` are CHANGES_TYPE. Both and `columns` have a value for each of
-    the `lines`. The values of `cells`, which are in the order of rows and columns, are null. `refused` are the lines
-    that became no rows.
+    `lines` are the lines that became rows. `extracted_at` (timestamp[us, UTC]), `source_changes` (CHANGES_TYPE) and all
+    `columns` have a value for each of these lines. `cells` are the values that the decoder did not accept, in the order
+    of rows and columns; they are null in `columns`. `refused` are the lines that the decoder rejected.
     """
 
     line_count: int
@@ -91,7 +97,7 @@ class NativeBlock:
 
 
 class NativeDecoder:
-    """Decodes blocks of lines with the native decoder, for one stream's columns."""
+    """Decodes blocks of RECORD lines for one stream's columns by the native library."""
 
     def __init__(self, columns: Sequence[Field]) -> None:
         keys = bytearray()
@@ -101,12 +107,15 @@ class NativeDecoder:
         self._nodes = (_Node * len(nodes))(*nodes)
         self._keys = bytes(keys)
         self._is_whole = has_whole_record(columns)
-        # The values of a column that the decoder does not know are null, whatever the column's type.
+        # In a column whose type the decoder does not support, it returns only nulls.
         self._types = [arrow_type(_META), *(arrow_type(widest(column.type)) for column in columns)]
         self._is_known = [True, *(_is_known(column.type) for column in columns)]
 
     def decode(self, block: bytes | memoryview) -> NativeBlock:
-        """Decode whole lines, each with a newline. Empty lines have numbers, but are neither rows nor refused."""
+        """Decode whole lines, each of which ends with a newline.
+
+        Empty lines are counted in line numbers, but they are neither in `lines` nor in `refused`.
+        """
         arrays = (_ArrowArray * (1 + _NUMBERS + len(self._types)))()
         octets = np.frombuffer(block, np.uint8)
         line_count = _library().decode_records(
@@ -152,7 +161,7 @@ def _nulls(count: int, type_: pa.DataType) -> Any:
 
 
 def is_available() -> bool:
-    """Return whether the native decoder can be loaded. Otherwise the careful rules decode all values, slowly."""
+    """Return whether the native decoder can be loaded. Otherwise the careful rules convert all values, more slowly."""
     return _library() is not None
 
 
@@ -219,9 +228,9 @@ class _ArrowArray(ctypes.Structure):
 
 
 def _nodes(field: Field, keys: bytearray) -> list[_Node]:
-    """Return the nodes of a column and of its nested columns, and append their keys."""
+    """Return the nodes that declare a column and its nested fields to the decoder, and append their keys to `keys`."""
     start = len(keys)
-    # A key with a lone surrogate matches no key: the decoder refuses lines that have such keys.
+    # A key with a lone surrogate never matches, because the decoder rejects lines that contain such keys.
     keys += field.source.encode("utf-8", "surrogatepass")
     children = _children(field.type) if _is_known(field.type) else ()
     kind, precision, scale = _kind(field.type)
@@ -239,12 +248,15 @@ def _children(type_: ColumnType) -> Sequence[Field]:
 
 
 def _is_known(type_: ColumnType) -> bool:
-    """Return whether the decoder knows a type and all types inside. Otherwise each value of the column is a cell."""
+    """Return whether the native decoder supports a type and all types inside it.
+
+    Otherwise every value of the column is returned as a cell.
+    """
     return type(type_) in _KINDS and all(_is_known(child.type) for child in _children(type_))
 
 
 def _kind(type_: ColumnType) -> tuple[int, int, int]:
-    """Return a type's kind, and the precision and scale of decimals."""
+    """Return the decoder's code of a type, and the precision and scale of a decimal (0 for other types)."""
     match type_:
         case Decimal(precision, scale):
             return _DECIMAL, precision, scale
@@ -272,15 +284,16 @@ _KINDS = {
 
 @cache
 def _powers_of_five() -> bytes:
-    """Return the highest 128 bits of powers of five, from which the decoder computes doubles.
+    """Return the highest 128 bits of powers of five, from which the native decoder computes doubles.
 
-    The words of each, the higher one first, are those of fast_float: truncated, and reciprocals rounded up.
+    Each power consists of two words, of which the higher is first. They equal the words in fast_float: positive powers
+    are truncated, and reciprocals are rounded up.
     """
     words: list[int] = []
     for exponent in range(_LOWEST_POWER, _HIGHEST_POWER + 1):
         power = 5 ** abs(exponent)
         if exponent < 0:
-            # Small powers are rounded up after they are cut to 128 bits, others before.
+            # Reciprocals of small powers are cut to 128 bits before they are rounded up, others afterwards.
             bits = (power - 1).bit_length()
             power = (1 << (bits + 127 if exponent >= _LOWEST_EXACT else 2 * bits + 128)) // power + 1
         shift = power.bit_length() - 128

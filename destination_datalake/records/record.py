@@ -1,6 +1,6 @@
-"""RECORD lines: their envelope, and the careful decoder of a single line.
+"""The envelope of RECORD lines, and the careful decoder of a single line.
 
-It reads lines that the native decoder refuses, also those that msgspec rejects.
+The careful decoder reads the lines that the native decoder rejects, including lines that msgspec rejects as well.
 """
 
 from __future__ import annotations
@@ -31,13 +31,16 @@ EARLIEST_EMITTED = -62_135_596_800_000
 """0001-01-01T00:00:00Z in milliseconds."""
 
 SECONDS_BELOW = 100_000_000_000
-"""An `emitted_at` below this many "milliseconds" (March 1973) is in seconds (year 5138), as PyAirbyte sends it."""
+"""The limit below which an `emitted_at` is in seconds, as PyAirbyte sends it.
+
+As a number of milliseconds, the limit is in March 1973. As a number of seconds, it is in the year 5138.
+"""
 
 _USUAL_DIGITS = 13  # milliseconds from 2001 to 2286
 
 
 class RejectedRecord(Exception):
-    """A line has no record that could be written. `reason` is a code; the message never quotes the line."""
+    """A line contains no record that can be written. `reason` is a code, and the message never quotes the line."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -51,13 +54,13 @@ Record = TypeVar("Record")
 
 
 class RecordLine(msgspec.Struct, Generic[Record], gc=False):
-    """A RECORD line. Only `record` is decoded."""
+    """A RECORD line, of which only the member `record` is decoded."""
 
     record: Record
 
 
 class RawRecord(msgspec.Struct, Generic[Data], gc=False):
-    """A record with its data decoded as the type `Data`. Other members stay JSON texts."""
+    """A record whose data are decoded as the type `Data`. Its other members stay JSON texts."""
 
     data: Data
     emitted_at: Raw = Raw(NULL)
@@ -68,9 +71,10 @@ class RawRecord(msgspec.Struct, Generic[Data], gc=False):
 
 
 def emitted_at(raw: bytes) -> int:
-    """Return a record's `emitted_at` in milliseconds. A number that is too small for milliseconds is in seconds.
+    """Return a record's `emitted_at` in milliseconds since 1970. `raw` is its JSON text.
 
-    Raises RejectedRecord if it is not a number, or outside of the years 1 to 9999.
+    A number that is too small for milliseconds is read as seconds. Raises RejectedRecord if the text is not a number,
+    or if the time is outside the years 1 to 9999.
     """
     if len(raw) == _USUAL_DIGITS and raw.isdigit():
         return int(raw)
@@ -87,7 +91,10 @@ def emitted_at(raw: bytes) -> int:
 
 
 def source_changes(raw: bytes) -> list[ValueChange]:
-    """Return the changes that the source reports in a record's `meta.changes`. Skips invalid entries."""
+    """Return the changes that the source reports in a record's `meta.changes`. Skip invalid entries.
+
+    `raw` is the JSON text of `meta`.
+    """
     if raw == NULL:
         return []
     meta = cast(dict[str, Any], _meta(raw, []) or {})
@@ -102,10 +109,10 @@ _meta = bounded(rules_for(Struct((Field("changes", "changes", List(CHANGE)),)), 
 
 
 class CoercedRecord(NamedTuple):
-    """A record, converted for its table.
+    """A record whose values were converted to the columns of its table.
 
-    `emitted_at` is in milliseconds since 1970-01-01 UTC. `values` has one value per column, in order. The first
-    `reported` entries of `changes` are from the source.
+    `emitted_at` is in milliseconds since 1970-01-01 UTC. `values` contains one value per column, in the order of the
+    columns. The source reported the first `reported` entries of `changes`.
     """
 
     emitted_at: int
@@ -117,8 +124,8 @@ class CoercedRecord(NamedTuple):
 def record_coercer(columns: Sequence[Field], floats: Floats = Floats.ANY) -> Callable[[bytes], CoercedRecord]:
     """Return a function that converts one RECORD line to a record with these columns.
 
-    Keys of `data` without a column are ignored; a column without a key is null. The function raises RejectedRecord if
-    the line has no data object or no valid emitted_at.
+    Keys of `data` that have no column are ignored. A column whose key is missing is null. The function raises
+    RejectedRecord if the line has no data object or no valid `emitted_at`.
     """
     by_source = [(column.source, rules_for(column.type, floats).coercer(column.source)) for column in columns]
     is_whole = has_whole_record(columns)
@@ -140,7 +147,10 @@ _LINE = msgspec.json.Decoder(RecordLine[_Members])
 
 
 def _record(line: bytes) -> _Members:
-    """Return the record of a line, with its data as JSON texts by key. Skips a byte order mark."""
+    """Return the record of a line. Its data are JSON texts by key. A byte order mark is skipped.
+
+    Raises RejectedRecord.
+    """
     line = line.removeprefix(BOM_UTF8)
     try:
         return _LINE.decode(line).record
@@ -151,10 +161,10 @@ def _record(line: bytes) -> _Members:
 
 
 def _record_with_surrogates(line: bytes) -> _Members | None:
-    """Return the record of a line that msgspec rejects only because of lone surrogates; None for other lines.
+    """Return the record of a line that msgspec rejects only because of lone surrogates, or None for other lines.
 
-    U+D800 to U+DFFF are escaped as `\\ud…`. With `e` instead of `d`, they are private-use characters, which msgspec
-    accepts. If the line has no such characters, the `d` can be put back afterwards, which restores every text.
+    Surrogates (U+D800 to U+DFFF) are escaped as `\\ud…`. With `e` instead of `d`, they become private-use characters,
+    which msgspec accepts. If the line contains no other private-use characters, the `d` can be restored afterwards.
     """
     if any(private in line for private in (b"\\ue", b"\\uE")):
         return None
@@ -177,7 +187,7 @@ def _as_received(text: Raw) -> Raw:
 
 
 def _data_text(line: bytes) -> bytes:
-    """Return the JSON text of a record's data, as received."""
+    """Return the JSON text of a record's `data` exactly as received."""
     envelope = members_or_none(line.removeprefix(BOM_UTF8)) or {}
     return (members_or_none(envelope.get("record", NULL)) or {}).get("data", NULL)
 
@@ -186,7 +196,7 @@ _PRIVATE = re.compile("[\ue000-\uefff]")
 
 
 def _irregular_record(line: bytes) -> _Members:
-    """Return the record of a line that msgspec rejects, by the lenient scanner. Raises RejectedRecord."""
+    """Return the record of a line that msgspec rejects. The lenient scanner reads it. Raises RejectedRecord."""
     envelope = members_or_none(line)
     record = members_or_none(envelope.get("record", NULL)) if envelope is not None else None
     if record is None:

@@ -1,7 +1,7 @@
-"""Find RECORD lines by the value of a column, as the column's rules convert it.
+"""Search for RECORD lines by the value of a column, as the column's rules convert it.
 
-A line matches if one of the columns would get one of the wanted values. Lines that cannot become rows are searched too.
-In a line that is not JSON, every string and number counts: a false match is better than a missed line.
+A line matches if one of the columns would receive one of the wanted values. Lines that cannot become rows are searched,
+too. If a line is not JSON, every string and number in it is compared: a false match is better than a missed line.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*')
 
 
 class ValueSet(Protocol):
-    """Wanted values of one column."""
+    """The wanted values of a column."""
 
     def contains(self, values: Any, /) -> NDArray[np.bool_]:
-        """Return a mask of the values in the set: an Arrow array without nulls, of the column's widest type."""
+        """Return a mask that is true for each value in the set.
+
+        `values` is an Arrow array without nulls, of the column's widest type.
+        """
 
 
 def matches_of(values: Any, wanted: ValueSet) -> NDArray[np.bool_]:
-    """Return a mask of an Arrow array's values that are in a set; false for null."""
+    """Return a mask that is true for each value of an Arrow array that is in a set. It is false for null."""
     if not values.null_count:
         return wanted.contains(values)
     mask = values.is_valid().to_numpy(zero_copy_only=False)
@@ -43,15 +46,21 @@ def matches_of(values: Any, wanted: ValueSet) -> NDArray[np.bool_]:
 
 
 class RecordSearch:
-    """Finds RECORD lines with a wanted value in one of the columns: `Field.path` leads to it in the record's data."""
+    """Finds the RECORD lines that have a wanted value in one of the columns.
+
+    `Field.path` is the path of a column's value in the record's data.
+    """
 
     def __init__(self, columns: Sequence[Field], wanted: ValueSet) -> None:
-        # A decoder per column: one decoder cannot read two columns with the same source.
+        # Use a decoder per column, because one decoder cannot read two columns with the same source.
         self._searches = [_ColumnSearch(column, wanted) for column in columns]
         self._columns = columns
 
     def found(self, lines: bytes | bytearray) -> NDArray[np.bool_]:
-        """Return a mask of the matching lines. Lines are whole, end with a newline, and none is blank."""
+        """Return a mask that is true for each matching line.
+
+        `lines` contains only whole lines, each of which ends with a newline. No line may be blank.
+        """
         masks = [np.zeros(0, np.bool_)]
         for block in blocks(lines, self._columns):
             text = bytes(block)
@@ -60,7 +69,7 @@ class RecordSearch:
 
 
 class _ColumnSearch:
-    """Finds lines by one column."""
+    """Finds the lines that have a wanted value in one column."""
 
     def __init__(self, column: Field, wanted: ValueSet) -> None:
         self._column = column
@@ -89,7 +98,7 @@ class _ColumnSearch:
         return bool(matches_of(array, self._wanted).any())
 
     def _values(self, line: bytes) -> Iterator[Any]:
-        """Yield the values that the column may get from a line that cannot become a row."""
+        """Yield the values that the column could receive from a line that cannot become a row."""
         data = _data_of(line.removeprefix(BOM_UTF8))
         if data is None:
             yield from map(self._value, _tokens(line))

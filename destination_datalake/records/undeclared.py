@@ -1,7 +1,7 @@
-"""Find fields in the first records of a unit that the stream's schema does not declare.
+"""Search for undeclared fields: fields in the first records of a unit that the stream's schema does not declare.
 
-Undeclared fields are not written, regardless of `additionalProperties`. Only objects that become structs or columns are
-searched, because JSON text is kept whole.
+Undeclared fields are not written, whatever `additionalProperties` is. Only objects that become structs or columns are
+searched, because JSON text is stored as a whole.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ from destination_datalake.schema.types import ColumnType, Field, List, Struct
 
 SAMPLE_LINES = 100
 SAMPLE_BYTES = 1024 * 1024
-"""Maximum number and size of the sampled lines of a unit's first block."""
+"""Maximum number, and maximum size in bytes, of the sampled lines of a unit's first block."""
 
 SAMPLE_ELEMENTS = 10
-"""Maximum number of sampled elements of a list."""
+"""Maximum number of elements of a list that are sampled."""
 
 MANY_NAMES = 20
-"""Maximum number of undeclared names of an object. An object with more is a map: its keys are data, reported as `*`."""
+"""Maximum number of different undeclared names of the objects at a path.
+
+Objects with more names are taken for maps, whose keys are data. Such keys are reported as `*`.
+"""
 
 MANY_OBJECTS = 4
-"""Minimum number of nested objects at a path that are a map if no name is in more than half of them."""
+"""Minimum number of nested objects at a path that are taken for maps if no name is in more than half of them."""
 
 NAMES_LISTED = 20
 _METADATA = {column.name for column in METADATA_COLUMNS}
@@ -44,18 +47,21 @@ _DATA = re.compile(r".*@.*|[-+\d\s.,:/TZ()]*\d[-+\d\s.,:/TZ()]*|(?=.*\d)[0-9a-fA
 
 @dataclass(slots=True)
 class _Objects:
-    """The sampled objects at a path: their number, and the number of objects with each undeclared name."""
+    """The sampled objects at a path: the number of objects, and the number of those that have each undeclared name."""
 
     sampled: int = 0
     names: Counter[str] = field(default_factory=Counter)
 
     def add(self, name: str) -> None:
-        """Count a name."""
+        """Count an undeclared name of an object."""
         if len(self.names) <= MANY_NAMES:
             self.names[name] += 1
 
     def are_maps(self, path: str) -> bool:
-        """Return whether the objects are maps, whose keys are data."""
+        """Return whether the objects at this path are taken for maps, whose keys are data.
+
+        The path is empty for the records themselves.
+        """
         if len(self.names) > MANY_NAMES:
             return True
         return bool(path) and self.sampled >= MANY_OBJECTS and max(self.names.values()) * 2 <= self.sampled
@@ -65,10 +71,11 @@ ObjectsByPath = dict[str, _Objects]
 
 
 def undeclared_fields(block: bytes | memoryview, columns: Sequence[Field]) -> tuple[str, ...]:
-    """Return the sorted paths of fields in the block's first records that are neither a column nor a property.
+    """Return the sorted paths of the undeclared fields in the first records of a block.
 
-    Keys are joined by `.`, a list is `[]`, and a key that is data is `*`. Lines that msgspec rejects are skipped, and
-    so are names of metadata columns, which other destinations write.
+    A field is undeclared if it is neither a column nor a property of a declared object. In a path, keys are joined by
+    `.`, a list is `[]`, and a key that is data is `*`. Lines that msgspec rejects are skipped. Names of metadata
+    columns are skipped, too, because other destinations write them.
     """
     if has_whole_record(columns):
         return ()
@@ -82,7 +89,7 @@ def undeclared_fields(block: bytes | memoryview, columns: Sequence[Field]) -> tu
 
 
 def undeclared_warning(stream: object, paths: Iterable[str]) -> str:
-    """Return the warning for a stream's undeclared fields. It lists at most NAMES_LISTED of them."""
+    """Return the warning about a stream's undeclared fields, which lists at most NAMES_LISTED of them."""
     names = sorted(map(quoted, set(paths)))
     more = len(names) - NAMES_LISTED
     listed = ", ".join(names[:NAMES_LISTED]) + (f" and {more} more" if more > 0 else "")
@@ -102,7 +109,7 @@ def _first_lines(block: bytes | memoryview) -> Iterator[bytes]:
 
 
 def _decode(decoder: Any, text: bytes | Raw) -> Any:
-    """Return the value; None if msgspec rejects it."""
+    """Return the decoded value, or None if msgspec rejects the text."""
     try:
         return decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -110,7 +117,7 @@ def _decode(decoder: Any, text: bytes | Raw) -> Any:
 
 
 def _collect(text: Raw, type_: ColumnType, path: str, objects: ObjectsByPath) -> None:
-    """Add the undeclared names in a value of this type to `objects`."""
+    """Add the undeclared names in the JSON text of a value of this type to `objects`."""
     match type_:
         case Struct(fields):
             declared: Mapping[str, ColumnType] = {field.source: field.type for field in fields}

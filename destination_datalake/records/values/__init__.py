@@ -1,1 +1,1 @@
-"""The careful rules for reading values, a module per family of types."""
+"""The careful rules for the conversion of values. Each family of types has a module."""

@@ -1,4 +1,7 @@
-"""Integers of 64 bits, doubles and decimals. 32-bit columns are read as wide as they can become."""
+"""The careful rules for 64-bit integers, doubles and decimals.
+
+Values of 32-bit columns are converted to 64 bits, because these columns may be widened.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,16 @@ from destination_datalake.schema.types import Decimal, Float64
 # Adjacent repeats never match the same characters, so that matching takes linear time.
 _NUMBER = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:[eE]([+-]?)(\d+))?", re.ASCII)
 _NOT_FINITE = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
-_MAX_EXPONENT_DIGITS = 9  # An exponent with more digits is beyond every type as well.
+_MAX_EXPONENT_DIGITS = 9  # An exponent with more digits is out of range for every type.
 _INT64_DIGITS = 19
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 class IntegerRules(TypeRules):
-    """64-bit integers, which are exact or null."""
+    """The careful rules for 64-bit integers. A value that is not exactly such an integer becomes null."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the integer of a number, or of the text of a string."""
+        """Return the integer that a number, or the text in a string, denotes."""
         if len(raw) < _INT64_DIGITS and (raw.isdigit() or (raw[:1] == b"-" and raw[1:].isdigit())):
             return int(raw)
         if raw == NULL:
@@ -42,7 +45,7 @@ class IntegerRules(TypeRules):
 
 
 class FloatRules(TypeRules):
-    """Doubles: the nearest one to the number; null beyond their range."""
+    """The careful rules for doubles. A number becomes the nearest double, or null if it is out of range."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
         """Return the double nearest to a number, or to the text of a string."""
@@ -61,11 +64,14 @@ class FloatRules(TypeRules):
 
 
 class ExactFloat(Float64):
-    """A number that is part of a key. A double that other numbers would be rounded to is reported as changed."""
+    """The type of a number that is part of a key, for which rounding to a double is reported as a change."""
 
 
 class ExactFloatRules(FloatRules):
-    """The rules for numbers with a unique double: integers, and the shortest decimal text of a double."""
+    """The careful rules for numbers in keys. A number that a double does not identify is reported as truncated.
+
+    A double identifies an integer that it represents exactly, and the number whose text is the double's shortest text.
+    """
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
         """Return the double nearest to a number, or to the text of a string."""
@@ -78,7 +84,11 @@ class ExactFloatRules(FloatRules):
 
 
 class DecimalRules(TypeRules):
-    """Decimals: exact, truncated if they have more digits than the type's scale, or null."""
+    """The careful rules for decimals.
+
+    Fractional digits beyond the type's scale are rounded, and reported as truncated. A number with too many integer
+    digits becomes null.
+    """
 
     def __init__(self, type_: Decimal, floats: Floats) -> None:
         super().__init__(type_, floats)
@@ -93,7 +103,7 @@ class DecimalRules(TypeRules):
         )
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the decimal of a number, or of the text of a string."""
+        """Return the decimal that a number, or the text in a string, denotes."""
         if raw == NULL:
             return None
         number = exact_number(_number_text(raw))
@@ -113,7 +123,10 @@ class DecimalRules(TypeRules):
 
 
 def exact_number(text: str | None) -> decimal.Decimal | None:
-    """Return the number of a text, with all its digits; None if it is not a number. `NaN` and `Infinity` are none."""
+    """Return the number that a text denotes, with all its digits, or None if the text is not a number.
+
+    `NaN` and `Infinity` are not numbers.
+    """
     match = _NUMBER.fullmatch(text) if text is not None else None
     if match is None:
         return None
@@ -125,7 +138,10 @@ def exact_number(text: str | None) -> decimal.Decimal | None:
 
 
 def _number_text(raw: bytes) -> str | None:
-    """Return the text of a number, or of a string, without surrounding blanks; None for invalid strings."""
+    """Return the text of a JSON number, or the content of a JSON string without surrounding blanks.
+
+    Return None for an invalid string.
+    """
     if raw[:1] != b'"':
         return raw.decode("ascii", "replace")
     text = string_or_none(raw)

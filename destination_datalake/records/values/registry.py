@@ -1,7 +1,7 @@
-"""The rules of every column type.
+"""The careful rules for every column type.
 
-Numbers, and dates and times, have modules of their own. Here are booleans, strings, JSON text, and objects and lists,
-whose rules combine the rules of the nested values.
+The rules for numbers, and those for dates and timestamps, are in separate modules. This module contains the rules for
+booleans, strings and JSON text, and for objects and lists, whose rules combine the rules of their nested values.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ from destination_datalake.schema.types import (
 
 @lru_cache(maxsize=1024)
 def rules_for(type_: ColumnType, floats: Floats) -> TypeRules:
-    """Return the rules for values of this type. They are cached: decoders of nested types are slow to create."""
-    if isinstance(type_, ExactFloat):  # Not a column type, but a way to read a column.
+    """Return the rules for values of this type. They are cached, because rules for nested types are slow to create."""
+    if isinstance(type_, ExactFloat):  # This is not a column type, but another way to read a float column.
         return ExactFloatRules(type_, floats)
     return RULES[type(type_)](type_, floats)
 
@@ -65,10 +65,10 @@ def rules_for(type_: ColumnType, floats: Floats) -> TypeRules:
 
 
 class BooleanRules(TypeRules):
-    """true and false."""
+    """The careful rules for booleans: only `true` and `false` are accepted."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the boolean of a JSON text."""
+        """Return the boolean that a JSON text denotes."""
         if raw == b"true":
             return True
         if raw == b"false":
@@ -77,7 +77,7 @@ class BooleanRules(TypeRules):
 
 
 class StringRules(TypeRules):
-    """The content of a string; the JSON text of any other value."""
+    """The careful rules for text: the content of a string, or the JSON text of any other value."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
         """Return the unescaped content of a string, or the JSON text of another value."""
@@ -88,10 +88,10 @@ class StringRules(TypeRules):
 
 
 class JsonTextRules(TypeRules):
-    """The JSON text of a value, exactly as received."""
+    """The careful rules for JSON text: the JSON text of a value, exactly as received."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the JSON text."""
+        """Return the JSON text of a value unchanged, or null if it is not valid JSON in UTF-8."""
         return _json_text(raw, changes)
 
 
@@ -115,7 +115,7 @@ def _no_constant(name: str) -> None:
 
 
 class StructRules(TypeRules):
-    """Objects, read by the keys of their properties and written by the names of their fields."""
+    """The careful rules for objects, which become structs. Keys of properties become names of fields."""
 
     def __init__(self, type_: Struct, floats: Floats) -> None:
         super().__init__(type_, floats)
@@ -125,7 +125,10 @@ class StructRules(TypeRules):
         ]
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the members of an object by name. The last of equal keys counts; a missing member is null."""
+        """Return the members of an object by the names of the struct's fields.
+
+        For duplicate keys, the last one wins. A missing member is null.
+        """
         if raw == NULL:
             return None
         members = members_or_none(raw)
@@ -135,7 +138,7 @@ class StructRules(TypeRules):
 
 
 class ListRules(TypeRules):
-    """Lists of values of one type."""
+    """The careful rules for lists, whose elements have one type."""
 
     def __init__(self, type_: List, floats: Floats) -> None:
         super().__init__(type_, floats)

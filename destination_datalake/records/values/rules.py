@@ -1,11 +1,11 @@
-"""The interface of the rules for reading one column type. Each family of types has a module with its rules.
+"""The interface of the careful rules, by which the values of one column type are converted.
 
-A coercer is the careful rule for one value: a value that fits its column is returned exactly as sent. Any other value
-becomes null, or is truncated if the column has a lower precision, and is reported as a `ValueChange`. The rules follow
-the protocol's table of types; docs/schema/types.md documents them.
+A coercer converts one value. A value that fits its column is returned exactly as sent. Any other value becomes null, or
+is truncated if the column has a lower precision, and is reported as a `ValueChange`. The rules follow the protocol's
+table of types, and docs/schema/types.md documents them.
 
-The native decoder (`records.native`) returns exactly the values that `coerce` returns. It accepts fewer texts: all
-others are passed to `coerce`, which is slower but never wrong.
+The native decoder (`records.native`) returns exactly the values that `coerce` returns, but it accepts fewer texts. All
+other texts are passed to `coerce`, which is slower and defines the correct result.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from destination_datalake.schema.arrow import arrow_type, widest
 from destination_datalake.schema.types import ColumnType
 
 Value = None | bool | int | float | decimal.Decimal | str | dict[str, "Value"] | list["Value"]
-"""A converted value, as `pyarrow.array(values, arrow_type(widest(column.type)))` accepts it.
+"""A converted value, in the form that `pyarrow.array(values, arrow_type(widest(column.type)))` accepts.
 
-Days since 1970-01-01 for `Date`, microseconds since 1970-01-01T00:00 (UTC when zoned) for `Timestamp`, a dict by
-`Field.name` for `Struct`, a list for `List`.
+A `Date` is a number of days since 1970-01-01, and a `Timestamp` a number of microseconds since 1970-01-01T00:00 (in UTC
+if it is zoned). A `Struct` is a dict by `Field.name`, and a `List` is a list.
 """
 
 BLANKS = " \t\r\n"
-"""Characters that are ignored around a number, a date or a time in a string."""
+"""Characters that are ignored before and after a number, date or timestamp in a string."""
 
 MAX_CHANGES = 10_000
-"""Maximum number of changed values of one record that are listed. More would take memory without more information."""
+"""Maximum number of changed values that are listed for one record. A longer list would use memory but add little."""
 
 
 class Floats(Enum):
-    """The numbers that a float column can store: JSON files cannot store NaN and infinities."""
+    """The numbers that a float column can store. JSON files cannot store NaN and infinities."""
 
     ANY = "any"
     FINITE = "finite"
@@ -45,24 +45,24 @@ class Floats(Enum):
 # --- Coercers -------------------------------------------------------------------------------------------------------
 
 Coercer = Callable[[bytes, list[ValueChange]], Value]
-"""Converts a value's JSON text, which is valid and without surrounding blanks, and appends its changes to the list.
+"""A function that converts the JSON text of a value, and appends the changes of the value to the list.
 
-The paths of the changes are relative to the value.
+The text is valid JSON without surrounding blanks. The paths of the changes are relative to the value.
 """
 
 
 class TooManyChanges(Exception):
-    """A record has more than MAX_CHANGES changes: the whole column becomes null."""
+    """A record has more than MAX_CHANGES changes, so the whole value of the column becomes null."""
 
 
 def nulled(raw: bytes, changes: list[ValueChange], reason: str) -> Value:
-    """Return null, and record the change."""
+    """Append the change of a value to null, and return null."""
     changes.append(ValueChange("", NULLED, reason, raw))
     return None
 
 
 def bounded(coercer: Coercer) -> Coercer:
-    """Return a coercer that nulls the whole value if the given coercer raises TooManyChanges."""
+    """Return a coercer that sets the whole value to null if the given coercer raises TooManyChanges."""
 
     def coerce(raw: bytes, changes: list[ValueChange]) -> Value:
         before = len(changes)
@@ -76,7 +76,7 @@ def bounded(coercer: Coercer) -> Coercer:
 
 
 def with_key(key: str, coercer: Coercer) -> Coercer:
-    """Return the coercer with a key prepended to the paths of its changes."""
+    """Return a coercer that also prepends the key to the paths of the changes."""
     step = path_step(key)
 
     def coerce(raw: bytes, changes: list[ValueChange]) -> Value:
@@ -90,7 +90,7 @@ def with_key(key: str, coercer: Coercer) -> Coercer:
 
 
 def prepend_step(step: str, changes: list[ValueChange], start: int) -> None:
-    """Prepend a step to the paths of the changes, beginning with index `start`."""
+    """Prepend a step to the paths of all changes from index `start` on."""
     for i in range(start, len(changes)):
         inner = changes[i]
         path = f"{step}.{inner.field}" if inner.field else step
@@ -98,7 +98,10 @@ def prepend_step(step: str, changes: list[ValueChange], start: int) -> None:
 
 
 def path_step(key: str) -> str:
-    """Return a key as one step of a `ValueChange.field`. Lone surrogates, which UTF-8 cannot encode, become `?`."""
+    """Return a key as a step in the path `ValueChange.field`.
+
+    Lone surrogates, which UTF-8 cannot encode, become `?`.
+    """
     return key.encode("utf-8", "replace").decode()
 
 
@@ -106,10 +109,10 @@ def path_step(key: str) -> str:
 
 
 class TypeRules(ABC):
-    """The careful rule for the values of one column type."""
+    """The careful rules for the values of one column type."""
 
     arrow_type: pa.DataType
-    """The type of the values. Numbers have the widest type."""
+    """The Arrow type of the converted values. Numbers have their widest type."""
 
     def __init__(self, type_: ColumnType, floats: Floats) -> None:
         self.arrow_type = arrow_type(widest(type_))
@@ -117,12 +120,12 @@ class TypeRules(ABC):
 
     @abstractmethod
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the value of one JSON text: the careful rule, which is a `Coercer`."""
+        """Return the value that a JSON text denotes. This method is a `Coercer`."""
 
     def coercer(self, source: str) -> Coercer:
-        """Return the coercer of a column of this type. The paths of its changes begin with the column's source.
+        """Return the coercer for a column of this type. The paths of its changes begin with the column's source.
 
-        All columns of a record share one list of changes, which has at most MAX_CHANGES entries plus one per column. A
-        value that would exceed the limit is nulled as a whole.
+        All columns of a record share one list of changes, which has at most MAX_CHANGES entries plus one per column. If
+        a value would exceed this limit, the whole value becomes null.
         """
         return with_key(source, bounded(self.coerce))

@@ -1,4 +1,4 @@
-"""Dates and timestamps: days, and microseconds, since 1970-01-01."""
+"""The careful rules for dates and timestamps, which become days and microseconds since 1970-01-01."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _EARLIEST, _LATEST = _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1
 
 
 class _TemporalRules(TypeRules):
-    """Shared rules of dates and timestamps."""
+    """The rules that dates and timestamps share."""
 
     def coerce(self, raw: bytes, changes: list[ValueChange]) -> Value:
-        """Return the value of a string, truncated if the text has a higher precision than the type."""
+        """Return the value that a string denotes. It is truncated if the text is more precise than the type."""
         if raw == NULL:
             return None
         try:
@@ -39,11 +39,11 @@ class _TemporalRules(TypeRules):
 
     @abstractmethod
     def _value_of(self, moment: _Moment) -> tuple[int, bool]:
-        """Return a moment's value, and whether it is truncated. Raises OverflowError if it is out of range."""
+        """Return the value of a moment, and whether it was truncated. Raises OverflowError if it is out of range."""
 
 
 class DateRules(_TemporalRules):
-    """Days since 1970-01-01. A time of day other than midnight is truncated."""
+    """The careful rules for dates, which become days since 1970-01-01. A time of day is truncated."""
 
     def _value_of(self, moment: _Moment) -> tuple[int, bool]:
         if moment.day > _LAST_DAY:
@@ -52,7 +52,10 @@ class DateRules(_TemporalRules):
 
 
 class TimestampRules(_TemporalRules):
-    """Microseconds since 1970-01-01T00:00, in UTC if the type is zoned, else by the wall clock."""
+    """The careful rules for timestamps, which become microseconds since 1970-01-01T00:00.
+
+    Timestamps are in UTC if the type is zoned. Otherwise they are local times, and an offset from UTC is ignored.
+    """
 
     def __init__(self, type_: Timestamp, floats: Floats) -> None:
         super().__init__(type_, floats)
@@ -71,13 +74,13 @@ _MOMENT = re.compile(
     r"(?P<year>[+-]?\d{4,})(?P<sep>[-/. ])(?P<month>\d\d?|[A-Za-z]{3})(?P=sep)(?P<day>\d\d?)"
     r"(?:[Tt ](?P<hour>\d\d?)(?::(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?"
     r"(?: ?(?:[Zz]|UTC|GMT|(?P<sign>[+-])(?P<hours>\d\d?)(?::?(?P<minutes>\d\d)(?::(?P<seconds>\d\d))?)?)"
-    # The zone's name after its offset, and a process's clock: Java's ZonedDateTime, and Go's Time.
+    # After the offset: the name of the zone as in Java's ZonedDateTime, or the monotonic clock as in Go's Time.
     r"(?:\[[\w/+:-]+\]| (?:[A-Z]{3,5}|[+-]\d\d(?:\d\d)?)(?: m=[+-]\d+\.\d+)?)?)?)?"
     r"(?: (?P<era>BC|AD))?",
     re.ASCII,
 )
 _BASIC = re.compile(r"(\d{4})(\d\d)(\d\d)[Tt](\d\d)(\d\d)(?:(\d\d)|(?![.,\d]))", re.ASCII)
-"""The basic format of ISO 8601. A day without a time is not matched, because it is also a number."""
+"""The basic format of ISO 8601. A date without a time does not match, because it could also be a number."""
 _MONTHS = {
     name: number
     for number, name in enumerate(
@@ -89,18 +92,18 @@ _LONGEST_YEAR, _FAR_YEAR = 8, 10**8
 
 
 class _Moment(NamedTuple):
-    """The day and time of day of a text."""
+    """The day and the time of day that a text denotes."""
 
-    day: int  # since 1970-01-01, in the Gregorian calendar, also before it was introduced
+    day: int  # days since 1970-01-01, in the proleptic Gregorian calendar
     time: int  # microseconds since midnight
-    ahead: int  # the offset from UTC in microseconds; 0 without one
+    ahead: int  # the offset from UTC in microseconds, or 0 if the text has no offset
     is_finer: bool  # whether the text has digits beyond microseconds, or a leap second
 
 
 def _moment(raw: bytes) -> _Moment:
-    """Return the moment of a JSON string.
+    """Return the moment that a JSON string denotes.
 
-    Raises ValueError if it is not a date or timestamp, and OverflowError for years before 1 or after 9999.
+    Raises ValueError if the string is not a date or timestamp, and OverflowError for years before 1 or after 9999.
     """
     text = (string_or_none(raw) or "" if raw[:1] == b'"' else "").strip(BLANKS)
     if (basic := _BASIC.match(text)) is not None:
@@ -118,7 +121,7 @@ def _moment(raw: bytes) -> _Moment:
     if (int(hour), int(minute or 0), int(second or 0)) == (24, 0, 0) and not (fraction or "").strip("0"):
         return _Moment(days + 1, 0, ahead, False)
     if second == "60":
-        # Columns have no leap seconds: as in POSIX, it is the next second. A leap second ends a UTC day.
+        # Columns cannot store leap seconds. As in POSIX, a leap second becomes the next second. It must end a UTC day.
         time = _clock(int(hour), int(minute), 59) + _SECOND
         if (time - ahead) % _DAY:
             raise ValueError("no such time")
@@ -138,7 +141,10 @@ def _astronomical(year: str, era: str | None) -> int:
 
 
 def _day(year: int, month: int, day: int) -> int:
-    """Return the days since 1970-01-01. Raises ValueError for an invalid day, OverflowError outside of the range."""
+    """Return the number of days from 1970-01-01 to a date.
+
+    Raises ValueError for an invalid date, and OverflowError for years before 1 or after 9999.
+    """
     if _FIRST_YEAR <= year <= _LAST_YEAR:
         return date(year, month, day).toordinal() - _EPOCH
     date(_LEAP_CYCLE + year % _LEAP_CYCLE, month, day)  # Raises ValueError for days such as MySQL's 0000-00-00.
