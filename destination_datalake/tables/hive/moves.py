@@ -1,11 +1,11 @@
-"""Move a table's files between folders. Each file keeps its name.
+"""Moves of a Hive table's files between folders. Each file keeps its name.
 
-A widening rewrites all files into a new folder if their format cannot be read with wider columns. An append copies the
-files of a pending overwrite into the table, because their rows were acknowledged. Former folders are deleted: by the
-next sync if readers may still read them, otherwise by the same sync.
+If files cannot be read with wider columns in their format, a widening rewrites all files into a new folder. An append
+copies the files of a pending overwrite into the table's content, because their rows were acknowledged. Former folders
+are deleted by the next sync if readers may still read them, and otherwise by the same sync.
 
-The sync that moves files holds the table's fencing token. Meanwhile, a fenced sync may delete its unacknowledged files,
-and other engines may add files.
+The sync that moves files holds the table's fencing token. In the meantime, a fenced sync may delete its unacknowledged
+files, and other engines may add files.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Move the files of `target`, the content that the sync writes to.
+    """Moves files of the content that the sync writes to, which the write mode `target` determines.
 
     With `in_place`, a widening changes only the types in the catalog. `generation` is part of the names of new folders.
-    All methods raise Fenced, and RewriteFailed if a file cannot be rewritten.
+    All methods raise Fenced, TableBusy if another writer changes the table, and RewriteFailed if a file cannot be
+    rewritten.
     """
 
     glue_table: GlueTable
@@ -58,7 +59,7 @@ class Moves:
     generation: int | None
 
     def widen(self, columns: Sequence[Field], rewrite: Rewrite) -> None:
-        """Widen the content's columns for files with these columns, if necessary."""
+        """Widen the content's columns if files with these columns require it."""
         content = self.target.content(self.glue_table.read())
         wider = content.widened(columns)
         if wider == content:
@@ -66,7 +67,7 @@ class Moves:
         started, types, written = time.monotonic(), content.types_changed_in(wider), list[Rewritten]()
         if not self.in_place and self.folders.files(content.folder):
             wider = replace(wider, folder=self.folders.for_table_at(content.folder, self.generation))
-            # List the folder first, so that a later sync deletes an unfinished copy.
+            # List the new folder first, so that a later sync deletes it if the copy is not finished.
             self.glue_table.update(partial(self._list_copy, folder=wider.folder))
             self._transfer(content.folder, wider.folder, partial(self._rewrite, types, rewrite, written))
 
@@ -91,7 +92,10 @@ class Moves:
             )
 
     def adopt(self, rewrite: Rewrite) -> None:
-        """Copy the rows of a pending overwrite, if any, into the content, and clear the overwrite."""
+        """Copy the files of a pending overwrite into the content, and clear the overwrite.
+
+        Do nothing if no overwrite is pending.
+        """
         pending = PendingOverwrite.load(self.glue_table.read())
         if pending is None:
             return
@@ -142,19 +146,20 @@ class Moves:
     def _transfer(
         self, source: str, target: str, transfer: Callable[[Collection[str], str, str], object]
     ) -> Collection[str]:
-        """Transfer all files from one folder to another, including files added meanwhile, and return their names.
+        """Transfer all files from one folder to another, and return their names.
 
-        A file that is deleted meanwhile belongs to a failed commit, so its copy is deleted as well.
+        Files that are added in the meantime are transferred, too. A file that is deleted in the meantime belongs to a
+        failed commit, so its copy is deleted as well.
         """
         etags: dict[str, str] = {}
-        """ETags of the transferred files by name; empty for a file whose transfer may have failed halfway."""
+        """The ETags of the transferred files, by name. A file whose transfer may have failed has an empty ETag."""
 
         def attempt() -> bool:
             nonlocal etags
             files = self.folders.files(source)
             if deleted := etags.keys() - files.keys():
-                # Check the token after listing the files: another sync that holds it may have adopted these files and
-                # deleted the originals. Then their copies must stay.
+                # Check the token after listing the files. Another sync that now holds the token may have adopted these
+                # files and deleted the originals. In that case, the copies must stay.
                 self.target.content(self.glue_table.read())
                 self.folders.delete(f"{target}/{name}" for name in deleted)
             new = [name for name, etag in files.items() if etags.get(name) != etag]
@@ -187,12 +192,12 @@ def _changed_meanwhile(table: TableName) -> TableBusy:
 
 
 class Cleanup:
-    """Delete the former folders of a table when no reader needs them any more.
+    """Deletes the former folders of a table when no reader needs them any more.
 
-    `table_input` is the table at the beginning of the sync. This sync deletes the folders listed at that time, which
-    earlier syncs replaced. Of the folders that this sync replaces, the first and the last are kept for readers until
-    the next sync. Before a folder is deleted, its partitions are moved to the content, and the locations of the table
-    and all its partitions are read again.
+    `table_input` is the table at the beginning of the sync. The sync deletes the folders that were listed at that time,
+    because earlier syncs replaced them. Of the folders that the sync itself replaces, the first and the last are kept
+    for readers until the next sync. Before a folder is deleted, its partitions are moved to the content. Then the
+    locations of the table and of all its partitions are read again.
     """
 
     def __init__(self, glue_table: GlueTable, folders: Folders, table_input: TableInput, index: PartitionIndex) -> None:
@@ -204,19 +209,19 @@ class Cleanup:
         self._obsolete = set(other_folders(table_input))
 
     def dead(self, table_input: TableInput) -> Sequence[str]:
-        """Return the folders that may be deleted. The sync must hold the table's fencing token."""
+        """Return the former folders that may be deleted. The sync must hold the table's fencing token."""
         listed = other_folders(table_input).items()
         dead = {folder for folder, state in listed if state is FolderState.DEAD or folder in self._obsolete}
         return sorted(dead - folders_in_use(table_input))
 
     def replace_folder(self, folder: str, table_input: TableInput) -> None:
-        """Keep `folder`, which the sync has just replaced, and delete the one that it replaced before."""
+        """Keep `folder`, which the sync has just replaced, and delete the folder that it had replaced before."""
         self._obsolete |= self._last_replaced
         self._last_replaced = {folder} - {self._first_folder}
         self.delete(self.dead(table_input))
 
     def delete(self, dead: Sequence[str]) -> None:
-        """Delete folders that `dead` returned, and remove them from the list.
+        """Delete folders that the method `dead` returned, and remove them from the table's list of folders.
 
         A failure is only logged, because it does not affect the table's rows.
         """
@@ -239,7 +244,10 @@ class Cleanup:
             )
 
     def _unused(self, dead: Sequence[str], table_input: TableInput) -> list[str]:
-        """Return the dead folders that contain no location of the table and are in none: engines read to any depth."""
+        """Return the dead folders that no location of the table or of its partitions refers to.
+
+        A location refers to a folder if one contains the other, because engines read folders recursively.
+        """
         referenced = dict[str, None]()
         for location in chain(folders_in_use(table_input), self._index.locations(table_input)):
             for folder in dead:

@@ -1,4 +1,4 @@
-"""The partitions of a Hive table in the Glue Data Catalog."""
+"""The registered partitions of a Hive table in the Glue Data Catalog."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 
 # --- Calls ------------------------------------------------------------------------------------------------------------
-# Calls to Glue about the partitions of a table, in batches of the maximum size.
+# Requests to Glue about the partitions of a table, in batches of the maximum size.
 #
 # Limits: https://docs.aws.amazon.com/glue/latest/webapi/API_BatchCreatePartition.html and the pages of the other calls.
-# A batch is not atomic: the answer lists the partitions that failed.
+# A batch is not atomic: the response lists the partitions that failed.
 
 _MAX_READ, _MAX_CREATED, _MAX_UPDATED, _MAX_DELETED = 1000, 100, 100, 25
-"""Maximum number of partitions in one call."""
+"""Maximum number of partitions in one request."""
 
 _MAX_COLUMNS = 50_000
-"""Maximum number of columns in all descriptors of one call, which is some megabytes. AWS documents no limit."""
+"""Maximum number of columns in all descriptors of one request, which has some megabytes. AWS documents no limit."""
 
 _CONCURRENT_CALLS = 4
 
@@ -60,7 +60,7 @@ _TRANSIENT = frozenset(
         "ThrottlingException",
     }
 )
-"""Codes of errors of single partitions that may succeed on retry. Botocore retries errors of whole calls."""
+"""Error codes of single partitions for which a retry may succeed. Botocore retries errors of whole requests."""
 
 Values = tuple[str, ...]
 """The values of a partition as texts, one for each partition key of the table."""
@@ -68,26 +68,29 @@ Values = tuple[str, ...]
 Entry = dict[str, Any]
 """A registered partition (Glue API: PartitionInput)."""
 
-# GetPartitions returns more keys (Glue API: Partition), which updates refuse.
+# GetPartitions returns more keys than these (Glue API: Partition). Updates reject the others.
 _ENTRY_KEYS = ("Values", "LastAccessTime", "StorageDescriptor", "Parameters", "LastAnalyzedTime")
 
 _Member = TypeVar("_Member")
 
 
 def values_of(entry: Mapping[str, Any]) -> Values:
-    """Return the values of a partition."""
+    """Return the values of a registered partition."""
     return tuple(entry["Values"])
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredPartitions:
-    """The partitions of a Glue table. All methods raise Glue's errors, also if only one partition of a batch fails."""
+    """The registered partitions of a Glue table.
+
+    All methods raise Glue's errors, even if only one partition of a batch fails.
+    """
 
     name: TableName
     access: AwsAccess
 
     def get(self, wanted: Collection[Values]) -> dict[Values, Entry]:
-        """Return the existing partitions among `wanted`."""
+        """Return those partitions in `wanted` that are registered, by their values."""
         glue: Any = self.access.client("glue")
         entries = dict[Values, Entry]()
         remaining = list(wanted)
@@ -109,13 +112,13 @@ class RegisteredPartitions:
         return entries
 
     def all(self, *, with_columns: bool) -> Iterator[Entry]:
-        """Yield all partitions. Without columns, Glue's answers are much smaller."""
+        """Yield all partitions. Without columns, Glue's responses are much smaller."""
         pages: Any = self.access.client("glue").get_paginator("get_partitions")
         for page in pages.paginate(**self._table, ExcludeColumnSchema=not with_columns):
             yield from map(_as_entry, page["Partitions"])
 
     def create(self, entries: Sequence[Entry]) -> list[Values]:
-        """Create partitions. Return the values of partitions that already existed and were not changed."""
+        """Create partitions. Return the values of the partitions that existed already, which are not changed."""
         glue: Any = self.access.client("glue")
         return self._in_batches(
             "BatchCreatePartition",
@@ -162,7 +165,10 @@ class RegisteredPartitions:
         call: Callable[[Sequence[Entry]], Mapping[str, Any]],
         expected: str,
     ) -> list[Values]:
-        """Make the calls. Return the partitions that failed with the expected code, and raise any other error."""
+        """Send the entries in batches. Return the partitions that failed with the expected code.
+
+        Raises any other error.
+        """
 
         def send(batch: Sequence[Entry]) -> list[Values]:
             remaining, failed = list(batch), list[Values]()
@@ -201,14 +207,14 @@ class RegisteredPartitions:
 
 
 def in_batches(members: Iterable[_Member], limit: int) -> Iterator[list[_Member]]:
-    """Yield the members in lists of at most `limit`."""
+    """Yield the members in lists of at most `limit` members."""
     iterator = iter(members)
     while batch := list(islice(iterator, limit)):
         yield batch
 
 
 def _as_entry(partition: Mapping[str, Any]) -> Entry:
-    """Return the keys of Glue's answer that an update accepts."""
+    """Return a partition from Glue's response, with only the keys that an update accepts."""
     return {key: partition[key] for key in _ENTRY_KEYS if key in partition}
 
 
@@ -235,13 +241,13 @@ def _error(operation: str, values: Values, detail: Mapping[str, str]) -> ClientE
 # Register the partitions of a Hive table in the Glue Data Catalog, and keep them consistent with its content.
 #
 # A partition in Glue has its own storage descriptor, and engines read its files with the types in that descriptor. So
-# each partition has a location inside the content's folder, and the content's columns.
+# each partition has a location inside the content's folder, and the columns of the content.
 #
-# Glue changes partitions by separate, unconditional calls after the compare-and-set of the table. So the
-# compare-and-set also marks the partitions as stale. The next sync that reads this mark updates them, even if the sync
-# that changed the table was killed. A sync that detects that it is fenced also marks and updates them, because its last
-# calls may have come after the calls of its successor. Without the mark, a sync only creates partitions, so a late call
-# cannot move a partition back.
+# Partitions are changed by separate, unconditional requests after the compare-and-set of the table. So the
+# compare-and-set also marks the partitions as stale. The next sync that reads this mark updates the partitions, even if
+# the sync that changed the table was killed. A sync that detects that it is fenced also marks and updates them, because
+# its last requests may have arrived after those of its successor. If there is no mark, a sync only creates partitions,
+# so a late request cannot move a partition back.
 
 
 _logger = logging.getLogger(__name__)
@@ -254,10 +260,10 @@ _MAX_PARTITIONS_IN_MEMORY = 1000
 
 @dataclass(frozen=True, slots=True)
 class StalePartitions:
-    """A mark that registered partitions do not match the content. Each mark has a new `id`.
+    """A mark in a table's parameters: the registered partitions do not match the content. Each mark has a new `id`.
 
-    `former_folders` are S3 URIs of folders that held the content. If the content was `replaced`, all partitions of the
-    new content must be registered, and partitions in other folders deleted.
+    `former_folders` are the S3 URIs of the folders that held the content before. If the content was `replaced`, all
+    partitions of the new content must be registered, and all partitions in other folders deleted.
     """
 
     id: str = ""
@@ -274,7 +280,7 @@ class StalePartitions:
 
 
 def mark_partitions_stale(table_input: TableInput, *, former_folder: str | None = None, replaced: bool = False) -> None:
-    """Mark the partitions as stale, if the table registers partitions. Keep the folders of an earlier mark."""
+    """Mark the partitions of a table as stale if it has registered partitions. Keep the folders of an earlier mark."""
     if not has_registered_partitions(table_input):
         return
     earlier = StalePartitions.of(table_input) or StalePartitions()
@@ -284,14 +290,14 @@ def mark_partitions_stale(table_input: TableInput, *, former_folder: str | None 
 
 
 def mark_up_to_date(table_input: TableInput, updated: StalePartitions) -> None:
-    """Remove the mark `updated`, unless the partitions have a newer mark."""
+    """Remove the mark `updated` from a table, unless its partitions have been marked again."""
     if StalePartitions.of(table_input) == updated:
         del table_input["Parameters"][_INDEX_PROPERTY]
 
 
 @dataclass(slots=True)
 class PartitionIndex:
-    """Register the partitions of one table for a sync of `stream`, if the table registers partitions.
+    """Registers the partitions of one table for a sync of `stream`, unless the table uses only partition projection.
 
     Not thread-safe.
     """
@@ -304,10 +310,11 @@ class PartitionIndex:
     _registered_values: set[Values] = field(default_factory=set)
 
     def register(self, table_input: TableInput, partition_folders: Iterable[str]) -> bool:
-        """Register partitions of the published content by their folders. Skip partitions known to be registered.
+        """Register partitions of the published content, given by their folders.
 
-        Call it before files become visible in them. Returns False if existing partitions are stale: only `update_stale`
-        updates them. Raises TableConflict if another program has registered one of them at another location.
+        Call it before files become visible in these partitions. Partitions that this object has registered before are
+        skipped. Returns False if some of the existing partitions are stale, because only `update_stale` updates them.
+        Raises TableConflict if another program has registered one of the partitions at a different location.
         """
         if not has_registered_partitions(table_input):
             return True
@@ -321,31 +328,34 @@ class PartitionIndex:
         return are_up_to_date
 
     def register_all(self, table_input: TableInput) -> None:
-        """Register all partitions of the published content that have files. Keep existing partitions."""
+        """Register all partitions of the published content that have files. Do not change existing partitions."""
         for batch in in_batches(self._present(table_location(table_input)).items(), _MAX_PARTITIONS_IN_MEMORY):
             self._registered.create([_created(values, location, table_input) for values, location in batch])
 
     def has_partitions_outside(self, table_input: TableInput, content: str) -> bool:
-        """Return whether a registered partition is outside the folder `content`, or the table registers none."""
+        """Return whether any registered partition is outside the folder `content`.
+
+        Return True as well if the table does not register partitions.
+        """
         folder = ContentFolders(content)
         return not has_registered_partitions(table_input) or any(
             folder.relative(location) is None for location in self.locations(table_input)
         )
 
     def project(self, table_input: TableInput, partition_folders: Iterable[str]) -> None:
-        """Extend the table's partition projection, if any, by partitions of the published content."""
+        """Add partitions of the published content to the table's partition projection, if it has one."""
         if self.scheme is not None:
             values = self._locations("", partition_folders).keys()
             self.scheme.project(table_input, values, reset=False)
 
     def reset_projection(self, table_input: TableInput) -> None:
-        """Set the table's partition projection, if any, to exactly the partitions of the published content."""
+        """Set the table's partition projection, if it has one, to exactly the partitions of the published content."""
         if self.scheme is not None and self.scheme.catalog != "register":
             content = table_location(table_input)
             self.scheme.project(table_input, self._present(content).keys(), reset=True)
 
     def update_stale(self, table_input: TableInput, stale: StalePartitions) -> None:
-        """Update the stale partitions of a table. The caller then calls `mark_up_to_date`."""
+        """Update the stale partitions of a table. The caller must call `mark_up_to_date` afterwards."""
         folders = ContentFolders(table_location(table_input), stale.former_folders)
         missing = self._present(folders.folder) if stale.replaced else {}
         replaced, changed = dict[Values, str | None](), 0
@@ -359,13 +369,13 @@ class PartitionIndex:
                     updates.append(updated)
             self._registered.update(updates)
             changed += len(updates)
-        # Delete last: a reader may see a moved row twice for a moment, but never misses one.
+        # Delete partitions last: a reader may see a moved row twice for a moment, but never misses a row.
         for batch in in_batches(missing.items(), _MAX_PARTITIONS_IN_MEMORY):
             self._registered.create([_created(values, location, table_input) for values, location in batch])
         kept = {values: location for values, location in replaced.items() if location is not None}
         for batch in in_batches(kept.items(), _MAX_PARTITIONS_IN_MEMORY):
             entries = {values: _created(values, location, table_input) for values, location in batch}
-            # Create partitions that another engine dropped meanwhile.
+            # Create the partitions that another engine has dropped in the meantime.
             self._registered.create([entries[values] for values in self._registered.update([*entries.values()])])
         self._registered.delete([values for values in replaced if values not in kept])
         if missing or kept or changed:
@@ -373,10 +383,10 @@ class PartitionIndex:
             _logger.info("Table %s: %d partitions registered, %d changed.", name, registered, changed)
 
     def warn_of_retyped(self, table_input: TableInput, named: Sequence[Field], written: Sequence[Field]) -> None:
-        """Warn of partition keys that are null in new rows because the type of the source column has changed.
+        """Log a warning if partition keys are null in new rows because the type of their source column has changed.
 
-        Also warn of registered partitions with values of another type, which earlier versions created. Because of them,
-        engines fail on the whole table.
+        Log another warning if registered partitions have values that are invalid for the key's type. Earlier versions
+        of the connector created such partitions, and engines may fail on the whole table because of them.
         """
         keys = self.scheme.retyped(named, written) if self.scheme is not None else []
         if self.scheme is None or not keys:
@@ -399,7 +409,10 @@ class PartitionIndex:
             )
 
     def leave_former_folders(self, table_input: TableInput) -> None:
-        """Move partitions out of the content's former folders, before these folders are deleted."""
+        """Move registered partitions from the content's former folders to its present folder.
+
+        Call it before the former folders are deleted.
+        """
         if has_registered_partitions(table_input):
             self.update_stale(table_input, StalePartitions.of(table_input) or StalePartitions())
 
@@ -413,10 +426,10 @@ class PartitionIndex:
         return RegisteredPartitions(self.glue_table.name, self.access)
 
     def _create(self, desired: Mapping[Values, str], table_input: TableInput, folders: ContentFolders) -> bool:
-        """Create missing partitions. Return whether the existing partitions are up to date.
+        """Create the missing partitions among `desired`. Return whether the existing ones are up to date.
 
-        An existing partition keeps the settings of other programs. Only partitions in a former folder of the content
-        may move.
+        Existing partitions are not changed. Raises TableConflict if one of them is neither at the desired location nor
+        in a former folder of the content.
         """
         are_up_to_date = True
 
@@ -429,7 +442,7 @@ class PartitionIndex:
                     raise self._location_conflict(values, registered)
                 are_up_to_date &= _updated(entry, location, table_input) == entry
             missing = desired.keys() - present.keys()
-            # If another engine created one of them meanwhile, Glue's create reports it: read them again.
+            # If another engine has created one of them in the meantime, Glue reports it. Then read all of them again.
             return not self._registered.create([_created(key, desired[key], table_input) for key in missing])
 
         if not retry_until_done(attempt):
@@ -440,11 +453,11 @@ class PartitionIndex:
         return are_up_to_date
 
     def _present(self, content: str) -> dict[Values, str]:
-        """Return the locations of the partitions with files, by partition values."""
+        """Return the locations of the partitions that contain files, by their values."""
         return self._locations(content, {name.rpartition("/")[0] for name in self.folders.files(content)})
 
     def _locations(self, content: str, partition_folders: Iterable[str]) -> dict[Values, str]:
-        """Return the locations of partitions by their values. Skip folders that are not partitions."""
+        """Return the locations of partitions by their values. Skip folders that are not folders of partitions."""
         if self.scheme is None:
             return {}
         values_by_folder = {folder: self.scheme.folders.texts_of(folder) for folder in sorted(partition_folders)}
@@ -454,7 +467,7 @@ class PartitionIndex:
         if self.scheme is not None and self.scheme.is_by_date:
             problem = f"its partition {'/'.join(values)} is registered at {location}, outside the table's location"
         else:
-            # Values of other columns are contents of records, which must not appear in messages.
+            # Values of keys that are not dates are contents of records, which must not appear in messages.
             problem = "a partition of the sent rows is registered at a location outside the table's location"
         remedy = "Move the partition's files and drop it from the catalog, or set another table_prefix"
         return table_conflict(self.stream, self.glue_table.name, f"{problem}. {remedy}")
@@ -464,7 +477,10 @@ class PartitionIndex:
 
 
 def location_of(entry: Mapping[str, Any]) -> str:
-    """Return the location with the scheme `s3` and without a trailing slash, or unchanged if it is not in S3."""
+    """Return a partition's location with the scheme `s3` and without a trailing slash.
+
+    A location that is not in S3 is returned unchanged.
+    """
     location: str = entry.get("StorageDescriptor", {}).get("Location", "")
     try:
         return str(S3Address.parse(location)).removesuffix("/")
@@ -480,13 +496,13 @@ class ContentFolders:
     former_folders: tuple[str, ...] = ()
 
     def relative(self, location: str) -> str | None:
-        """Return a location relative to the content's folder, or None if it is outside."""
+        """Return a location relative to the content's folder, or None if it is outside that folder."""
         return _below(location, self.folder)
 
     def relative_to_former(self, location: str) -> str | None:
-        """Return a location relative to a former folder of the content, or None if it is outside of all.
+        """Return a location relative to a former folder of the content, or None if it is outside all former folders.
 
-        A folder beside the content's that this connector created is a former folder, too.
+        Any other folder that this connector created beside the content's folder counts as a former folder, too.
         """
         former, created = set(self.former_folders), Folders.created_folder_around(location)
         if created is not None and created.rpartition("/")[0] == self.folder.rpartition("/")[0]:
@@ -495,7 +511,10 @@ class ContentFolders:
         return min((relative for relative in candidates if relative is not None), key=len, default=None)
 
     def current_location(self, location: str) -> str | None:
-        """Return a partition's location in the content's folder, or None if it never was in the content."""
+        """Return the location that a partition must have in the content's folder.
+
+        Return None if `location` is neither in the content's folder nor in a former folder.
+        """
         relative = self.relative(location) or self.relative_to_former(location)
         return None if relative is None else f"{self.folder}/{relative}"
 
@@ -505,14 +524,14 @@ def _below(location: str, folder: str) -> str | None:
 
 
 def _created(values: Values, location: str, table_input: TableInput) -> Entry:
-    """Return a new partition with the storage descriptor of the table, like partitions of Athena and awswrangler."""
+    """Return a new partition with the table's storage descriptor, as Athena and awswrangler create partitions."""
     storage = copy.deepcopy(table_input["StorageDescriptor"])
     storage["Location"] = f"{location}/"
     return {"Values": list(values), "StorageDescriptor": storage, "Parameters": {}}
 
 
 def _updated(entry: Entry, location: str, table_input: TableInput) -> Entry:
-    """Return a partition at this location, with the columns of the table."""
+    """Return a registered partition with this location, and with the columns and types of the table."""
     updated = copy.deepcopy(entry)
     updated["StorageDescriptor"].setdefault("Columns", [])
     add_missing_columns(updated, table_input)

@@ -1,7 +1,7 @@
-"""Replace the content of a Hive table by the result of a replay.
+"""Replacement of a Hive table's content with the result of a replay.
 
-The rebuilt table has its own folders beside the folders of the original table. Once the original is fenced for all
-syncs, its location is set to the folder of the rebuilt table.
+The rebuilt table has its own folders beside the folders of the original table. First, the syncs of the original table
+are fenced. Then the original table's location is set to the folder of the rebuilt table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class HiveRebuild:
-    """Rebuild one table. `open_table` opens it for a sync in append mode."""
+    """The rebuild of one Hive table (see `Rebuild`). `open_table` opens the table for an append."""
 
     def __init__(self, name: TableName, open_table: Callable[[], HiveTable], access: AwsAccess) -> None:
         self._name = name
@@ -77,7 +77,7 @@ class HiveRebuild:
         glue.create_table(DatabaseName=rebuilt.database, TableInput=entry)
 
     def begin(self) -> None:
-        """Take the fencing token. A running sync stops at its next step."""
+        """Take the table's fencing token. A running sync of the table stops at its next step."""
         if self._table is None:
             self._table = self._open_table()
             self._table.prepare()
@@ -85,7 +85,7 @@ class HiveRebuild:
     def take_over(self, rebuilt: TableName, expected: TableState) -> bool:
         """Set this table's location to the rebuilt table's folder, and drop the rebuilt table.
 
-        Returns False if this table is not in the expected state. Raises Fenced and TableBusy.
+        Returns False and changes nothing if this table is not in the expected state. Raises Fenced and TableBusy.
         """
         assert self._table is not None
         location = expected.version.partition(" ")[0]
@@ -97,7 +97,7 @@ class HiveRebuild:
         return True
 
     def drop(self, rebuilt: TableName) -> None:
-        """Drop a rebuilt table. The next sync of this table deletes its folders."""
+        """Drop a rebuilt table. The next sync of this table deletes the folders of the rebuilt table."""
         entry = GlueTable(rebuilt, self._access).find()
         if entry is None:
             return
@@ -114,4 +114,4 @@ class HiveRebuild:
 _NOT_CLONED = frozenset(
     (TOKEN_PROPERTY, OVERWRITES_PROPERTY, ARCHIVED_PROPERTY, PUBLISHED_BY_PROPERTY, *CONTENT_PARAMETERS)
 )
-"""The parameters that describe a table's rows, folders or writers. A clone must not copy them."""
+"""The parameters that describe a table's rows, folders or writers, and are not copied to a clone."""

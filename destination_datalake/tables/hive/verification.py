@@ -1,4 +1,4 @@
-"""List the files of a Hive table for verification, and compare them with partitions and reports."""
+"""Verification of a Hive table: its files are listed, and compared with its partitions and the reports of its syncs."""
 
 from __future__ import annotations
 
@@ -31,11 +31,14 @@ if TYPE_CHECKING:
     from destination_datalake.tables.table import TableName
 
 _UNREPORTED_GROUP = "others"
-"""The group of files that no sync with a report has written."""
+"""The group of the files that were not written by a sync with a report."""
 
 
 class VerifiedHive(VerifiedTable):
-    """One Hive table. File names begin with the name of a run, so `reported` decides which run has written a file."""
+    """One Hive table in the state in which it was loaded.
+
+    File names begin with the name of the run that wrote the file. Files are grouped by the runs in `reported`.
+    """
 
     def __init__(
         self,
@@ -56,10 +59,10 @@ class VerifiedHive(VerifiedTable):
         self._last = reported[0] if reported else None
         self._runs = frozenset(report.run for report in reported)
         self._newest_unreported = datetime.min.replace(tzinfo=UTC)
-        """Time of the newest file without a report of its run, such as the files of `replay --replace`."""
+        """The time of the newest file whose run has no report. `replay --replace` writes such files."""
 
     def has_changed(self) -> bool:
-        """Return whether there was a commit since the table was read."""
+        """Return whether a commit has changed the table, or its partitions were marked, since it was loaded."""
         return _version(GlueTable(self._name, self._access).read()) != _version(self._input)
 
     def expected_files(self) -> Iterator[ExpectedFileStats]:
@@ -96,13 +99,16 @@ class VerifiedHive(VerifiedTable):
             self._compare_partitions(with_files)
 
     def _partition_of(self, folder: str) -> tuple[tuple[PartitionKey, str], ...]:
-        """Return the keys and values of the partition in this folder, a path relative to the content's folder."""
+        """Return the keys and values of the partition in this folder, which is relative to the content's folder."""
         if self._scheme is None or (texts := self._scheme.folders.texts_of(folder)) is None:
             return ()
         return tuple(zip(self._scheme.folders.keys, texts, strict=True))
 
     def _compare_partitions(self, with_files: set[str]) -> None:
-        """Compare the partitions with the folders that have files. The files are listed before partitions are read."""
+        """Compare the registered partitions with the folders that contain files.
+
+        The partitions are read after the files were listed.
+        """
         if StalePartitions.of(self._input) is not None:
             self.notes.append("Its partitions are stale, because a sync was killed. The next sync updates them.")
             return
@@ -125,7 +131,7 @@ class VerifiedHive(VerifiedTable):
                 )
 
     def conclude(self, read: Mapping[str, Total] | None, reported: Sequence[Reported]) -> None:
-        """Compare the files of each sync with its report."""
+        """Compare the files that were written by each sync with the report of that sync."""
         if not reported:
             self.notes.append("No sync has a report to compare with.")
         if read is not None:
@@ -157,7 +163,10 @@ class VerifiedHive(VerifiedTable):
             self.problems.append(Finding(table_location(self._input), problem))
 
     def _is_explained(self, reported: Reported, total: Total) -> bool:
-        """Return whether an erasure explains missing rows, or a killed sync that copied files explains extra rows."""
+        """Return whether an erasure explains the missing rows, or a sync without a report explains additional rows.
+
+        Such a sync may have been killed after it copied files.
+        """
         missing = reported.rows - total.rows
         if reported.rows_erased and 0 < missing <= reported.rows_erased and total.files <= reported.files:
             return True
