@@ -79,7 +79,7 @@ class IcebergPath:
             f"{quote_plus(field.name, '')}={quote_plus(iceberg_text(value, field.transform, type_), '')}"
             for field, type_, value in parts
         )
-        if len(folder) <= MAX_KEY_BYTES // 2:  # The other half is for the table's location and the file's name.
+        if len(folder) <= MAX_KEY_BYTES // 2:  # The other half remains for the table's location and the file's name.
             return folder
         return re.sub("%.?$", "", folder[: MAX_KEY_BYTES // 2]).rstrip("/")
 
@@ -138,7 +138,7 @@ class PartitionKey:
             text = value_text(value, self.source)
             if _NO_LOCATION.search(text):
                 return self.null
-            # Athena inserts projected values into storage.location.template unchanged, and separates them by commas.
+            # Athena inserts projected values into storage.location.template unchanged. Commas separate the values.
             return escaped(text).replace(",", "%2C") if self.projected else text
         assert isinstance(value, int)
         if transform.part == "date":
@@ -278,7 +278,7 @@ def _null_text(template: PathTemplate, variable: str) -> str:
     return NULL_PARTITION if all(is_key_folder(folder) for folder in used) else _NO_TIME[variable]
 
 
-# Texts of partition values: in folders, and in the catalog's lists of partitions (Hive: FileUtils.makePartName)
+# Texts of partition values, in folders and in the catalog's lists of partitions (Hive: FileUtils.makePartName)
 
 _ESCAPED = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
 """The characters that Hive escapes in the names of folders (Hive: FileUtils.charToEscape)."""
@@ -354,7 +354,7 @@ def escaped(text: str) -> str:
 
 
 def unescaped(text: str) -> str:
-    """Return the original of an `escaped` text (Hive: FileUtils.unescapePathName)."""
+    """Return the original text of a text that `escaped` returned (Hive: FileUtils.unescapePathName)."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 

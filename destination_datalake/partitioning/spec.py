@@ -25,7 +25,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The 32-bit Murmur3 hash of the value, modulo `buckets` (Iceberg spec: bucket transform)."""
+    """The 32-bit Murmur3 hash of the value without its sign bit, modulo `buckets` (Iceberg spec: bucket transform)."""
 
     buckets: int
 

@@ -47,7 +47,7 @@ class PathTemplate:
 
     @classmethod
     def parse(cls, text: str) -> PathTemplate:
-        """Parse a template of the option `path_layout`. Raises InvalidTemplate."""
+        """Return the template that a value of the option `path_layout` denotes. Raises InvalidTemplate."""
         folders = text.strip("/").split("/")
         depth = max((n for n, folder in enumerate(folders, 1) if NAMES.keys() & set(variables(folder))), default=0)
         template = cls("/".join(folders[:depth]), "/".join(folders[depth:]))
@@ -164,7 +164,10 @@ class Preset:
     partitions: Mapping[str, str]
 
     def template(self, partitioning: str) -> PathTemplate:
-        """Return the template for a value of the option `partitioning`. Raises KeyError for unsupported values."""
+        """Return the layout's template for a value of the option `partitioning`.
+
+        Raises KeyError if the layout does not support the value.
+        """
         return PathTemplate(self.root, self.partitions[partitioning])
 
 

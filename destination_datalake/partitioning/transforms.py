@@ -188,7 +188,7 @@ def _truncated(array: pa.Array[Any], width: int) -> pa.Array[Any]:
     type_ = array.type
     if pa.types.is_string(type_) or _is_binary(type_):
         cut: Any = pc.utf8_slice_codeunits if pa.types.is_string(type_) else pc.binary_slice
-        start: pa.Array[Any] = cut(array, 0, width)  # For texts, this counts code points, despite the name.
+        start: pa.Array[Any] = cut(array, 0, width)  # Despite its name, utf8_slice_codeunits counts code points.
         return start
     if pa.types.is_int32(type_) or pa.types.is_int64(type_):
         values = _numpy(array)
@@ -302,7 +302,7 @@ def _refusal(transform: str, array: pa.Array[Any]) -> ValueError:
     return ValueError(f"{transform} of {array.type} is not defined")
 
 
-# Local times of time zones. Arrow's `local_timestamp` does not support daylight saving time after 2037
+# Local times. Arrow's `local_timestamp` is not used, because it does not support daylight saving time after 2037
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 86_400

@@ -69,7 +69,7 @@ def change_lists(rows: int, by_row: Iterable[tuple[int, Sequence[ValueChange]]])
 
 
 def changes_array(offsets: Any, entries: Any) -> pa.Array[Any]:
-    """Return an array of CHANGES_TYPE with these offsets and entries."""
+    """Return an array of CHANGES_TYPE with these offsets of lists and these entries."""
     return pa.ListArray.from_arrays(offsets, entries, type=CHANGES_TYPE)
 
 

@@ -39,14 +39,14 @@ BLOCK_CELLS = 2_000_000
 """Maximum number of values in a block of more than one line. Absent values count, too: each uses about 20 bytes."""
 
 BLOCK_CHANGES = 50_000
-"""Number of changed values after which the decoder yields the rows before it continues."""
+"""The number of changed values after which the decoder yields the rows that it has decoded so far."""
 
 _SHORTEST_LINE = len(b'{"type":"RECORD","record":{"stream":"","data":{},"emitted_at":0}}')
 _NEWLINE = 10
 
 
 class _Column(NamedTuple):
-    """A column's type in memory, and the careful rule for its values."""
+    """The Arrow type of a column in memory, and the careful rule for the column's values."""
 
     type: pa.DataType
     coerce: Coercer

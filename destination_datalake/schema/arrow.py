@@ -42,7 +42,7 @@ ARROW: Mapping[type[ColumnType], Callable[[Any], pa.DataType]] = {
     Date: lambda _: pa.date32(),
     Timestamp: lambda t: pa.timestamp("us", tz="UTC" if t.zoned else None),
     Struct: lambda t: pa.struct([arrow_field(field) for field in t.fields]),
-    # `element`, as in Parquet's specification, so that paths in a file equal paths in the table.
+    # The name `element` is that of Parquet's specification, so that paths in a file equal paths in the table.
     List: lambda t: pa.list_(pa.field("element", arrow_type(t.element))),
 }
 

@@ -187,7 +187,7 @@ def _with_names(type_: ColumnType, naming: Naming, stored: Sequence[ColumnType],
         return type_
     members = [member for struct in stored if isinstance(struct, Struct) for member in struct.fields]
     assigned, present = _assigned_names(levels), {member.name.lower(): member.source for member in members}
-    # Iceberg stores the sources of members that have no record.
+    # Iceberg tables store the sources of members in docs, so members without a record keep their names.
     documented = {
         member.source: member.name.lower()
         for member in members

@@ -53,7 +53,10 @@ _REDIRECTED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """Add a column at the end if `parent` is empty, otherwise a field at the end of the struct at `parent`."""
+    """Add a column at the end of the table, or a field at the end of the struct at `parent`.
+
+    `parent` is empty for a column.
+    """
 
     parent: Path
     field: Field

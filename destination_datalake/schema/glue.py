@@ -78,7 +78,7 @@ def parse_glue_type(text: str) -> ColumnType | None:
     `Timestamp`, which is parsed as `Timestamp(None)`. Glue does not store the sources of struct fields, so the source
     of a field is its name.
     """
-    # Spaces next to punctuation are insignificant. Inside a field's name they belong to it.
+    # Spaces next to punctuation are insignificant. Spaces inside a field's name are part of the name.
     parser = _Parser("".join(part.strip() for part in _PUNCTUATION.split(text.lower())))
     parsed = parser.type()
     return None if parser.rest else parsed

@@ -188,7 +188,7 @@ class _Reader:
         self._named: Mapping[str, object] | None = None
 
     def type_of(self, shape: Shape) -> ColumnType:
-        """Return the column type for values of this shape."""
+        """Return the column type that stores values of this shape."""
         if len(shape) != 1:
             return Json()
         [(kind, type_)] = shape.items()
@@ -239,7 +239,7 @@ class _Reader:
         root = schema if _is_resource(schema) else scope.root
         scope = _Scope(root, scope.seen, scope.depth, scope.steps + 1)
         reference = _reference_of(schema)
-        if reference and _WELL_KNOWN_REFERENCE in reference:  # Airbyte's types may be next to a type of protocol v0.
+        if reference and _WELL_KNOWN_REFERENCE in reference:  # A `type` of protocol v0 may be next to the reference.
             return self._read(WELL_KNOWN.get(reference.partition(_WELL_KNOWN_REFERENCE)[2]), scope)
         if reference and len(schema) == 1:
             return self._referenced(reference, scope)
@@ -259,7 +259,7 @@ class _Reader:
                 if isinstance(branches := schema.get(key), list):
                     return self._declared(self._union(branches, scope), [own])
         shape = reduce(self._met, beside, own)
-        # Formally, properties do not restrict values that are not objects. In practice, an object is meant.
+        # Formally, `properties` also allows values that are not objects. In practice, such a schema means objects.
         return {"object": shape["object"]} if _has_properties(schema) and shape.keys() == _ANY.keys() else shape
 
     # --- Keywords
@@ -415,7 +415,7 @@ class _Reader:
         return self._joined(kind, one, other) == one
 
     def _met(self, one: Shape, other: Shape) -> Shape:
-        """Return the intersection of the shapes, with all members that either declares."""
+        """Return the intersection of two shapes. It has all members that either of them declares."""
         return {kind: self._narrower(kind, one[kind], other[kind]) for kind in one if kind in other}
 
     def _narrower(self, kind: str, one: ColumnType | Nest, other: ColumnType | Nest) -> ColumnType | Nest:

@@ -175,7 +175,7 @@ class Naming:
         candidates = set(zip(sources, spelled, strict=True))
 
         def keeps(source: str, name: str) -> bool:
-            """Return whether the source gets the name without a suffix."""
+            """Return whether the source gets the name, without words or a suffix."""
             existing_source = existing.get(name)
             if name in METADATA_NAMES or name in assigned.taken or (existing_source is None and name in existing):
                 return False
@@ -215,7 +215,7 @@ class Naming:
 
 
 def _snake_case(text: str, cut: re.Pattern[str]) -> str:
-    """Romanise the text, join its words with `_`, keep leading underscores, and prefix a leading digit with one."""
+    """Romanise the text, and join its words with `_`. Keep leading underscores, and prefix a leading digit with `_`."""
     words = "_".join(cut.sub("_", run) for run in _RUN.findall(anyascii(text))).lower()
     underscores = _LEADING_UNDERSCORES.match(text)
     assert underscores is not None
@@ -309,7 +309,7 @@ SNAKE_CASE_NUMBERS = Naming(
 """Like `SNAKE_CASE`, but numbers are separate words."""
 
 PRESERVE = Naming("preserve", _preserved, _preserved_inside)
-"""Letters and digits of every script are kept, in lower case."""
+"""Letters and digits of all scripts are kept, and converted to lower case."""
 
 AWS_DATALAKE = Naming("aws_datalake", _sanitised, _preserved_inside, _lowered)
 """The naming of Airbyte's AWS Datalake destination.

@@ -93,7 +93,7 @@ class TableCatalog(Protocol):
         """Yield all visible tables of a database."""
 
 
-# Limits for `check`, because a user waits for the answer.
+# Limits for `check`, because a user waits for its result.
 _MAX_DATABASES_LISTED = 1_000
 _MAX_DATABASES_READ = 50
 _MAX_TABLES_READ = 2_000

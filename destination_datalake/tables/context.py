@@ -75,7 +75,7 @@ class TableHistory:
     first: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     redirected: dict[str, str] = field(default_factory=dict)
-    """Columns that cannot hold the stream's values, and the columns that hold these values instead."""
+    """Maps each column that cannot hold the stream's values to the column that holds these values instead."""
     merged: MergeFigures = field(default_factory=MergeFigures)
     state: TableFigures | None = None
 
@@ -91,7 +91,7 @@ class TableHistory:
 
 
 class Journal:
-    """The histories of a sync's tables. Thread-safe."""
+    """The journal of a sync: the histories of its tables. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -105,7 +105,7 @@ class Journal:
             history.columns = columns
 
     def redirected(self, table: TableName, columns: Mapping[str, str]) -> None:
-        """Record columns that cannot hold the stream's values, and the columns that hold these values instead."""
+        """Record that the stream's values are redirected. `columns` maps columns to those that hold their values."""
         with self._lock:
             self._tables[table].redirected |= columns
 
@@ -121,7 +121,7 @@ class Journal:
             self._tables[table].state = state
 
     def of(self, table: TableName) -> TableHistory:
-        """Return the changes of a table so far."""
+        """Return the history of a table, with all changes until now."""
         with self._lock:
             return self._tables[table]
 

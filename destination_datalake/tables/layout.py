@@ -129,7 +129,7 @@ class TableLayout:
     def hive_folders(self, columns: Sequence[Field]) -> PartitionFolders | None:
         """Return the partition keys of a Hive table, and the folders of its partitions."""
         template = path_template(self.config.path_layout, self.config.partitioning)
-        # Keys of other destinations, and projected keys of Athena, are strings with the text of the folder.
+        # In layouts of other destinations and in Athena's projection, keys are strings: the texts in the folders.
         projected = self.config.catalog_partitions != "register"
         fields = self.hive_fields(columns, digits=projected) if template is None else self._fields_of(template, columns)
         if fields is None:
@@ -235,7 +235,7 @@ class TableLayout:
     def _name(self, source: Source, transform: Transform) -> str:
         kind = str(transform).partition("[")[0].replace("truncate", "trunc")
         if kind == "identity":
-            # Iceberg gives such a field the name of its column. A partition key of Hive is an additional column.
+            # In Iceberg, such a field has the name of its column. In Hive, a partition key is an additional column.
             return source.label if self.config.table_type == "ICEBERG" else f"{source.label}_key"
         return f"{source.label}_{kind}"
 
@@ -275,7 +275,7 @@ class TableLayout:
         config = self.config
         if config.partition_source in ("extracted_at", EXTRACTED_AT):
             return _extracted_at()
-        # A cursor's keys are a path (Airbyte protocol: cursor_field). AWS Datalake used the first key that is a date.
+        # The keys of a cursor field are a path (Airbyte protocol: cursor_field). AWS Datalake used its first date key.
         cursor = self.stream.cursor_field
         keys = (".".join(cursor), *cursor) if config.partition_source == "cursor" else (config.partition_source,)
         dates = {".".join(column.path): column for column in columns if isinstance(column.type, Date | Timestamp)}

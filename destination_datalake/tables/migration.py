@@ -192,7 +192,7 @@ class InheritedTable:
 JsonSchema = Mapping[str, object]
 
 _Kind = Literal["text", "JSON", "timestamp", "date", "integer", "number", "boolean", "struct", "array"]
-"""The kinds of columns that AWS Datalake derived from schemas (version 0.1.35, stream_writer.py)."""
+"""The kinds of columns that AWS Datalake derived from JSON schemas (version 0.1.35, stream_writer.py)."""
 
 _SCALARS: Mapping[str, _Kind] = {"integer": "integer", "number": "number", "boolean": "boolean"}
 _TIMES: Mapping[object, _Kind] = {"date-time": "timestamp", "date": "date"}
@@ -340,7 +340,11 @@ def _item(schema: JsonSchema) -> JsonSchema:
 
 
 def _closed(properties: JsonSchema) -> bool:
-    """Return whether AWS Datalake made a struct of the properties: all are closed and of one type, at any depth."""
+    """Return whether AWS Datalake stored an object with these properties as a struct.
+
+    It did so if, at every depth, no property has several types, all objects declare properties, and all arrays declare
+    items.
+    """
     return all(_is_schema(schema) and _is_closed(schema) for schema in properties.values())
 
 

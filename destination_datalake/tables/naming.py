@@ -161,7 +161,7 @@ def _ambiguity(location: str) -> str | None:
 
 
 # --- Names ------------------------------------------------------------------------------------------------------------
-# The names of the databases and tables of streams.
+# The names of the databases and tables to which streams are written.
 
 
 _NAMINGS: Mapping[tuple[str, bool], Naming] = {
@@ -300,7 +300,7 @@ _TYPES = "airbyte.types"
 
 _FIELD_NAMES = "airbyte.field-names"
 _MAX_PARAMETER = 500_000
-"""Maximum number of ASCII characters in one parameter. Glue's limit is 512,000 bytes."""
+"""Maximum number of ASCII characters in one table parameter. Glue's limit is 512,000 bytes."""
 _INVALID_IN_NAMES = re.compile(r"[\s<>(),:.]")
 
 REPLAY_OF = "airbyte.replay-of"

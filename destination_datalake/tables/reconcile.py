@@ -143,7 +143,7 @@ class Reconciliation:
         comment = existing
         for conflict in self.conflicts:
             prefix = f"Column {conflict.redirected_to} holds "
-            # Comments of earlier versions have the same line.
+            # Do not change this line: comments that earlier versions of the connector wrote contain it.
             line = (
                 f"{prefix}what is sent for {conflict.column} as {conflict.stream_type}; "
                 f"{conflict.column} is {conflict.table_type}."
@@ -182,7 +182,7 @@ def reconcile(
                 table,
                 f"its column {column.name} has another type than the connector's metadata column. Rename that column",
             )
-    # Catalogs ignore the case of names. Messages use the table's spelling.
+    # Catalogs compare names case-insensitively. Messages use the table's spelling.
     spelling = {name.lower(): name for name in existing}
     conflicts = tuple(
         Conflict(name, _table_type(existing[name], type_names.get(name, "")), describe_type(field.type), target.name)

@@ -15,13 +15,19 @@ if TYPE_CHECKING:
 
 
 ARCHIVED_PROPERTY = "airbyte.archived"
-"""A table property: all commits to the table are in the archive's journal, including those of unarchived records."""
+"""A table property, which is set if the archive's journal contains all commits to the table.
+
+This includes the commits of records that are not archived.
+"""
 
 PUBLISHED_BY_PROPERTY = "airbyte.published-by"
-"""A table property: the name of the sync that published the last overwrite."""
+"""A table property that contains the name of the sync that published the last overwrite."""
 
 LOWEST_GENERATION_PROPERTY = "airbyte.lowest-generation-id"
-"""A table property: the lowest generation of the table's rows. Tables filled by other writers do not have it."""
+"""A table property that contains the lowest generation of the table's rows.
+
+Tables with rows of other writers do not have the property.
+"""
 
 
 class TableName(NamedTuple):
@@ -70,7 +76,7 @@ class CommitStateUnknown(Exception):
 
 
 Rewrite = Callable[[Sequence[RewriteTask]], Sequence[Rewritten]]
-"""Rewrites data files on the executors. Raises RewriteFailed if a file cannot be rewritten."""
+"""A function that rewrites data files on the executors. It raises RewriteFailed if a file cannot be rewritten."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from destination_datalake.records.decoded import FIELD_SIZE_LIMITATION, SERIALIZ
 from destination_datalake.records.values.rules import BLANKS, Floats, TypeRules, Value, nulled
 from destination_datalake.schema.types import Decimal, Float64
 
-# Adjacent repeats never match the same characters, so that matching takes linear time.
+# Adjacent repetitions never match the same characters, so matching is linear in the length of the text.
 _NUMBER = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:[eE]([+-]?)(\d+))?", re.ASCII)
 _NOT_FINITE = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
 _MAX_EXPONENT_DIGITS = 9  # An exponent with more digits is out of range for every type.

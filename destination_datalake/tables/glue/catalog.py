@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 # --- Tables of streams ------------------------------------------------------------------------------------------------
-# The Glue Data Catalog as the catalog of the streams' tables.
+# The `TableCatalog` for the Glue Data Catalog, which contains the tables of streams.
 
 DATABASE_DESCRIPTION = "Created by destination-datalake"
 """The description that this connector sets on databases that it creates, and by which it recognises them."""
@@ -295,7 +295,8 @@ class RejectsTable(LinesTable):
         self.register_folders({file.partition: file.folder for file in files})
 
     def _create(self) -> None:
-        # Only the first rejects of a lake need awswrangler. Its import takes a second, because it imports pandas.
+        # Import awswrangler only here, because only the first rejects of a data lake need it. The import also loads
+        # pandas and takes a second.
         import awswrangler as wr
 
         wr.config.glue_endpoint_url = self._access.endpoint_url

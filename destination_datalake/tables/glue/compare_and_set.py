@@ -67,8 +67,8 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         return S3FileIO(self._access.client("s3"), self._writes)
 
     def _is_s3tables_database(self, database_name: str) -> bool:  # noqa: ARG002
-        # PyIceberg calls Glue for this at every creation and commit. Tables with a location, as this connector creates
-        # them, are never in databases of S3 Tables, which reject a location.
+        # PyIceberg would send a request to Glue for each creation and commit. The result is always False: this
+        # connector creates tables with a location, and databases of S3 Tables reject a location.
         return False
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
@@ -79,7 +79,7 @@ class CompareAndSetGlueCatalog(GlueCatalog):
 
     def _get_glue_table(self, database_name: str, table_name: str) -> TableTypeDef:
         glue_table, self._loaded = self._loaded or super()._get_glue_table(database_name, table_name), None
-        # Copy the parameters, because PyIceberg changes them in the returned dict. It changes nothing else.
+        # Copy the parameters, because PyIceberg changes them in the returned dict. It does not change other members.
         self._glue_table = {**glue_table, "Parameters": {**glue_table.get("Parameters", {})}}
         return glue_table
 
@@ -99,7 +99,7 @@ class CompareAndSetGlueCatalog(GlueCatalog):
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: Properties = EMPTY_DICT,
     ) -> Table:
-        """Create the table, and cache its metadata for the first commit."""
+        """Create the table, and cache its metadata for its first commit."""
         table = super().create_table(identifier, schema, location, partition_spec, sort_order, properties)
         CachedMetadata(table.metadata, self._document).put(table.metadata_location)
         return DataOnlyTable(table.name(), table.metadata, table.metadata_location, table.io, self)

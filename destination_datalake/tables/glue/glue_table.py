@@ -162,7 +162,7 @@ def known_columns(table_input: TableInput) -> tuple[Field, ...]:
 
 
 def change_columns(table_input: TableInput, changes: Sequence[SchemaChange]) -> None:
-    """Add columns at the end, and change the types of existing columns."""
+    """Apply schema changes to a table: add columns at the end, and change the types of existing columns."""
     columns = _columns(table_input)
     types = column_types(table_input)
     new_types = apply_changes(types, changes)

@@ -43,7 +43,7 @@ CONTENT_PARAMETERS = (
     _OTHER_FOLDERS,
     _LAST_COMMIT,
 )
-"""The parameters that describe a table's rows and folders."""
+"""The parameters of a Glue table that describe the rows and folders of a Hive table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def save_lowest_generation(table_input: TableInput, generation: int | None) -> N
 
 
 def save_overwrites(table_input: TableInput, overwrites: Overwrites) -> None:
-    """Set the generations of the table's overwrites."""
+    """Record the generations of a table's overwrites in its parameters."""
     if overwrites != Overwrites.of(table_input["Parameters"]):
         table_input["Parameters"][OVERWRITES_PROPERTY] = str(overwrites)
 
@@ -371,9 +371,11 @@ class Overwrite(WriteMode):
         self._save(table_input, content, pending.generation)
 
     def publish(self, table_input: TableInput) -> None:
-        """Make the pending overwrite the published content."""
+        """Make the content of the pending overwrite the published content. Raises Fenced."""
         if self._published and self._was_content(self._published, table_input):
-            return  # An earlier call published it, but its answer was lost. Other writers may have changed it since.
+            # An earlier call published the overwrite, but the response was lost. Other writers may have changed the
+            # table since.
+            return
         pending, content = self._pending(table_input), self.content(table_input)
         self._published = content.folder
         publish_content(table_input, content, self._table)

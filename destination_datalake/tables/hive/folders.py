@@ -22,7 +22,7 @@ _CREATED_FOLDER = re.compile(r"(?P<parent>.+)/generation-\d+-[0-9a-f]{12}")
 _INSIDE_CREATED_FOLDER = re.compile(rf"({_CREATED_FOLDER.pattern})/.+")
 
 CONCURRENT_CALLS = 8
-"""Maximum number of concurrent requests to S3 in one step of a table."""
+"""Maximum number of concurrent requests to S3 when files are copied or deleted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class Moves:
             current = self.target.content(table_input)
             widened = current.widened(columns)
             if current.folder == wider.folder and widened == current:
-                return  # An earlier call succeeded, but its answer was lost.
+                return  # An earlier call succeeded, but the response was lost.
             if current.folder != content.folder or current.types_changed_in(widened) != types:
                 raise _changed_meanwhile(self.glue_table.name)
             self.target.set_content(table_input, replace(widened, folder=wider.folder))
@@ -112,7 +112,7 @@ class Moves:
         def conclude(table_input: TableInput) -> None:
             current = self.target.content(table_input)
             if PendingOverwrite.load(table_input) is None:
-                return  # An earlier call succeeded, but its answer was lost.
+                return  # An earlier call succeeded, but the response was lost.
             has_same_types = all(current.types.get(name) == content.types.get(name) for name in pending.type_names)
             if current.folder != content.folder or not has_same_types:
                 raise _changed_meanwhile(self.glue_table.name)

@@ -129,7 +129,7 @@ class RegisteredPartitions:
         )
 
     def update(self, entries: Sequence[Entry]) -> list[Values]:
-        """Replace partitions. Return the values of partitions that do not exist."""
+        """Replace registered partitions. Return the values of the partitions that do not exist."""
         glue: Any = self.access.client("glue")
         return self._in_batches(
             "BatchUpdatePartition",
@@ -255,7 +255,7 @@ _logger = logging.getLogger(__name__)
 _INDEX_PROPERTY = "airbyte.partition-index"
 
 _MAX_PARTITIONS_IN_MEMORY = 1000
-"""Maximum number of partitions in memory, each with all columns of the table."""
+"""Maximum number of partitions that are in memory at once. Each has all columns of the table."""
 
 
 @dataclass(frozen=True, slots=True)

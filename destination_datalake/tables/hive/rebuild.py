@@ -58,7 +58,10 @@ class HiveRebuild:
         )
 
     def clone(self, rebuilt: TableName, marks: dict[str, str]) -> None:
-        """Create a table with this table's columns, partition keys and parameters, and a new folder."""
+        """Create the rebuilt table with this table's columns, partition keys and parameters, and a new folder.
+
+        `marks` are additional parameters.
+        """
         table_input = GlueTable(self._name, self._access).read()
         location = table_location(table_input)
         folder = Folders(location, self._access).for_table_at(location, None)

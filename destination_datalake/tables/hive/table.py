@@ -272,7 +272,7 @@ class HiveTable:
         def change(table_input: TableInput) -> None:
             self._mode.require(table_input)
             if table_location(table_input) == table_location(source):
-                return  # An earlier call succeeded, but its answer was lost.
+                return  # An earlier call succeeded, but the response was lost.
             if table_location(table_input) != expected:
                 raise TableBusy(f"Another writer changed the location of table {self.name}. Run the replay again.")
             add_missing_columns(table_input, source)
@@ -488,19 +488,19 @@ class HiveTable:
             self._index.reset_projection(table_input)
         self._current = table_input
         if not self._mode.holds(table_input):
-            return ()  # Another sync does the remaining work, or an earlier call succeeded and its answer was lost.
+            return ()  # Another sync does the remaining work, or an earlier call succeeded and the response was lost.
         dead = self._cleanup.dead(table_input)
         if not dead and StalePartitions.of(table_input) is None:
             self._mode.release(table_input)
         return dead
 
     def _end(self) -> None:
-        """Release the token. If another sync has taken it, update the partitions once more."""
+        """Release the fencing token. If another sync has taken it, update the registered partitions once more."""
         if not self._glue_table.update(self._release):
             self._update_partitions_after_fencing()
 
     def _release(self, table_input: TableInput) -> bool:
-        """Release the token. Return False if another sync has taken it."""
+        """Release the fencing token. Return False if another sync has taken it."""
         if self._mode.holds(table_input):
             self._mode.release(table_input)
             self._released = True
@@ -529,7 +529,7 @@ class HiveTable:
         if pending is None or self._index.has_partitions_outside(self._current, pending.location):
             return
         if not self._folders.is_empty(table_location(self._current)):
-            return  # The content has rows in unregistered partitions, and their column types must stay.
+            return  # The content has rows in unregistered partitions, so its column types must not change.
 
         def widen(table_input: TableInput) -> TableInput:
             set_column_types(table_input, self._mode.content(table_input).types)

@@ -95,7 +95,7 @@ def client_properties(options: RestCatalogOptions) -> dict[str, Any]:
         properties["oauth2-server-uri"] = options.oauth2_server_uri or f"{uri}/v1/oauth/tokens"
     elif options.token is not None:
         properties["token"] = options.token.get_secret_value()
-        properties["oauth2-server-uri"] = uri  # Never requested, but PyIceberg warns without it.
+        properties["oauth2-server-uri"] = uri  # No request uses it, but PyIceberg logs a warning without it.
     else:
         properties["auth"] = {"type": "noop"}
     return properties
@@ -174,7 +174,7 @@ class CertainRestCatalog(RestCatalog):
             str(table_response.metadata_location),
             S3FileIO((self._access if vended is None else vended.access).client("s3")),
             self,
-            # The response's config is not passed on, because a token in it would be used for requests of all tables.
+            # Do not pass the response's config on: a token in it would be used for the requests of all tables.
         )
 
     def _require_metadata_below_limit(self, name: str, metadata: TableMetadata) -> None:
@@ -250,7 +250,7 @@ class CertainRestCatalog(RestCatalog):
         with _explained(self.uri):
             identifiers = super().list_tables(namespace)
         for identifier in identifiers:
-            # Skip tables that were dropped meanwhile.
+            # Skip tables that were dropped in the meantime.
             if (table := self.find_table(identifier)) is not None:
                 yield table
 
@@ -400,10 +400,13 @@ class VendedAccess:
 
 
 _UNKNOWN = (CommitStateUnknownException, requests.ConnectionError, requests.Timeout, ServerError)
-"""Errors after which it is unknown whether the server processed a request."""
+"""The errors after which it is unknown whether the server has processed a request."""
 
 _NOT_PROCESSED = (ServiceUnavailableError, TooManyRequestsError)
-"""Errors that guarantee that the server did not process a request (Iceberg REST specification: 429, 503)."""
+"""The errors after which it is certain that the server has not processed a request.
+
+See the Iceberg REST specification for the status codes 429 and 503.
+"""
 
 
 class _Requests:
@@ -489,7 +492,7 @@ class _Commit:
 
 
 def _are_met(requirements: tuple[TableRequirement, ...], metadata: TableMetadata) -> bool:
-    """Return whether the server would accept a commit with these requirements if it arrived now."""
+    """Return whether the server would accept a commit with these requirements in this state of the table."""
     try:
         for requirement in requirements:
             requirement.validate(metadata)
@@ -619,4 +622,4 @@ def _explained(uri: str) -> Iterator[None]:
 
 
 _MAX_ANSWER_IN_MESSAGE = 500
-"""Maximum number of characters of a server's answer in a message."""
+"""Maximum number of characters of a server's response that a message quotes."""
