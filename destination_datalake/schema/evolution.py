@@ -36,7 +36,7 @@ _INT64_DIGITS = 19
 WIDER: Mapping[ColumnType, ColumnType] = {Int32(): Int64(), Float32(): Float64()}
 """The wider type of each type that can be widened without loss. Decimals can be widened to more digits as well."""
 
-# By suffix of a redirected column: the suffixes that an earlier sync with other `numeric_types` may have used.
+# For each suffix of a redirected column, the suffixes that an earlier sync with other `numeric_types` may have used.
 _RELATED: Mapping[str, Sequence[str]] = {
     "int": ("bigint", "decimal"),
     "bigint": ("int", "decimal"),

@@ -75,7 +75,7 @@ WELL_KNOWN: Mapping[str, Mapping[str, object]] = {
     "Integer": {"type": "integer"},
     "Boolean": {"type": "boolean"},
 }
-"""By name of a type in protocol v1 (`WellKnownTypes.json#/definitions/…`): the equivalent schema of protocol v0."""
+"""The types of protocol v1 (`WellKnownTypes.json#/definitions/…`) by name, each as the schema of protocol v0."""
 
 MAX_COLUMN_SCHEMAS = 50_000
 """The maximum number of schemas in one column. A struct with more members exceeds Glue's maximum size of a type."""
@@ -106,7 +106,7 @@ class Untyped(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Objects or arrays, described by the shapes of their members. No shapes mean that any member is allowed.
+    """Objects or arrays, described by the shapes of their members. If `members` is empty, any member is allowed.
 
     `varies` is whether the branches of a union declare different members.
     """
@@ -132,7 +132,8 @@ def column_type(
     """Return the column type of a property's JSON schema, or `Json` for an unsupported schema.
 
     `root` is the document in which `$ref`s of the form `#/…` are resolved: the stream's schema, or `json_schema` itself
-    by default. `naming` is the table's naming. In a recursive schema, the type is `Json` where the recursion begins.
+    by default. `naming` is the table's naming. Where a schema refers to itself, the type
+    is `Json`.
     """
     reader = _Reader(json_schema if root is None else root, numeric, naming, untyped)
     return reader.type_of(reader.read_column(json_schema, reader.scope))

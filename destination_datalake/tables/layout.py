@@ -59,16 +59,16 @@ PARTS: Mapping[PartitioningUnits, tuple[Part, ...]] = {
 }
 """The partition keys of Hive tables for each value of the option `partitioning`.
 
-The values that Airbyte's AWS Datalake destination also has result in the same keys as there. DAY alone is the day of
-the month. Together with HOUR, it is the whole date.
+Values that Airbyte's AWS Datalake destination supports result in the same keys as in its tables. DAY alone is the day
+of the month. Together with HOUR, it is the whole date.
 """
 
 _MAX_FIELDS_IN_MESSAGE = 10
 
 _MAX_NAME_BYTES = 160
-"""Maximum size in bytes of the other parts of an S3 object's key: the folder of a generation and the file's name.
+"""The number of bytes in an S3 object's key that are reserved for the folder of a generation and the file's name.
 
-The parts that do not count are the folders of the table and of the partition.
+The rest of the key is available for the folders of the table and of the partition.
 """
 
 _FINEST: Mapping[Part, TimeUnit] = {"date": "day", "year": "year", "month": "month", "day": "day", "hour": "hour"}
@@ -353,8 +353,8 @@ def misnamed_streams(config: Config, streams: Sequence[StreamId]) -> Iterator[st
     """Yield a warning for each entry of the option `streams` that matches none of the sync's streams.
 
     Such an entry may be for another connection. Raises ConfigError if the entry's name and a stream's name differ only
-    in case and separators, and the stream has no other entry. Otherwise the stream's table would be created without the
-    options of the entry.
+    in case and separators, and the stream has no other entry. Without this error, the stream's table would be created
+    without the options of the entry.
     """
     names = {str(stream).lower(): stream for stream in streams}
     for number, entry in enumerate(config.streams):

@@ -56,7 +56,7 @@ class GlueTableCatalog:
         return self._access
 
     def ensure(self, database: str) -> None:
-        """Create the database if it does not exist, and govern it. Requests it from Glue only once for each name.
+        """Create the database if it does not exist, and govern it. Calls Glue only once for each name.
 
         Raises errors of Glue, and the errors of `govern`.
         """

@@ -442,9 +442,10 @@ _MISREAD_PROPERTIES: Mapping[FileFormat, Mapping[str, Callable[[str], bool]]] = 
         "timestamp.formats": lambda _: True,
     },
 }
-"""By file format: prefixes of properties with which engines may misread files, each with a test of its value.
+"""For each file format, the properties with which engines may misread files, as prefixes in lower case.
 
-The properties are those of a table or its SerDe. The prefixes are in lower case.
+Each prefix has a function that returns whether a value of the property is harmful. The properties are those of a table
+or its SerDe.
 """
 
 _RULES: tuple[Callable[[TableInput, FilePlan], str | None], ...] = (

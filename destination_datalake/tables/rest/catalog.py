@@ -60,7 +60,7 @@ class RestTableCatalog:
         return self._connected().access_of(table)
 
     def ensure(self, database: str) -> None:
-        """Create the namespace if it does not exist. Requests it only once for each name. Raises ConnectorError."""
+        """Create the namespace if it does not exist. Calls the server once for each name. Raises ConnectorError."""
         if database not in self._existing:
             self._connected().ensure_namespace(database, _CREATED_BY_CONNECTOR)
             self._existing.add(database)
@@ -97,7 +97,7 @@ class RestTableCatalog:
 def rest_options(options: RestOptions, access: AwsAccess) -> RestCatalogOptions:
     """Return the options of a generic REST catalog that are equivalent to the given options.
 
-    If the options of a Glue catalog name no warehouse, the account is requested from STS, which may raise errors.
+    If the options do not name the account of a Glue catalog, STS is asked for it. Raises errors of STS.
 
     https://docs.aws.amazon.com/glue/latest/dg/connect-glu-iceberg-rest.html
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/s3-tables-integrating-open-source.html
