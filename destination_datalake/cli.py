@@ -1,6 +1,6 @@
-"""The console entry point: command line, stdout, logging, signals, and the start of Spark for a command.
+"""The console entry point: parse the command line, claim stdout for messages, and start Spark if the command needs it.
 
-A command's modules are imported when it runs, so help and `spec` do not load Spark, AWS clients or the CDK.
+The modules of a command are imported when it runs, so `--help` and `spec` do not load Spark, AWS clients or the CDK.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _EXIT_CODES = {
         "line, and 143 after SIGTERM. In each case, all records before a state on standard output are stored."
     ),
 }
-"""The last paragraph of the help of the platform's commands."""
+"""The last paragraph of the help text, for each command that the platform runs."""
 
 _PLAIN = {
     "iam-policy": ("iam_policy.command", "run_iam_policy"),
@@ -68,14 +68,14 @@ _PLAIN = {
     "report": ("reports.command", "run_report"),
     "verify": ("verify.command", "run_verify"),
 }
-"""The commands that the platform does not use, with the module to import and its function."""
+"""The commands that the platform does not run. Each maps to its module and to the function that runs it."""
 
 
 def run() -> int:
-    """Run the command of the command line. Return the exit code: 0 for success, 1 for failure, 143 after SIGTERM.
+    """Run the command given on the command line. Return its exit code: 0 on success, 1 on failure, 143 after SIGTERM.
 
-    Raises SystemExit with code 141 if the reader of stdout has closed the pipe, and with code 2, after printing the
-    usage on stderr, for a wrong command line.
+    Raises SystemExit with code 141 if the reader of stdout has closed the pipe. For an invalid command line, prints the
+    usage on stderr and raises SystemExit with code 2.
     """
     closed = _closed_descriptors()
     if 1 in closed:
@@ -96,7 +96,7 @@ def run() -> int:
         exit_code: int = getattr(import_module(f"destination_datalake.{module}"), function)(options, *spark)
         return exit_code
     parsed = _parser().parse_args(arguments)
-    # Done first, so that only protocol lines reach stdout.
+    # This comes first, so that only protocol lines reach stdout.
     out = Stdout.claim(mask_secrets)
     route_logging(out)
     _report_uncaught_exceptions(out)
@@ -122,7 +122,10 @@ def run() -> int:
 
 @contextmanager
 def _exiting_on_closed_pipe() -> Iterator[None]:
-    """Exit as on SIGPIPE if the reader has closed stdout. Not for `write`, where an undelivered state is a failure."""
+    """Exit with the code of SIGPIPE if the reader has closed stdout.
+
+    `write` does not use this: there, a state that cannot be written is a failure.
+    """
     try:
         yield
     except StdoutClosedError:
@@ -130,9 +133,9 @@ def _exiting_on_closed_pipe() -> Iterator[None]:
 
 
 def _closed_descriptors() -> set[int]:
-    """Return the closed descriptors among stdin, stdout and stderr, and open them on /dev/null.
+    """Return which of the descriptors 0, 1 and 2 are closed, and open each of them on /dev/null.
 
-    Otherwise the next opened file would get the descriptor, and be used as input or output.
+    Otherwise the next file that is opened would get the free descriptor, and would be used as standard input or output.
     """
     closed = set()
     for descriptor in range(3):
@@ -146,7 +149,7 @@ def _closed_descriptors() -> set[int]:
 
 
 def _parser() -> Parser:
-    """Return the parser of the command line. Commands in _PLAIN have their own parsers for their options."""
+    """Return the parser of the command line. The commands in _PLAIN parse their options with parsers of their own."""
     parser = Parser(
         prog="destination-datalake",
         description="Airbyte destination for data lakes on AWS.",
@@ -167,9 +170,9 @@ def _parser() -> Parser:
 
 
 def spec_message() -> bytes:
-    """Return the SPEC message, equal to the output of `DestinationDatalake` for `spec`.
+    """Return the SPEC message, which is the same as `DestinationDatalake` prints for `spec`.
 
-    Airbyte requests it often. Reading the file avoids the import of the CDK, which takes seconds.
+    Airbyte requests the spec often. This function reads a file instead of importing the CDK, which takes seconds.
     """
     content = pkgutil.get_data("destination_datalake", "spec.json")
     if content is None:
@@ -186,7 +189,7 @@ class _Version(argparse.Action):
 
 
 def _end(code: int, out: Stdout) -> NoReturn:
-    """Exit immediately, without waiting for threads that call AWS and without cleaning up a thousand modules.
+    """Exit immediately: do not wait for threads that call AWS, and do not clean up a thousand modules.
 
     The platform kills the process 60 seconds after SIGTERM.
     """
@@ -196,7 +199,7 @@ def _end(code: int, out: Stdout) -> NoReturn:
 
 
 def _check(config: str, out: Stdout) -> None:
-    """Run the check and write its result. Raises ConnectorError for failures that the configuration does not cause."""
+    """Run the check and write its result. Raises ConnectorError for a failure that is not a configuration error."""
     from destination_datalake.check.connection import answer
     from destination_datalake.write import accepted, read_options
 
@@ -212,7 +215,10 @@ def _check(config: str, out: Stdout) -> None:
 
 
 def _write(config: str, catalog: str, out: Stdout) -> int:
-    """Run a sync. Spark starts while this thread imports modules, without the CDK, whose import takes longer."""
+    """Run a sync.
+
+    Spark starts while this thread imports the sync's modules, but not the CDK, whose import takes longer.
+    """
     if sys.stderr.isatty():
         sys.stderr.write("Starting Spark …\n")  # The live display replaces this line after its import.
     termination, spark = Termination(), _early_spark(config)
@@ -226,7 +232,7 @@ def _write(config: str, catalog: str, out: Stdout) -> int:
 
 
 def _config_of_jobs(options: Sequence[str]) -> str | None:
-    """Return the path of the configuration if the command needs Spark; None if it may not need it."""
+    """Return the path of the configuration if the command needs Spark, or None if it may not need Spark."""
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     parser.add_argument("--config")
     parser.add_argument("--dry-run", "--help", "-h", action="store_true", dest="is_short")
@@ -238,9 +244,9 @@ def _config_of_jobs(options: Sequence[str]) -> str | None:
 
 
 def _early_spark(config: str) -> Engine | None:
-    """Start Spark as configured, and import Arrow, without pandas, during the start.
+    """Start Spark as configured. While Spark starts, import Arrow without pandas.
 
-    Returns None if the configuration cannot be read or is not valid. The command reports the problem later.
+    Returns None if the configuration is unreadable or invalid. The command itself reports the problem later.
     """
     from destination_datalake.spark.classic.pyspark_internals import import_arrow
 
@@ -255,7 +261,7 @@ def _started_spark(config: str) -> Engine | None:
     try:
         options = json.loads(Path(config).read_bytes())
         if options.get("spark") is None:
-            # Java starts before the import of the option models, which takes 0.2 seconds.
+            # Java is started before the option models are imported, which takes 0.2 seconds.
             return start_local_engine()
         from destination_datalake.config.options import Config
 
@@ -273,7 +279,7 @@ def _report_uncaught_exceptions(out: Stdout) -> None:
 
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt | StdoutClosedError):
-            # To stderr: the platform no longer reads stdout.
+            # Printed on stderr, because the platform no longer reads stdout.
             sys.__excepthook__(kind, error, trace)
         else:
             report_failure(out, error)
@@ -288,9 +294,9 @@ def _report_uncaught_exceptions(out: Stdout) -> None:
 
 
 def report_failure(out: Stdout, error: BaseException) -> None:
-    """Write the failure of a command: the stack trace as a LOG, then a TRACE ERROR for the platform."""
+    """Report the failure of a command: log its stack trace, then write a TRACE ERROR for the platform."""
     failure = _failure(error)
-    # For a known failure, the message is enough. A stack trace does not help to correct the configuration.
+    # For a known failure, the message is enough: a stack trace does not help to correct the configuration.
     known = isinstance(error, ConnectorError) and error.__cause__ is None
     stack_trace = None if known or failure.type == "config_error" else _stack_trace(error)
     out.log("FATAL", stack_trace or failure.message)
@@ -302,7 +308,7 @@ def _failure(error: BaseException) -> Failure:
         return error.failure
     if (exhausted := exhaustion(error)) is not None:
         return Failure(exhausted, f"{type(error).__name__}: {error}", "transient_error")
-    # The CDK's text; the CDK is not imported.
+    # The same text as the CDK uses, without importing the CDK.
     message = "Something went wrong in the connector. See the logs for more details."
     return Failure(message, str(error), "system_error")
 

@@ -1,8 +1,8 @@
-"""The connector as a class of the Airbyte CDK with spec and check, for programs that run connectors by class.
+"""The connector as an Airbyte CDK class with `spec` and `check`, for programs that load connectors as classes.
 
-Only this module uses the CDK. The command line (`cli.py`) gives the same results without it, because its import takes
-longer than a check. `write` does not use it (`write.py`): the CDK's message classes drop fields, reject valid messages
-and lose digits.
+Only this module imports the CDK. The command line (`cli.py`) produces the same output without it, because importing the
+CDK takes longer than a check. The `write` command (`write.py`) does not use the CDK either: its message classes drop
+fields, reject valid messages and lose digits of numbers.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ if TYPE_CHECKING:
 
 
 class DestinationDatalake(Destination):
-    """Writes to an AWS data lake."""
+    """The destination, as the CDK calls it."""
 
     @staticmethod
     def read_config(config_path: str) -> MutableMapping[str, Any]:
-        """Return the normalised options in the file.
+        """Return the normalised options of the configuration file.
 
-        Raises ConfigError with a line for each invalid option, before the CDK validates them against the spec and
-        reports problems in terms of JSON schema.
+        Raises ConfigError with one line for each invalid option. Without this method, the CDK would validate the
+        options against the spec and report errors in terms of JSON Schema.
         """
         return read_options(config_path)
 
     def run_cmd(self, parsed_args: Namespace) -> Iterable[AirbyteMessage]:
-        """Run a command like the CDK. A check with an invalid configuration returns FAILED and does not raise.
+        """Run a command like the CDK.
 
-        Raises AirbyteTracedException for a ConnectorError of any other command.
+        A check with an invalid configuration returns the status FAILED instead of raising. If any other command raises
+        a ConnectorError, it is raised as an AirbyteTracedException.
         """
         try:
             yield from super().run_cmd(parsed_args)
@@ -56,7 +57,7 @@ class DestinationDatalake(Destination):
             yield status
 
     def check(self, logger: logging.Logger, config: Mapping[str, Any]) -> AirbyteConnectionStatus:
-        """Run the connection check (see `answer`)."""
+        """Run the connection check and return its status (see `check.connection.answer`)."""
         from destination_datalake.check.connection import answer
 
         status, message = answer(accepted(config, logger))

@@ -1,4 +1,7 @@
-"""Failures in the protocol's terms. Does not import the CDK, which would delay executors and `spec` by seconds."""
+"""Failures as the Airbyte protocol reports them.
+
+This module does not import the CDK, whose import would delay executors and the `spec` command by seconds.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Literal
 
 FailureType = Literal["config_error", "system_error", "transient_error"]
 ErrorClass = Literal["insufficient_permissions", "invalid_settings", "internal"]
-"""The remedy: a change of permissions, a change of options, or neither."""
+"""The class of an error, by its remedy: grant permissions, change options, or neither of them."""
 
 
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
@@ -20,12 +23,12 @@ def printable(text: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return an external name for a message: unchanged if it is one word, otherwise as a Python literal."""
+    """Return an external name for use in a message: unchanged if it is one word, otherwise as a Python literal."""
     return name if re.fullmatch(r"[\w.$*\[\]…-]+", name) else repr(name)
 
 
 def counted(number: int, noun: str, ending: str = "s") -> str:
-    """Return a number with a noun: `counted(2, "file")` is "2 files", `counted(1, "batch", "es")` is "1 batch"."""
+    """Return a number with its noun: `counted(2, "file")` is "2 files", `counted(1, "batch", "es")` is "1 batch"."""
     return f"{number:,} {noun}{'' if number == 1 else ending}"
 
 
@@ -41,17 +44,17 @@ class MissingPermission:
 
     @property
     def in_iam(self) -> bool:
-        """Whether it is a permission of IAM, not of Lake Formation."""
+        """Whether the permission is an IAM action, not a Lake Formation permission."""
         return ":" in self.action
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The cause of a failure, as in a TRACE ERROR (protocol: AirbyteErrorTraceMessage).
+    """The cause of a failure, as reported in a TRACE ERROR (protocol: AirbyteErrorTraceMessage).
 
-    `message` is for the user and has the problem, the place, the cause and the remedy. `detail` is for the log. `type`
-    is the kind of remedy: a change by the user (config_error), a change by the developers (system_error), or a retry
-    (transient_error). `missing` is the denied permission, if that is the cause.
+    `message` is for the user and states the problem, the affected object, the cause and the remedy. `detail` is for the
+    log. `type` is the kind of remedy: a change by the user (config_error), a change by the developers (system_error),
+    or a retry (transient_error). `missing` is the denied permission, if a denial caused the failure.
     """
 
     message: str
@@ -61,7 +64,7 @@ class Failure:
 
     @property
     def advice(self) -> str:
-        """The message and, for a missing permission, the command that prints all required permissions."""
+        """The message. For a missing permission, it also names the command that prints all required permissions."""
         if self.missing is None or "iam-policy" in self.message:
             return self.message
         option = "" if self.missing.in_iam else " --grants"
@@ -72,14 +75,14 @@ class Failure:
 
     @property
     def error_class(self) -> ErrorClass:
-        """The class of the error, by its remedy."""
+        """The class of the failure, derived from its remedy."""
         if self.missing is not None:
             return "insufficient_permissions"
         return "invalid_settings" if self.type == "config_error" else "internal"
 
 
 class ConnectorError(Exception):
-    """An error with a known failure. Its text is the failure's message."""
+    """An error with a known cause, `failure`. The text of the exception is the failure's message."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -87,7 +90,7 @@ class ConnectorError(Exception):
 
 
 class ConfigError(ConnectorError):
-    """An invalid configuration or catalog. `message` has a line for each problem, without secrets."""
+    """An invalid configuration or catalog. `message` has one line for each problem, and contains no secrets."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Failure(message, message, "config_error"))

@@ -1,6 +1,7 @@
 """Load the native library, which is compiled from `native/*.c` when the connector is installed.
 
-Its functions are fast paths. Their callers do the same in Python if the library cannot be loaded.
+The functions of the library are fast paths. Their callers have a Python implementation for when the library cannot be
+loaded.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ PATH = Path(__file__).with_name(f"_native.{platform.machine()}.so")
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the library; None if it cannot be loaded."""
+    """Return the library, or None if it cannot be loaded."""
     try:
         return ctypes.CDLL(str(PATH))
     except OSError as error:

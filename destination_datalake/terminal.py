@@ -1,6 +1,6 @@
-"""Shared code of the interactive commands: command line, configuration, Spark on demand, lines and tables of output.
+"""Shared code of the interactive commands: options, configuration, Spark on demand, and printing of lines and tables.
 
-The platform's commands write protocol messages instead (`cli`, `protocol.stdout`).
+The commands that the platform runs write protocol messages instead (`cli`, `protocol.stdout`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from destination_datalake.spark.engine import Engine
 
 _WIDE = 200
-"""The width of output that does not go to a terminal, in characters."""
+"""The width, in characters, of output that is not printed on a terminal."""
 
 _NARROW = 20
-"""The minimum width of a column of texts, in characters."""
+"""The minimum width of a text column, in characters."""
 
 _UNLIMITED = 1_000_000
 _INDENT = 4
@@ -39,7 +39,7 @@ _NUMBERS = ("received", "rows", "rejects", "MB", "took", "files")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that rejects duplicate options. argparse would silently use the last value."""
+    """An argument parser that rejects duplicate options. argparse would silently use the last value."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -57,7 +57,7 @@ class _StoreOnce(argparse.Action):
 
 
 def parser(name: str, description: str, epilog: str) -> Parser:
-    """Return the parser of a command with the option --config. The epilog ends with the exit codes."""
+    """Return the parser of a command, with the option --config. `epilog` should end with the exit codes."""
     command_parser = Parser(
         prog=f"destination-datalake {name}",
         description=description,
@@ -71,7 +71,7 @@ def parser(name: str, description: str, epilog: str) -> Parser:
 
 
 def add_days(command_parser: argparse.ArgumentParser) -> None:
-    """Add the option --days, the period of reports to read."""
+    """Add the option --days: the number of days whose reports are read."""
     command_parser.add_argument(
         "--days", type=number, default=30, metavar="N", help="read the reports of the last N days (default: 30)"
     )
@@ -83,7 +83,7 @@ def add_json(command_parser: argparse.ArgumentParser) -> None:
 
 
 def number(text: str) -> int:
-    """Return a positive integer. Raises ArgumentTypeError (argparse)."""
+    """Parse a positive integer. Raises ArgumentTypeError (argparse) for a smaller number."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be 1 or more")
@@ -92,7 +92,10 @@ def number(text: str) -> int:
 
 @contextmanager
 def terminable(spark: Engine | None = None) -> Iterator[Termination]:
-    """Yield a handler of SIGTERM, and stop `spark`, which was started before the command, at the end."""
+    """Yield a SIGTERM handler.
+
+    At the end, restore the previous handler and stop `spark`, the engine that was started early.
+    """
     termination = Termination()
     try:
         yield termination
@@ -104,7 +107,10 @@ def terminable(spark: Engine | None = None) -> Iterator[Termination]:
 
 @contextmanager
 def engine_on_demand(config: Config, spark: Engine | None = None) -> Iterator[Callable[[], Engine]]:
-    """Yield a function that returns `spark`, or starts Spark at the first call. Stop that Spark at the end."""
+    """Yield a function that returns `spark`.
+
+    If `spark` is None, its first call starts Spark, which is stopped at the end.
+    """
     started: list[Engine] = []
 
     def engine() -> Engine:
@@ -126,7 +132,7 @@ def engine_on_demand(config: Config, spark: Engine | None = None) -> Iterator[Ca
 def run(options: argparse.Namespace, doing: str, resource: str, command: Callable[[Config], int]) -> int:
     """Run a command with its configuration. Return its exit code, or print the failure and return 1.
 
-    `doing` and `resource` are as for `explain`.
+    `doing` and `resource` complete the failure's message; see `aws.errors.explain`.
     """
     from destination_datalake.aws.errors import explain
     from destination_datalake.config.options import Config
@@ -152,7 +158,7 @@ def run(options: argparse.Namespace, doing: str, resource: str, command: Callabl
 
 
 def table(*headings: str) -> Table:
-    """Return an empty table for the terminal."""
+    """Return an empty table with these headings, for the terminal. Columns of numbers are right-aligned."""
     from rich import box
     from rich.table import Table
 
@@ -166,21 +172,24 @@ _COLOURS = {"finished": "green", "healthy": "green", "terminated": "yellow", "un
 
 
 def coloured(word: str) -> Any:
-    """Return an outcome in its colour."""
+    """Return the name of an outcome, such as "finished", in its colour."""
     from rich.text import Text
 
     return Text(word, _COLOURS.get(word, "bold red"))
 
 
 def text(name: str) -> Any:
-    """Return an external text with control characters escaped, secrets masked, and without markup of rich."""
+    """Return an external text for the terminal.
+
+    Control characters are escaped, secrets are masked, and Rich markup has no effect.
+    """
     from rich.text import Text
 
     return Text(printable(mask_secrets(name)).replace("\n", " "))
 
 
 def write_table(rows: Table) -> None:
-    """Write a table with the width of the terminal, or a list if the terminal is too narrow."""
+    """Write a table that fits the width of the terminal. If the terminal is too narrow, write a list instead."""
     from rich.console import Console
 
     is_terminal = sys.stdout.isatty()
@@ -199,7 +208,7 @@ def write_table(rows: Table) -> None:
 
 
 def _narrow(rows: Table, console: Console) -> int:
-    """Set each column to the minimum width that does not break words. Return the table's width."""
+    """Set each column to the minimum width that does not break words. Return the width of the table."""
     unlimited = console.options.update(max_width=_UNLIMITED)
     for column in rows.columns:
         cells = [console.measure(cell, options=unlimited) for cell in (column.header, *column.cells)]
@@ -209,7 +218,10 @@ def _narrow(rows: Table, console: Console) -> int:
 
 
 def _widen(rows: Table, spare: int) -> None:
-    """Distribute the spare width among columns that can use it. Rich would shrink the widest one and break words."""
+    """Distribute the spare width among the columns that need it.
+
+    Rich would instead shrink the widest column and break words.
+    """
     useful = sorted(((column.max_width or 0) - (column.width or 0), index) for index, column in enumerate(rows.columns))
     for remaining, (maximum, index) in zip(range(len(useful), 0, -1), useful, strict=True):
         share = min(maximum, spare // remaining)
@@ -218,7 +230,7 @@ def _widen(rows: Table, spare: int) -> None:
 
 
 def _print_list(rows: Table, console: Console) -> None:
-    """Print each row as a few lines: the first cell, then each other cell after its heading."""
+    """Print each row on one or more lines: first the first cell, then the other cells, each after its heading."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -241,19 +253,19 @@ def _print_list(rows: Table, console: Console) -> None:
 
 
 def write(line: str) -> None:
-    """Write a line to stdout."""
+    """Write a line to stdout, with secrets masked."""
     put(sys.stdout, mask_secrets(line))
 
 
 def note(line: str) -> None:
-    """Write a line to stderr."""
+    """Write a line to stderr, with secrets masked."""
     put(sys.stderr, mask_secrets(line))
 
 
 def put(out: TextIO, line: str) -> None:
-    """Write a line in UTF-8 for any locale, without masking secrets.
+    """Write a line in UTF-8, whatever the locale. Secrets are not masked.
 
-    Raises SystemExit, as on SIGPIPE, if the reader (such as `head`) has closed the pipe.
+    If the reader (such as `head`) has closed the pipe, raises SystemExit with the exit code of SIGPIPE.
     """
     try:
         out.buffer.write(f"{line}\n".encode("utf-8", "replace"))
@@ -263,6 +275,6 @@ def put(out: TextIO, line: str) -> None:
 
 
 def leave_pipe(descriptor: int) -> NoReturn:
-    """Exit as on SIGPIPE, with the usual cleanup. Python flushes the remaining output to /dev/null."""
+    """Exit with the code of SIGPIPE, after the usual cleanup. Python flushes the remaining output to /dev/null."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
     raise SystemExit(EXIT_PIPE_CLOSED)

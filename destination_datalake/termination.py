@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 EXIT_TERMINATED = 143
 EXIT_PIPE_CLOSED = 141
-"""128 plus the numbers of SIGTERM and SIGPIPE, as in shells."""
+"""The exit codes after SIGTERM and SIGPIPE: 128 plus the number of the signal, as in shells."""
 
 
 class Termination:
@@ -24,11 +24,11 @@ class Termination:
 
     @property
     def requested(self) -> bool:
-        """Whether termination was requested. `descriptor` is readable after the request."""
+        """Whether termination was requested. The pipe `descriptor` becomes readable when it is."""
         return bool(select.select([self.descriptor], [], [], 0)[0])
 
     def request(self) -> None:
-        """Request termination, like SIGTERM. Safe in a signal handler."""
+        """Request termination, as SIGTERM does. May be called from a signal handler."""
         for callback in self._callbacks:
             callback()
         try:
@@ -37,9 +37,9 @@ class Termination:
             return  # The pipe is full of earlier requests.
 
     def on_request(self, callback: Callable[[], None]) -> None:
-        """Call `callback` at the request, or now if it was already made.
+        """Call `callback` when termination is requested, or now if it was already requested.
 
-        The callback runs in a signal handler, so it must not use locks or I/O.
+        The callback may run in a signal handler, so it must not use locks or I/O.
         """
         self._callbacks.append(callback)
         if self.requested:

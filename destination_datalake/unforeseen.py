@@ -1,7 +1,7 @@
 """Unexpected errors, and the exhaustion of memory, threads or file descriptors.
 
-Every failure is checked for exhaustion, because any operation can fail on it. Otherwise a failed start of Java would be
-reported as a missing Java, and a failed read as a corrupt file.
+Every failure is checked for exhaustion, because any operation can fail when a resource is exhausted. Without this
+check, a failed start of Java would be reported as a missing Java installation, and a failed read as a corrupt file.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MiB = 1024 * 1024
 
 
 def unforeseen(message: str, error: BaseException) -> Failure:
-    """Return the failure for an unexpected error. `message` names the failed operation, without a period."""
+    """Return the failure for an unexpected error. `message` names the failed operation, without a full stop."""
     if (exhausted := exhaustion(error)) is not None:
         return Failure(f"{message}. {exhausted}", trace_of(error), "transient_error")
     return Failure(f"{message}: an unexpected {described(error)}.", trace_of(error), "system_error")
 
 
 def described(error: BaseException) -> str:
-    """Return the error's type and the text of DuckDB, Arrow or the system, without values of records."""
+    """Return the type of the error, with the text from DuckDB, Arrow or the system. Values of records are removed."""
     name, library = type(error).__name__, type(error).__module__.partition(".")[0]
     if isinstance(error, OSError) and error.strerror:
         return f"{name} ({error.strerror})"
@@ -45,13 +45,16 @@ def described(error: BaseException) -> str:
 
 
 def trace_of(error: BaseException) -> str:
-    """Return the stack traces of an error and its causes, each followed by the result of `described`."""
+    """Return the stack traces of an error and of its causes.
+
+    Each is followed by the result of `described` for that error.
+    """
     frames = ("".join([*traceback.format_tb(cause.__traceback__), described(cause)]) for cause in _causes(error))
     return "\n\nCaused by:\n".join(frames)
 
 
 _ABOUT_VALUES = frozenset({"DataError", "IntegrityError"})
-"""DuckDB's errors about values. Their texts contain the value without quotes."""
+"""The errors that DuckDB raises for invalid values. Their texts contain the value without quotes."""
 
 _VALUES = (
     re.compile(r"(?<=nput: ).*"),
@@ -62,12 +65,12 @@ _MAX_LENGTH = 300
 
 
 def exhaustion(error: BaseException | None, text: str = "") -> str | None:
-    """Return a message with the exhausted resource, its limits and the remedy; None if none is exhausted.
+    """Return a message with the exhausted resource, its limits and the remedy, or None if no resource is exhausted.
 
-    Examines `error` with its causes, and `text`, the output of a process.
+    Examines `error` and its causes, and `text`, which is the output of a process.
     """
     causes = list(_causes(error))
-    # There may be several: a JVM reports a failure to create a thread as a lack of memory too.
+    # Several resources can match: a JVM that fails to create a thread also reports a lack of memory.
     exhausted = [kind for kind in _RESOURCES if any(map(kind.is_exhausted, causes)) or kind.texts.search(text)]
     if not exhausted:
         return None
@@ -80,7 +83,7 @@ def exhaustion(error: BaseException | None, text: str = "") -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Resource:
-    """A resource with the error numbers and texts of its exhaustion, its current limits, and the remedy."""
+    """A resource: the error numbers and texts that indicate its exhaustion, its current limits, and the remedy."""
 
     name: str
     numbers: frozenset[int]
@@ -90,7 +93,7 @@ class _Resource:
 
     def is_exhausted(self, error: BaseException) -> bool:
         if isinstance(error, ConnectorError):
-            return False  # Its failure is known already.
+            return False  # The error already has a known failure.
         number = error.errno if isinstance(error, OSError) else None
         return (
             number in self.numbers or self.texts.search(f"{type(error).__name__}: {error}"[:_TEXT_LENGTH]) is not None
@@ -105,7 +108,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         yield error
-        # Suppressed contexts are skipped: EAGAIN, for example, may also come from a pipe.
+        # Suppressed contexts are skipped: an EAGAIN among them may come from a pipe, not from a lack of threads.
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
@@ -140,7 +143,10 @@ def _process_limit(kind: int, name: str, unit: int, suffix: str) -> Iterator[str
 
 
 def _number(v2: str, v1: str) -> int | None:
-    """Return a value of the control group (version 2, then 1); None if it does not exist or is not a limit."""
+    """Return a value of the control group (version 2, else version 1).
+
+    Return None if it does not exist or sets no limit.
+    """
     for name in (v2, v1):
         with contextlib.suppress(OSError, ValueError):
             number = int((_CGROUP / name).read_bytes())
@@ -151,7 +157,8 @@ def _number(v2: str, v1: str) -> int | None:
 _DESCRIPTORS = _Resource(
     "file descriptors",
     frozenset({errno.EMFILE, errno.ENFILE}),
-    # Spark's JVM does not report why it cannot open a jar. The logging configuration is the first file that fails.
+    # Spark's JVM does not report why it cannot open a jar. Its logging configuration is the first file that it fails to
+    # open.
     re.compile(r"Too many open files|shared object file: Error 24|Config file not found on classpath"),
     _descriptor_limits,
     "Raise the limit of open files to at least 1,024, better 65,536, and run the sync again.",

@@ -1,4 +1,7 @@
-"""The command `write`, from the files on the command line to the exit code of the sync. It does not use the CDK."""
+"""The `write` command: read the configuration and the catalog, start Spark, and run one sync.
+
+This module does not use the CDK.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,12 @@ def run_write(
 ) -> int:
     """Write the messages on `stdin` (a file descriptor) to the lake. Return the exit code of `run_sync`.
 
-    Uses `spark`, or starts Spark if it is None. Raises ConnectorError.
+    The sync uses the engine `spark`, or starts Spark if `spark` is None. The engine is stopped at the end in both
+    cases. Raises ConnectorError.
     """
     from destination_datalake.sync.conductor import run_sync
 
-    # Imported modules are never freed, so the garbage collector need not traverse them while records are read.
+    # Imported modules are never freed, so the garbage collector need not scan them again while records are read.
     gc.freeze()
     catalog = read_object(catalog_path, "configured catalog")
     config = accepted(options, _logger)
@@ -49,9 +53,9 @@ def run_write(
 
 
 def read_options(path: str) -> dict[str, Any]:
-    """Return the normalised options in a configuration file, and mask their secrets from now on.
+    """Return the normalised options of a configuration file. From now on, their secrets are masked in all output.
 
-    Raises ConfigError with a line for each invalid option.
+    Raises ConfigError with one line for each invalid option.
     """
     options = read_object(path, "configuration")
     register_secrets(*Config.parse(options).secrets())
@@ -59,7 +63,7 @@ def read_options(path: str) -> dict[str, Any]:
 
 
 def accepted(options: Mapping[str, Any], logger: logging.Logger) -> Config:
-    """Return valid options as a configuration, and warn about unknown options."""
+    """Return the configuration with these options, which must be valid. Log a warning for each unknown option."""
     config = Config.parse(options)
     for option in config.unknown_options():
         logger.warning("%s", option)
