@@ -1,1 +1,1 @@
-"""One `write`, from the first line of stdin to the exit code."""
+"""One sync: the `write` command from the first line of stdin to the exit code."""

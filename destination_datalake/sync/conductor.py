@@ -1,4 +1,4 @@
-"""One `write` from its first line to its last: compose the stages of a sync, and run them.
+"""Compose the stages of one sync, and run them.
 
 Records and states go through four stages:
 
@@ -6,7 +6,7 @@ Records and states go through four stages:
              messages  buffered    encoded,   states      states
              are read  by stream   committed  become due  are written
 
-Intake runs on the main thread, Landing on job threads, Releasing on a thread of its own.
+Intake runs on the main thread, Landing runs on job threads, and Releasing has its own thread.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 TERMINATION_SECONDS = 45
-"""How long a sync continues after SIGTERM: the platform kills it after 60 s."""
+"""How long a sync continues after SIGTERM. The platform kills the process after 60 seconds."""
 
 
 NewLanding = Callable[[Callable[[BatchOutcome], None], Callable[[Batch], bool], ActiveStages], Landing]
@@ -91,12 +91,13 @@ def run_sync(
     engine: Engine,
     termination: Termination,
 ) -> int:
-    """Write the messages on `stdin` (a file descriptor) to the lake; return the exit code.
+    """Write the messages on `stdin` (a file descriptor) to the lake. Return the exit code.
 
-    0: every stream is committed and published. 1: a stream or the sync has failed, as a TRACE ERROR says. 143: SIGTERM;
-    what was read is committed and its states are released. Raises ConnectorError, before anything is read, if the
-    catalog cannot be synced, tables of another connector would be left behind, the data location cannot be governed, or
-    there is no disk to buffer records on.
+    0: every stream is committed and published. 1: a stream or the sync has failed, and a TRACE ERROR reports the cause.
+    143: SIGTERM was received; the records that were read are committed, and their states are released.
+
+    Raises ConnectorError before stdin is read if the catalog cannot be synced, if the sync would leave behind tables of
+    another connector, if Lake Formation cannot govern the data location, or if no disk is available for the buffer.
     """
     raise_limit()
     termination.on_request(partial(out.give_up_after, TERMINATION_SECONDS))
@@ -145,16 +146,18 @@ def _run_sync(
         exit_code = conductor.run(stdin)
     conductor.report(reporting, exit_code)
     if config.maintenance.mode != "none":
-        # Every state is out. The sync lasts until maintenance has ended, and does not fail with it.
+        # All states are written. The sync lasts until maintenance has ended, but a failure of maintenance does not fail
+        # it.
         published = [tables[stream] for stream in conductor.published]
         maintain_after_sync(config, published, table_catalog, access, engine, lambda: termination.requested)
     return exit_code
 
 
 def _accepted_streams(config: Config, catalog: Mapping[str, object], out: Stdout) -> Sequence[Stream]:
-    """Return the streams of a configured catalog, and warn about options for other streams.
+    """Return the streams of a configured catalog.
 
-    Raises ConfigError if the options cannot deduplicate a stream that asks for it.
+    Logs a warning for each stream that options name but the catalog lacks. Raises ConfigError if a stream requests
+    deduplication and the other options do not support it.
     """
     streams = parse_catalog(catalog)
     for warning in misnamed_streams(config, [stream.id for stream in streams]):
@@ -166,7 +169,10 @@ def _accepted_streams(config: Config, catalog: Mapping[str, object], out: Stdout
 
 
 def _reject_ledger(config: Config, sync: str, access: AwsAccess, table_catalog: TableCatalog) -> RejectLedger:
-    """Return the ledger of rejects. With Glue, they have a table: other catalogs have no tables of JSON lines."""
+    """Return the ledger of rejects.
+
+    With Glue, rejects also get a table. Other catalogs do not support tables of JSON lines.
+    """
     root, day = config.uri(REJECTS_FOLDER), datetime.now(UTC).date().isoformat()
     table = None
     if HAS_LINES_TABLES.holds(config):
@@ -177,7 +183,7 @@ def _reject_ledger(config: Config, sync: str, access: AwsAccess, table_catalog: 
 
 
 def _backlog(config: Config, directory: Path, staging: Staging) -> Backlog:
-    """Return an empty backlog, with its buffer in a directory."""
+    """Return an empty backlog whose buffer is in `directory`."""
     batch_bytes, buffer_bytes = config.batch_size_mb * MiB, config.buffer_size_mb * MiB
     buffer = Buffer(directory, min(SEGMENT_BYTES, batch_bytes), buffer_bytes, time.monotonic, staging)
     policy = batch_policy(config, buffer_bytes if staging.uses_files else staged_bytes(buffer_bytes))
@@ -186,7 +192,11 @@ def _backlog(config: Config, directory: Path, staging: Staging) -> Backlog:
 
 @contextmanager
 def _explaining_full_disk() -> Iterator[None]:
-    """Raise DiskFailed as ConnectorError. A retry may find space; a folder that cannot be used is a setting."""
+    """Raise a DiskFailed of the body as ConnectorError.
+
+    It is a transient error if a resource is exhausted, because a retry may find free space. Otherwise the folder cannot
+    be used, which is a configuration error.
+    """
     try:
         yield
     except DiskFailed as error:
@@ -195,9 +205,10 @@ def _explaining_full_disk() -> Iterator[None]:
 
 
 def _suppressed(config: Config, access: AwsAccess) -> SuppressionRules:
-    """Return the rules for records of erased IDs, which are rejected.
+    """Return the suppression rules: records of erased IDs are rejected.
 
-    Raises ConnectorError, unless the catalog vends credentials: then the connector needs no rights to the bucket.
+    Raises ConnectorError. But if the catalog vends credentials and access is denied, logs a warning and returns no
+    rules: with vended credentials, the connector needs no access to the bucket.
     """
     try:
         return read_suppressed(config.uri(DELETIONS_FOLDER), access)
@@ -209,9 +220,9 @@ def _suppressed(config: Config, access: AwsAccess) -> SuppressionRules:
 
 
 def batch_policy(config: Config, max_bytes: int) -> BatchPolicy:
-    """Return the size of batches: `batch_size_mb`, or more if files of `target_file_size_mb` need it.
+    """Return the policy for the size of batches: `batch_size_mb`, or more if files of `target_file_size_mb` require it.
 
-    At most `max_bytes` wait or are being landed.
+    At most `max_bytes` are queued or being landed.
     """
     batch_bytes = config.batch_size_mb * MiB
     if config.batch_size_mb < config.target_file_size_mb:
@@ -224,7 +235,8 @@ def batch_policy(config: Config, max_bytes: int) -> BatchPolicy:
 def staging_for(engine: Engine, directory: Path, root: str, sync_name: str, access: AwsAccess) -> Iterator[Staging]:
     """Yield a staging that the engine's executors can read.
 
-    Executors on this machine read the buffer's `directory`; others read a folder of the sync under `root`, an S3 URI.
+    Executors on this machine read the files in the buffer's `directory`. Other executors read S3 objects in a folder of
+    this sync under `root`, an S3 URI.
     """
     if engine.local:
         yield LocalStaging(directory)
@@ -238,7 +250,7 @@ def staging_for(engine: Engine, directory: Path, root: str, sync_name: str, acce
 
 
 class Conductor:
-    """Run the stages of one sync, then publish the complete streams."""
+    """Runs the stages of one sync, then publishes the complete streams."""
 
     def __init__(
         self,
@@ -249,7 +261,7 @@ class Conductor:
         termination: Termination,
         patience: float = TERMINATION_SECONDS,
     ) -> None:
-        """Prepare the stages. After SIGTERM, `patience` is how many seconds are left to land what was read."""
+        """Prepare the stages. After SIGTERM, `patience` seconds remain to land the records that were read."""
         self._streams = [stream.id for stream in streams]
         self._out = out
         self._termination = termination
@@ -270,7 +282,7 @@ class Conductor:
         self._published = False
 
     def run(self, stdin: int) -> int:
-        """Run the sync; return its exit code, as `run_sync` does."""
+        """Run the sync. Return its exit code, as `run_sync` does."""
         with Reporter(self._out, self._progress, self._executors.progress):
             self._releasing.start()
             for _ in range(self._jobs.size):
@@ -284,15 +296,15 @@ class Conductor:
 
     @property
     def published(self) -> list[StreamId]:
-        """The streams whose tables have all that was sent; none if the sync has ended early."""
+        """The published streams: their tables contain every record that was sent. Empty if the sync ended early."""
         return [stream for stream in self._streams if self._published and not self._outcome.has_failed(stream)]
 
     def report(self, reporting: Reporting, exit_code: int) -> None:
-        """Write the report of a run that has ended with this exit code."""
+        """Write the report of the sync, which has ended with this exit code."""
         reporting.finish(self._progress(), self._outcome, exit_code, self._stages)
 
     def _read(self, stdin: int) -> None:
-        """Read stdin to its end, on the main thread, or until reading on is pointless."""
+        """Read stdin on the main thread to its end, or until further records could not be committed."""
         try:
             for chunk in chunks(stdin, self._termination.descriptor):
                 for step in self._intake.steps(chunk):
@@ -309,7 +321,7 @@ class Conductor:
             self._in_flight.stop(reading_failed(error))
 
     def _land(self) -> None:
-        """Land batches until none are left, on a job thread; when all have ended one of them finishes the sync."""
+        """Land batches on a job thread until none are left. The last job thread to end finishes the sync."""
         try:
             while (batches := self._in_flight.next_batches()) is not None:
                 try:
@@ -319,12 +331,12 @@ class Conductor:
         except Exception as error:
             self._in_flight.stop(unexpected("land what was received", error))
         finally:
-            # Whatever a thread ends by: the main thread waits for all of them.
+            # Also after an exception: the main thread waits until all job threads have ended.
             if self._all_jobs_ended.wait() == 0:
                 self._finish()
 
     def _finish(self) -> None:
-        """Publish what is complete. Not on the main thread, which after SIGTERM does not wait for AWS."""
+        """Publish the complete streams. Runs on a job thread: after SIGTERM, the main thread must not wait for AWS."""
         try:
             if not self._outcome.is_stopped:
                 self._in_flight.fail_uncommitted()
@@ -338,7 +350,7 @@ class Conductor:
         self._in_flight.finish()
 
     def _publish(self) -> None:
-        """Publish the streams that have not failed and that the source completed; fail those it did not."""
+        """Publish the streams that the source completed and that have not failed. Mark incomplete streams as failed."""
         for stream in self._streams:
             if (failure := self._landing.preparation_failure(stream)) is not None:
                 self._outcome.fail(stream, failure)
@@ -351,7 +363,7 @@ class Conductor:
                 self._outcome.fail(stream, incomplete(stream))
 
     def _conclude(self) -> int:
-        """Report every failure; return the exit code."""
+        """Write a TRACE ERROR for every failure. Return the exit code."""
         self._outcome.write_traces(self._out)
         self._out.flush()
         if self._termination.requested and not self._published:

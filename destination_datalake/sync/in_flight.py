@@ -1,4 +1,4 @@
-"""Records and states between stdin and stdout: not yet committed, not yet released.
+"""The records that are not yet committed, and the states that are not yet released.
 
 This is the monitor through which the threads of a sync communicate. The main thread adds records and states, job
 threads take and settle batches, and the releasing thread takes states. No thread calls AWS or writes to stdout while it
@@ -42,16 +42,17 @@ if TYPE_CHECKING:
     from destination_datalake.termination import Termination
 
 _POLL_SECONDS = 0.2
-"""How often a wait checks for SIGTERM, whose handler must not notify a condition."""
+"""The interval, in seconds, at which a waiting thread checks for SIGTERM: a signal handler must not notify a condition.
+"""
 
 _START_SECONDS = 0.05
-"""How often a wait for Spark checks whether Spark has started."""
+"""The interval, in seconds, at which a waiting thread checks whether Spark has started."""
 
 
 class InFlight:
-    """The backlog and the state ledger of one sync, shared by its threads. `outcome` collects failures.
+    """The backlog and the state ledger of one sync, shared by its threads. `outcome` collects the failures.
 
-    The caller of a method whose name ends in `_locked` holds the lock. The other methods acquire it.
+    The caller of a method whose name ends in `_locked` must hold the lock. The other methods acquire the lock.
     """
 
     def __init__(
@@ -62,7 +63,10 @@ class InFlight:
         termination: Termination,
         slots: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """Start empty. `slots` returns the number of tasks that Spark runs at once, or None while Spark is starting."""
+        """Start empty.
+
+        `slots` returns the number of tasks that Spark runs concurrently, or None while Spark is starting.
+        """
         self._backlog = backlog
         self._buffer = backlog.buffer
         self._policy = backlog.policy
@@ -87,7 +91,7 @@ class InFlight:
     # Reading.
 
     def add_records(self, read: Mapping[StreamId, StreamRecords]) -> None:
-        """Buffer records, except those of streams that have failed, and count them. Raises DiskFailed."""
+        """Buffer the records of streams that have not failed, and count all records. Raises DiskFailed."""
         with self._changed:
             due = False
             for stream, records in read.items():
@@ -104,7 +108,7 @@ class InFlight:
                 self._changed.notify_all()
 
     def add_state(self, state: State) -> None:
-        """Hold a state until the records before it are committed. Raises DiskFailed."""
+        """Hold a state until all records received before it are committed. Raises DiskFailed."""
         with self._changed:
             self._ledger.hold(state)
             self._notify_of_states_locked()
@@ -112,7 +116,7 @@ class InFlight:
     def wait_for_room(self) -> bool:
         """Apply back-pressure: wait while the backlog is full or has enough records for Spark.
 
-        Return False if no further record could be committed and acknowledged. SIGTERM ends the wait.
+        Returns False if no further record could be committed and acknowledged. SIGTERM ends the wait.
         """
         with self._changed:
             while not (self._termination.requested or self._is_pointless_locked()) and (
@@ -124,14 +128,17 @@ class InFlight:
             return not self._is_pointless_locked()
 
     def end_input(self) -> None:
-        """Record the end of the input: all buffered records are due."""
+        """Record the end of the input. All buffered records are then due."""
         with self._changed:
             self._input_ended = True
             self._state_due.notify()
             self._changed.notify_all()
 
     def free_file(self, segment: Segment) -> None:
-        """Reuse the file of a segment that need not be uploaded any more. After the end of the input, delete it."""
+        """Reuse the file of a segment whose upload has finished or was discarded.
+
+        After the end of the input, delete the file.
+        """
         with self._changed:
             self._buffer.free_file(segment)
             unused = self._buffer.take_spare_files() if self._input_ended else []
@@ -140,12 +147,12 @@ class InFlight:
             path.unlink(missing_ok=True)
 
     def free_space(self) -> None:
-        """Free disk space, so that buffered records can land although the disk is full."""
+        """Free disk space, so that buffered records can be landed although the disk is full."""
         with self._changed:
             self._backlog.free_space()
 
     def stop(self, failure: Failure) -> None:
-        """Fail the sync as a whole. Reading ends, but buffered records still land."""
+        """Fail the sync as a whole. Reading stops, but buffered records are still landed."""
         with self._changed:
             self._outcome.stop(failure)
             self._changed.notify_all()
@@ -159,9 +166,9 @@ class InFlight:
     # Landing.
 
     def next_batches(self) -> list[Batch] | None:
-        """Begin a job: wait for batches that are due and return them. `end_job` ends it.
+        """Begin a job: wait for due batches and return them. The caller must call `end_job` after the job.
 
-        Returns None if the input has ended and no batch is left, or Spark has ended and cannot encode it.
+        Returns None if the input has ended and no batch is left, or if Spark has ended and cannot encode the batches.
         """
         with self._changed:
             while True:
@@ -185,7 +192,7 @@ class InFlight:
                 self._changed.wait(seconds)
 
     def end_job(self, batches: Sequence[Batch] = (), *, engine_failed: bool) -> None:
-        """End the job of these batches, which `next_batches` began."""
+        """Record the end of the job with these batches, which `next_batches` returned."""
         with self._changed:
             self._engine_failed |= engine_failed
             self._jobs_running -= 1
@@ -194,16 +201,20 @@ class InFlight:
             self._changed.notify_all()
 
     def can_acknowledge(self, batch: Batch) -> bool:
-        """Return whether a state can still acknowledge records of the batch. If not, it must not be committed."""
+        """Return whether a state can still acknowledge records of the batch. If not, do not commit the batch."""
         with self._changed:
             return self._ledger.can_acknowledge(batch.stream, batch.first_record)
 
     def settle(self, outcome: BatchOutcome) -> None:
-        """Release the batch's segments. If it was committed, states become due; if it failed, its stream fails."""
+        """Release the segments of a batch. If it was committed, its states may become due.
+
+        If it failed, its stream fails.
+        """
         batch = outcome.batch
         with self._changed:
             self._buffer.release(batch.segments)
-            # No more is appended. The files are deleted without the lock, because the kernel then frees their pages.
+            # After the end of the input, spare files are not needed. They are deleted without the lock, because the
+            # kernel then frees their pages, which takes time.
             unused = self._buffer.take_spare_files() if self._input_ended else []
             match outcome:
                 case BatchCommitted(counts=counts):
@@ -228,7 +239,7 @@ class InFlight:
             path.unlink(missing_ok=True)
 
     def _due_batches_locked(self, slots: int | None) -> list[Batch]:
-        """Return the due batches that can be acknowledged. Release all other due batches."""
+        """Return the due batches that states can still acknowledge. Release all other due batches."""
         while True:
             try:
                 batches = self._backlog.next_batches(
@@ -255,10 +266,10 @@ class InFlight:
     # Releasing.
 
     def next_state(self) -> DueState | None:
-        """Wait for the next state that is due and return it, the same one until it is released.
+        """Wait for the next due state and return it. Returns the same state until `release_state` is called.
 
-        Returns None if none is due after `finish` and the end of the input. A state may still be read after `finish`,
-        because failed jobs end before the input does.
+        Returns None if no state is due after both `finish` and the end of the input. States may arrive after `finish`,
+        because jobs that failed end before the input does.
         """
         with self._state_due:
             while (state := self._ledger.due()) is None and not (self._finished and self._input_ended):
@@ -266,16 +277,17 @@ class InFlight:
             return state
 
     def release_state(self) -> None:
-        """Release the state that `next_state` returned, once it is written."""
+        """Release the state that `next_state` returned. Call this after writing it."""
         with self._state_due:
             self._ledger.release()
             if self._ledger.due() is None:
                 self._changed.notify_all()
 
     def fail_states(self, failure: Failure) -> None:
-        """Fail the sync as a whole, because no state can be written any more."""
+        """Fail the sync as a whole, because no more states can be written."""
         with self._changed:
-            # In this order: when `wait_until_finished` stops waiting for states, the sync has already failed.
+            # The order matters: when `wait_until_finished` stops waiting for states, the sync must already be marked as
+            # failed.
             self.stop(failure)
             self._states_failed = True
 
@@ -286,7 +298,7 @@ class InFlight:
     # The end.
 
     def fail_uncommitted(self) -> None:
-        """Fail each stream with a record that is neither committed nor rejected. All jobs must have ended."""
+        """Fail each stream that has a record that is neither committed nor rejected. All jobs must have ended."""
         with self._changed:
             for stream in self._progress:
                 received, committed = self._ledger.received(stream), self._ledger.committed(stream)
@@ -301,14 +313,14 @@ class InFlight:
                 self._outcome.fail(stream, failure)
 
     def finish(self) -> None:
-        """Record the end of commits and publications. Due states are still released."""
+        """Record that all commits and publications have ended. States that are due are still released."""
         with self._changed:
             self._finished = True
             self._state_due.notify()
             self._changed.notify_all()
 
     def wait_until_finished(self, patience: float) -> None:
-        """Wait for `finish` and for the release of all due states; after SIGTERM for at most `patience` seconds."""
+        """Wait for `finish` and for the release of all due states. After SIGTERM, wait at most `patience` seconds."""
         deadline: float | None = None
         with self._changed:
             while not (self._finished and (self._states_failed or self._ledger.due() is None)):
@@ -319,7 +331,7 @@ class InFlight:
                 self._changed.wait(_POLL_SECONDS)
 
     def progress(self, stages: tuple[str, ...]) -> Progress:
-        """Return the current counts."""
+        """Return the current counts of the sync. `stages` are the names of the active stages."""
         with self._changed:
             released = self._ledger.released_of
             return Progress(
@@ -337,7 +349,7 @@ class InFlight:
 
 
 def _tasks(batches: Sequence[Batch]) -> int:
-    """Return the number of tasks of the job of these batches. An unknown number counts as one."""
+    """Return the number of tasks of the job with these batches. An unknown number counts as one."""
     return (batches[0].tasks or 1) if batches else 0
 
 
@@ -345,10 +357,10 @@ def _tasks(batches: Sequence[Batch]) -> int:
 
 
 class Releasing:
-    """The only writer of states. It releases a state after it has written it.
+    """Writes the due states to stdout, and releases each state after it is written. No other thread writes states.
 
-    Its own thread waits for the reader of stdout, so that records continue to land. The thread ends with the sync, or
-    when a state cannot be written; then no further state is.
+    It has its own thread, so that records continue to land while stdout waits for its reader. The thread ends with the
+    sync, or when a state cannot be written. Later states are then not written either.
     """
 
     def __init__(self, in_flight: InFlight, out: Stdout) -> None:

@@ -1,4 +1,4 @@
-"""Turn chunks of input into records, grouped by stream, and the states between them, in order."""
+"""Split chunks of input into records, grouped by stream, and the states between them. Their order is kept."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ _IGNORED = frozenset({"LOG", "CONTROL", "SPEC", "CONNECTION_STATUS", "CATALOG", 
 
 
 class UnexpectedMessage(Exception):
-    """A message that does not belong to this sync. The text never quotes its content."""
+    """A message that does not belong to this sync. The text of the exception never quotes the message."""
 
 
 @dataclass(slots=True)
 class StreamRecords:
-    """Record lines of one stream: their bytes in pieces, valid as long as the chunk, and the number of lines."""
+    """Record lines of one stream: their bytes in pieces, and the number of lines.
+
+    The pieces are valid as long as the chunk.
+    """
 
     pieces: list[bytes | memoryview] = field(default_factory=list)
     count: int = 0
@@ -41,7 +44,7 @@ class StreamRecords:
 
 
 class Intake:
-    """Read chunks of input for the streams of one sync. Call `warn` once for each unknown type of message."""
+    """Reads chunks of input for the streams of one sync. Calls `warn` once for each unknown type of message."""
 
     def __init__(self, streams: Iterable[StreamId], statuses: Statuses, warn: Callable[[str], None]) -> None:
         self._finder = StreamFinder(streams)
@@ -52,9 +55,10 @@ class Intake:
         self._unknown_types: set[str] = set()
 
     def steps(self, chunk: bytes | memoryview) -> Iterator[Mapping[StreamId, StreamRecords] | State]:
-        """Yield the states of a chunk, and between two states the records by stream.
+        """Yield the records and the states of a chunk in order.
 
-        Raises MalformedLine or UnexpectedMessage at the first invalid line, after yielding the lines before it.
+        All records between two states are one mapping by stream. For the first invalid line, raises MalformedLine or
+        UnexpectedMessage after yielding the messages before it.
         """
         read: defaultdict[StreamId, StreamRecords] = defaultdict(StreamRecords)
         try:
@@ -91,7 +95,10 @@ class Intake:
             raise UnexpectedMessage(f"Line {line} of the input is a {what} for stream {named}, {error}") from None
 
     def _state_in(self, message: Message) -> State | None:
-        """Return the state in a message, with the stream's name in the catalog; None for other messages."""
+        """Return the state in a message, with its stream as named in the catalog.
+
+        Return None if the message is not a STATE.
+        """
         if message.type == "TRACE":
             self._read_trace(message)
         elif message.type == "STATE":
@@ -136,10 +143,10 @@ class _TraceMessage(msgspec.Struct):
 
 
 class Statuses:
-    """The final status of each stream.
+    """The final status of each stream, as the source reports it.
 
-    A platform that sets generation ids in the catalog sends COMPLETE for every stream at the end, if the source has
-    succeeded. Other platforms send no statuses, so there the end of the input counts as complete.
+    A platform that sets generation IDs in the catalog sends the status COMPLETE for every stream at the end, if the
+    source has succeeded. Other platforms do not send statuses, so a stream is complete there at the end of the input.
     """
 
     def __init__(self, streams: Iterable[Stream]) -> None:
@@ -150,9 +157,8 @@ class Statuses:
     def read_trace(self, line: bytes) -> None:
         """Read a TRACE line. Only the final statuses of streams in the catalog have an effect.
 
-        A line with too many levels is ignored: a status has few.
-
-        Raises msgspec.DecodeError for a TRACE that does not have the protocol's shape, and AmbiguousStream.
+        A line with too many levels of nesting is ignored, because it cannot be a status. Raises AmbiguousStream, and
+        msgspec.DecodeError for a TRACE that does not match the protocol.
         """
         try:
             status = decode(line, _TraceMessage).trace.stream_status
@@ -170,6 +176,6 @@ class Statuses:
         self._final[stream] = status.status
 
     def is_complete(self, stream: StreamId) -> bool:
-        """Return whether the source sent all records of the stream. Call it at the end of the input."""
+        """Return whether the source has sent all records of the stream. Call this at the end of the input."""
         final = self._final.get(stream)
         return final == "COMPLETE" or (final is None and not self._expected[stream])

@@ -1,4 +1,4 @@
-"""Land batches: encode them on Spark and commit them to their tables, several at a time."""
+"""Land batches: encode them on Spark, and commit them to their tables. Several batches are landed concurrently."""
 
 from __future__ import annotations
 
@@ -54,49 +54,49 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 MAX_COMMITS = 16
-"""Maximum number of tables that are prepared, committed to or published at the same time."""
+"""Maximum number of tables that are prepared, committed to or published concurrently."""
 
 MAX_TASKS = 32
-"""Maximum number of tasks that run at the same time. More would encode faster than stdin is read, and each would have
-too few records for a file of the target size."""
+"""Maximum number of concurrent tasks. More tasks would encode faster than stdin is read, and each would have too few
+records for a file of the target size."""
 
 MAX_ENCODINGS = 5
-"""Maximum number of encodings of a batch. Each further one is due to a change of the table by another writer."""
+"""Maximum number of times that a batch is encoded. It is encoded again when another writer has changed the table."""
 
 
 TableFilters: TypeAlias = Mapping[str, Sequence[LineFilter]]
-"""The filters of the lines of each table, by the table's name as "database.table"."""
+"""The line filters of each table, by the table's name as "database.table"."""
 
 
 class Executors(Protocol):
-    """Spark, as landing uses it. Jobs may raise SparkFailed."""
+    """The part of Spark that landing uses. Jobs may raise SparkFailed."""
 
     @property
     def error(self) -> SparkFailed | None:
-        """The reason why no further job can run; None if jobs can run."""
+        """The reason why Spark can run no more jobs, or None if it can."""
 
     def is_starting(self) -> bool:
         """Return whether Spark is still starting."""
 
     def parallelism(self) -> int:
-        """Return the number of tasks that run at the same time. Waits for Spark's start."""
+        """Return the number of concurrent tasks. Waits until Spark has started."""
 
     def progress(self) -> JobsProgress:
-        """Return the progress of the running jobs. Does not raise, but may wait for Spark."""
+        """Return the progress of the running jobs. Never raises, but may wait for Spark."""
 
     def encode(self, tasks: Sequence[EncodeTask]) -> Sequence[UnitResult]:
-        """Encode the tasks' units in one job; return a result for each."""
+        """Encode the units of all tasks in one job. Return a result for each unit."""
 
     def rewrite(self, tasks: Sequence[RewriteTask]) -> Sequence[Rewritten]:
-        """Rewrite data files in one job. Raises RewriteFailed if one of them cannot be rewritten."""
+        """Rewrite data files in one job. Raises RewriteFailed if a file cannot be rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamTables:
-    """Open the tables of a sync's streams.
+    """The tables of a sync's streams, which are opened on demand.
 
-    `location` is the ARN for grants in denials of Lake Formation (see `explaining_denials`). The `archive` keeps the
-    journals of archived tables.
+    `location` is the ARN of the data location that errors about Lake Formation name in the missing grants (see
+    `explaining_denials`). The `archive` keeps the journals of archived tables.
     """
 
     factories: Mapping[StreamId, Callable[[], Table]]
@@ -105,11 +105,11 @@ class StreamTables:
     archive: ArchiveLedger | None = None
 
     def explaining_denials(self, table: Table) -> AbstractContextManager[None]:
-        """Name the missing grants in the errors that the body raises."""
+        """Add the missing grants to errors that the body raises."""
         return explaining_denials(*table.name, self.access, self.location)
 
     def prepared(self, stream: StreamId) -> Table:
-        """Open and prepare the table of a stream. The first call imports libraries, which may take seconds."""
+        """Open and prepare the table of a stream. The first call also imports libraries, which may take seconds."""
         table = self.factories[stream]()
         with self.explaining_denials(table):
             table.prepare()
@@ -119,9 +119,9 @@ class StreamTables:
 
 
 class Encoding:
-    """Stage batches and encode them on Spark. The names of all data files and rejects begin with `file_prefix`.
+    """Stages batches and encodes them on Spark. The names of all data files and rejects begin with `file_prefix`.
 
-    `filters` reads the filters of the lines of each table.
+    `filters` reads the line filters of all tables.
     """
 
     def __init__(
@@ -144,9 +144,9 @@ class Encoding:
     def stage(
         self, batch: Batch, table: Table, rejects: RejectLedger, archive: ArchiveLedger | None, filters: TableFilters
     ) -> EncodeUnit:
-        """Return the batch as executors read it. Wait until its segments are uploaded."""
+        """Wait until the batch's segments are uploaded. Return the unit from which executors encode the batch."""
         name = f"{self._file_prefix}-{batch.number:06d}"
-        segments = tuple(map(self._staging.stage, batch.segments))  # Before the plan: uploads may take a while.
+        segments = tuple(map(self._staging.stage, batch.segments))  # Before `table.plan`: uploads may take a while.
         plan, location = table.plan(), rejects.location(*table.name)
         plan = replace(plan, held_in=self._staging.shared_folder())
         arrived = IngestOrder(self._started + batch.number, 0)
@@ -155,7 +155,7 @@ class Encoding:
         return EncodeUnit(batch.stream, name, segments, plan, location, arrived, own, sinks, batch.expected_yield)
 
     def encode(self, staged: Sequence[EncodeUnit], tasks: int) -> Mapping[StreamId, list[UnitResult]]:
-        """Encode batches of different streams in one Spark job of about `tasks` tasks; return the results of each."""
+        """Encode batches of different streams in one Spark job of about `tasks` tasks. Return the results by stream."""
         results = self.executors.encode(split_into_tasks(staged, tasks, self._access))
         encoded = (result for result in results if isinstance(result, Encoded))
         self._require_shared(pending for each in encoded for pending in each.pending())
@@ -165,9 +165,9 @@ class Encoding:
         return by_stream
 
     def _require_shared(self, uploads: Iterable[Pending | None]) -> None:
-        """Raise ValueError for a deferred upload outside the shared folder.
+        """Raise ValueError for a deferred upload whose file is outside the shared folder.
 
-        A server of Spark Connect could otherwise make the driver publish and delete any file of this machine.
+        Otherwise a Spark Connect server could make the driver publish and delete any file of this machine.
         """
         folder = self._staging.shared_folder()
         for held in uploads:
@@ -175,13 +175,16 @@ class Encoding:
                 raise ValueError("Spark returned a file that no task has written")
 
     def slots(self) -> int | None:
-        """Return the number of tasks that ran at the same time in the last job; None before it is known."""
+        """Return the number of concurrent tasks, as of the last job, or None while Spark is starting."""
         if self._slots is None and not self.executors.is_starting():
             self.count_slots()
         return self._slots
 
     def count_slots(self) -> None:
-        """Count the tasks that run at the same time. A cluster changes its executors. Waits for Spark's start."""
+        """Update the number of concurrent tasks, because a cluster can add or remove executors.
+
+        Waits until Spark has started.
+        """
         try:
             self._slots = min(self.executors.parallelism(), MAX_TASKS)
         except Exception:
@@ -189,10 +192,10 @@ class Encoding:
 
 
 class Landing:
-    """Land batches: stage, encode and commit them, and call `settle` with the outcome, on any thread.
+    """Lands batches: stages, encodes and commits them. Calls `settle` with the outcome of each batch, on any thread.
 
-    All tables are opened and prepared at once, while Spark is starting and records are being read. `can_acknowledge` is
-    called before each commit. If no state can acknowledge the records any more, the batch is not committed.
+    All tables are opened and prepared at once, while Spark is starting and records are being read. Before each commit,
+    `can_acknowledge` is called with the batch. If no state can acknowledge its records, the batch is not committed.
     """
 
     def __init__(
@@ -204,7 +207,7 @@ class Landing:
         can_acknowledge: Callable[[Batch], bool],
         stages: ActiveStages,
     ) -> None:
-        """Start to prepare the tables, and to read the filters of their lines."""
+        """Start to prepare the tables and to read the line filters, on other threads."""
         self.encoding = encoding
         self._executors = encoding.executors
         self._naming_grants = tables.explaining_denials
@@ -223,9 +226,9 @@ class Landing:
         }
 
     def land(self, batches: Sequence[Batch]) -> None:
-        """Encode the batches in one Spark job and commit each to its table. Returns when all are settled.
+        """Encode the batches in one Spark job, and commit each batch to its table. Return when all batches are settled.
 
-        An error raised for one of them fails its stream and no other.
+        An error for one batch fails only the stream of that batch.
         """
         staged: dict[StreamId, tuple[Batch, EncodeUnit]] = {}
         for batch in batches:
@@ -252,14 +255,14 @@ class Landing:
             commit.result()
 
     def preparation_failure(self, stream: StreamId) -> Failure | None:
-        """Return the failure to prepare the stream's table, or None. Waits for the preparation."""
+        """Wait until the stream's table is prepared. Return the failure, or None."""
         error = self._tables[stream].exception()
         if isinstance(error, TableConflict) and isinstance(bucket := self._filters.exception(), ConnectorError):
-            error = bucket  # With a misspelt bucket_name, the table is not at fault for being in another bucket.
+            error = bucket  # A misspelt bucket_name is the cause, not that the table is in another bucket.
         return None if error is None else failure_of(error, stream, "prepare the table of")
 
     def publish(self, streams: Sequence[StreamId]) -> dict[StreamId, Failure]:
-        """Publish the tables of complete streams; return the failures."""
+        """Publish the tables of complete streams. Return the failures by stream."""
         published = {stream: self._commits.submit(self._publish, stream) for stream in streams}
         with self._stages.active("publishing"):
             errors = {stream: future.exception() for stream, future in published.items()}
@@ -270,7 +273,7 @@ class Landing:
         }
 
     def close(self, given_up: Callable[[], bool]) -> None:
-        """Start no further work; wait until running work has ended, or `given_up` returns true."""
+        """Start no more work. Wait until running work has ended, or until `given_up` returns true."""
         self._commits.close(given_up)
 
     def _publish(self, stream: StreamId) -> None:
@@ -284,11 +287,11 @@ class Landing:
             self._archive.end(stream, (*plan.metadata, *plan.columns), plan.folder, table.position())
 
     def _staged(self, batch: Batch) -> EncodeUnit:
-        filters = self._filters.result()  # No record becomes a row before the suppression rules are read.
+        filters = self._filters.result()  # Records are encoded only after the suppression rules are read.
         return self.encoding.stage(batch, self._tables[batch.stream].result(), self._rejects, self._archive, filters)
 
     def _encoded(self, staged: Sequence[EncodeUnit], tasks: int | None) -> Mapping[StreamId, list[UnitResult]]:
-        tasks = tasks or self._executors.parallelism()  # Unknown while Spark is starting: wait for it.
+        tasks = tasks or self._executors.parallelism()  # Unknown while Spark is starting: wait until it has started.
         with self._stages.active("encoding"):
             return self.encoding.encode(staged, tasks)
 
@@ -299,20 +302,24 @@ class Landing:
             try:
                 outcome = self._commit_encoded(table, _EncodedBatch(batch, results))
             except Exception as error:
-                # The commit may have been made, so its files must stay. A file that no table refers to is harmless.
+                # The commit may have succeeded, so the batch's files must not be deleted. Files that no table
+                # references are harmless.
                 doing = f"commit to table {table.name} the records of"
                 outcome = BatchFailed(batch, failure_of(error, batch.stream, doing))
-            # Under the lock: after a failure, the next batch of the stream must not be committed.
+            # Settle under the lock: after a failure, the next batch of the stream must not be committed.
             self._settle(outcome)
             if isinstance(outcome, BatchCommitted):
                 committed = self._committed[batch.stream]
                 committed.add(batch)
-                # A merge forgets the deletions that it applies. An older row that is committed later would come back.
+                # A merge forgets the deletions that it applied, so an older row that is committed later would reappear.
                 if committed.is_contiguous:
                     self._merge_if_due(table, batch.stream)
 
     def _merge_if_due(self, table: Table, stream: StreamId) -> None:
-        """Merge the pending rows if they are many. A failed merge is repeated later: the batch is committed."""
+        """Merge the pending rows if a merge is due.
+
+        A failure is only logged: the batch is committed, and a later merge retries.
+        """
         try:
             if table.merge_is_due():
                 with self._stages.active("merging"), self._naming_grants(table):
@@ -337,7 +344,7 @@ class Landing:
                 self._discard(table, encoded)
                 return BatchFailed(batch, failure)
             if not attempt and (exceeded := self._rejects.add(batch.stream, encoded.counts)) is not None:
-                self._discard(table, encoded, with_rejects=False)  # The rejects show the cause.
+                self._discard(table, encoded, with_rejects=False)  # The rejects are kept, because they show the cause.
                 return BatchFailed(batch, Failure(exceeded, "the limit of rejects is exceeded", "config_error"))
             with self._naming_grants(table):
                 answer = table.commit(encoded.files, self._executors.rewrite)
@@ -346,7 +353,7 @@ class Landing:
                     sizes = tuple(file.size for file in encoded.files)
                     rows = sum(file.rows for file in encoded.files)
                     if self._archive is not None:
-                        # Before the states are released: every acknowledged batch is in the journal.
+                        # Before its states are released, so that the journal has every acknowledged batch.
                         self._archive.add(batch.stream, batch.number, encoded.line_files, table.position(), rows)
                     return BatchCommitted(batch, encoded.counts, rows, sizes, encoded.partitions)
                 case Reencode(reason=reason):
@@ -355,9 +362,9 @@ class Landing:
         return BatchFailed(batch, _too_many_encodings(table, batch, reason))
 
     def _publish_beside(self, encoded: _EncodedBatch) -> Failure | None:
-        """Publish the rejects and the archived lines before the records are committed.
+        """Publish a batch's rejects and archived lines. This must precede the commit of its records.
 
-        So no value is lost without a reject, and the archive has every row.
+        Then no value is lost without a reject, and the archive contains every row. Returns the failure, or None.
         """
         doing = "write the rejects of"
         try:
@@ -370,7 +377,7 @@ class Landing:
         return None
 
     def _warn_of_undeclared(self, encoded: _EncodedBatch) -> None:
-        """Warn once per stream about fields of its records that its schema does not declare."""
+        """Log a warning, once per stream, about fields of its records that its schema does not declare."""
         stream = encoded.batch.stream
         if encoded.undeclared and stream not in self._with_undeclared:
             self._with_undeclared.add(stream)
@@ -401,14 +408,14 @@ def _too_many_encodings(table: Table, batch: Batch, reason: str) -> Failure:
 
 
 class _Committed:
-    """The committed records of a stream. Batches may overtake one another."""
+    """The committed records of a stream. Batches may be committed in any order."""
 
     def __init__(self) -> None:
         self._end = 0
         self._beyond: dict[int, int] = {}
 
     def add(self, batch: Batch) -> None:
-        """Add the records of a batch, each once."""
+        """Add the records of a committed batch. No batch may be added twice."""
         self._beyond[batch.first_record] = batch.first_record + batch.records
         while (end := self._beyond.pop(self._end, None)) is not None:
             self._end = end
@@ -420,7 +427,7 @@ class _Committed:
 
 
 class _EncodedBatch:
-    """The results of a batch's tasks. `failure` is the reason not to commit it, or None."""
+    """The results of a batch's tasks. `failure` is the reason not to commit the batch, or None."""
 
     def __init__(self, batch: Batch, results: Sequence[UnitResult]) -> None:
         encoded = [result for result in results if isinstance(result, Encoded)]

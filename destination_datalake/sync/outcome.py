@@ -1,4 +1,4 @@
-"""The outcomes of batches and of a sync, and the messages about failures for the user."""
+"""The outcomes of batches and of a sync, and the user-facing messages about failures."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchCommitted:
-    """Every record of the batch is in the table, or refused and among the rejects.
+    """The batch was committed: each record is in the table, or was rejected and is among the rejects.
 
-    The files have `rows`, and `sizes` in bytes. `partitions` is the average number of partitions per task.
+    `rows` is the number of rows in the batch's files, and `sizes` has the size of each file in bytes. `partitions` is
+    the average number of partitions per task.
     """
 
     batch: Batch
@@ -41,7 +42,7 @@ class BatchCommitted:
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
-    """The batch may not be in the table: its stream has failed."""
+    """The batch may not have been committed. Its stream has failed."""
 
     batch: Batch
     failure: Failure
@@ -49,7 +50,7 @@ class BatchFailed:
 
 @dataclass(frozen=True, slots=True)
 class BatchSkipped:
-    """No state can acknowledge the batch any more: it was not committed, and its files are deleted."""
+    """The batch was not committed, because no state can acknowledge its records. Its files are deleted."""
 
     batch: Batch
 
@@ -79,12 +80,12 @@ class SyncOutcome:
 
     @property
     def all_failed(self) -> bool:
-        """Whether the sync has failed as a whole, or every one of its streams has."""
+        """Whether the sync has failed as a whole, or all of its streams have failed."""
         return self.is_stopped or len(self._failures) == len(self._streams)
 
     @property
     def first_failed(self) -> StreamId | None:
-        """The stream that failed first."""
+        """The stream that failed first, or None if no stream has failed."""
         return next(iter(self._failures), None)
 
     @property
@@ -94,11 +95,11 @@ class SyncOutcome:
             return dict(self._failures)
 
     def has_failed(self, stream: StreamId) -> bool:
-        """Whether the stream has failed."""
+        """Return whether the stream has failed."""
         return stream in self._failures
 
     def fail(self, stream: StreamId, failure: Failure) -> bool:
-        """Record the failure of a stream. Return False if the stream has failed before."""
+        """Record the failure of a stream. Return False if the stream had already failed."""
         with self._lock:
             return self._failures.setdefault(stream, failure) is failure
 
@@ -108,7 +109,7 @@ class SyncOutcome:
             self.fatal = self.fatal or failure
 
     def write_traces(self, out: Stdout) -> None:
-        """Write a TRACE ERROR for each failure."""
+        """Write a TRACE ERROR for each failed stream, and one for the failure of the sync."""
         for stream, failure in self.failures.items():
             descriptor = (stream.namespace, stream.name)
             out.trace_error(failure.advice, failure.detail, failure.type, descriptor)
@@ -120,7 +121,7 @@ class SyncOutcome:
 
 
 def failure_of(error: BaseException, stream: StreamId, doing: str) -> Failure:
-    """Return the failure of a stream from an exception. `doing` completes "Cannot … stream …"."""
+    """Return the failure of a stream for an exception. `doing` completes "Cannot … stream …"."""
     trace = _stack_trace(error)
     match error:
         case TableConflict():
@@ -137,7 +138,7 @@ def failure_of(error: BaseException, stream: StreamId, doing: str) -> Failure:
 
 
 def reading_failed(error: MalformedLine | UnexpectedMessage | InputUnreadable | DiskFailed) -> Failure:
-    """Return the failure of a sync that cannot read its input. Earlier records are safe."""
+    """Return the failure of a sync that cannot read its input. The records before the error are not affected."""
     match error:
         case MalformedLine():
             message = (
@@ -160,12 +161,12 @@ def reading_failed(error: MalformedLine | UnexpectedMessage | InputUnreadable | 
 
 
 def seal_failed(error: SealFailed) -> Failure:
-    """Return the failure to pass buffered records of a stream to Spark."""
+    """Return the failure of a stream whose buffered records cannot be passed to Spark."""
     return Failure(str(error), _stack_trace(error), "transient_error")
 
 
 def states_not_written(error: Exception) -> Failure:
-    """Return the failure to write states: no further records can be acknowledged."""
+    """Return the failure of a sync that cannot write states: no more records can be acknowledged."""
     match error:
         case StdoutClosedError():
             reason = "The platform closed the connector's output, or does not read it"
@@ -180,7 +181,7 @@ def states_not_written(error: Exception) -> Failure:
 
 
 def unexpected(doing: str, error: BaseException) -> Failure:
-    """Return the failure from an unexpected exception. `doing` completes "Cannot …"."""
+    """Return the failure of a sync for an unexpected exception. `doing` completes "Cannot …"."""
     failure = unforeseen(f"Cannot {doing}", error)
     message = f"{failure.message} The next sync continues from the last state."
     return Failure(message, _stack_trace(error), failure.type)
@@ -190,19 +191,19 @@ def unexpected(doing: str, error: BaseException) -> Failure:
 
 
 def spark_ended(stream: StreamId) -> Failure:
-    """Return the failure of a stream whose records were waiting for Spark when it ended."""
+    """Return the failure of a stream that still had queued records when Spark ended."""
     message = f"Stream {stream}: Spark has ended, and records were waiting for it. The next sync sends them again."
     return Failure(message, "Spark has ended", "transient_error")
 
 
 def input_not_read() -> Failure:
-    """Return the failure of a sync whose Spark ended before the input did, while no records were waiting."""
+    """Return the failure of a sync in which Spark ended before the input did, although no records were queued."""
     message = "Spark ended before the input did. The rest was not read. The next sync continues from there."
     return Failure(message, "Spark has ended", "transient_error")
 
 
 def unacknowledgeable(stream: StreamId, failed: StreamId) -> Failure:
-    """Return the failure of a stream that was stopped because another one failed and the states are global."""
+    """Return the failure of a stream that was stopped because another stream failed and all states are global."""
     message = (
         f"Stream {stream} was stopped because stream {failed} has failed. The states of this source are for all "
         "streams at once, so no further record can be acknowledged. The next sync sends the records again."
@@ -211,13 +212,13 @@ def unacknowledgeable(stream: StreamId, failed: StreamId) -> Failure:
 
 
 def uncommitted(stream: StreamId, received: int, committed: int) -> Failure:
-    """Return the failure of a stream with missing records, for an unknown reason."""
+    """Return the failure of a stream with uncommitted records for which no cause is known."""
     message = f"Stream {stream}: {received} records were received and {committed} committed."
     return Failure(message, "records and rows do not match", "system_error")
 
 
 def incomplete(stream: StreamId) -> Failure:
-    """Return the failure of a stream without a COMPLETE status of the source."""
+    """Return the failure of a stream for which the source did not send the status COMPLETE."""
     message = (
         f"Stream {stream} is incomplete: the source ended without the status COMPLETE for it. "
         "The received records are committed; no overwrite is published. The next sync continues from there."

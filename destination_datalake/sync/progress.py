@@ -1,4 +1,4 @@
-"""The progress of a sync in the log while it runs."""
+"""The progress of a running sync, as shown in the log and on a terminal."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from destination_datalake.protocol.stdout import Stdout
 
 LOG_EVERY_SECONDS = 5.0
-"""The shortest time between two logs of the progress. It doubles with each log, up to a minute."""
+"""The first interval between two progress logs. It doubles with each log, up to a minute."""
 
 _MAX_SECONDS = 60.0
 
 _SPARK_SECONDS = 2.0
-"""Maximum time that the end of a sync waits for Spark's tasks. A frozen Spark never answers."""
+"""Maximum time that the end of a sync waits for Spark's task counts. A Spark that hangs never returns them."""
 
 BUSIEST = 10
-"""Maximum number of streams that a log of the progress names."""
+"""Maximum number of streams that a progress log names."""
 
 
 class ActiveStages:
-    """The stages that are active on any thread. Thread-safe."""
+    """The stages of a sync that are active on any thread, and the time spent in each. Thread-safe."""
 
     ALL = ("reading", "encoding", "committing", "merging", "publishing")
 
@@ -48,7 +48,7 @@ class ActiveStages:
 
     @contextmanager
     def active(self, stage: str) -> Iterator[None]:
-        """Count the stage as active while the block runs."""
+        """Count the stage as active on this thread while the body runs."""
         with self._lock:
             if not self._threads[stage]:
                 self._since[stage] = self._clock()
@@ -64,9 +64,9 @@ class ActiveStages:
                     self._seconds[stage] += self._clock() - self._since.pop(stage)
 
     def spent(self) -> dict[str, tuple[float, float]]:
-        """Return for each stage the seconds in which it was active on any thread, and its CPU seconds on all threads.
+        """Return the time spent in each stage: the seconds with an active thread, and the CPU seconds of all threads.
 
-        The CPU time of threads that are still in the stage does not count.
+        The CPU time of threads that are still in the stage is not included.
         """
         with self._lock:
             now = self._clock()
@@ -78,7 +78,7 @@ class ActiveStages:
             }
 
     def now(self) -> tuple[str, ...]:
-        """Return the active stages, in the order in which data passes them."""
+        """Return the active stages, in the order in which records pass through them."""
         return tuple(stage for stage in self.ALL if self._threads[stage])
 
 
@@ -91,18 +91,19 @@ class StreamProgress:
     received_bytes: int = 0
     committed: int = 0
     rows: int = 0
-    """Fewer than records are committed if the rows of some were erased."""
+    """The number of rows. It is less than `committed` if lines of the batches were already empty: lines of erased
+    records."""
     sizes: array[int] = field(default_factory=lambda: array("q"), compare=False)
     """The size of each file in bytes."""
     partitions: float = 0.0
-    """The average number of partitions per task; the maximum of all batches."""
+    """The average number of partitions per task, for the batch with the highest average."""
     counts: RejectCounts = field(default_factory=RejectCounts)
     states_released: int = 0
-    """States of this stream; global ones count for the sync alone."""
+    """The released states of this stream. Global states count only for the whole sync."""
     began: float | None = None
-    """The monotonic clock at the first record."""
+    """The time of the first record, by the monotonic clock."""
     seconds: float = 0.0
-    """From the first record to the latest commit."""
+    """The seconds from the first record to the latest commit."""
     failed: bool = False
 
 
@@ -117,12 +118,12 @@ class Progress:
     states_held: int
     stages: tuple[str, ...] = ()
     encoding_bytes: int = 0
-    """Record lines of the batches that Spark has now."""
+    """The size of the record lines in the batches that Spark currently encodes."""
     tasks: JobsProgress = field(default_factory=JobsProgress)
 
 
 class Reporter:
-    """Report progress: LOG messages about changes, and a live display on stderr if it is a terminal."""
+    """Reports progress: LOG messages about changes, or a live display on stderr if stderr is a terminal."""
 
     def __init__(
         self,
@@ -131,7 +132,7 @@ class Reporter:
         tasks: Callable[[], JobsProgress] = JobsProgress,
         every_seconds: float = LOG_EVERY_SECONDS,
     ) -> None:
-        """Call `tasks`, which may wait for Spark, only on the reporter's own thread."""
+        """Prepare the reporter. Its own thread calls `progress` and `tasks`, because `tasks` may wait for Spark."""
         self._out = out
         self._seconds = every_seconds
         self._logged: Progress | None = None
@@ -141,12 +142,12 @@ class Reporter:
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
 
     def __enter__(self) -> Reporter:
-        """Start."""
+        """Start the thread."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop."""
+        """Stop the thread, without waiting for a Spark that hangs."""
         self._ended.set()
         self._thread.join(_SPARK_SECONDS)
 
@@ -158,7 +159,7 @@ class Reporter:
             self._log(self._with_tasks())
 
     def _log(self, progress: Progress) -> None:
-        """Log the changes since the last log, if there are any besides the time."""
+        """Log the changes since the last log, unless only the time has changed."""
         lines = news(progress, self._logged)
         for line in lines:
             self._out.log("INFO", line)
@@ -186,7 +187,10 @@ class Reporter:
 
 
 def news(progress: Progress, logged: Progress | None) -> list[str]:
-    """Return lines about the sync and the streams that have changed since `logged`; none without changes."""
+    """Return lines about the sync and about the streams that have changed since `logged`.
+
+    Return no lines without changes.
+    """
     if logged is None:
         return list(progress_lines(progress))
     if replace(progress, seconds=logged.seconds) == logged:
@@ -197,7 +201,7 @@ def news(progress: Progress, logged: Progress | None) -> list[str]:
 
 
 def progress_lines(progress: Progress, streams: Sequence[StreamProgress] | None = None) -> Iterable[str]:
-    """Yield a line about the sync, a line for each of the busiest `streams`, and a line about the remaining ones."""
+    """Yield a line about the sync, a line for each of the busiest `streams`, and a line about the remaining streams."""
     received_bytes = sum(stream.received_bytes for stream in progress.streams)
     rate = received_bytes / progress.seconds / 1e6 if progress.seconds else 0.0
     stages = f" ({', '.join(progress.stages)})" if progress.stages else ""
@@ -222,7 +226,7 @@ def progress_lines(progress: Progress, streams: Sequence[StreamProgress] | None 
 
 
 def _busiest(streams: Sequence[StreamProgress]) -> tuple[list[StreamProgress], list[StreamProgress]]:
-    """Return the streams with the most received bytes, in the order of the catalog, and the remaining ones."""
+    """Return the streams with the most received bytes, and the remaining streams, both in the order of the catalog."""
     by_size = sorted(streams, key=lambda stream: -stream.received_bytes)
     shown = {stream.stream for stream in by_size[:BUSIEST]}
     return [s for s in streams if s.stream in shown], [s for s in streams if s.stream not in shown]
@@ -240,7 +244,7 @@ def _tasks(progress: Progress) -> str:
 
 
 def rejected(records: int, values: int) -> str:
-    """Return the end of a sentence about rejects, or an empty text without rejects."""
+    """Return the end of a sentence about rejected records and values, or an empty string if there are none."""
     counts = {"records": records, "values": values}
     text = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
     return f", {text} rejected (see _errors/)" if text else ""

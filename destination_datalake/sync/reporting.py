@@ -1,4 +1,4 @@
-"""Collect the report of a sync from its stages, and log and write it after the last state."""
+"""Collect the report of a sync from its stages. Log the report and write it after the last state."""
 
 from __future__ import annotations
 
@@ -45,16 +45,17 @@ if TYPE_CHECKING:
 
 _VERSIONS = ("destination-datalake", "pyspark", "pyarrow", "pyiceberg")
 _MAX_ERROR_LENGTH = 1000
-"""Maximum length of an error in characters. Some errors name every column of a table."""
+"""Maximum length, in characters, of an error message in the report. Some errors name every column of a table."""
 
 _MAX_REASONS = 100
-"""Maximum number of pairs of column and reason of rejects in a line. The most frequent ones are kept."""
+"""Maximum number of entries about rejects in a report line, one for each column and reason. The most frequent are kept.
+"""
 
 
 class Reporting:
-    """Collect the report of one sync. No method raises, or waits for longer than the writer does.
+    """Collects the report of one sync. No method raises, or waits longer than the report writer does.
 
-    `run` is the unique name of the sync. `log` writes a line to Airbyte's log of the sync.
+    `run` is the unique ID of the sync. `log` writes a line to Airbyte's log of the sync.
     """
 
     def __init__(self, config: Config, engine: Engine, run: str, log: Callable[[LogLevel, str], None]) -> None:
@@ -73,7 +74,7 @@ class Reporting:
     def begin(
         self, streams: Sequence[Stream], tables: Mapping[StreamId, TableName], access: AwsAccess, catalog: TableCatalog
     ) -> None:
-        """Write the start of the sync, if the options enable reports."""
+        """Write the report of the start of the sync, if reports are enabled."""
         self._streams, self._tables, self._access = streams, tables, access
         if self._config.sync_reports:
             glue = GlueTableCatalog(access, catalog.governance) if HAS_LINES_TABLES.holds(self._config) else None
@@ -82,19 +83,22 @@ class Reporting:
             self._writer.start([self._line("started", finish_time=None), *streams_started])
 
     def wait_until_begun(self) -> None:
-        """Wait until the start is written, so that the report of a killed sync shows that it died."""
+        """Wait until the report of the start is written.
+
+        If the process is then killed, the report shows an unfinished sync.
+        """
         if self._writer is not None:
             self._writer.wait()
 
     def finish(self, progress: Progress, outcome: SyncOutcome, exit_code: int, stages: ActiveStages) -> None:
-        """Log and write the report of a sync that has ended with this exit code, and send notices about it."""
+        """Log and write the report of the sync, which has ended with this exit code. Send notices about the sync."""
         lines = [*self._lines(progress, outcome, exit_code, stages)]
         for level, text in summary(lines, progress):
             self._log(level, text)
         self._write(lines)
 
     def fail(self, error: BaseException) -> None:
-        """Write the report of a failed sync, unless it is already written. `error` is the cause."""
+        """Write the report of a sync that failed with `error`, unless its report is already written."""
         if self._access is None:
             return
         failure = Failure(type(error).__name__, "", "system_error")
@@ -107,7 +111,7 @@ class Reporting:
         self._write(lines)
 
     def _write(self, lines: Sequence[ReportLine]) -> None:
-        """Write the report; publish the notice and emit the lineage event, if the options enable them and time remains.
+        """Write the report. If enabled and time remains, also publish the notice and emit the lineage event.
 
         Only the first call has an effect.
         """
@@ -121,7 +125,7 @@ class Reporting:
             tasks["notice"] = lambda: notify(config, access, config.uri(REPORTS_FOLDER), lines)
         if config.lineage.endpoint is not None:
             columns = {str(table): self.journal.of(table).columns for table in self._tables.values()}
-            # Without an option for the ID of the Data Catalog, STS returns it.
+            # If no option sets the ID of the Data Catalog, STS returns it.
             account = config.glue_catalog_id or config.aws_account_id
             tasks["lineage"] = lambda: emit(config, account or catalog_id(access), lines, columns)
         seconds = _SECONDS_TERMINATED if lines[0].status == "terminated" else _SECONDS
@@ -258,7 +262,7 @@ class Reporting:
 def summary(lines: Sequence[ReportLine], progress: Progress) -> Iterator[tuple[LogLevel, str]]:
     """Yield a line of text for each stream, then one for the sync. `lines` is the report, with the sync's line first.
 
-    A line about a stream whose records were all rejected is a warning.
+    The line of a stream whose records were all rejected is a warning.
     """
     sync, *streams = lines
     for line, of_stream in zip(streams, progress.streams, strict=True):
@@ -308,10 +312,11 @@ def _few(names: Sequence[str]) -> str:
 
 
 _SECONDS, _SECONDS_TERMINATED = 10.0, 2.0
-"""Maximum time that the end of a sync waits for notices and lineage. After SIGTERM the platform does not wait."""
+"""Maximum seconds that the end of a sync waits for notices and lineage: normally, and after SIGTERM, when the platform
+does not wait long."""
 
 _MAX_COLUMNS = 10
-"""Maximum number of columns of a kind that a line in the log names."""
+"""Maximum number of columns or streams that a list in a log line names."""
 
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
 
@@ -331,7 +336,7 @@ _SUMS = (
     "merge_pending_bytes",
     "merge_written_bytes",
 )
-"""Members that the sync's line sums over its streams."""
+"""The members that the report line of the sync sums over the lines of its streams."""
 
 
 def _error(failure: Failure | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A pool of daemon threads that are all started at once."""
+"""A pool of daemon threads that are all started at construction."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _POLL_SECONDS = 0.2
 class ThreadPool:
     """Runs submitted calls in order on at most `max_threads` threads.
 
-    Unlike `concurrent.futures.ThreadPoolExecutor` it starts all threads at the beginning, so that a machine that runs
-    out of threads later fails no call, and it does not wait at exit for threads that wait for AWS.
+    Unlike `concurrent.futures.ThreadPoolExecutor`, it starts all threads at construction, so no call fails if the
+    machine later runs out of threads. It also does not wait at exit for threads that are waiting for AWS.
     """
 
     def __init__(self, max_threads: int, name: str) -> None:
-        """Start the threads, or as many as the system has. Raises RuntimeError if it has not even one."""
+        """Start the threads, or as many as the system allows. Raises RuntimeError if not even one can be started."""
         self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._closed = False
         self._threads: list[threading.Thread] = []
@@ -38,17 +38,17 @@ class ThreadPool:
 
     @property
     def size(self) -> int:
-        """The number of threads."""
+        """The number of threads that were started."""
         return len(self._threads)
 
     def submit(self, call: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> Future[_R]:
-        """Queue a call; return the future of its result or exception."""
+        """Queue a call. Return the future of its result or exception."""
         future: Future[_R] = Future()
         self._queue.put(lambda: _complete(future, call, args, kwargs))
         return future
 
     def close(self, given_up: Callable[[], bool]) -> None:
-        """Start no further call; wait until the running ones have ended, or `given_up` returns true."""
+        """Start no more calls. Wait until the running calls have ended, or until `given_up` returns true."""
         self._closed = True
         for _ in self._threads:
             self._queue.put(lambda: None)
