@@ -1,1 +1,1 @@
-"""Records and states on local disk, from the moment they are read until their records are committed."""
+"""Records and states on local disk. They are kept from the moment they are read until the records are committed."""

@@ -1,6 +1,6 @@
-"""The backlog: queued records and states on local disk, the batches taken from it, and back-pressure.
+"""The backlog: queued records and held states, the batches that are taken from it, and back-pressure.
 
-Lines of states wait for the commit of their records: the first in memory, the rest on disk.
+STATE lines wait until their records are committed. They are kept in memory up to a limit, and beyond it on disk.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from destination_datalake.buffer.disk import DiskFailed, MiB, disk_errors
 from destination_datalake.protocol.catalog import StreamId
 
 MAX_HELD_STATES = 200_000
-"""Maximum number of held states plus the streams that they wait for; reading then pauses. Each one takes memory."""
+"""Maximum number of held states plus the streams that they wait for. Each uses memory, so at the maximum reading
+pauses."""
 
 RESERVED_BYTES = 4 * MiB
-"""Disk space reserved for Spark's own small files, so that buffered records can be committed when the disk is full."""
+"""Disk space reserved for Spark's own small files, so that buffered records can still be committed when the disk is
+full."""
 
 MAX_STAGED_BUFFERS = 8
-"""Maximum size of staged records in S3, in multiples of the local buffer's size. For executors on other machines."""
+"""Maximum size of the records staged in S3 for executors on other machines, in multiples of the local buffer's size."""
 
 
 def staged_bytes(buffer_bytes: int) -> int:
@@ -29,7 +31,10 @@ def staged_bytes(buffer_bytes: int) -> int:
 
 
 class SealFailed(Exception):
-    """A stream's open segment cannot be sealed. Other streams still have batches. The text is for the user."""
+    """The open segment of a stream cannot be sealed. Batches of other streams can still be taken.
+
+    The text is for the user.
+    """
 
     def __init__(self, stream: StreamId, cause: DiskFailed) -> None:
         super().__init__(f"Cannot pass the records of stream {stream} to Spark. {cause}")
@@ -37,12 +42,13 @@ class SealFailed(Exception):
 
 
 class Backlog:
-    """The records in `buffer`, the lines of states in `states`, and the rules for both. Not thread-safe."""
+    """The queued records (`buffer`), the STATE lines (`states`), and the rules for both. Not thread-safe."""
 
     def __init__(self, buffer: Buffer, policy: BatchPolicy, flush_seconds: float) -> None:
-        """Allocate the reserve on the buffer's disk. Raises DiskFailed.
+        """Allocate the reserved space on the buffer's disk. Raises DiskFailed.
 
-        A batch is due by size, as the policy decides, or when its oldest record is `flush_seconds` old.
+        A batch is due when it reaches the size that `policy` requires, or when its oldest record is `flush_seconds`
+        old.
         """
         self.buffer = buffer
         self.policy = policy
@@ -54,11 +60,14 @@ class Backlog:
         self._batches = 0
 
     def is_full(self, states: int, needs: int) -> bool:
-        """Return whether reading must pause. `states` are held; they wait for `needs` streams in total."""
+        """Return whether reading must pause, with `states` held states that wait for `needs` streams in total."""
         return self._is_full(self.buffer.occupied_bytes, states, needs)
 
     def must_flush(self, states: int, needs: int) -> bool:
-        """Return whether all records must be committed before reading continues: finished uploads would not suffice."""
+        """Return whether reading must pause until all records are committed.
+
+        True if the backlog would be full even after all pending uploads have freed their files.
+        """
         return self._is_full(self.buffer.occupied_bytes - self.buffer.uploading_bytes, states, needs)
 
     def _is_full(self, occupied: int, states: int, needs: int) -> bool:
@@ -74,9 +83,9 @@ class Backlog:
     ) -> list[Batch]:
         """Take the due batches of one job from the buffer: at least one batch if any is due.
 
-        Small due streams share a job. With `everything`, all queued records are due: the buffer is full, or the input
-        has `ended`. For `slots` and `tasks` see `BatchPolicy.waits_for_spark`. Raises SealFailed; the buffer is then
-        unchanged.
+        Small due streams share a job. With `everything`, all queued records are due, because the buffer is full or the
+        input has `ended`. For `slots` and `tasks` see `BatchPolicy.waits_for_spark`. Raises SealFailed and then leaves
+        the buffer unchanged.
         """
         idle = None
         if slots is not None:
@@ -94,7 +103,7 @@ class Backlog:
                 segments = self.buffer.take(stream, job_capacity)
             except DiskFailed as error:
                 if batches:
-                    break  # The next call starts with this stream and raises.
+                    break  # The next call starts with this stream, and raises the error.
                 raise SealFailed(stream, error) from error
             self._batches += 1
             batches.append(Batch(stream, self._batches, tuple(segments)))
@@ -104,9 +113,9 @@ class Backlog:
         return self.policy.with_tasks(batches, idle, everything=everything)
 
     def seconds_until_due(self) -> float | None:
-        """Return the seconds until a batch is due by age; None without queued records.
+        """Return the seconds until a batch is due by age, or None if no records are queued.
 
-        A state is never older than the oldest record it waits for, so this also bounds the age of states.
+        A state is never older than the oldest record that it waits for, so this limit also bounds the age of states.
         """
         for stream in self.buffer.waiting_streams():
             return self._seconds_left(stream)
@@ -122,12 +131,12 @@ class Backlog:
         return self.buffer.waiting_bytes(stream) >= self.policy.batch_bytes(stream)
 
     def _seconds_left(self, stream: StreamId) -> float | None:
-        """Return the seconds until the stream's records are due by age; None without queued records."""
+        """Return the seconds until the stream's records are due by age, or None if it has no queued records."""
         since = self.buffer.oldest(stream)
         return None if since is None else max(0.0, since + self._flush_seconds - self.buffer.clock())
 
     def free_space(self) -> None:
-        """Free spare files and the reserve, because the disk is full of uncommitted records."""
+        """Delete spare files and the reserve, because the disk is full of uncommitted records."""
         self.buffer.delete_spare_files()
         self._reserve.unlink(missing_ok=True)
 
@@ -139,10 +148,10 @@ FILE_BYTES = 16 * MiB
 
 
 class StateStore:
-    """Stores STATE lines: up to `memory_bytes` in memory, the rest in files of `file_bytes` each.
+    """Stores STATE lines: up to `memory_bytes` in memory, and the rest in files of `file_bytes` each.
 
-    Not thread-safe: the owner locks, except for `read` of a line. `disk_bytes` is the size of the files. A file is
-    deleted when all its lines are released.
+    Not thread-safe: callers must hold a lock, except to `read` a stored line. `disk_bytes` is the total size of the
+    files. A file is deleted when all its lines have been released.
     """
 
     def __init__(self, directory: Path, memory_bytes: int = MEMORY_BYTES, file_bytes: int = FILE_BYTES) -> None:
@@ -155,7 +164,7 @@ class StateStore:
         self.disk_bytes = 0
 
     def keep(self, line: bytes) -> _InMemory | _OnDisk:
-        """Store a line until it is released. Raises DiskFailed."""
+        """Store a line until it is released. Return the stored line. Raises DiskFailed."""
         if self.memory_bytes + len(line) <= self._max_memory_bytes:
             self.memory_bytes += len(line)
             return _InMemory(self, line)

@@ -1,4 +1,4 @@
-"""Define batches, which are the segments of a stream that one Spark job encodes, and policies for their size."""
+"""Batches, which are the segments of one stream that a Spark job encodes, and the policies for their size."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from destination_datalake.protocol.catalog import StreamId
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Segments of one stream that one Spark job encodes and one commit publishes; `number` counts from 1.
+    """Segments of one stream that one Spark job encodes and one commit publishes.
 
-    `tasks` is the number of tasks of the job, for all of its batches; None: the number of concurrent tasks.
-    `expected_yield` is the expected file bytes, in each partition, per byte of a task's records; None if unknown.
+    `number` counts the batches of a sync from 1. `tasks` is the number of tasks of the whole job, which may have
+    several batches; None means the number of concurrent tasks. `expected_yield` is the expected size of a task's files
+    in one partition, per byte of its records; None if unknown.
     """
 
     stream: StreamId
@@ -26,7 +27,7 @@ class Batch:
 
     @property
     def first_record(self) -> int:
-        """Return the number (from 0) of the batch's first record in the stream's input."""
+        """Return the number, from 0, of the batch's first record in the stream's input."""
         return self.segments[0].first_record
 
     @property
@@ -41,7 +42,7 @@ class Batch:
 
 
 READ_AHEAD_BATCHES = 4
-"""Maximum number of queued and running whole batches. Reading continues while Spark starts, and Spark never idles."""
+"""Maximum number of full batches, queued and running. Reading continues while Spark starts, and Spark never idles."""
 
 EXPECTED_YIELDS: Mapping[tuple[str, str], float] = {
     ("Parquet", "ZSTD"): 0.15,
@@ -57,51 +58,52 @@ _PARALLELISM = 3
 """Assumed number of concurrent tasks until Spark has started."""
 
 _MIN_LEARNED_BYTES = 1024 * 1024
-"""Minimum size of a batch to learn from. Headers and footers dominate smaller files."""
+"""Minimum size of a batch to learn from. In the files of smaller batches, headers and footers dominate."""
 
 
 @dataclass(slots=True)
 class BatchPolicy:
-    """Batches of a fixed size: their size, their number of tasks, and the limit of read-ahead. Not thread-safe.
+    """The policy for batches of a fixed size: their size, their number of tasks, and the limit of read-ahead.
 
-    A batch has `least_bytes` and is encoded by all concurrent tasks, so that its files are smaller than a task's share.
-    `parallelism` is the number of concurrent tasks.
+    A batch has `least_bytes` and is encoded by all concurrent tasks, so its files are smaller than a task's share.
+    `parallelism` is the number of concurrent tasks. Not thread-safe.
     """
 
     jobs: ClassVar[int] = 2
-    """Maximum number of jobs that run or commit at the same time: the next job keeps the executors busy during a
-    commit."""
+    """Maximum number of jobs that run or commit concurrently: while one job commits, the next keeps the executors
+    busy."""
 
     least_bytes: int
     parallelism: int = field(default=_PARALLELISM, kw_only=True)
 
     def batch_bytes(self, stream: StreamId) -> int:  # noqa: ARG002
-        """Return the size in bytes at which a batch of the stream is due."""
+        """Return the size, in bytes, at which a batch of the stream is due."""
         return self.least_bytes
 
     def job_capacity(self, stream: StreamId, waiting: int, idle: int | None, *, ended: bool) -> int:  # noqa: ARG002
-        """Return the maximum bytes of the next job. Its first batch is of this stream, with `waiting` queued bytes.
+        """Return the maximum size of the next job, whose first batch is of this stream with `waiting` queued bytes.
 
-        `idle` is the number of free task slots, None if unknown; `ended`: the input has ended.
+        `idle` is the number of free task slots, or None if unknown. `ended` means that the input has ended.
         """
         return self.least_bytes
 
     def fits_in_job(self, waiting: int, job_capacity: int) -> bool:  # noqa: ARG002
-        """Return whether a stream with `waiting` queued bytes joins a job with `job_capacity` bytes left.
+        """Return whether a stream with `waiting` queued bytes joins a job that has `job_capacity` bytes left.
 
-        Always true here: small due streams share a job, so that a hundred streams do not need a hundred jobs.
+        In this class, always True: small due streams share a job, so that a hundred streams do not need a hundred jobs.
         """
         return True
 
     def with_tasks(self, batches: Sequence[Batch], idle: int | None, *, everything: bool) -> list[Batch]:  # noqa: ARG002
-        """Return the batches of one job with the job's number of tasks, if it differs from the concurrent tasks."""
+        """Return the batches of one job with its number of tasks, unless that is the number of concurrent tasks."""
         return [*batches]
 
     def has_enough_queued(self, waiting: Iterable[tuple[StreamId, int]], landing: int, tasks: int) -> bool:  # noqa: ARG002
-        """Return whether Spark has enough work: `waiting` bytes per stream, and `landing` jobs of `tasks`.
+        """Return whether Spark has enough work, with `waiting` queued bytes per stream and `landing` running jobs.
 
-        Reading further ahead would not make Spark faster, only use more disk. READ_AHEAD_BATCHES whole batches, queued
-        or running, are enough. Running ones count only if a whole batch is queued.
+        Reading further ahead would only use more disk, and not make Spark faster. READ_AHEAD_BATCHES full batches,
+        queued or running, are enough. Running batches count only if at least one full batch is queued. `tasks` is the
+        number of tasks of the running jobs.
         """
         whole = sum(size // self.least_bytes for _, size in waiting)
         return whole > 0 and whole + landing >= READ_AHEAD_BATCHES
@@ -109,26 +111,30 @@ class BatchPolicy:
     def waits_for_spark(self, slots: int | None, tasks: int, *, everything: bool) -> bool:  # noqa: ARG002
         """Return whether to take batches later, because Spark has no free slot and larger batches make better files.
 
-        `slots` is the number of task slots, None while Spark is starting; `tasks` are running or queued. `everything`
-        does not wait for Spark's start. Batches of a fixed size never wait: their size does not change.
+        `slots` is the number of task slots, or None while Spark is starting. `tasks` is the number of running and
+        queued tasks. With `everything`, batches do not wait for Spark to start. In this class, always False: batches of
+        a fixed size would not grow.
         """
         return False
 
     def learn(self, stream: StreamId, lines: int, files: int, partitions: float) -> None:
-        """Record that `lines` bytes of records became `files` bytes, with an average of `partitions` per task."""
+        """Record that record lines of `lines` bytes became files of `files` bytes.
+
+        `partitions` is the average number of partitions per task.
+        """
 
 
 @dataclass(slots=True)
 class LearnedBatches(BatchPolicy):
-    """Batches whose tasks each fill a file, learned from the file sizes of earlier batches of the stream.
+    """The policy for batches whose tasks each fill one file, based on the file sizes of the stream's earlier batches.
 
-    A task of `share` bytes of record lines becomes a file of `target_bytes`, in each partition of its records. Queued
-    and running records must fit into the buffer: it holds a share per concurrent task and two queued shares. A batch
-    has at least `least_bytes` and at least one share. `expected_yield` is the file bytes per byte of record lines, for
-    streams without a committed batch.
+    A task encodes a `share` of record lines, which becomes a file of `target_bytes` in each partition of its records.
+    Queued and running records must fit into the buffer, which holds one share per concurrent task and two queued
+    shares. A batch has at least `least_bytes`, and at least one share. `expected_yield` is the number of file bytes per
+    byte of record lines that is assumed for streams without a committed batch.
     """
 
-    # One more than for fixed sizes: a job can be a single task, and two such jobs keep two cores busy.
+    # One more than for batches of a fixed size: a job can be a single task, and two such jobs keep two cores busy.
     jobs: ClassVar[int] = 3
 
     target_bytes: int
@@ -137,29 +143,32 @@ class LearnedBatches(BatchPolicy):
     _yields: dict[StreamId, float] = field(default_factory=dict)
 
     def learn(self, stream: StreamId, lines: int, files: int, partitions: float) -> None:
-        """Record the output ratio of a batch, except a tiny one."""
+        """Record the ratio of file bytes to record bytes of a batch, unless the batch is tiny."""
         if lines >= _MIN_LEARNED_BYTES and files:
             self._yields[stream] = files / lines / max(1.0, partitions)
 
     def expected_output_ratio(self, stream: StreamId) -> float:
-        """Return the expected file bytes, in each partition of a task's records, per byte of record lines."""
+        """Return the expected size of a task's files in one partition, per byte of its record lines."""
         return self._yields.get(stream, self.expected_yield)
 
     def share(self, stream: StreamId) -> int:
-        """Return the bytes of the stream that one task should encode."""
+        """Return how many bytes of the stream one task should encode."""
         return min(max(1, int(self.target_bytes / self.expected_output_ratio(stream))), self.largest_share)
 
     @property
     def largest_share(self) -> int:
-        """Return the maximum bytes of a task."""
+        """The maximum number of bytes that one task encodes."""
         return max(1, self.buffer_bytes // (self.parallelism + 2))
 
     def batch_bytes(self, stream: StreamId) -> int:
-        """Return the share of a task, but at least the minimum size."""
+        """Return the share of one task, but at least `least_bytes`."""
         return max(self.least_bytes, self.share(stream))
 
     def job_capacity(self, stream: StreamId, waiting: int, idle: int | None, *, ended: bool) -> int:
-        """Return a share for each idle task. At the end of the input, tasks take all that is queued."""
+        """Return the size of one share for each idle task slot.
+
+        After the end of the input, return the largest share for each slot, so that tasks take all queued records.
+        """
         if ended:
             return self.largest_share * (idle or self.parallelism)
         share = self.share(stream)
@@ -170,10 +179,10 @@ class LearnedBatches(BatchPolicy):
         return waiting <= job_capacity
 
     def with_tasks(self, batches: Sequence[Batch], idle: int | None, *, everything: bool) -> list[Batch]:
-        """Return the batches with one task per share, but for `everything` at least as many as the idle slots.
+        """Return the batches with one task per share. For `everything`, use at least as many tasks as idle slots.
 
-        The tasks may exceed the idle slots: a batch of several shares would otherwise occupy one slot while others
-        become idle.
+        There may be more tasks than idle slots. Otherwise a batch of several shares would occupy one slot while other
+        slots become idle.
         """
         tasks = idle
         if idle is not None:
@@ -184,8 +193,8 @@ class LearnedBatches(BatchPolicy):
         ]
 
     def has_enough_queued(self, waiting: Iterable[tuple[StreamId, int]], landing: int, tasks: int) -> bool:  # noqa: ARG002
-        """Return whether running tasks and queued whole batches exceed the number of concurrent tasks."""
-        # Runs for each chunk of input. The comparison with `least_bytes` skips small streams fast.
+        """Return whether running tasks and queued full batches together exceed the number of concurrent tasks."""
+        # This runs for each chunk of input. Comparing with `least_bytes` first skips small streams quickly.
         whole = sum(size // self.batch_bytes(stream) for stream, size in waiting if size >= self.least_bytes)
         return whole > 0 and whole + min(tasks, self.parallelism) > self.parallelism
 

@@ -1,6 +1,6 @@
-"""Buffer records on disk: an open segment and a queue of sealed segments per stream, within a limit of disk space.
+"""Buffer records on disk: one open segment and a queue of sealed segments per stream, within a limit of disk space.
 
-A segment is a file of record lines of one stream. It grows until it is sealed; then Spark reads it.
+A segment is a file of record lines of one stream. It grows until it is sealed. Only then does Spark read it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from destination_datalake.buffer.staging import LocalStaging, Segment, Staging
 from destination_datalake.protocol.catalog import StreamId
 
 SEGMENT_BYTES = 16 * MiB
-"""Small enough that a batch divides evenly among the cores, large enough that the cost of opening it is negligible."""
+"""The default segment size: small enough to divide a batch evenly among the cores, and large enough that opening a
+segment costs little."""
 
 MAX_OPEN_FILES = 256
-"""Maximum number of open segment files. Files of further streams are reopened for each write."""
+"""Maximum number of open segment files. The files of more streams are closed, and opened again for each write."""
 
 
 class Buffer:
-    """Keeps records on disk by stream. Not thread-safe: the owner locks.
+    """Keeps records on disk by stream. Not thread-safe: callers must hold a lock.
 
-    A segment is sealed once it holds `segment_bytes`. `buffered_bytes` counts queued and running record lines, from
-    `append` to `release`. `disk_bytes` is the size of all files, including spare files and unused file ends. Spare
-    files are kept while `disk_bytes` is less than `max_disk_bytes`. `staging` has each segment from its seal to its
-    release. If the staging does not use the files, `free_file` frees them earlier.
+    A segment is sealed when it has `segment_bytes`. `buffered_bytes` is the size of the queued and running record
+    lines, from `append` to `release`. `disk_bytes` is the size of all files, including spare files and the unused ends
+    of files. A spare file is a file of a released segment; it is kept for later segments while `disk_bytes` is less
+    than `max_disk_bytes`. `staging` makes each segment readable from its seal to its release. If executors do not read
+    the segment files themselves, `free_file` frees each file as soon as it is uploaded.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class Buffer:
         self.buffered_bytes = 0
         self.disk_bytes = 0
         self.uploading_bytes = 0
-        """The size of the files with a pending upload, which frees them."""
+        """The size of the files whose upload is pending. They are freed after the upload."""
 
     @property
     def occupied_bytes(self) -> int:
@@ -61,10 +63,11 @@ class Buffer:
         return self.disk_bytes - self._spare_bytes
 
     def append(self, stream: StreamId, lines: bytes | memoryview, records: int, first_record: int) -> bool:
-        """Append record lines to the stream's open segment; `first_record` is the number of the first in the stream.
+        """Append record lines to the stream's open segment.
 
-        Returns whether a batch may have become due: a segment was sealed, or started in an empty buffer, so that its
-        age counts from now. Raises DiskFailed; the buffer is then unchanged.
+        `first_record` is the number of the first of these records in the stream. Returns whether a batch may have
+        become due: because a segment was sealed, or because the buffer was empty and the age of the new segment counts
+        from now. Raises DiskFailed and then leaves the buffer unchanged.
         """
         segment = self._open.get(stream)
         begun = segment is None and not self._waiting
@@ -93,27 +96,27 @@ class Buffer:
         return self._waiting.get(stream, 0)
 
     def waiting(self) -> Iterable[tuple[StreamId, int]]:
-        """Return each stream with queued bytes, and its `waiting_bytes`."""
+        """Return the streams with queued bytes, each with its `waiting_bytes`."""
         return self._waiting.items()
 
     def waiting_streams(self) -> list[StreamId]:
-        """Return the streams with queued records, ordered by the age of the oldest record, oldest first."""
+        """Return the streams with queued records, ordered by their oldest record, oldest first."""
         since = {stream: queue[0].since for stream, queue in self._sealed.items() if queue}
         for stream, segment in self._open.items():
             since.setdefault(stream, segment.since)
         return sorted(since, key=since.__getitem__)
 
     def oldest(self, stream: StreamId) -> float | None:
-        """Return the time at which the stream's oldest queued record was read, by `clock`; None if there is none."""
+        """Return the time, by `clock`, at which the stream's oldest queued record was read, or None without records."""
         if self._sealed.get(stream):
             return self._sealed[stream][0].since
         open_segment = self._open.get(stream)
         return open_segment.since if open_segment else None
 
     def take(self, stream: StreamId, at_most: int) -> list[Segment]:
-        """Take the stream's next segments, in order: at least one, and up to `at_most` bytes.
+        """Take the stream's next segments in order: at least one, and further ones up to `at_most` bytes in total.
 
-        Seals the open segment if the sealed segments do not fill the batch. Raises DiskFailed if that fails.
+        If the sealed segments do not fill the batch, the open segment is sealed too. Raises DiskFailed if that fails.
         """
         queue = self._sealed.get(stream)
         if stream in self._open and sum(segment.bytes for segment in queue or ()) < at_most:
@@ -161,7 +164,7 @@ class Buffer:
             path.unlink(missing_ok=True)
 
     def take_spare_files(self) -> list[Path]:
-        """Return all spare files. The caller deletes them."""
+        """Remove all spare files from the buffer and return them. The caller must delete them."""
         paths = [path for path, _ in self._spare]
         self.disk_bytes -= self._spare_bytes
         self._spare, self._spare_bytes = [], 0
@@ -188,9 +191,9 @@ class Buffer:
         self.staging.begin(sealed)
 
     def _add_spare_file(self, segment: Segment) -> None:
-        """Keep a file for later segments.
+        """Keep the file of a segment as a spare file for later segments.
 
-        Overwriting a file's cached pages is much cheaper for the kernel than allocating new pages.
+        Overwriting the cached pages of a file costs the kernel much less than allocating new pages.
         """
         self._spare.append((segment.path, segment.bytes))
         self._spare_bytes += segment.bytes
@@ -213,9 +216,10 @@ class Buffer:
 
 
 class OpenSegment:
-    """A segment that still grows. Lines are written to the file immediately; none are kept in memory.
+    """A segment that still grows. Lines are written to the file immediately and are not kept in memory.
 
-    The file at `path` can be a spare file of `former` bytes. Appends overwrite them, and `seal` truncates the rest.
+    The file at `path` may be a spare file of `former` bytes. Appends overwrite these bytes, and `seal` truncates the
+    rest.
     """
 
     def __init__(self, stream: StreamId, path: Path, former: int, first_record: int, since: float) -> None:
@@ -234,7 +238,7 @@ class OpenSegment:
         return max(self._former, self.bytes)
 
     def append(self, lines: bytes | memoryview, records: int) -> None:
-        """Append complete lines, or none on OSError."""
+        """Append complete lines. An OSError leaves the segment unchanged."""
         file = self._descriptor()
         view = memoryview(lines)
         offset = self.bytes
@@ -264,14 +268,17 @@ class OpenSegment:
 
 
 class OpenFiles:
-    """Keeps the files of at most `max_open` segments open: the least recently written are closed."""
+    """Keeps the files of at most `max_open` segments open, and closes the least recently written ones."""
 
     def __init__(self, max_open: int) -> None:
         self._max_open = max_open
         self._used: OrderedDict[int, OpenSegment] = OrderedDict()
 
     def mark_used(self, segment: OpenSegment) -> None:
-        """Mark a segment as used, before each write. Closes the least recently written file beyond `max_open`."""
+        """Mark a segment as used. Must be called before each write.
+
+        Closes the least recently written file beyond `max_open`.
+        """
         self._used[id(segment)] = segment
         self._used.move_to_end(id(segment))
         if len(self._used) > self._max_open:

@@ -1,4 +1,4 @@
-"""Handle the buffer's local disk: its directory, errors of a full or broken disk, and the limit of open files."""
+"""The local disk of the buffer: its directory, errors of a full or broken disk, and the limit on open files."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MiB = 1024 * 1024
 
 
 class DiskFailed(Exception):
-    """The disk cannot be written or read. The text has the reason and the remedy for the user."""
+    """The buffer disk cannot be written or read. The text gives the user the reason and the remedy."""
 
 
 @contextlib.contextmanager
 def disk_errors(directory: Path) -> Iterator[None]:
-    """Raise OSErrors of the body as DiskFailed; `directory` is the directory in use."""
+    """Raise OSErrors of the body as DiskFailed. `directory` is the directory that the body uses."""
     try:
         yield
     except OSError as error:
@@ -30,7 +30,7 @@ def disk_errors(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def buffer_directory() -> Iterator[Path]:
-    """Make a temporary directory under TMPDIR, deleted with its content at the end. Raises DiskFailed."""
+    """Create a temporary directory under TMPDIR, and delete it with its content at the end. Raises DiskFailed."""
     try:
         directory = tempfile.TemporaryDirectory(prefix="destination-datalake-", ignore_cleanup_errors=True)
     except OSError as error:
@@ -58,11 +58,12 @@ def _message(directory: Path, error: OSError) -> str:
 # --- File descriptors -----------------------------------------------------------------------------------------------
 
 MAX_DESCRIPTORS = 65_536
-"""Maximum soft limit. Programs that close every possible descriptor before an exec are slow with a higher limit."""
+"""Maximum soft limit on open files. With a higher limit, programs that close every possible descriptor before an exec
+are slow."""
 
 
 def raise_limit() -> None:
-    """Raise the soft limit of open files, often 1,024, to the hard limit: each stream needs connections and files."""
+    """Raise the soft limit on open files, often 1,024, to the hard limit: each stream needs connections and files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -70,6 +71,6 @@ def raise_limit() -> None:
 
 
 def share_of_limit(wanted: int) -> int:
-    """Return `wanted`, but at most a quarter of the process's limit: connections and Spark need the rest."""
+    """Return `wanted`, but at most a quarter of the limit on open files: connections and Spark need the rest."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft // 4))

@@ -1,7 +1,7 @@
-"""Make sealed segments readable for executors until their release.
+"""Make sealed segments readable for executors until they are released.
 
-Executors on this machine read the segments' files. For executors on other machines, segments are uploaded to S3 when
-they are sealed, and deleted after the commit of their batch.
+Executors on this machine read the files of the segments. For executors on other machines, segments are uploaded to S3
+when they are sealed, and deleted from S3 after their batch is committed.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _logger = logging.getLogger(__name__)
 
 CONCURRENT_CALLS = 16
 """Maximum number of concurrent uploads and deletions. S3 takes a third of a second for 16 MiB on one connection, so
-that eight connections would be slower than reading."""
+eight connections would be slower than reading stdin."""
 
 CLOSE_SECONDS = 5.0
-"""Maximum time that the end of a sync waits for deletions. A lifecycle rule deletes the remaining objects."""
+"""Maximum seconds that the end of a sync waits for deletions. A lifecycle rule deletes the remaining objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A sealed file of RECORD lines of one stream.
 
-    `first_record` is the number (from 0) of its first record in the stream's input, `since` the time (by the buffer's
-    clock) at which that record was read.
+    `first_record` is the number, from 0, of its first record in the stream's input. `since` is the time, by the
+    buffer's clock, at which that record was read.
     """
 
     stream: StreamId
@@ -51,7 +51,7 @@ class Segment:
     since: float
 
     def staged(self, location: SegmentLocation) -> StagedSegment:
-        """Return the segment as staged at a location."""
+        """Return this segment as a staged segment at the given location."""
         return StagedSegment(location, self.bytes, self.first_record, self.records)
 
 
@@ -60,31 +60,37 @@ class Staging(Protocol):
 
     @property
     def uses_files(self) -> bool:
-        """Return whether executors read the segments' own files, which must then exist until the release."""
+        """Whether executors read the segments' own files, which must then exist until the segments are released."""
 
     def scratch(self) -> str:
-        """Return the URI of a folder for intermediate files of jobs, `file:` or `s3:`, without a trailing slash.
+        """Return the URI (`file:` or `s3:`) of a folder for intermediate files of jobs, without a trailing slash.
 
-        It is deleted at the end of the sync. May call S3, and raise the errors of its client.
+        The folder is deleted at the end of the sync. May call S3, and raises the errors of its client.
         """
 
     def shared_folder(self) -> str | None:
-        """Return a folder on a disk that this process and all executors share; None without a shared disk.
+        """Return a folder on a disk that this process and all executors share, or None without a shared disk.
 
-        It may not exist yet. It is deleted at the end of the sync.
+        The folder may not exist yet. It is deleted at the end of the sync.
         """
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
-        """Set the callback for segments whose file is no longer needed, unless `uses_files`. Runs on any thread."""
+        """Set the callback for segments whose file is no longer needed.
+
+        It runs on any thread, and never if `uses_files`.
+        """
 
     def begin(self, segment: Segment) -> None:
         """Start to make a sealed segment readable. Returns immediately."""
 
     def stage(self, segment: Segment) -> StagedSegment:
-        """Wait until executors can read a segment, and return its location. Raises the error of its upload."""
+        """Wait until executors can read a segment. Return its location. Raises the error of its upload."""
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """Release committed or discarded segments: no executor needs them. Returns immediately."""
+        """Release segments whose batch was committed or discarded. Executors no longer need them.
+
+        Returns immediately.
+        """
 
 
 class LocalStaging:
@@ -97,7 +103,7 @@ class LocalStaging:
         self._directory = directory or Path(tempfile.gettempdir())
 
     def scratch(self) -> str:
-        """Return a folder on the local disk. It may not exist yet."""
+        """Return a folder on the local disk, which may not exist yet."""
         return (self._directory / "scratch").as_uri()
 
     def shared_folder(self) -> str:
@@ -105,10 +111,10 @@ class LocalStaging:
         return str(self._directory / "held")
 
     def on_free_file(self, call: Callable[[Segment], None]) -> None:
-        """Do nothing: the buffer frees the files when it releases their segments."""
+        """Do nothing: the buffer frees files when it releases their segments."""
 
     def begin(self, segment: Segment) -> None:
-        """Do nothing: the file exists."""
+        """Do nothing: executors can already read the file."""
 
     def stage(self, segment: Segment) -> StagedSegment:
         """Return the segment's own file."""
@@ -125,14 +131,14 @@ class Pool(Protocol):
     """Runs calls on threads, in the order of their submission."""
 
     def submit(self, call: Callable[[], StagedSegment | None]) -> Future[StagedSegment | None]:
-        """Queue a call; return the future of its result."""
+        """Queue a call. Return the future of its result."""
 
 
 class RemoteStaging:
     """Uploads segments to this sync's folder in S3. Thread-safe.
 
-    Uploads read the local files, so that they take no memory. `stage` raises the error of a failed upload, so that
-    earlier batches are committed first.
+    Uploads read the local files, so they use no memory for the content. `stage` raises the error of a failed upload
+    only when the segment is needed, so that earlier batches can still be committed.
     """
 
     uses_files = False
@@ -140,7 +146,7 @@ class RemoteStaging:
     def __init__(
         self, root: str, sync: str, access: AwsAccess, pool: Pool, close_seconds: float = CLOSE_SECONDS
     ) -> None:
-        """Use a folder named `sync` in `root`, the S3 URI for all syncs. Calls run in the pool."""
+        """Use the folder `sync` under `root`, the S3 URI for all syncs. Uploads and deletions run in the pool."""
         self._folder = f"{root}/{sync}"
         self._access = access
         self._pool = pool
@@ -162,7 +168,8 @@ class RemoteStaging:
     ) -> None:
         """Delete all staged objects, within the time limit.
 
-        After SIGTERM jobs may still run: their new segments are not uploaded, and their releases have no effect.
+        After SIGTERM, jobs may still be running. Segments that they begin now are not uploaded, and releasing segments
+        has no effect.
         """
         with self._lock:
             self._has_ended = True
@@ -181,7 +188,7 @@ class RemoteStaging:
             )
 
     def scratch(self) -> str:
-        """Return a folder of this sync, which is deleted at its end."""
+        """Return a folder of this sync. The folder is deleted at the end of the sync."""
         self._has_scratch = True
         return f"{self._folder}/scratch"
 
@@ -201,7 +208,7 @@ class RemoteStaging:
             staged.upload = self._pool.submit(lambda: self._upload(staged))
 
     def stage(self, segment: Segment) -> StagedSegment:
-        """Wait until a segment is uploaded."""
+        """Wait until a segment is uploaded. Return its location in S3."""
         with self._lock:
             staged = self._staged[segment]
         uploaded = staged.upload.result()
@@ -209,7 +216,7 @@ class RemoteStaging:
         return uploaded
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """Queue the deletion of segments, and discard their queued uploads."""
+        """Queue the deletion of segments. Uploads that have not started are discarded."""
         with self._lock:
             for segment in segments:
                 staged = self._staged.pop(segment, None)
@@ -232,7 +239,10 @@ class RemoteStaging:
             self._free_file(staged.segment)
 
     def _delete(self, staged: _Staged) -> None:
-        """Delete an uploaded object. Also after a failed upload: S3 may have stored it, with only its answer lost."""
+        """Delete an uploaded object. After a failed upload too:
+
+        S3 may have stored the object although its response was lost.
+        """
         wait([staged.upload])  # The upload may still run on another thread of the pool.
         if staged.upload.exception() is None and staged.upload.result() is None:
             return
