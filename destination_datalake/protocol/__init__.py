@@ -1,1 +1,1 @@
-"""The Airbyte protocol: input messages, and output of states and logs. Does not import AWS clients or Spark."""
+"""The Airbyte protocol: input messages, and the output of states and logs. Imports neither AWS clients nor Spark."""

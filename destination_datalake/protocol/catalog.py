@@ -1,4 +1,4 @@
-"""The configured catalog: the streams of a sync with their modes and keys (protocol: ConfiguredAirbyteCatalog)."""
+"""The configured catalog: the streams of a sync, with their modes and keys (protocol: ConfiguredAirbyteCatalog)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from destination_datalake.schema.types import NumericTypes
 
 
 class StreamId(NamedTuple):
-    """The identifier of a stream. An empty namespace is the same as none: None."""
+    """The identifier of a stream. The namespace is None if the source sends none or an empty one."""
 
     namespace: str | None
     name: str
@@ -24,7 +24,7 @@ class StreamId(NamedTuple):
 
 
 class StreamDescriptor(msgspec.Struct):
-    """The stream descriptor of messages (protocol: StreamDescriptor)."""
+    """The identifier of a stream in a message (protocol: StreamDescriptor)."""
 
     name: str
     namespace: str | None = None
@@ -39,9 +39,9 @@ class StreamDescriptor(msgspec.Struct):
 class Stream:
     """A stream of the configured catalog.
 
-    `dedup` streams keep one row for each `primary_key`, which consists of keys of the record. `cursor_field` is the
-    path of the connection's cursor in the record; empty without a cursor. `generation` and `minimum_generation` are
-    None if the platform does not support refreshes.
+    A `dedup` stream keeps one row for each `primary_key`, which is a tuple of top-level fields of the record.
+    `cursor_field` is the path of the connection's cursor in the record, and empty without a cursor. `generation` and
+    `minimum_generation` are None if the platform does not support refreshes.
     """
 
     id: StreamId
@@ -58,35 +58,37 @@ class Stream:
     def overwrites_table(self) -> bool:
         """Whether the records of this sync replace the content of the table (protocol: truncate refresh).
 
-        True for the sync mode `overwrite`, and for equal generation IDs, which the platform sends instead.
+        True for the sync mode `overwrite`, and if both generation IDs are equal, which is how the platform requests an
+        overwrite.
         """
         return self.overwrite or (self.minimum_generation or 0) > 0
 
     @property
     def overwrite_generation(self) -> int | None:
-        """The generation that identifies an overwrite across several syncs; None if there is no such generation.
+        """The generation that identifies an overwrite across several syncs, or None if none does.
 
-        None without IDs, and if all IDs are 1 with the sync mode `overwrite`: PyAirbyte then overwrites in every sync.
+        None without generation IDs. Also None if all IDs are 1 and the sync mode is `overwrite`: PyAirbyte sends these,
+        and overwrites in every sync.
         """
         constant = self.overwrite and self.has_constant_ids
         return self.generation if (self.minimum_generation or 0) > 0 and not constant else None
 
     @property
     def has_constant_ids(self) -> bool:
-        """Whether all IDs are 1. PyAirbyte sends them with every sync, so they do not identify a generation."""
+        """Whether all IDs are 1. PyAirbyte sends these IDs with every sync, so they do not identify a generation."""
         return self.generation == self.minimum_generation == self.sync_id == 1
 
 
 class UnknownStream(Exception):
-    """A message for a stream that is not in the catalog. The text completes "a message for stream x, …"."""
+    """A message names a stream that is not in the catalog. The text completes "a message for stream x, …"."""
 
 
 class AmbiguousStream(UnknownStream):
-    """A message without a namespace that matches several streams of the catalog."""
+    """A message without a namespace matches several streams of the catalog."""
 
 
 class StreamFinder:
-    """Finds the stream of the catalog for a message."""
+    """Finds the stream of the catalog that a message names."""
 
     def __init__(self, streams: Iterable[StreamId]) -> None:
         self._named: dict[str, list[StreamId]] = {}
@@ -94,9 +96,9 @@ class StreamFinder:
             self._named.setdefault(stream.name, []).append(stream)
 
     def find(self, namespace: str | None, name: str) -> StreamId:
-        """Return the stream with this namespace and name, or, without a namespace, the only one with this name.
+        """Return the stream with this namespace and name. Without a namespace, return the only stream with this name.
 
-        Many sources omit the namespace that the platform adds to the catalog. Raises UnknownStream.
+        Many sources omit the namespace, which the platform adds to the catalog. Raises UnknownStream.
         """
         exact = StreamId(namespace or None, name)
         named = self._named.get(name, [])
@@ -120,10 +122,11 @@ class _StreamMessage(StreamDescriptor):
 
 
 _MODES = ("overwrite", "append", "append_dedup")
-"""The destination sync modes of the spec. The platform requests overwrite_dedup as append_dedup with equal IDs."""
+"""The destination sync modes of the spec. The platform requests overwrite_dedup as append_dedup with equal generation
+IDs."""
 
 _MAX_SHOWN = 10
-"""The maximum number of streams in a message."""
+"""Maximum number of streams that an error message names."""
 
 # IDs are written to columns of 64 bits.
 _Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -144,11 +147,11 @@ class _CatalogMessage(msgspec.Struct):
 
 
 def parse_catalog(catalog: object) -> tuple[Stream, ...]:
-    """Return the streams of a configured catalog in its order. Unknown keys are ignored.
+    """Return the streams of a configured catalog, in its order. Unknown keys are ignored.
 
-    Raises ConfigError for problems that a user can correct (no streams, duplicates, an unsupported sync mode, keys and
-    cursors that do not allow deduplication), and ConnectorError (system_error) for a hybrid refresh, which the platform
-    must not request.
+    Raises ConfigError for problems that the user can correct: no streams, duplicate streams, an unsupported sync mode,
+    or a key or cursor that does not allow deduplication. Raises ConnectorError (system_error) for a hybrid refresh,
+    which the platform must not request.
     """
     try:
         configured = msgspec.convert(catalog, _CatalogMessage).streams
@@ -171,12 +174,15 @@ def parse_catalog(catalog: object) -> tuple[Stream, ...]:
 
 
 def configured(streams: Sequence[Stream], catalog: Mapping[str, Any]) -> Iterator[tuple[Stream, Mapping[str, Any]]]:
-    """Yield each stream with its entry in the catalog. `streams` is the result of `parse_catalog` for the catalog."""
+    """Yield each stream with its entry in the catalog.
+
+    `streams` must be the result of `parse_catalog` for this catalog.
+    """
     yield from zip(streams, catalog["streams"], strict=True)
 
 
 def _is_discovered(catalog: object) -> bool:
-    """Return whether this is an AirbyteCatalog or a CATALOG message, whose streams are not in a member `stream`."""
+    """Return whether this is an AirbyteCatalog or a CATALOG message, whose streams have no member `stream`."""
     match catalog:
         case {"catalog": {"streams": [*streams]}} | {"streams": [*streams]}:
             return any(
@@ -209,19 +215,19 @@ def _stream(entry: _ConfiguredStreamMessage) -> Stream:
         sync_id=entry.sync_id,
         cursor_field=tuple(entry.cursor_field or ()),
         dedup=mode == "append_dedup",
-        # Without repeated fields.
+        # Repeated fields are dropped.
         primary_key=tuple(dict.fromkeys(path[0] for path in _key_paths(entry))) if mode == "append_dedup" else (),
     )
 
 
 def _key_paths(entry: _ConfiguredStreamMessage) -> Sequence[Sequence[str]]:
-    """Return the key's paths that are not empty. Only deduplicated streams need a valid key."""
+    """Return the non-empty paths of the primary key. Only deduplicated streams need a valid key."""
     paths = msgspec.convert(entry.primary_key, list[list[str]] | None)
     return [path for path in paths or () if path]
 
 
 def _check_keys(configured: Sequence[_ConfiguredStreamMessage]) -> None:
-    """Raise ConfigError for streams that cannot be deduplicated by their keys, with a line for each stream."""
+    """Raise ConfigError if keys or cursors do not allow deduplication, with one line for each such stream."""
     problems = [
         problem
         for entry in configured
@@ -234,7 +240,7 @@ def _check_keys(configured: Sequence[_ConfiguredStreamMessage]) -> None:
 
 
 def _key_problem(entry: _ConfiguredStreamMessage) -> str | None:
-    """Return the problem of a stream's primary key or cursor; None if both are valid."""
+    """Return the problem with a stream's primary key or cursor, or None if both are valid."""
     stream = entry.stream.id
     try:
         paths, cursor = _key_paths(entry), entry.cursor_field or []

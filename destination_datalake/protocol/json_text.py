@@ -1,7 +1,8 @@
-"""Splitting of lines and JSON text without changing the values, even if decoders reject the text.
+"""Split lines and JSON texts without changing the values, even texts that decoders reject.
 
-Sources written in Python send NaN, Infinity and lone surrogates, and some send bytes that are not UTF-8. msgspec reads
-nearly all texts. Rejected texts are scanned again with Python's scanner. Values keep their bytes.
+Sources written in Python send NaN, Infinity and lone surrogates, and some send bytes that are not UTF-8. msgspec
+decodes nearly all texts. A text that it rejects is scanned again with Python's scanner. In both cases, values keep
+their bytes.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _PIECE = 256 * 1024
 
 
 def line_bounds(octets: Octets) -> tuple[Positions, Positions]:
-    """Return the positions of line starts and of newlines. The last line also ends with a newline; a text can be empty.
+    """Return the positions of all line starts and of all newlines. The text must end with a newline, or be empty.
 
-    The text is processed in pieces that fit in the processor's cache, which halves the time.
+    The text is processed in pieces that fit in the processor's cache, which takes half the time.
     """
     pieces = range(0, len(octets), _PIECE) or (0,)
     ends = np.concatenate([np.flatnonzero(octets[start : start + _PIECE] == _NEWLINE) + start for start in pieces])
@@ -51,16 +52,17 @@ def line_bounds(octets: Octets) -> tuple[Positions, Positions]:
 
 
 class TooDeep(msgspec.DecodeError):
-    """A JSON text with more nesting than decoders support, which is about a thousand levels."""
+    """A JSON text is nested more deeply than decoders support, which is about a thousand levels."""
 
     def __init__(self) -> None:
         super().__init__("it is nested too deeply")
 
 
 def decode(text: bytes | Raw, type: type[_T]) -> _T:
-    """Return the members of a JSON text that `type` declares, for any content of the rest of the text.
+    """Decode the members of a JSON text that `type` declares. The rest of the text may have any content.
 
-    Raises msgspec.ValidationError if the text does not match, msgspec.DecodeError if it is not JSON, and TooDeep.
+    Raises msgspec.ValidationError if the text does not match `type`, msgspec.DecodeError if it is not JSON, and
+    TooDeep.
     """
     try:
         return msgspec.json.decode(text, type=type)
@@ -72,7 +74,7 @@ def decode(text: bytes | Raw, type: type[_T]) -> _T:
 
 
 def members(text: bytes | Raw) -> dict[str, Raw]:
-    """Return the members of a JSON object with values as received. Raises like `decode`."""
+    """Return the members of a JSON object, with their values as received. Raises the same errors as `decode`."""
     try:
         return _OBJECT.decode(text)
     except msgspec.ValidationError:
@@ -93,7 +95,7 @@ def _depth_limited() -> Iterator[None]:
 
 
 def object_of(members: dict[str, Raw]) -> bytes:
-    """Return the JSON object with these members."""
+    """Return the text of a JSON object with these members."""
     return b"{" + b",".join(b"%b:%b" % (_key(key), bytes(value)) for key, value in members.items()) + b"}"
 
 
@@ -105,13 +107,14 @@ def _key(key: str) -> bytes:
 
 
 def readable(text: bytes) -> bytes:
-    """Return a JSON text of the same shape that every decoder accepts. Strings and keys are kept, numbers are not.
+    """Return a JSON text of the same structure that every decoder accepts.
 
-    Lone surrogates become U+FFFD. Raises msgspec.DecodeError if the text is not JSON, and TooDeep.
+    Strings and keys are kept, but numbers are replaced by 0, and lone surrogates by U+FFFD. Raises msgspec.DecodeError
+    if the text is not JSON, and TooDeep.
     """
     try:
         with _depth_limited():
-            # A number may have more digits than Python converts.
+            # Numbers are not converted, because one may have more digits than Python converts.
             value = json.loads(text.decode("utf-8-sig"), parse_int=_zero, parse_float=_zero, parse_constant=_zero)
             spelled = json.dumps(value, ensure_ascii=False)
     except TooDeep:
@@ -129,7 +132,10 @@ def _zero(_: str) -> int:
 
 
 def members_or_none(raw: bytes) -> dict[str, bytes] | None:
-    """Return the JSON text of each member of an object, the last of equal keys; None if it is not an object."""
+    """Return the JSON text of each member of an object, or None if the text is not an object.
+
+    For duplicate keys, the last member wins.
+    """
     try:
         return {key: bytes(value) for key, value in _OBJECT.decode(raw).items()}
     except msgspec.ValidationError:
@@ -142,7 +148,7 @@ def members_or_none(raw: bytes) -> dict[str, bytes] | None:
 
 
 def elements_or_none(raw: bytes) -> list[bytes] | None:
-    """Return the JSON texts of an array's elements; None if it is not an array."""
+    """Return the JSON text of each element of an array, or None if the text is not an array."""
     try:
         return [bytes(value) for value in _ARRAY.decode(raw)]
     except msgspec.ValidationError:
@@ -155,7 +161,7 @@ def elements_or_none(raw: bytes) -> list[bytes] | None:
 
 
 def string_or_none(raw: bytes) -> str | None:
-    """Return the content of a JSON string; None if it is not a string, or cannot be encoded in UTF-8."""
+    """Return the content of a JSON string, or None if the text is not a string or cannot be encoded in UTF-8."""
     try:
         return _STRING.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -173,9 +179,10 @@ def _scan_or_none(raw: bytes, brackets: str) -> list[tuple[str, bytes]] | None:
 
 
 def _scan(text: str, brackets: str) -> list[tuple[str, bytes]]:
-    """Return keys and JSON texts of an object's members (`{}`), or the texts of an array's elements (`[]`), in order.
+    """Return the keys and JSON texts of an object's members, or the texts of an array's elements, in order.
 
-    Raises ValueError, StopIteration or RecursionError, like Python's scanner, if the text is not such JSON.
+    `brackets` is `{}` for an object or `[]` for an array, whose elements get empty keys. Raises ValueError,
+    StopIteration or RecursionError, like Python's scanner, if the text is not such JSON.
     """
     opening, closing = brackets[0], brackets[1]
     items: list[tuple[str, bytes]] = []

@@ -1,8 +1,8 @@
-"""Reading of messages from standard input. Only the envelope is decoded; the data of a record stays bytes.
+"""Read messages from standard input. Only the envelope is decoded; the data of a record remains bytes.
 
-The native library (`native/messages.c`) splits a chunk into runs of records of one stream. It validates whole lines,
-and is strict: it leaves irregular lines and other messages to this module, which reads them one by one. Without the
-library, this module reads all lines.
+The native library (`native/messages.c`) splits a chunk into runs of records of one stream. It validates whole lines
+strictly, and leaves irregular lines and other messages to this module, which decodes them one by one. Without the
+library, this module decodes all lines.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ QUIET_SECONDS = 1.0
 
 
 class InputUnreadable(Exception):
-    """Standard input cannot be read, for example because it is a folder or open only for writing."""
+    """Standard input cannot be read, for example because it is a folder, or open only for writing."""
 
 
 def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
-    """Yield chunks of whole lines of about READ_BYTES. The last chunk may not end with a newline.
+    """Yield chunks of whole lines, about READ_BYTES each. The last chunk may lack its final newline.
 
     A chunk is a view of a buffer that the next chunk overwrites. An empty chunk means that no data arrived for
-    QUIET_SECONDS. Stops at the end of the input, or when `wake` (a file descriptor) is readable. An incomplete line is
-    then dropped, because it was never acknowledged. Raises InputUnreadable.
+    QUIET_SECONDS. Stops at the end of the input, or when the file descriptor `wake` is readable. In the latter case an
+    incomplete line is dropped, which loses nothing because it was never acknowledged. Raises InputUnreadable.
     """
     with contextlib.suppress(OSError, AttributeError):
         # A larger pipe reduces context switches between writer and reader. Not every input is a pipe.
@@ -72,14 +72,14 @@ def chunks(stdin: int, wake: int) -> Iterator[memoryview]:
 
 
 def _doubled(buffer: bytearray | mmap.mmap) -> mmap.mmap:
-    """Return a buffer of twice the size with the same content. Its pages use no memory until they are written."""
+    """Return a buffer of twice the size with the same content. Its new pages use no memory until they are written."""
     larger = mmap.mmap(-1, 2 * len(buffer), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     larger[: len(buffer)] = buffer
     return larger
 
 
 def _sized(length: int) -> bytearray:
-    """Return a buffer for the remaining `length` bytes of a larger one, to free the space of a long line."""
+    """Return a smaller buffer for the remaining `length` bytes, so that the memory of a long line can be freed."""
     return bytearray(max(READ_BYTES, 2 * length))
 
 
@@ -87,7 +87,10 @@ def _sized(length: int) -> bytearray:
 
 
 class MalformedLine(Exception):
-    """A line of stdin that is not a protocol message. The text contains its number and the reason, not its content."""
+    """A line of stdin is not a protocol message.
+
+    The text has the number of the line and the reason, but not its content.
+    """
 
     def __init__(self, line_number: int, length: int, reason: str) -> None:
         super().__init__(f"Line {line_number} of the input ({length} bytes) is not an Airbyte message: {reason}")
@@ -115,10 +118,10 @@ class _Typed(msgspec.Struct):
 
 
 class Records(msgspec.Struct, frozen=True, gc=False):
-    """Consecutive RECORD lines of one stream: their bytes, each ending with a newline, and their count.
+    """Consecutive RECORD lines of one stream: their bytes, each line ending with a newline, and their count.
 
-    `lines` may be a view of the chunk, and is valid only as long as the chunk. `first_line` is the number of the first
-    line in the input.
+    `lines` may be a view of the chunk, and is then valid only as long as the chunk. `first_line` is the number of the
+    first line in the input.
     """
 
     namespace: str | None
@@ -129,7 +132,7 @@ class Records(msgspec.Struct, frozen=True, gc=False):
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A line that is not a RECORD, as received, with its number in the input."""
+    """A message other than a RECORD: its line as received, and the number of the line in the input."""
 
     type: str
     line: bytes
@@ -137,22 +140,22 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Some programs start their UTF-8 output with it. It is not part of the line."""
+"""The byte order mark with which some programs start their UTF-8 output. It is not part of the message."""
 
 _decoder = msgspec.json.Decoder(_Envelope)
 _typed = msgspec.json.Decoder(_Typed)
 
 
 class MessageReader:
-    """Splits chunks of whole lines into runs of records of one stream, and other messages, in order."""
+    """Splits chunks of whole lines into runs of records of one stream and other messages, in order."""
 
     def __init__(self) -> None:
         self.lines_read = 0
 
     def read(self, chunk: bytes | bytearray | memoryview) -> Iterator[Records | Message]:
-        """Yield the messages of whole lines. The last newline may be missing.
+        """Yield the messages of a chunk of whole lines. The last newline may be missing.
 
-        Raises MalformedLine for the first line that is not a message, after yielding the messages before it.
+        For the first line that is not a message, raises MalformedLine after yielding the messages before it.
         """
         text = memoryview(chunk if chunk[-1:] in (b"", b"\n") else bytes(chunk) + b"\n")
         while text:
@@ -166,7 +169,7 @@ class MessageReader:
             text = text[end:]
 
     def read_one_by_one(self, lines: bytes) -> Iterator[Records | Message]:
-        """Yield the messages like `read`, but decode each line alone. The last newline must not be missing."""
+        """Yield the messages like `read`, but decode each line separately. The last newline must be present."""
         for text in lines.split(b"\n")[:-1]:
             self.lines_read += 1
             line = text.removeprefix(_BYTE_ORDER_MARK)
@@ -184,9 +187,9 @@ class MessageReader:
                 yield Records(envelope.record.namespace, envelope.record.stream, line + b"\n", 1, self.lines_read)
 
     def _lenient(self, line: bytes, cause: Exception) -> _Envelope:
-        """Decode a line with NaN, lone surrogates, deep nesting, or `record` in another message.
+        """Decode a line with NaN, lone surrogates or deep nesting, or with a member `record` in another message.
 
-        Values in a record's data are checked when the record is encoded.
+        The values in a record's data are checked later, when the record is encoded.
         """
         try:
             text = readable(line)
@@ -208,9 +211,9 @@ _DEEP_RECORD = pa.struct([("stream", pa.string()), ("namespace", pa.string()), (
 
 
 def _envelope_of_deep(line: bytes) -> _Envelope | None:
-    """Return the envelope of a line with any depth; None if it has none. Arrow's parser does not recurse.
+    """Return the envelope of a deeply nested line, or None if it is not a message. Arrow's parser does not recurse.
 
-    Executors reject a record that is too deep for them.
+    Executors reject a record that is too deep for their decoders.
     """
     # With `e` instead of `d`, escaped lone surrogates become private characters, which Arrow accepts.
     for text in (line, line.replace(rb"\ud", rb"\ue").replace(rb"\uD", rb"\uE")):
@@ -240,14 +243,14 @@ def _member(line: bytes, member: pa.Field[Any]) -> Any:
 
 
 _Run = tuple[int, int, int, str | None, str | None]
-"""A run: its start, its end, its number of lines, its stream and its namespace. Irregular lines have no stream."""
+"""A run of lines: its start, end, number of lines, stream and namespace. The stream is None for irregular lines."""
 
 _MAX_RUNS = 1024
-"""The maximum number of runs that one call of the native library returns."""
+"""Maximum number of runs that one call of the native library returns."""
 
 
 def _runs(text: memoryview) -> Iterator[_Run]:
-    """Yield the first runs of a text of whole lines: at least one, and at most _MAX_RUNS."""
+    """Yield the first runs of a text of whole lines: at least one run, and at most _MAX_RUNS."""
     library: Any = native.library()
     if library is None:
         yield 0, len(text), 0, None, None

@@ -1,4 +1,4 @@
-"""STATE messages: the streams that they cover, and their release after the commit. Their content is opaque."""
+"""STATE messages: the streams that they cover, and their release after the commit. States are not interpreted."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from destination_datalake.protocol.json_text import decode, members, object_of
 
 
 class InvalidState(Exception):
-    """A STATE message that violates the protocol. The text never contains the state."""
+    """A STATE message violates the protocol. The text never contains the state."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A STATE line as received, and the stream that it covers, or None for all streams."""
+    """A STATE line as received, and the stream that it covers; None if it covers all streams."""
 
     line: bytes
     stream: StreamId | None
@@ -28,8 +28,8 @@ class State:
 def parse_state(line: bytes) -> State:
     """Return a STATE line with the stream that it covers. `stream_state`, `shared_state` and `data` are not decoded.
 
-    A state without a type is LEGACY and covers all streams, unless it has the member `stream`. Raises InvalidState,
-    also for a line that is not UTF-8, because output on stdout must be JSON.
+    A state without a type is a LEGACY state, which covers all streams, unless it has the member `stream`. Raises
+    InvalidState, also for a line that is not UTF-8, because output on stdout must be JSON.
     """
     try:
         str(line, "utf-8")
@@ -54,10 +54,10 @@ def _present(state: Mapping[str, msgspec.Raw], key: str) -> bool:
 
 
 def with_statistics(line: bytes, written: int, rejected: int = 0) -> bytes:
-    """Return the STATE line with `destinationStats`. The other members of the state keep their bytes.
+    """Return the STATE line with `destinationStats` added or replaced. The other members of the state keep their bytes.
 
-    `recordCount` counts written records, and `rejectedRecordCount`, if not 0, rejected ones. The platform compares the
-    sum with the source's count. Both are floats, as in the protocol's schema. Existing statistics are replaced.
+    `recordCount` is the number of written records. `rejectedRecordCount` is the number of rejected records, and is
+    omitted if 0. The platform compares their sum with the source's count. Both are floats, as in the protocol's schema.
     """
     rejected_count = f',"rejectedRecordCount":{float(rejected)}' if rejected else ""
     statistics = f'{{"recordCount":{float(written)}{rejected_count}}}'.encode()
@@ -75,19 +75,20 @@ class StoredLine(Protocol):
     """A stored STATE line."""
 
     def read(self) -> bytes:
-        """Return the line."""
+        """Return the STATE line."""
 
     def release(self) -> None:
-        """Free its space. It is not read again."""
+        """Free the space of the line. It must not be read afterwards."""
 
 
 @dataclass(slots=True, eq=False)
 class _Progress:
     """The progress of one stream, in numbers of records.
 
-    `committed` counts the records committed without a gap from the first one; `ahead` has commits after a gap, as first
-    record and count. `acknowledged` are covered by a due state. `rejected` are durable rejects that no state has
-    reported yet. `awaited` has the waiting states in order, each after the number of records that it needs.
+    `committed` counts the records that are committed without a gap from the first one. `ahead` has the commits after a
+    gap: the number of the first record, and the count. `acknowledged` counts the records that due states cover.
+    `rejected` counts durable rejects that no state has reported yet. `awaited` has the held states in order, each with
+    the number of records that it needs.
     """
 
     received: int = 0
@@ -101,7 +102,11 @@ class _Progress:
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A held state: its stream, the number of records that it covers per stream, and the number of pending streams."""
+    """A held state.
+
+    `scope` is its stream, or None for a global state. `needs` has the number of records that it covers in each stream,
+    and `pending` is the number of streams in which some of them are not committed.
+    """
 
     scope: StreamId | None
     line: StoredLine
@@ -112,7 +117,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class DueState:
-    """A state that may be emitted, and the numbers of written and rejected records that it is the first to cover."""
+    """A state that may be emitted. `written` and `rejected` count the records that no earlier state has covered."""
 
     line: StoredLine
     written: int
@@ -120,13 +125,13 @@ class DueState:
 
 
 class StateLedger:
-    """Counts records per stream and holds states until all records that they cover are committed. Not thread-safe.
+    """Counts records per stream, and holds each state until all records that it covers are committed. Not thread-safe.
 
-    The cost of a call does not depend on the number of streams, only on the number of changes. The ledger needs no
-    clock: a state is never older than the oldest uncommitted record before it, and batches limit the age of records.
+    The cost of a call depends on the number of changes, not on the number of streams. The ledger needs no clock: a
+    state is never older than the oldest uncommitted record before it, and batches limit the age of records.
 
-    `held` is the number of held states, `needs` the sum of the streams that they wait for. `released_of` counts
-    released states by stream, global ones under None.
+    `held` is the number of held states. `needs` is the number of streams that they cover, summed over all held states.
+    `released_of` counts the released states by stream, and global states under None.
     """
 
     def __init__(self, streams: Iterable[StreamId], store: Callable[[bytes], StoredLine]) -> None:
@@ -137,14 +142,14 @@ class StateLedger:
         self._due: deque[_Held] = deque()
         self._failed: list[_Progress] = []
         self._globals_seen = False
-        # Set when no further global state can become due: the records, by stream, that held global states cover.
+        # Set when no more global states can become due: how many records of each stream the held global states cover.
         self._last_covered: dict[int, int] | None = None
         self.released_of: Counter[StreamId | None] = Counter()
         self.held = 0
         self.needs = 0
 
     def record(self, stream: StreamId, count: int) -> None:
-        """Count received records of a stream."""
+        """Count records that were received for a stream."""
         progress = self._progress[stream]
         progress.received += count
         self._read_since_global[stream] = progress
@@ -156,16 +161,17 @@ class StateLedger:
         return self._progress[stream].received
 
     def committed(self, stream: StreamId) -> int:
-        """Return the number of the stream's records committed without a gap from the first one."""
+        """Return how many of the stream's records are committed without a gap from the first one."""
         return self._progress[stream].committed
 
     def hold(self, state: State) -> None:
-        """Hold a state until all records received before it are committed. Drop it if that is impossible.
+        """Hold a state until all records received before it are committed. If that is impossible, drop the state.
 
-        Raises the store's errors.
+        Raises the errors of the store.
         """
         if state.stream is None:
-            # A global state is released after the previous one, so only streams with records since then matter.
+            # Global states are released in order, so a state needs only the streams with records since the previous
+            # one.
             covered = list(self._read_since_global.values())
             self._read_since_global.clear()
             self._globals_seen = True
@@ -189,9 +195,9 @@ class StateLedger:
         self._move_due(queue)
 
     def commit(self, stream: StreamId, first: int, count: int, rejected: int = 0) -> None:
-        """Count the stream's records `first` (from 0) to `first + count - 1` as committed, in any order.
+        """Count the records `first` to `first + count - 1` (from 0) of a stream as committed.
 
-        `rejected` of them are durable rejects instead of rows.
+        Commits may be in any order. `rejected` of these records are durable rejects instead of rows.
         """
         progress = self._progress[stream]
         progress.rejected += rejected
@@ -205,7 +211,10 @@ class StateLedger:
                 self._move_due(self._held[scope])
 
     def fail(self, stream: StreamId) -> None:
-        """Drop the states that can no longer become due, because no more records of the stream will be committed."""
+        """Mark a stream as failed, and drop its states.
+
+        No more of its records will be committed, so global states that cover uncommitted records are dropped too.
+        """
         progress = self._progress[stream]
         progress.failed = True
         self._failed.append(progress)
@@ -214,18 +223,18 @@ class StateLedger:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether no further state can become due: a stream has failed, and the source sends only global states."""
+        """Whether no more states can be emitted: a stream has failed, and the source sends only global states."""
         return self._last_covered is not None and all(scope is None for scope in self._held)
 
     def can_acknowledge(self, stream: StreamId, record: int) -> bool:
-        """Return whether a state may still cover the stream's record with this number (from 0)."""
+        """Return whether a state can still cover the stream's record with this number (from 0)."""
         progress = self._progress[stream]
         if progress.failed:
             return False
         return self._last_covered is None or stream in self._held or record < self._last_covered.get(id(progress), 0)
 
     def due(self) -> DueState | None:
-        """Return the next state to emit, in order per stream. Returns the same state until it is released."""
+        """Return the next state to emit, in order per stream, or None. Returns the same state until it is released."""
         if not self._due:
             return None
         held = self._due[0]
@@ -234,20 +243,21 @@ class StateLedger:
         return held.due
 
     def release(self) -> None:
-        """Remove the due state after it was written."""
+        """Remove the state that `due` returned. Call this after writing it."""
         held = self._due.popleft()
         self._release(held)
         self.released_of[held.scope] += 1
 
     def _move_due(self, queue: deque[_Held]) -> None:
-        """Move states without pending records to the due ones."""
+        """Move states from the front of the queue to the due states, while all records they cover are committed."""
         while queue and not queue[0].pending:
             self._due.append(queue.popleft())
 
     def _acknowledge(self, needs: list[tuple[_Progress, int]]) -> tuple[int, int]:
-        """Return the numbers of written and rejected records that these needs are the first to cover.
+        """Return the numbers of written and rejected records that these needs cover and no earlier state has covered.
 
-        The positions of rejected records in a batch are not known, so the first states after it report them.
+        It is unknown which records of a batch were rejected. Rejects are therefore counted in the first states after
+        the batch.
         """
         total = total_rejected = 0
         for progress, needed in needs:
@@ -260,7 +270,10 @@ class StateLedger:
         return total - total_rejected, total_rejected
 
     def _drop_impossible_globals(self) -> None:
-        """Drop global states that cover records of failed streams, which will not be committed."""
+        """Drop the global states that cover uncommitted records of failed streams.
+
+        These records will never be committed.
+        """
         lost = [progress for progress in self._failed if progress.received > progress.committed]
         if not self._globals_seen or not lost:
             return

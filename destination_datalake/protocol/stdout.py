@@ -1,8 +1,8 @@
 """The only writer of protocol lines.
 
-All messages to the platform go through one `Stdout`: whole lines, unbuffered, on a duplicate of file descriptor 1.
-Descriptor 1 itself is redirected to stderr, so that output of a library, the JVM or a child process cannot end up
-inside a STATE.
+All messages to the platform go through one `Stdout`. It writes whole lines, unbuffered, to a duplicate of file
+descriptor 1. Descriptor 1 itself is redirected to stderr, so that output of a library, the JVM or a child process
+cannot end up inside a STATE line.
 """
 
 from __future__ import annotations
@@ -24,31 +24,35 @@ from destination_datalake.errors import FailureType, printable
 LogLevel = Literal["FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"]
 
 _TEXTS = frozenset({"message", "internal_message", "stack_trace"})
-"""Members of messages that are free text. Programs read the others."""
+"""The members of messages that are free text. Only these are masked and shortened, because programs read the others."""
 
 # The platform warns about lines of 20,000,000 characters, and drops lines that it cannot parse.
 _MAX_CHARACTERS = 100_000
 _ENCODER = msgspec.json.Encoder()
 _MAX_QUEUED_LINES = 1000
-"""The maximum number of queued lines. Further logs are dropped."""
+"""Maximum number of queued lines. Logs beyond it are dropped."""
 _POLL_SECONDS = 0.2
-"""The interval at which a waiting writer checks the deadline."""
+"""The interval, in seconds, at which a waiting writer checks the deadline."""
 
 
 class StdoutClosedError(Exception):
-    """The platform has closed stdout, or does not read it. States can no longer be acknowledged."""
+    """The platform has closed stdout or does not read it. No more states can be acknowledged."""
 
 
 class Stdout:
     """Writes protocol lines to a file descriptor. Thread-safe. Must not be called from a signal handler."""
 
     def __init__(self, fd: int, mask: Callable[[str], str] = str) -> None:
-        """Write to `fd`, which the caller closes. `mask` returns a text with its secrets masked."""
+        """Write to the file descriptor `fd`, which the caller must close.
+
+        `mask` returns a text with its secrets masked.
+        """
         self._fd = fd
         self._mask = mask
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
-        # Reentrant: a finaliser may log while its thread is writing a line. Its line follows.
+        # Reentrant, because a finaliser may log while its thread is writing a line. Its log line is written after that
+        # line.
         self._lock = threading.RLock()
         self._lines: deque[bytes] = deque()
         self._rest = memoryview(b"")
@@ -60,21 +64,21 @@ class Stdout:
 
     @classmethod
     def claim(cls, mask: Callable[[str], str] = str) -> Stdout:
-        """Reserve stdout for the protocol. Other output of this process and its children goes to stderr.
+        """Reserve stdout for protocol lines. Other output of this process and its children goes to stderr.
 
-        The duplicate is close-on-exec: the platform sees the end of the output when this process ends, independent of
-        its children.
+        The duplicate descriptor is close-on-exec. The platform then sees the end of the output when this process ends,
+        even if child processes are still running.
         """
         fd = os.dup(1)
         os.dup2(2, 1)
         return cls(fd, mask)
 
     def give_up_after(self, seconds: float) -> None:
-        """Stop waiting for the reader `seconds` from now. May be called from a signal handler."""
+        """Stop waiting for the reader of stdout `seconds` from now. May be called from a signal handler."""
         self._deadline = time.monotonic() + seconds
 
     def write_line(self, line: bytes) -> None:
-        """Write a message unchanged. `line` does not contain its line feed.
+        """Write a message unchanged. `line` must not contain a line feed.
 
         Raises StdoutClosedError if the reader has closed stdout or does not read until the deadline, OSError if stdout
         is a file on a full disk, and ValueError if `line` contains a line feed.
@@ -87,7 +91,7 @@ class Stdout:
         self._write_queue()
 
     def write_message(self, message: dict[str, Any]) -> None:
-        """Write a message of the connector with secrets masked. Raises like `write_line`."""
+        """Write a message of the connector, with secrets masked. Raises the same errors as `write_line`."""
         self.write_line(_ENCODER.encode(self._masked(message)))
 
     def flush(self) -> None:
@@ -96,9 +100,9 @@ class Stdout:
             self._write_lines(wait=True)
 
     def log(self, level: LogLevel, text: str) -> None:
-        """Write `text` with secrets masked as one LOG message. Never raises and never waits for the reader.
+        """Write `text` as one LOG message, with secrets masked. Never raises, and never waits for the reader.
 
-        A log must not delay data. If the pipe is full, it is queued and written before the next line.
+        A log must not delay data. If the pipe is full, the log is queued and written before the next line.
         """
         if len(self._lines) < _MAX_QUEUED_LINES:
             message = self._masked({"type": "LOG", "log": {"level": level, "message": text}})
@@ -113,9 +117,9 @@ class Stdout:
         stream_descriptor: tuple[str | None, str] | None = None,
         stack_trace: str | None = None,
     ) -> None:
-        """Write a TRACE ERROR with secrets masked. Never raises.
+        """Write a TRACE ERROR, with secrets masked. Never raises.
 
-        `message` is for the user, `internal_message` and `stack_trace` for the log. `stream_descriptor` is the
+        `message` is for the user. `internal_message` and `stack_trace` are for the log. `stream_descriptor` is the
         namespace and name of the failed stream.
         """
         error: dict[str, object] = {"message": message, "failure_type": failure_type}
@@ -128,12 +132,15 @@ class Stdout:
             descriptor = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
             error["stream_descriptor"] = {key: printable(value) for key, value in descriptor.items()}
         trace = {"type": "ERROR", "emitted_at": time.time_ns() // 1_000_000, "error": error}
-        # A closed stdout is reported by the writers of states.
+        # A closed stdout is not reported here, because writing the states reports it.
         with contextlib.suppress(StdoutClosedError, OSError):
             self.write_message({"type": "TRACE", "trace": trace})
 
     def _write_queue(self) -> None:
-        """Write queued lines while the pipe has space. A thread that is already writing calls this at its end."""
+        """Write queued lines while the pipe has space.
+
+        A thread that holds the lock calls this again after it releases it.
+        """
         with contextlib.suppress(StdoutClosedError, OSError):
             while self._has_more and self._lock.acquire(blocking=False):
                 try:
@@ -150,7 +157,8 @@ class Stdout:
     def _write_lines(self, *, wait: bool) -> None:
         """Write queued lines in order. Without `wait`, stop when the pipe is full, even within a line.
 
-        The caller must hold the lock. A nested call returns immediately, because the outer one writes the rest.
+        The caller must hold the lock. A nested call returns immediately, because the outer call writes the remaining
+        lines.
         """
         if self._writing:
             return
@@ -167,7 +175,7 @@ class Stdout:
             self._writing = False
 
     def _write_some(self) -> None:
-        """Write a part of the current line, or of the next one."""
+        """Write a part of the current line, or of the next line if the current one is complete."""
         if self._closed:
             raise StdoutClosedError("stdout was closed by its reader")
         if not self._rest:
@@ -175,7 +183,8 @@ class Stdout:
             self._rest = memoryview(b"\n" * self._partial + self._lines.popleft() + b"\n")
         self._wait_for_reader()
         try:
-            # At most PIPE_BUF, which a writable pipe always accepts: a blocking write would exceed the deadline.
+            # Write at most PIPE_BUF bytes, which a writable pipe always accepts. A larger write could block beyond the
+            # deadline.
             written = os.write(self._fd, self._rest[: select.PIPE_BUF])
         except BlockingIOError:
             return  # Another process has filled the non-blocking pipe.
@@ -221,7 +230,7 @@ class ProtocolLogHandler(logging.Handler):
         self._out = out
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record as one message, with its stack trace if it has one."""
+        """Write a log record as one LOG message, with its stack trace if it has one."""
         try:
             text = self.format(record)
         except Exception:
@@ -231,9 +240,9 @@ class ProtocolLogHandler(logging.Handler):
 
 
 def route_logging(out: Stdout) -> None:
-    """Write all logs and warnings of this process to `out`: the connector's from INFO, libraries' from WARNING.
+    """Write all logs and warnings of this process to `out`: the connector's from INFO, those of libraries from WARNING.
 
-    Replaces the handlers of the root logger, including the CDK's, which it installs on import.
+    This replaces the handlers of the root logger, including the handlers that the CDK installs when it is imported.
     """
     root = logging.getLogger()
     root.handlers = [ProtocolLogHandler(out)]
