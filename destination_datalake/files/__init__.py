@@ -1,1 +1,4 @@
-"""Jobs on executors: write Arrow columns as data files in S3, search them, rewrite them. No catalog."""
+"""Jobs that run on executors: write Arrow columns as data files in S3, search files, rewrite files.
+
+No catalog is used.
+"""

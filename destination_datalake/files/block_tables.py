@@ -1,4 +1,4 @@
-"""Convert blocks of decoded records to Arrow tables with the columns of a data file, including metadata columns."""
+"""Convert blocks of decoded records to Arrow tables with all columns of a data file, including metadata columns."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _META_TYPE = cast("pa.StructType", arrow_type(METADATA_COLUMNS[2].type))
 
 _UUID_LENGTH = 36
 _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
-"""The two hexadecimal digits of every byte, as one 16-bit number each."""
+"""The two hexadecimal digits of every byte value, each pair as one 16-bit number."""
 
 
 def metadata_columns(ids: pa.StringArray, decoded: Decoded, plan: FilePlan) -> list[pa.Array[Any]]:
-    """Return the four columns of `plan.metadata` in order: raw id, extracted at, meta, generation id."""
+    """Return the metadata columns, in the order of `plan.metadata`: raw ID, extraction time, meta and generation ID."""
     rows = decoded.rows
     extracted_at: pa.Array[Any] = decoded.extracted_at
     changes = decoded.changes
@@ -35,7 +35,7 @@ def metadata_columns(ids: pa.StringArray, decoded: Decoded, plan: FilePlan) -> l
         offsets = pa.array(np.zeros(rows + 1, np.int32), pa.int32())
         changes = pa.ListArray.from_arrays(offsets, _NO_CHANGES, type=CHANGES_TYPE)
     if plan.metadata[1].type == Int64():
-        # Tables of Airbyte's S3 Data Lake connector: times are milliseconds, and nested fields are required.
+        # In tables of Airbyte's S3 Data Lake connector, times are milliseconds, and nested fields are required.
         extracted_at = extracted_at.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
         changes = _without_nulls(changes)
     meta = pa.StructArray.from_arrays([_constant(plan.sync_id, rows), changes], fields=list(_META_TYPE))
@@ -43,7 +43,7 @@ def metadata_columns(ids: pa.StringArray, decoded: Decoded, plan: FilePlan) -> l
 
 
 def _without_nulls(changes: Any) -> pa.ListArray[Any]:
-    """Return the changes with empty texts for members that the source omitted."""
+    """Return the changes with an empty text for each member that the source omitted."""
     entries: Any = changes.values
     members = [member.fill_null("") for member in entries.flatten()]
     whole: Any = pa.StructArray.from_arrays(members, fields=list(entries.type))
@@ -53,28 +53,31 @@ def _without_nulls(changes: Any) -> pa.ListArray[Any]:
 class OrderedIds:
     """Row IDs of one unit: UUIDs of version 7 that ascend in the order of arrival.
 
-    They are monotonic (RFC 9562, 6.2, method 2). Neighbours differ in their last digits only, so that they compress to
-    almost nothing; random IDs would be a sixth of a file. From the most significant bits, an ID has
+    They are monotonic (RFC 9562, 6.2, method 2). Neighbouring IDs differ only in their last digits, so they compress to
+    almost nothing. Random IDs would take a sixth of a file. From the most significant bits, an ID has
 
     - the start of the sync in milliseconds, plus the number of the batch;
-    - the part of the batch, in the 12 bits after the version;
+    - the number of the unit in the batch, in the 12 bits after the version;
     - 30 random bits, which distinguish attempts and syncs;
-    - the number of the line in the part.
+    - the number of the line in the unit.
 
-    So the IDs of all rows of a table are in the order of arrival, in whichever files the rows are.
+    The IDs of all rows of a table are therefore in the order of arrival, regardless of the files of the rows.
     """
 
     def __init__(self, first: bytes) -> None:
-        """`first` is the ID of line 0, 16 octets: see `first_id`."""
+        """Use `first` as the ID of line 0. It has 16 bytes; see `first_id`."""
         self.first = first
 
     def of(self, lines: LineNumbers) -> pa.StringArray:
-        """Return the IDs of the rows for these line numbers of the unit."""
+        """Return the row IDs for these line numbers of the unit."""
         return _ids(self.first, lines)
 
 
 def first_id(ingest_order: IngestOrder) -> bytes:
-    """Return a UUID of version 7 for line 0 of a unit: its last 32 bits are 0, the 30 bits before them random."""
+    """Return a UUID of version 7 for line 0 of a unit.
+
+    Its last 32 bits are 0, and the 30 bits before them are random.
+    """
     milliseconds, part = ingest_order
     octets = bytearray(milliseconds.to_bytes(6, "big") + part.to_bytes(2, "big") + os.urandom(4) + bytes(4))
     octets[6] = (octets[6] & 0x0F) | 0x70  # The version, 7.
@@ -83,7 +86,7 @@ def first_id(ingest_order: IngestOrder) -> bytes:
 
 
 def _ids(octets: bytes, counters: LineNumbers) -> pa.StringArray:
-    # The text of the first ID is repeated, and its last eight digits are overwritten by the counters' digits.
+    # Repeat the text of the first ID, and overwrite its last eight digits with the digits of the line numbers.
     rows = len(counters)
     text = np.tile(np.frombuffer(str(uuid.UUID(bytes=octets)).encode(), np.uint8), (rows, 1))
     counted = counters.astype(">u4").view(np.uint8).reshape(rows, COUNTED_DIGITS // 2)
@@ -97,7 +100,7 @@ def _constant(value: int | None, rows: int) -> pa.Array[Any]:
 
 
 class Rows(NamedTuple):
-    """A table and its size in bytes. Computing the size takes as long as encoding a small file."""
+    """A table and its size in bytes, which is kept because computing it takes as long as encoding a small file."""
 
     table: pa.Table
     bytes: int
@@ -105,14 +108,17 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileSchema:
-    """The stream's columns with the types that a file stores, and the file's Arrow schema."""
+    """The stream's columns with the types that a file stores, and the Arrow schema of the file."""
 
     columns: tuple[Field, ...]
     arrow: pa.Schema
 
 
 class BlockTables:
-    """Converts decoded blocks to tables. If a value does not fit its column, the column is wider from that block on."""
+    """Converts decoded blocks to tables.
+
+    If a value does not fit its column, the column is widened from that block on.
+    """
 
     def __init__(self, plan: FilePlan, ids: OrderedIds) -> None:
         self._plan = plan
@@ -120,7 +126,10 @@ class BlockTables:
         self.schema = _file_schema(plan.columns, plan)
 
     def table(self, decoded: Decoded) -> tuple[pa.Array[Any], pa.Table]:
-        """Return the row IDs (`_airbyte_raw_id`) and a table of `schema`, which is widened if necessary."""
+        """Return the row IDs (`_airbyte_raw_id`) and the table of a block.
+
+        The table has the schema `schema`, which is widened first if the block requires it.
+        """
         fitting = tuple(
             replace(column, type=narrowest(array, column.type))
             for column, array in zip(self.schema.columns, decoded.columns, strict=True)
@@ -137,7 +146,7 @@ class BlockTables:
 
 
 class WaitingRows:
-    """Rows in memory that are not encoded yet. Schemas never become narrower from block to block."""
+    """Rows in memory that are not encoded yet. A later block may have a wider schema, but never a narrower one."""
 
     def __init__(self, schema: FileSchema) -> None:
         self.schema = schema
@@ -145,7 +154,7 @@ class WaitingRows:
         self._blocks: list[pa.Table] = []
 
     def add(self, table: pa.Table, schema: FileSchema) -> None:
-        """Append a block's rows."""
+        """Append the rows of a block."""
         self.schema = schema
         self.bytes += table.nbytes
         self._blocks.append(table)
@@ -153,7 +162,7 @@ class WaitingRows:
     def take(self) -> pa.Table:
         """Remove all rows, and return them as one table of `schema` with one chunk per column.
 
-        The blocks are released column by column, so that only one column is in memory twice.
+        The blocks are released column by column, so that only one column is in memory twice at any time.
         """
         blocks = [list(table.itercolumns()) for table in self._blocks]
         self._blocks.clear()

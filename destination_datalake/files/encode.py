@@ -1,4 +1,4 @@
-"""The encode job on executors: read segments, write data files and rejects.
+"""The encode job on executors: read segments, and write data files and rejects.
 
 Records of deduplicated streams are rejected if their key cannot be kept as sent.
 """
@@ -45,7 +45,7 @@ from destination_datalake.schema.types import Field, Float32, Float64
 
 
 def encode(tasks: Iterable[EncodeTask]) -> Iterator[UnitResult]:
-    """Encode each unit of the tasks; yield one result per unit. A failed unit does not stop the job."""
+    """Encode each unit of the tasks. Yield one result per unit. A failed unit does not stop the job."""
     for task in tasks:
         for unit in task.units:
             result = attempt(partial(_encode, unit, task.access), partial(_problem, unit, task.access))
@@ -55,10 +55,10 @@ def encode(tasks: Iterable[EncodeTask]) -> Iterator[UnitResult]:
 def _encode(unit: EncodeUnit, access: AwsAccess) -> Encoded:
     s3 = access.client("s3")
     plan = unit.plan
-    # JSON cannot express NaN and infinities.
+    # JSON cannot represent NaN and infinity.
     decoder = BlockDecoder(columns_to_read(plan), Floats.FINITE if plan.format == "jsonl" else Floats.ANY)
-    # Spark may retry a unit whose first attempt still runs on another machine. Each attempt has its own object names,
-    # so that attempts do not overwrite or delete each other's objects.
+    # Spark may retry a unit while its first attempt is still running on another machine. Each attempt has its own
+    # object names, so attempts do not overwrite or delete each other's objects.
     attempt = f"{unit.name}-{secrets.token_hex(4)}"
     archived_ids = (segment.first_id for segment in unit.segments if segment.first_id is not None)
     first_id = next(archived_ids, None) or new_first_id(unit.ingest_order)
@@ -104,7 +104,10 @@ def _problem(unit: EncodeUnit, access: AwsAccess, error: Exception) -> Problem:
 
 
 def _not_encoded(unit: EncodeUnit, failed: Failed, access: AwsAccess) -> NotEncoded:
-    """Return the result of a failed unit. On another machine, the message names it: network and role may differ."""
+    """Return the result of a failed unit.
+
+    If the unit ran on another machine, the message names the machine, because its network and its role may differ.
+    """
     if all(isinstance(segment.location, LocalFile) for segment in unit.segments):
         return NotEncoded(failed.failure, unit.stream)
     message = f"{failed.failure.message} This was on an executor, on host {socket.gethostname()}."
@@ -122,7 +125,7 @@ def _not_encoded(unit: EncodeUnit, failed: Failed, access: AwsAccess) -> NotEnco
 
 
 def columns_to_read(plan: FilePlan) -> tuple[Field, ...]:
-    """Return the columns of a plan as they must be read, so that different numbers stay different keys."""
+    """Return the columns of a plan as they must be read, so that different numbers remain different keys."""
     key = plan.dedup.key if plan.dedup is not None else ()
     return tuple(
         replace(column, type=ExactFloat())
@@ -135,21 +138,21 @@ def columns_to_read(plan: FilePlan) -> tuple[Field, ...]:
 class KeyGuard:
     """Rejects records if the connector or the source changed a value that deduplication needs.
 
-    - Rows of different keys would replace each other if their keys became null, or equal by truncation. A null that was
-      sent as null is a valid key.
-    - Without its cursor, a record would be older than any other of its key. A truncated cursor, such as a time with
-      nanoseconds, is kept: truncation keeps the order of cursors or makes them equal.
-    - Without its time of deletion, a record that deletes a row would replace the row by nulls.
+    - Rows with different keys would replace each other if their keys became null, or equal by truncation. A null that
+      was sent as null is a valid key.
+    - Without its cursor, a record would count as older than all others of its key. A truncated cursor, such as a time
+      with nanoseconds, is kept: truncation keeps the order of cursors or makes them equal.
+    - Without its time of deletion, a record that deletes a row would instead replace the row with nulls.
     """
 
     def __init__(self, key: Sequence[str], may_be_truncated: Sequence[str]) -> None:
-        """Guard these fields, named as in `ValueChange.field`."""
+        """Guard these fields, which are named as in `ValueChange.field`."""
         self._key = pa.array(key, pa.string())
         self._all = pa.array([*key, *may_be_truncated], pa.string())
 
     @classmethod
     def of(cls, plan: FilePlan) -> Self | None:
-        """Return the guard of a plan; None if its rows are not deduplicated."""
+        """Return the guard of a plan, or None if its rows are not deduplicated."""
         dedup = plan.dedup
         if dedup is None:
             return None
@@ -158,7 +161,7 @@ class KeyGuard:
         return cls([fields[name] for name in dedup.key], may_be_truncated)
 
     def refuse(self, decoded: Decoded) -> Decoded:
-        """Return the records without rejected ones; add their lines to the rejected lines."""
+        """Return the records without those that must be rejected, whose lines are added to the rejected lines."""
         if decoded.changes is None:
             return decoded
         rows = self._changed(decoded.changes)
@@ -171,8 +174,8 @@ class KeyGuard:
         return replace(decoded.filtered(kept), rejected=[*decoded.rejected, *rejected])
 
     def _changed(self, changes: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Return the ascending numbers of the rows with changed guarded values."""
-        # All rows' changes as one array: `list_parent_indices` has the row of each.
+        """Return the numbers of the rows in which a guarded value was changed, in ascending order."""
+        # One array has the changes of all rows. `list_parent_indices` returns the row of each change.
         entries = changes.flatten()
         field = entries.field("field")
         is_truncated: Any = pc.equal(entries.field("change"), pa.scalar(TRUNCATED)).fill_null(False)

@@ -1,10 +1,10 @@
 """The erasure job on executors: rewrite objects without some of their rows or lines.
 
-An object is replaced atomically, and only if it is unchanged since it was read. Everything else is kept: other lines
-byte for byte, in order; columns, row groups, field IDs, compression and metadata of Parquet files. Memory is bounded by
-one row group, plus one byte per row of a Parquet file.
+An object is replaced atomically, and only if it has not changed since it was read. Everything else is kept: other lines
+byte for byte, in order; and the columns, row groups, field IDs, compression and metadata of Parquet files. Memory is
+bounded by one row group, plus one byte per row of a Parquet file.
 
-An erased line of the archive becomes an empty line, because row IDs count lines.
+An erased line of the archive becomes an empty line, because row IDs depend on line numbers.
 """
 
 from __future__ import annotations
@@ -55,12 +55,16 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 Content = Literal["archive", "rejects", "rows"]
-"""RECORD lines as they were received; dead letters; or table rows in Parquet or JSON lines, gzipped or not."""
+"""The content of an object: RECORD lines as received, dead letters, or table rows as Parquet or (gzipped) JSON
+lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object listed by S3; `size` in bytes. `version` is the ID of a former version, None for the present one."""
+    """An object as listed by S3. `size` is in bytes.
+
+    `version` is the ID of a noncurrent version, or None for the current one.
+    """
 
     uri: str
     etag: str
@@ -70,11 +74,12 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class EraseTask:
-    """Searches objects for rows or lines with one of the `ids` in a column.
+    """A task that searches objects for rows or lines with one of the `ids` in a column.
 
-    `columns` are the present and former names and paths of one column: `Field.path` leads to it in a record's data or
-    in a row. With `write`, objects with such rows are rewritten without them, except former versions. Each group has
-    one object, or all rejects of one attempt at a unit: lines of one record may be in several objects.
+    `columns` are the current and former names and paths of this column: `Field.path` is its path in a record's data or
+    in a row. With `write`, objects with such rows are rewritten without them, except noncurrent versions. Each group
+    has one object, or all reject objects of one attempt at a unit, because the lines of one record may be in several of
+    these.
     """
 
     groups: tuple[tuple[StoredObject, ...], ...]
@@ -87,10 +92,10 @@ class EraseTask:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """The number of rows or lines `found` in an object. They are erased if it `was_written`.
+    """The result for one object: the number of rows or lines `found` in it. They are erased if `was_written`.
 
-    `was_removed`: the object was a table's file without other rows, and was deleted. `is_gone`: another writer deleted
-    or replaced the object meanwhile, so that it must be searched again.
+    `was_removed` means that the object was a table's file without other rows, and was deleted. `is_gone` means that
+    another writer has deleted or replaced the object, so that it must be searched again.
     """
 
     object: StoredObject
@@ -111,7 +116,7 @@ EraseResult = Erased | NotErased
 
 
 def erase(tasks: Iterable[EraseTask]) -> Iterator[EraseResult]:
-    """Search the objects of each task; yield one result per object. A failure does not stop the job."""
+    """Search the objects of each task. Yield one result per object. A failure does not stop the job."""
     for task in tasks:
         for group in task.groups:
             result = attempt(partial(_erase, group, task), partial(_problem, group, task))
@@ -149,7 +154,7 @@ def _erase(group: Sequence[StoredObject], task: EraseTask) -> list[Erased]:
 
 
 def _is_gone(error: Exception, stored: StoredObject, s3: S3Client) -> bool:
-    """Return whether the error means that the object, or this version of it, no longer exists."""
+    """Return whether the error means that the object, or the given version of it, no longer exists."""
     if stored.version is None:
         return is_missing(error, s3, stored.uri)
     return getattr(error, "response", {}).get("Error", {}).get("Code") in ("NoSuchKey", "NoSuchVersion", "404")
@@ -158,7 +163,7 @@ def _is_gone(error: Exception, stored: StoredObject, s3: S3Client) -> bool:
 # --- Lines ----------------------------------------------------------------------------------------------------------
 
 Find = Callable[[bytes], "NDArray[np.bool_]"]
-"""Returns a mask of the lines to erase, given whole lines without blank ones."""
+"""Returns a mask of the lines to erase, given whole lines of which none is blank."""
 
 
 def _erase_lines(stored: StoredObject, task: EraseTask, s3: S3Client, find: Find) -> Erased:
@@ -179,7 +184,7 @@ def _erase_lines(stored: StoredObject, task: EraseTask, s3: S3Client, find: Find
                 output.write(kept)
         if upload is None or output is None:
             return Erased(stored, found)
-        # Empty objects stay in the archive, whose index references them, and among rejects.
+        # Empty objects are kept in the archive, whose index references them, and among the rejects.
         is_removed = found > 0 and task.content == "rows" and not has_other_lines
         if not found or is_removed:
             upload.abort()
@@ -189,14 +194,17 @@ def _erase_lines(stored: StoredObject, task: EraseTask, s3: S3Client, find: Find
 
 
 def _remove(stored: StoredObject, found: int, s3: S3Client) -> Erased:
-    """Delete an object without other rows, if it is unchanged since it was read."""
+    """Delete an object that has no other rows, if it has not changed since it was read."""
     address = S3Address.parse(stored.uri)
     s3.delete_object(Bucket=address.bucket, Key=address.key, IfMatch=stored.etag)
     return Erased(stored, found, was_written=True, was_removed=True)
 
 
 def _upload_over(stored: StoredObject, s3: S3Client) -> Upload:
-    """Return an upload that replaces the object and keeps its metadata, if it is unchanged since it was read."""
+    """Return an upload that replaces the object if it has not changed since it was read.
+
+    The object's metadata is kept.
+    """
     address = S3Address.parse(stored.uri)
     head = s3.head_object(Bucket=address.bucket, Key=address.key, IfMatch=stored.etag)
     return Upload(s3, stored.uri, deferred=False, metadata=head["Metadata"], if_match=stored.etag)
@@ -214,7 +222,10 @@ def _read(stored: StoredObject, s3: S3Client, start: int, end: int) -> bytes:
 
 
 def _without(text: bytes, find: Find, *, keeps_numbers: bool) -> tuple[bytes, int]:
-    """Return the text without selected lines, and the number of these. `keeps_numbers` leaves empty lines in place."""
+    """Return the text without the lines that `find` selects, and their number.
+
+    `keeps_numbers` replaces them by empty lines.
+    """
     lines = text.removesuffix(b"\n").split(b"\n")
     has_text = np.fromiter((bool(line.strip()) for line in lines), np.bool_, len(lines))
     dead = np.zeros(len(lines), np.bool_)
@@ -223,7 +234,7 @@ def _without(text: bytes, find: Find, *, keeps_numbers: bool) -> tuple[bytes, in
     if not dead.any():
         return text, 0
     kept = [b"" if is_dead else line for line, is_dead in zip(lines, dead, strict=True) if keeps_numbers or not is_dead]
-    # Only the last line may lack its newline. It is not added to another line's text.
+    # Only the last line may lack its newline. No newline is added to it.
     ends_with_newline = text.endswith(b"\n") or dead[-1]
     return b"\n".join([*kept, b""] if ends_with_newline else kept), int(np.count_nonzero(dead))
 
@@ -232,7 +243,7 @@ def _without(text: bytes, find: Find, *, keeps_numbers: bool) -> tuple[bytes, in
 
 
 class _RejectLine(msgspec.Struct, gc=False):
-    """The needed fields of a dead letter: see `rejects.line.RejectLine`."""
+    """The fields of a dead letter that erasure needs: see `rejects.line.RejectLine`."""
 
     sequence: str | None = msgspec.field(default=None, name="sequenceNumber")
     raw_data: str | None = msgspec.field(default=None, name="rawData")
@@ -244,10 +255,10 @@ _REJECT = msgspec.json.Decoder(_RejectLine)
 
 
 def _erase_rejects(group: Sequence[StoredObject], task: EraseTask, s3: S3Client) -> list[Erased]:
-    """Rewrite dead letters without all lines of the matching records, in every object of the group.
+    """Rewrite the reject objects of a group without the lines of matching records.
 
-    Only one line of a record has its text, by which the other lines are found. It is erased last, so that an
-    interrupted erasure can be repeated.
+    Only one line of a record has the record's text, by which its other lines are found. This line is erased last, so
+    that an interrupted erasure can be repeated.
     """
     dead = _DeadRecords(task)
     for stored in group:
@@ -266,14 +277,14 @@ def _erase_rejects(group: Sequence[StoredObject], task: EraseTask, s3: S3Client)
 
 
 def _reload(stored: StoredObject, s3: S3Client) -> StoredObject:
-    """Return the present state of an object."""
+    """Return the object as it is now in S3."""
     address = S3Address.parse(stored.uri)
     head = s3.head_object(Bucket=address.bucket, Key=address.key)
     return StoredObject(stored.uri, head["ETag"], head["ContentLength"])
 
 
 class _DeadRecords:
-    """The sequence numbers of the records whose rejects are erased from a group."""
+    """The sequence numbers of the records whose rejects must be erased from a group."""
 
     def __init__(self, task: EraseTask) -> None:
         self._search = RecordSearch(task.columns, task.ids)
@@ -282,7 +293,7 @@ class _DeadRecords:
         self.are_found = False
 
     def collect(self, lines: bytes) -> NDArray[np.bool_]:
-        """Add the matching records of these lines; return the mask of their lines."""
+        """Collect the matching records in these lines. Return the mask of their lines."""
         rejects = self._parse(lines)
         matches = self._matches(rejects)
         self.sequences |= {
@@ -297,7 +308,7 @@ class _DeadRecords:
         return self._matches(rejects) | np.array([reject.sequence in self.sequences for reject in rejects], np.bool_)
 
     def lines_without_text(self, lines: bytes) -> NDArray[np.bool_]:
-        """Return a mask of the lines of the collected records that lack the record's text."""
+        """Return a mask of those lines of the collected records that do not have the record's text."""
         rejects = self._parse(lines)
         return np.array([reject.raw_data is None and reject.sequence in self.sequences for reject in rejects], np.bool_)
 
@@ -316,7 +327,10 @@ class _DeadRecords:
         return matches
 
     def _record(self, reject: _RejectLine) -> bytes:
-        """Return the rejected record; if the reject has only a value of the column, a record with this value."""
+        """Return the record of a reject.
+
+        If the reject has only the value of the searched column, return a record with this value.
+        """
         if reject.raw_data is not None:
             return base64.b64decode(reject.raw_data).replace(b"\n", b" ").strip()
         path = self._paths.get(reject.column_name or "")
@@ -334,7 +348,7 @@ _PARQUET_MAGIC = b"PAR1"
 
 
 def _erase_rows(stored: StoredObject, task: EraseTask, s3: S3Client) -> Erased:
-    """Rewrite a table's file without the matching rows."""
+    """Rewrite a data file of a table without the matching rows."""
     start = _read(stored, s3, 0, min(len(_PARQUET_MAGIC), stored.size)) if stored.size else b""
     if start == _PARQUET_MAGIC:
         return _erase_parquet_rows(stored, task, s3)
@@ -342,7 +356,7 @@ def _erase_rows(stored: StoredObject, task: EraseTask, s3: S3Client) -> Erased:
 
 
 class _RowSearch:
-    """Finds rows in JSON lines. Keys are case-insensitive for readers, so other writers may spell them differently."""
+    """Finds rows in JSON lines. Readers ignore the case of keys, so other writers may spell them differently."""
 
     def __init__(self, task: EraseTask) -> None:
         self._columns = task.columns
@@ -364,14 +378,14 @@ class _RowSearch:
 
 
 def _spellings(column: Field, keys: Iterable[str]) -> Iterator[Field]:
-    """Yield the column with each combination of the keys' spellings in its path."""
+    """Yield the column once for each combination of spellings of its path among the keys."""
     spellings_of_steps = [[key for key in keys if key.lower() == step.lower()] for step in column.path]
     for *parents, source in product(*spellings_of_steps):
         yield replace(column, source=source, parents=tuple(parents))
 
 
 def _as_record(data: bytes) -> bytes:
-    """Return a RECORD line with the row as its data."""
+    """Return a RECORD line whose data is this row."""
     return b'{"type":"RECORD","record":{"stream":"","emitted_at":0,"data":%b}}' % data
 
 
@@ -394,7 +408,7 @@ def _erase_parquet_rows(stored: StoredObject, task: EraseTask, s3: S3Client) -> 
 
 
 def _dead_rows(file: OpenedFile, task: EraseTask) -> NDArray[np.bool_]:
-    """Return a mask of a file's matching rows."""
+    """Return a mask of the matching rows of a file."""
     dead = np.zeros(file.row_count, np.bool_)
     for column in task.columns:
         path = _path_in(file.schema, column.path)
@@ -404,7 +418,7 @@ def _dead_rows(file: OpenedFile, task: EraseTask) -> NDArray[np.bool_]:
 
 
 def _path_in(schema: pa.Schema, path: Sequence[str]) -> Sequence[str] | None:
-    """Return a column's path as a file spells it; None if the file lacks the column. Names are case-insensitive."""
+    """Return a column's path as a file spells it, or None if the file lacks the column. Names are case-insensitive."""
     names: list[str] = []
     fields: list[pa.Field[Any]] = list(schema)
     for step in path:

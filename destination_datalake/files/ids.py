@@ -1,4 +1,4 @@
-"""Sets of IDs that jobs search for: as plain values, or as salted hashes."""
+"""Sets of IDs that jobs search for, as plain values or as salted hashes."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _Task = TypeVar("_Task", bound="DataclassInstance")
 _Result = TypeVar("_Result")
 
 _MAX_RANGES = 64
-"""Maximum number of value ranges, by which files and row groups are excluded. Up to 64 IDs are a range each."""
+"""Maximum number of value ranges by which files and row groups are excluded. Up to 64 IDs get a range each."""
 
 
 @dataclass(frozen=True)
 class Ids:
-    """Distinct IDs of the Arrow type `type`, as canonical `keys` without nulls.
+    """A set of IDs of the Arrow type `type`, as distinct canonical `keys` without nulls.
 
-    `ranges` are ascending value ranges that together include all IDs except NaN.
+    `ranges` are ascending ranges of values that together include all IDs except NaN.
     """
 
     type: pa.DataType
     keys: pa.Array[Any] = field(repr=False)
     ranges: tuple[KeyBounds, ...] = field(repr=False)
     matched: BitMap = field(default_factory=BitMap, repr=False, compare=False)
-    """Positions of the IDs that were matched so far, in this process and in the jobs of `search`."""
+    """The positions of the IDs that were matched so far, in this process and in the jobs that `search` ran."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -50,7 +50,7 @@ class Ids:
 
     @classmethod
     def of(cls, values: pa.Array[Any]) -> Self:
-        """Return the set of these values, none of which is null."""
+        """Return the set of these values. None of them may be null."""
         distinct = one_array(cast("Any", pc.unique(values)))
         return cls(values.type, canonical_keys(distinct), ranges_of(distinct) if len(distinct) else ())
 
@@ -60,7 +60,7 @@ class Ids:
         return {key: row for row, key in enumerate(self.keys.to_pylist())}
 
     def contains(self, values: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
-        """Return a mask of the values that are IDs, and add these to `matched`.
+        """Return a mask of the values that are IDs. Add these IDs to `matched`.
 
         The values may have a type from which `type` was promoted. Raises TypeError for nested values.
         """
@@ -70,19 +70,22 @@ class Ids:
             return is_id
         rows = np.flatnonzero(mask(column.is_valid()))
         keys: Any = canonical_keys(column.drop_null())
-        # A dict, because Arrow's `index_in` would build a hash table of all IDs for every batch.
+        # A dict is used because Arrow's `index_in` would build a hash table of all IDs for every batch.
         positions = np.fromiter((self._rows.get(key, -1) for key in keys.to_pylist()), np.int64, len(keys))
         is_id[rows] = positions >= 0
         self.matched.update(positions[positions >= 0].astype(np.uint32))
         return is_id
 
     def matched_texts(self) -> set[str]:
-        """Return the IDs that were matched so far."""
+        """Return the IDs that were matched so far, as texts."""
         keys: Any = self.keys.take(pa.array(self.matched, pa.int64()))
         return {key.decode(errors="replace") if isinstance(key, bytes) else str(key) for key in keys.to_pylist()}
 
     def may_be_in(self, group: pq.RowGroupMetaData, column: str | None) -> bool:
-        """Return whether a row group may have an ID in a column, by its statistics. None: the file lacks the column."""
+        """Return whether a row group, by its statistics, may have an ID in a column.
+
+        `column` is None if the file lacks it.
+        """
         return column is not None and may_have_keys(group, [column], [(bounds,) for bounds in self.ranges])
 
 
@@ -92,10 +95,10 @@ def search(
     ids: Ids,
     tasks: Sequence[_Task],
 ) -> list[Any]:
-    """Run a job's function, by `run`, on tasks without IDs; return its results.
+    """Run a job whose tasks search for `ids`. Return its results.
 
-    Spark sends the IDs once, with the function. It keeps several copies of each task in the driver's memory, which many
-    IDs in each task would exhaust.
+    `run` runs the function `work` on tasks without IDs. Spark sends the IDs only once, with the function. It keeps
+    several copies of each task in the driver's memory, which many IDs in each task would exhaust.
     """
     results = []
     for result in run(partial(with_ids, work, ids), tasks):
@@ -109,13 +112,13 @@ def search(
 def with_ids(
     work: Callable[[Iterable[_Task]], Iterable[_Result]], ids: Ids, tasks: Iterable[_Task]
 ) -> Iterator[_Result | RowSet]:
-    """Run a job's function on tasks with the given IDs; yield its results, then the positions of matched IDs."""
+    """Run a job's function on tasks with these IDs. Yield its results, then the positions of the matched IDs."""
     yield from work(replace(task, ids=ids) for task in tasks)
     yield RowSet.of(ids.matched)
 
 
 def ranges_of(values: pa.Array[Any]) -> tuple[KeyBounds, ...]:
-    """Return at most 64 ranges that together include all of the values. None of these is null; NaN is skipped."""
+    """Return at most 64 ranges that together include all values except NaN. None of the values may be null."""
     if pa.types.is_floating(values.type):
         values = values.filter(pc.invert(pc.is_nan(values)))
     ordered = values.take(pc.sort_indices(values))
@@ -131,11 +134,11 @@ NO_IDS = Ids(pa.null(), pa.nulls(0), ())
 
 
 def canonical_keys(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Return values as 64-bit integers or binary values, which are equal exactly where the values are. Null stays null.
+    """Return values as 64-bit integers or binary values, which are equal if and only if the values are.
 
-    -0.0 equals 0.0, and NaN equals NaN. A promoted column (Iceberg spec: Schema Evolution; int to long, float to
-    double, decimals of more digits) has the same canonical values. Integers and texts share the column's memory.
-    Raises TypeError for nested columns.
+    Null stays null. -0.0 equals 0.0, and NaN equals NaN. A promoted column has the same canonical values as before
+    (Iceberg spec: Schema Evolution; int to long, float to double, decimals with more digits). For integers and texts,
+    no memory is copied. Raises TypeError for nested columns.
     """
     types, type_ = pa.types, column.type
     if types.is_integer(type_) or types.is_boolean(type_) or types.is_null(type_):
@@ -161,7 +164,7 @@ def _bits_of_floats(column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def one_array(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any]:
-    """Return a column as one array, without a copy if it has a single chunk."""
+    """Return a column as one array. A column with a single chunk is not copied."""
     if isinstance(column, pa.ChunkedArray):
         combined: Any = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         return cast("pa.Array[Any]", combined)
@@ -169,7 +172,7 @@ def one_array(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any]:
 
 
 def mask(array: pa.BooleanArray) -> NDArray[np.bool_]:
-    """Return Booleans without nulls as a numpy array."""
+    """Return an array of Booleans, which has no nulls, as a numpy array."""
     return cast("NDArray[np.bool_]", array.to_numpy(zero_copy_only=False))
 
 
@@ -181,9 +184,9 @@ _DIGEST = np.dtype("S32")
 
 @dataclass(frozen=True, slots=True)
 class HashedIds:
-    """IDs as salted hashes: HMAC-SHA256 of the canonical value, with a salt per request.
+    """A set of IDs as salted hashes: HMAC-SHA256 of the canonical value, with a salt per request.
 
-    The hashes and the salt show whether a given value is an ID, but do not reveal the IDs, unless there are few
+    The hashes and the salt show whether a given value is an ID. They do not reveal the IDs, unless there are few
     possible values. `digests` are sorted and concatenated, 32 bytes each.
     """
 
@@ -192,20 +195,23 @@ class HashedIds:
 
     @classmethod
     def of(cls, digests: bytes, salt: bytes) -> Self:
-        """Return the set of concatenated digests, as returned by `digests_of` for this salt."""
+        """Return the set with these concatenated digests, which `digests_of` has returned for this salt."""
         return cls(salt, np.unique(np.frombuffer(digests, _DIGEST)).tobytes())
 
     def __len__(self) -> int:
         return len(self.digests) // _DIGEST.itemsize
 
     def contains(self, values: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
-        """Return a mask of the values whose hashes are in the set; false for null. Raises TypeError if nested."""
+        """Return a mask of the values whose hashes are in the set. Null is never in the set.
+
+        Raises TypeError for nested values.
+        """
         column = one_array(values)
         is_id = np.zeros(len(column), np.bool_)
         if not self.digests or not len(column):
             return is_id
         known = np.frombuffer(self.digests, _DIGEST)
-        # Each distinct value is hashed once.
+        # Each distinct value is hashed only once.
         encoded: Any = column.dictionary_encode()
         digests = np.frombuffer(b"".join(digests_of(encoded.dictionary, self.salt)), _DIGEST)
         is_known = known[np.minimum(np.searchsorted(known, digests), len(known) - 1)] == digests
@@ -221,9 +227,9 @@ def new_salt() -> bytes:
 
 
 def digests_of(values: pa.Array[Any], salt: bytes) -> Sequence[bytes]:
-    """Return the salted hash of each value, none of which is null.
+    """Return the salted hash of each value. None of the values may be null.
 
-    A promoted value has the same hash. A number and its text have different hashes.
+    A promoted value keeps its hash. A number and its text have different hashes.
     """
     canonical = canonical_keys(values)
     keys: list[Any] = canonical.to_pylist()

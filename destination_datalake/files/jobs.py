@@ -1,4 +1,4 @@
-"""Shared code of jobs on executors: a failed task returns a result with a message for the user."""
+"""Shared code of jobs on executors. A task that fails returns a result with a message for the user."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The result of a failed task. None of its objects is left in S3."""
+    """The result of a failed task. None of the objects that the task wrote is left in S3."""
 
     failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The texts for the message of a failed task.
+    """The texts from which the message of a failed task is built.
 
-    `headline` is the failed action, without a period; `doing` and `resource` are as for `explain`. `remedy` replaces
-    the whole message if the user must correct the task's input, else None. `access` is the task's.
+    `headline` is the failed action, without a full stop. For `doing` and `resource` see `aws.errors.explain`. If the
+    user must correct the task's input, `remedy` replaces the whole message; otherwise it is None. `access` is the
+    task's access to AWS.
     """
 
     headline: str
@@ -60,16 +61,16 @@ _SESSION_ENDED = (
 
 
 def distribute(items: Sequence[_Item], tasks: int) -> list[tuple[_Item, ...]]:
-    """Distribute items to at most `tasks` tasks: each gets about the same number, and at least one."""
+    """Distribute items to at most `tasks` tasks. Each task gets about the same number of items, and at least one."""
     return [tuple(items[number::tasks]) for number in range(min(tasks, len(items)))]
 
 
 def attempt(work: Callable[[], _Result], problem: Problem | Callable[[Exception], Problem]) -> _Result | Failed:
-    """Return the result of `work`, or its failure, so that other tasks of the job continue.
+    """Return the result of `work`, or its failure, so that the other tasks of the job continue.
 
-    `problem` has the texts for the message; it is a function where they depend on the error.
+    `problem` has the texts for the message, or is a function that returns them if they depend on the error.
     """
-    import pyarrow as pa  # A slow import that `check` and `iam-policy`, which import this module, do not need.
+    import pyarrow as pa  # A slow import. `check` and `iam-policy` import this module, but do not need Arrow.
 
     pa.set_cpu_count(1)  # Spark already runs one task per core.
     try:

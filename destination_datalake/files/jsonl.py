@@ -1,4 +1,7 @@
-"""Write JSON lines: DuckDB converts Arrow data to text, in C++; Python writes rows too large for its memory limit."""
+"""Write JSON lines. DuckDB converts Arrow data to text, in C++.
+
+Python writes the rows that exceed DuckDB's memory limit.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ if TYPE_CHECKING:
 
 
 MEMORY_LIMIT_MB = 256
-"""DuckDB's memory limit. A value of 22 MB needs more, and so do 2,000 rows of 1,000 columns."""
+"""DuckDB's memory limit. A value of 22 MB exceeds it, and so do 2,000 rows of 1,000 columns."""
 
 MAX_ROWS = 1 << 20
-"""Maximum number of rows per query: more than any block of records has."""
+"""Maximum number of rows per query. It is more than any block of records has."""
 
 _MAX_DIGITS = 38
 
@@ -32,7 +35,7 @@ class JsonLinesFileWriter:
     metadata_bytes = 0
 
     def __init__(self, encoder: JsonLinesEncoder, codec: str, upload: Upload) -> None:
-        """Several files may share an encoder; `codec` is GZIP or UNCOMPRESSED."""
+        """Write to `upload`. `codec` is GZIP or UNCOMPRESSED. Several files may share an encoder."""
         self._encoder = encoder
         self._output = GzipUpload(upload) if codec == "GZIP" else upload
 
@@ -42,18 +45,21 @@ class JsonLinesFileWriter:
             self._output.write(text)
 
     def write_row_group(self, table: pa.Table, size: int) -> None:  # noqa: ARG002
-        """Append rows. They are always encoded immediately."""
+        """Append rows. In this format, rows are always encoded immediately."""
         self.write(table)
 
     def close(self) -> bytes:
-        """Write the rest. Return an empty footer, as the format has none."""
+        """Write the remaining bytes. Return an empty footer, because the format has none."""
         if isinstance(self._output, GzipUpload):
             self._output.finish()
         return b""
 
 
 class JsonLinesEncoder:
-    """Encodes rows of one schema as JSON lines. Timestamps are UTC without a zone, as Hive's JSON SerDes read them."""
+    """Encodes rows of one schema as JSON lines.
+
+    Timestamps are in UTC without a time zone, as Hive's JSON SerDes read them.
+    """
 
     def __init__(self, schema: pa.Schema, memory_limit_mb: int = MEMORY_LIMIT_MB) -> None:
         import duckdb
@@ -65,7 +71,7 @@ class JsonLinesEncoder:
             "memory_limit": f"{memory_limit_mb}MB",
         }
         self._duckdb: DuckDBPyConnection = duckdb.connect(config=limits)
-        # Columns get aliases: names are case-insensitive in SQL, and may collide with tables or functions.
+        # Columns get aliases, because names are case-insensitive in SQL and may collide with tables or functions.
         self._aliases = [f"c{position}" for position in range(len(schema))]
         members = (f"{_literal(name)}, {alias}" for name, alias in zip(schema.names, self._aliases, strict=True))
         self._query = f"SELECT json_object({', '.join(members)})::VARCHAR || chr(10) FROM records"
@@ -74,8 +80,8 @@ class JsonLinesEncoder:
         self._max_rows = MAX_ROWS
 
     def encode(self, table: pa.Table) -> Iterator[memoryview | bytes]:
-        """Yield the rows as lines, each with a newline, in pieces of any number of lines."""
-        # Rows differ in size: the next rows may need less memory than those for which the number was halved.
+        """Yield the rows as lines, each with its newline, in pieces of any number of lines."""
+        # Rows differ in size: the next rows may need less memory than those for which the maximum was halved.
         self._max_rows = min(2 * self._max_rows, MAX_ROWS)
         zoneless = table.cast(self._schema)
         start = 0
@@ -111,11 +117,11 @@ class JsonLinesEncoder:
 
 
 def _without_offsets(table: pa.Table) -> pa.Table:
-    """Copy nested columns of a slice: DuckDB 2.0 rejects nested structs with an offset into their buffers."""
+    """Return the table with nested columns of slices copied: DuckDB 2.0 rejects nested structs with an offset."""
     columns: list[Any] = table.columns
     for position, column in enumerate(columns):
         if pa.types.is_nested(column.type) and any(_has_offset(chunk) for chunk in column.chunks):
-            # `concat_arrays` returns a single array without copying, so an empty one is added.
+            # `concat_arrays` returns a single array without copying it, so an empty one is added.
             copied: list[Any] = [pa.concat_arrays([chunk, chunk.slice(0, 0)]) for chunk in column.chunks]
             table = table.set_column(position, table.schema.field(position), pa.chunked_array(copied))
     return table
@@ -130,7 +136,10 @@ def _has_offset(array: pa.Array[Any]) -> bool:
 
 
 def _encode_row_by_row(zoneless: pa.Table) -> bytes:
-    """Encode in Python. Temporal values are first cast to text: Python's types have smaller ranges than Arrow's."""
+    """Encode rows in Python.
+
+    Temporal values are first cast to text, because Python's types have smaller ranges than Arrow's.
+    """
     return _ENCODER.encode_lines(zoneless.cast(_with_types(zoneless.schema, _as_text)).to_pylist())
 
 
@@ -154,7 +163,10 @@ def _changed(type_: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -
 
 
 def _for_duckdb(type_: pa.DataType) -> pa.DataType:
-    """Return the type that DuckDB writes as valid JSON: a decimal without digits before the point would be `.5`."""
+    """Return the type in which DuckDB writes valid JSON.
+
+    A decimal without digits before the point would be written as `.5`.
+    """
     if isinstance(type_, pa.TimestampType):
         return pa.timestamp(type_.unit)
     if isinstance(type_, pa.Decimal128Type) and type_.precision == type_.scale < _MAX_DIGITS:
@@ -163,7 +175,7 @@ def _for_duckdb(type_: pa.DataType) -> pa.DataType:
 
 
 def _holds_widest_fraction(type_: pa.DataType) -> bool:
-    """Return whether a decimal in the type has no digit before the point, and has too many digits to get one."""
+    """Return whether the type has a decimal without digits before the point that has too many digits to add one."""
     if pa.types.is_nested(type_):
         return any(_holds_widest_fraction(type_.field(i).type) for i in range(type_.num_fields))
     return isinstance(type_, pa.Decimal128Type) and type_.scale == _MAX_DIGITS

@@ -1,6 +1,6 @@
 """Write Parquet files: row groups, dictionaries, statistics, field IDs, and position delete files.
 
-Readers find a data file's columns by Iceberg field IDs in its schema (Iceberg spec: Column Projection).
+Readers find the columns of a data file by the Iceberg field IDs in its schema (Iceberg spec: Column Projection).
 """
 
 from __future__ import annotations
@@ -20,30 +20,31 @@ if TYPE_CHECKING:
     from destination_datalake.aws.objects import Upload
 
 FIELD_ID = b"PARQUET:field_id"
-"""The metadata key of a field ID: Arrow's Parquet writer stores its value in the file's schema."""
+"""The metadata key of a field ID. Arrow's Parquet writer stores its value in the schema of the file."""
 
 
 def field_id(field: pa.Field[Any]) -> int | None:
-    """Return the field ID of a column or nested field; None without one."""
+    """Return the field ID of a column or nested field, or None if it has none."""
     id_ = (field.metadata or {}).get(FIELD_ID)
     return None if id_ is None else int(id_)
 
 
 def has_field_ids(schema: pa.Schema) -> bool:
-    """Return whether a column has a field ID. Files without any come from other programs."""
+    """Return whether any column has a field ID. Files without field IDs come from other programs."""
     return any(field_id(field) is not None for field in schema)
 
 
 def columns_by_id(schema: pa.Schema, ids: Sequence[int]) -> pa.Schema:
-    """Return a schema of the top-level columns with these field IDs, in this order."""
+    """Return a schema with the top-level columns that have these field IDs, in this order."""
     by_id = {field_id(field): field for field in schema}
     return pa.schema([by_id[id_] for id_ in ids])
 
 
 def with_field_ids(schema: pa.Schema, ids: Mapping[str, int]) -> pa.Schema:
-    """Return the schema with field IDs at every level; `ids` has them by dotted path ("items.element.price").
+    """Return the schema with field IDs at every level. `ids` maps dotted paths ("items.element.price") to field IDs.
 
-    The paths are unambiguous because names have no dots (see `schema.names`). Raises KeyError for a field without ID.
+    The paths are unambiguous because names contain no dots (see `schema.names`). Raises KeyError for a field without an
+    ID.
     """
     return pa.schema([_numbered(field, field.name, ids) for field in schema])
 
@@ -59,7 +60,7 @@ def _numbered(field: pa.Field[Any], path: str, ids: Mapping[str, int]) -> pa.Fie
 
 
 def promote_floats(schema: pa.Schema, ids: Collection[int]) -> pa.Schema:
-    """Return the schema with floats of these field IDs, at any depth, as doubles. Field IDs are kept."""
+    """Return the schema with the floats that have these field IDs, at any depth, as doubles. Field IDs are kept."""
     return pa.schema([_promoted(field, ids) for field in schema])
 
 
@@ -76,33 +77,36 @@ def _promoted(field: pa.Field[Any], ids: Collection[int]) -> pa.Field[Any]:
 
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
-"""Arrow bytes that are buffered for a row group: large enough for fast reads, small enough for memory."""
+"""Arrow bytes that are buffered for a row group: large enough for fast reads, and small enough for memory."""
 
 _SAMPLE_ROWS = 4096
 _DICTIONARY_BELOW = 0.5
-"""Maximum share of distinct values in the sample of a dictionary-encoded column."""
+"""A column is dictionary-encoded if the share of distinct values in the sample is smaller than this."""
 
 _FIRST_SAMPLE = pa.array(np.sort(np.random.default_rng(0).choice(_SAMPLE_ROWS, 256, replace=False)), pa.int64())
-"""Random rows of the sample, because values may have periods. They suffice to judge most columns."""
+"""Random rows of the sample, which suffice to judge most columns. They are random because values may be periodic."""
 
 _DISTINCT_ABOVE = 0.98
-"""A column with a larger share of distinct values in the first sample is not dictionary-encoded."""
+"""A column with a larger share of distinct values in these random rows is not dictionary-encoded."""
 
 _LARGE_BYTES = 16 * 1024 * 1024
-"""Maximum size of a sample that is copied to count distinct values."""
+"""Maximum size of a sample that is copied to count its distinct values."""
 
 CHUNK_METADATA_BYTES = 1024
-"""Arrow's memory for the metadata and statistics of one column chunk, until the file is closed."""
+"""The memory that Arrow uses for the metadata and statistics of one column chunk, until the file is closed."""
 
 _HUGE_VALUE_BYTES = 1024 * 1024
-"""Maximum average value size of columns with statistics: Arrow copies values several times for them."""
+"""Maximum average value size of columns with statistics. Arrow copies values several times for statistics."""
 
 
 class ParquetFileWriter:
     """Writes a Parquet file whose row groups hold about ROW_GROUP_BYTES of Arrow data."""
 
     def __init__(self, codec: str, schema: pa.Schema, upload: Upload, repetitive: list[str] | None = None) -> None:
-        """`repetitive` are the paths of columns to dictionary-encode; None chooses them by the first row group."""
+        """Write to `upload`.
+
+        `repetitive` are the paths of the columns to dictionary-encode; None chooses them by the first row group.
+        """
         self._compression = "none" if codec == "UNCOMPRESSED" else codec.lower()
         self._schema = schema
         self._upload = upload
@@ -120,12 +124,12 @@ class ParquetFileWriter:
             self._write_buffered()
 
     def write_row_group(self, table: pa.Table, size: int) -> None:
-        """Append rows as one row group; `size` is the table's bytes. Must not be mixed with `write`."""
+        """Append rows as one row group. `size` is the table's size in bytes. Must not be mixed with `write`."""
         assert not self._buffered
         self._write(table, size)
 
     def close(self) -> bytes:
-        """Write the rest; return the file's footer."""
+        """Write the remaining rows. Return the footer of the file."""
         if self._buffered or self._writer is None:
             self._write_buffered()
         assert self._writer is not None
@@ -158,7 +162,7 @@ class ParquetFileWriter:
 
 
 def footer_of(closed: pq.ParquetWriter) -> bytes:
-    """Return the footer of a written file, as a Parquet file without rows."""
+    """Return the footer of a closed file, as a Parquet file without rows."""
     footer = io.BytesIO()
     closed.writer.metadata.write_metadata_file(footer)
     return footer.getvalue()
@@ -173,14 +177,14 @@ def repetitive_columns(table: pa.Table) -> list[str]:
         if pa.types.is_nested(column.type):
             repetitive += _paths(table.schema.field(name))
         elif column.nbytes > _LARGE_BYTES:
-            continue  # Counting distinct values, and a dictionary, would copy the values.
+            continue  # Counting distinct values and building a dictionary would copy the values.
         elif _is_repetitive(column):
             repetitive.append(name)
     return repetitive
 
 
 def _is_repetitive(column: pa.ChunkedArray[Any]) -> bool:
-    """Return whether few values of a sample are distinct."""
+    """Return whether a sample of a column has few distinct values."""
     if len(column) == _SAMPLE_ROWS:
         share = _distinct_share(column.take(_FIRST_SAMPLE))
         if not _DICTIONARY_BELOW <= share <= _DISTINCT_ABOVE:
@@ -193,7 +197,10 @@ def _distinct_share(column: pa.ChunkedArray[Any]) -> float:
 
 
 def _bounded_columns(table: pa.Table) -> bool | list[str]:
-    """Return the paths of columns with statistics, which are columns without huge values; True for all columns."""
+    """Return the paths of columns to write with statistics: columns without huge values.
+
+    Return True for all columns.
+    """
     huge = {name for name in table.column_names if table.column(name).nbytes > _HUGE_VALUE_BYTES * table.num_rows}
     if not huge:
         return True
@@ -201,7 +208,7 @@ def _bounded_columns(table: pa.Table) -> bool | list[str]:
 
 
 def _paths(field: pa.Field[Any]) -> list[str]:
-    """Return the paths of a column's leaves: of a scalar column, its name."""
+    """Return the paths of a column's leaves. The only leaf of a scalar column is the column itself."""
     nested = pa.types.is_nested(field.type)
     return [f"{field.name}.{path}" for path in _leaves(field.type)] if nested else [field.name]
 
@@ -223,7 +230,7 @@ PATH_ID = 2147483546
 POSITION_ID = 2147483545
 """The field IDs of `file_path` and `pos` in position delete files (Iceberg spec: Reserved Field IDs)."""
 
-_PATHS = pa.dictionary(pa.int32(), pa.string())  # Stored as strings, but in memory the path is not repeated.
+_PATHS = pa.dictionary(pa.int32(), pa.string())  # Stored as strings. In memory, the path is not repeated.
 _DELETES_SCHEMA = pa.schema(
     [
         pa.field("file_path", _PATHS, nullable=False, metadata={FIELD_ID: str(PATH_ID)}),
@@ -234,7 +241,7 @@ _DELETES_GROUP_ROWS = 1024 * 1024
 
 
 def write_position_deletes(path: str, positions: NDArray[np.int64], upload: Upload) -> bytes:
-    """Write the ascending positions of dead rows of a data file; return the footer.
+    """Write the positions of deleted rows of a data file, in ascending order. Return the footer.
 
     `path` must equal the data file's path in the table's metadata.
     """

@@ -1,6 +1,6 @@
-"""Plans of data files, tasks of jobs, and their results: the values that the driver and executors exchange.
+"""Plans of data files, tasks of jobs, and their results: the values that the driver and the executors exchange.
 
-All are small. Records never travel between them.
+All of them are small. Records are never sent between the driver and executors.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ FileFormat = Literal["parquet", "jsonl"]
 
 @dataclass(frozen=True, slots=True)
 class Deduplication:
-    """The columns, named as in the table, that identify versions of one row, and that order them.
+    """The columns by which rows of a table are deduplicated, named as in the table.
 
-    `key` is the primary key. The highest `cursor` wins; None orders by extraction time alone. A row with a value in
-    `deleted_at` deletes its key; None keeps such rows.
+    `key` is the primary key. Of the rows of one key, the row with the highest `cursor` wins; if `cursor` is None, the
+    latest extraction time wins. A row with a value in `deleted_at` deletes its key; if `deleted_at` is None, such rows
+    are kept.
     """
 
     key: tuple[str, ...]
@@ -44,14 +45,14 @@ class Deduplication:
 
 
 KEY_CHANGED = "DESTINATION_RECORD_KEY_CHANGED"
-"""The reject reason of records of deduplicated streams whose key cannot be kept as sent."""
+"""The reject reason for records of deduplicated streams whose key cannot be kept as sent."""
 
 
 class IngestOrder(NamedTuple):
-    """The position of a unit's records in the order of arrival, in which row IDs (`_airbyte_raw_id`) ascend.
+    """The position of a unit's records in the order of arrival. Row IDs (`_airbyte_raw_id`) ascend in this order.
 
-    `milliseconds` is the start of the sync since 1970-01-01 UTC, plus the number of the batch. `part` is the number of
-    the part within the batch, less than 4096.
+    `milliseconds` is the start of the sync, in milliseconds since 1970-01-01 UTC, plus the number of the batch. `part`
+    is the number of the unit within the batch, less than 4096.
     """
 
     milliseconds: int
@@ -59,7 +60,8 @@ class IngestOrder(NamedTuple):
 
 
 COUNTED_DIGITS = 8
-"""The number of hexadecimal digits at the end of a row ID that count the lines of its unit: see `OrderedIds`."""
+"""The number of hexadecimal digits at the end of a row ID that are the number of its line in the unit: see
+`OrderedIds`."""
 
 FIRST = IngestOrder(0, 0)
 """The position of a unit whose order does not matter."""
@@ -70,10 +72,10 @@ class FilePlan:
     """How to write one stream's records as data files of its table.
 
     `columns` are the stream's columns as in the table, without metadata columns. `field_ids` maps the dotted path of a
-    column to its Iceberg field ID; it is empty for tables that find columns by name. `folder` is the S3 URI of the
-    files' prefix, without a trailing slash. `deferred` files are invisible until they are published. A file that
-    reaches `target_bytes` is closed. In a partitioned table, a file has the rows of one partition, and is in the
-    partition's folder under `folder`.
+    column to its Iceberg field ID; it is empty for tables whose readers find columns by name. `folder` is the S3 URI of
+    the files' folder, without a trailing slash. If `deferred`, files are invisible until they are published. A file is
+    closed when it reaches `target_bytes`. In a partitioned table, each file has rows of one partition, and is in the
+    folder of the partition under `folder`.
     """
 
     format: FileFormat
@@ -88,23 +90,24 @@ class FilePlan:
     partitioning: Partitioning | None = None
     sort_order: SortOrder | None = None
     metadata: tuple[Field, ...] = METADATA_COLUMNS
-    """The metadata columns as in the table: the extraction time may be in milliseconds since 1970."""
+    """The metadata columns as in the table. The extraction time may be an integer: milliseconds since 1970."""
     held_in: str | None = None
-    """A folder on a disk that executors and the driver share, for small files until they are published; None without a
-    shared disk. Tasks with many small files then do not wait for S3."""
+    """A folder on a disk that the executors and the driver share, in which small files wait until they are
+    published, so that tasks with many small files do not wait for S3. None without a shared disk."""
     vended_access: AwsAccess | None = None
-    """The access for these files, if the catalog vends credentials for this table; None: the task's access."""
+    """The access to AWS for these files, if the catalog vends credentials for this table. None means the task's
+    access."""
     dedup: Deduplication | None = None
-    """Rejects records whose key cannot be kept as sent, or whose cursor is lost (a truncated cursor is kept).
-    None if rows are not deduplicated."""
+    """If set, records are rejected whose key cannot be kept as sent or whose cursor is lost; a truncated cursor is
+    kept. None if rows are not deduplicated."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
     """A written data file or position delete file.
 
-    `size` is in bytes. `footer` is the footer of a Parquet file, so that it need not be read again; empty for other
-    formats. A file with a `pending_upload` does not exist until the upload is published, so that abandoned attempts of
+    `size` is in bytes. `footer` is the footer of a Parquet file, so that it need not be read again; it is empty for
+    other formats. A file with a `pending_upload` does not exist until the upload is published, so abandoned attempts of
     a task cannot affect it.
     """
 
@@ -117,7 +120,7 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file of a batch. The types of `columns` may be wider than the plan's, as its values require.
+    """A data file of a batch. Its `columns` may have wider types than the plan's columns, if the values require it.
 
     For the other fields see `WrittenFile`.
     """
@@ -129,23 +132,24 @@ class DataFile:
     footer: bytes = field(repr=False)
     pending_upload: Pending | None
     with_nulls: frozenset[str] = frozenset()
-    """Top-level columns with nulls: a footer does not always count them."""
+    """The top-level columns that have nulls. A footer does not always count nulls."""
     partition: tuple[PartitionValue, ...] = ()
-    """The partition values, one per field of `FilePlan.partitioning`."""
+    """The partition values, one for each field of `FilePlan.partitioning`."""
     spec_id: int = 0
-    """`Partitioning.spec_id` of the plan: the table may have another spec when the file is committed."""
+    """The `Partitioning.spec_id` of the plan. The table may have another spec when the file is committed."""
     is_sorted: bool = False
     """Whether all rows are in `FilePlan.sort_order`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """Rewrites a Parquet file (`source`, an S3 URI) to `target`, with wider types for some columns.
+    """A task that rewrites the Parquet file at `source`, an S3 URI, to `target`, with wider types for some columns.
 
-    `columns` maps case-insensitive names of top-level columns to their new types; columns that the file lacks are
-    ignored. Types of nested columns apply to the fields in the file. Field IDs are kept, also nested ones. `to_double`
-    has the Iceberg field IDs of floats, at any depth, that become doubles; a file without any of them is not rewritten.
-    The new file lacks the rows that `position_deletes` (see `SourceFile`) remove.
+    `columns` maps the names of top-level columns to their new types. Names are case-insensitive, and columns that the
+    file lacks are ignored. The new type of a nested column applies to those of its fields that the file has. All field
+    IDs are kept. `to_double` has the Iceberg field IDs, at any depth, of floats that become doubles; if it is set, a
+    file without such floats is not rewritten. The new file lacks the rows that `position_deletes` (see `SourceFile`)
+    remove.
     """
 
     source: str
@@ -158,42 +162,42 @@ class RewriteTask:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten(WrittenFile):
-    """The file that replaces `source`, or `source` itself if it need not be rewritten."""
+    """The file that replaces `source`, or the file `source` itself if it need not be rewritten."""
 
     source: str = ""
 
 
 class RewriteFailed(ConnectorError):
-    """Files could not be rewritten; `failure` is the failure of one of them."""
+    """Some files could not be rewritten. `failure` is the failure of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A Parquet file to read: its S3 URI, with its size in bytes and its row count according to the metadata."""
+    """A Parquet file to read: its S3 URI, and its size in bytes and row count according to the table's metadata."""
 
     uri: str
     size: int
     rows: int
     required_ids: frozenset[int] = frozenset()
-    """Field IDs of columns that the table reads from partition values if the file lacks them (Iceberg spec: Column
-    Projection). A file that lacks one is not read."""
+    """The field IDs of columns whose values come from the partition if the file lacks them (Iceberg spec: Column
+    Projection). The connector does not read a file that lacks one of them."""
     position_deletes: tuple[SourceFile, ...] = ()
-    """Position delete files that may apply to this file (Iceberg spec: Position Delete Files)."""
+    """The position delete files that may apply to this file (Iceberg spec: Position Delete Files)."""
     etag: str | None = None
-    """The object's ETag: a read fails if another object replaced it. None: the present object is read."""
+    """The ETag of the object: a read fails if another object has replaced it. If None, the current object is read."""
     version: str | None = None
-    """The ID of a former version of the object, in a bucket with versioning; None for the present version."""
+    """The ID of a noncurrent version of the object, in a bucket with versioning. None means the current version."""
 
 
 UNKNOWN = -1
-"""The row count of a source file without metadata."""
+"""The row count of a source file whose row count is not in the metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedColumnStats:
-    """The statistics of a column of one file in the table's metadata: bounds and null count. None if unknown.
+    """The statistics of one column of one file, according to the table's metadata. Each is None if unknown.
 
-    Bounds are values that Arrow can order: numbers, bytes for texts, days for dates, and microseconds for times.
+    The bounds are values that Arrow can order: numbers, bytes for texts, days for dates, and microseconds for times.
     """
 
     column: str
@@ -204,10 +208,10 @@ class ExpectedColumnStats:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFileStats:
-    """The statistics of one file in the table's metadata. `source.rows` is UNKNOWN without a row count.
+    """The statistics of one file, according to the table's metadata. `source.rows` is UNKNOWN without a row count.
 
-    `kind` is "parquet" or "jsonl"; for other kinds only the size is compared. `schema` has the table's columns, with
-    field IDs if they identify columns; None accepts any columns. Rows are totalled by `group`.
+    `kind` is "parquet" or "jsonl"; for other kinds, only the size is verified. `schema` has the table's columns, with
+    field IDs if these identify columns; if it is None, any columns are accepted. Row counts are summed by `group`.
     """
 
     source: SourceFile
@@ -216,14 +220,15 @@ class ExpectedFileStats:
     columns: tuple[ExpectedColumnStats, ...] = ()
     group: str = ""
     partition: tuple[tuple[PartitionKey, str], ...] = ()
-    """The keys of the file's partition, with their values in the catalog."""
+    """The keys of the file's partition, each with its value in the catalog."""
     listed: bool = False
-    """Whether the file was only listed. Nothing references it, so another writer may delete it."""
+    """Whether the file was only found in a listing of the folder. No metadata references it, so another writer may
+    delete it."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedFile:
-    """The result for one file: the number of rows read, and differences, as clauses about the file."""
+    """The result of verifying one file: the number of rows read, and the differences, as clauses about the file."""
 
     uri: str
     group: str
@@ -231,18 +236,18 @@ class VerifiedFile:
     size: int
     problems: tuple[str, ...] = ()
     was_deleted: bool = False
-    """Whether a listed file was deleted before it could be read."""
+    """Whether the file was found in a listing and deleted before it could be read."""
     by_duckdb: bool = False
-    """Whether DuckDB read the file too."""
+    """Whether DuckDB read the file too, as the second reader."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactTask:
-    """Writes the rows of `sources`, in their order, to one Parquet file.
+    """A task that writes the rows of `sources`, in this order, to one Parquet file.
 
-    `schema` is the table's, with field IDs at every level, which identify columns. The new file is in `folder`, an S3
-    URI without a trailing slash; its name is `name` plus a token of the attempt. `codec` is a value of the option
-    `format.compression_codec`. Rows are sorted by `sort_order`, if given.
+    `schema` is the schema of the table, with field IDs at every level, which identify the columns. The new file is in
+    `folder`, an S3 URI without a trailing slash; its name is `name` plus a token of the attempt. `codec` is a value of
+    the option `format.compression_codec`. If `sort_order` is set, the rows are sorted.
     """
 
     name: str
@@ -264,9 +269,10 @@ class SkippedFile:
 
 @dataclass(frozen=True, slots=True)
 class Compacted(WrittenFile):
-    """A file with the rows of `sources`: the sources of the task of this `name` except those that were `skipped`.
+    """The compacted file of the task `name`.
 
-    `deleted` is the number of the sources' rows that position deletes removed.
+    It has the rows of `sources`, which are the task's sources without the `skipped` ones. `deleted` is the number of
+    rows of the sources that were omitted because of position deletes.
     """
 
     name: str = ""
@@ -278,7 +284,10 @@ class Compacted(WrittenFile):
 
 @dataclass(frozen=True, slots=True)
 class NotCompacted:
-    """No file was written: besides the skipped files, at most one file without deleted rows was left."""
+    """The result of a task that wrote no file.
+
+    Apart from the skipped files, the task had at most one file, and no rows of it were deleted.
+    """
 
     skipped: tuple[SkippedFile, ...]
 
@@ -287,31 +296,32 @@ CompactResult = Compacted | NotCompacted | Failed
 
 
 class OpenFilter(Protocol):
-    """A filter of a unit's lines, on the executor. Omitted lines count as rejects with this `reason`."""
+    """A filter of a unit's lines, open on an executor. Omitted lines count as rejects with this `reason`."""
 
     reason: str
 
     def apply(self, content: Content, /) -> Content:
-        """Return the content with omitted lines emptied. Contents are passed in order."""
+        """Return the content with omitted lines replaced by empty lines. Contents must be passed in order."""
 
 
 class LineFilter(Protocol):
-    """A rule that omits lines of a unit: a small value, which travels to the executor."""
+    """A rule that omits lines of a unit. It is a small value that is sent to the executor."""
 
     def open(self, columns: Sequence[Field], s3: S3Client, /) -> OpenFilter | None:
-        """Return the filter for a unit with these columns; None if it omits no lines.
+        """Return the filter for a unit with these columns, or None if no lines are omitted.
 
-        Raises ObjectFailed, ConfigError.
+        Raises ObjectFailed and ConfigError.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class UnitLines:
-    """The lines of one unit, in order, in one object. `name` is the object's key below the folder of the sink.
+    """The lines of one unit, in order, in one object. `name` is the key of the object below the folder of the sink.
 
-    `bytes` is the size of the lines before compression. `first_record` is the number (from 0) of the first record in
-    the stream's input. `first_id` is the row ID of line 0 (see `OrderedIds`), 32 hexadecimal digits. `sha256` is the
-    hash of the object's bytes; empty if unknown, because another program or a former version wrote them.
+    `bytes` is the size of the lines before compression. `first_record` is the number, from 0, of the first record in
+    the stream's input. `first_id` is the row ID of line 0 (see `OrderedIds`), as 32 hexadecimal digits. `sha256` is the
+    hash of the object's bytes; it is empty if unknown, because another program or an earlier version of the connector
+    wrote the object.
     """
 
     name: str
@@ -324,7 +334,7 @@ class UnitLines:
 
 @dataclass(frozen=True, slots=True)
 class LineFile:
-    """An object with the lines of a unit, written by a sink. It is invisible until its upload is published."""
+    """An object with the lines of a unit, written by a line sink. It is invisible until its upload is published."""
 
     uri: str
     content: UnitLines
@@ -332,41 +342,41 @@ class LineFile:
 
 
 class OpenSink(Protocol):
-    """A sink of a unit's lines, on the executor."""
+    """A line sink of a unit, open on an executor."""
 
     def write(self, lines: bytes | bytearray | memoryview, /) -> None:
-        """Write whole lines as they were received; omitted lines are empty. Raises ObjectFailed."""
+        """Write whole lines as received. Omitted lines are empty. Raises ObjectFailed."""
 
     def close(self) -> LineFile:
-        """Upload the rest. Raises ObjectFailed."""
+        """Upload the remaining lines. Return the object. Raises ObjectFailed."""
 
     def abort(self) -> None:
-        """Delete the object, also after `close`."""
+        """Delete the object. May also be called after `close`."""
 
 
 class LineSink(Protocol):
-    """A second destination for the lines of a unit: a small value, which travels to the executor."""
+    """A second destination for the lines of a unit. It is a small value that is sent to the executor."""
 
     def open(
         self, segments: Sequence[StagedSegment], attempt: str, first_id: bytes, s3: S3Client, held_in: str | None, /
     ) -> OpenSink:
-        """Return the sink for the lines of these segments. `first_id` is the row ID of line 0.
+        """Return the open sink for the lines of these segments. `first_id` is the row ID of line 0.
 
-        Small objects wait in the folder `held_in` until they are published.
+        Small objects are kept in the folder `held_in` until they are published.
         """
 
 
 MIN_TASK_BYTES = 16 * 1024 * 1024
-"""Minimum bytes per task. More tasks would make smaller files and save no time."""
+"""Minimum bytes of records per task. More tasks would create smaller files and save no time."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodeUnit:
-    """Segments of one stream, read in order and written to as few files as `FilePlan.target_bytes` allows.
+    """Segments of one stream, which are read in order and written to as few files as `FilePlan.target_bytes` allows.
 
-    The names of files and rejects start with `name`; each attempt adds a token. A batch is a unit that is not split
-    yet. `expected_yield` is the expected file bytes, in each partition, per byte of segments. Lines pass the `filters`
-    in order, then go to the `sinks`, and are decoded.
+    The names of files and rejects start with `name`, to which each attempt adds a token. A batch that is not split yet
+    is also a unit. `expected_yield` is the expected size of the files in one partition, per byte of segments. Lines
+    pass through the `filters` in order. The remaining lines go to the `sinks`, and are decoded.
     """
 
     stream: StreamId
@@ -382,7 +392,7 @@ class EncodeUnit:
 
 @dataclass(frozen=True, slots=True)
 class EncodeTask:
-    """The units of one Spark task; small units of several streams share a task."""
+    """The units of one Spark task. Small units of several streams share a task."""
 
     units: tuple[EncodeUnit, ...]
     access: AwsAccess
@@ -392,9 +402,9 @@ class EncodeTask:
 class Encoded:
     """The result of a unit: every record of its segments is in one of `files` or among the rejects.
 
-    `rejects` are durable, and visible once they are published; `counts` counts them. `undeclared` has the paths of
-    fields of the unit's first records that are not in the stream's schema. `line_files` are the sinks' objects.
-    `left_out` is the number of lines that were empty in the segments.
+    `rejects` are durable, and become visible when they are published. `counts` counts them. `undeclared` has the paths
+    of fields, in the unit's first records, that the stream's schema does not declare. `line_files` are the objects of
+    the line sinks. `left_out` is the number of lines that were already empty in the segments.
     """
 
     stream: StreamId
@@ -406,7 +416,10 @@ class Encoded:
     left_out: int = 0
 
     def pending(self) -> list[Pending | None]:
-        """Return the pending uploads of data files and of the sinks' objects."""
+        """Return the pending uploads of the data files and of the line sinks' objects.
+
+        None means that a file has none.
+        """
         return [*(file.pending_upload for file in self.files), *(file.pending_upload for file in self.line_files)]
 
 
@@ -421,7 +434,7 @@ UnitResult = Encoded | NotEncoded
 
 
 def split_into_tasks(batches: Sequence[EncodeUnit], parallelism: int, access: AwsAccess) -> list[EncodeTask]:
-    """Split the batches into at most `parallelism` tasks of similar size. Keep segments whole and in order."""
+    """Split the batches into at most `parallelism` tasks of similar size. Segments stay whole and in order."""
     total = sum(segment.bytes for batch in batches for segment in batch.segments)
     share = max(MIN_TASK_BYTES, -(-total // max(parallelism, 1)))
     tasks: dict[int, list[EncodeUnit]] = {}
@@ -429,7 +442,7 @@ def split_into_tasks(batches: Sequence[EncodeUnit], parallelism: int, access: Aw
     for batch in batches:
         parts: dict[int, list[StagedSegment]] = {}
         for segment in batch.segments:
-            # The task of the segment's middle, so that rounding does not add a small extra task.
+            # The middle of the segment determines its task, so that rounding does not add a small extra task.
             number = max(0, -(-(2 * start + segment.bytes) // (2 * share)) - 1)
             parts.setdefault(number, []).append(segment)
             start += segment.bytes
@@ -440,15 +453,18 @@ def split_into_tasks(batches: Sequence[EncodeUnit], parallelism: int, access: Aw
 
 
 def _units(segments: Sequence[StagedSegment]) -> Sequence[Sequence[StagedSegment]]:
-    """Return the segments of a task by unit. Each segment whose lines already have IDs becomes a separate unit."""
+    """Return the segments of a task, grouped by unit.
+
+    A segment whose lines already have row IDs is a unit of its own.
+    """
     return [segments] if segments[0].first_id is None else [[segment] for segment in segments]
 
 
 def even_file_bytes(expected: float, target: int) -> int:
-    """Return the file size that splits `expected` bytes into files of equal size.
+    """Return the file size at which `expected` bytes become files of equal size.
 
-    For example, 3.3 times the target becomes three files of 1.1 times the target, instead of four with a small one. A
-    single expected file may become 1.5 times the target.
+    For example, 3.3 times the target becomes three files of 1.1 times the target, instead of three full files and a
+    small one. If a single file is expected, it may become 1.5 times the target.
     """
     files = round(expected / target)
     return int(expected / files) if files > 1 else target + target // 2

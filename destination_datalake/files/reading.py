@@ -1,8 +1,8 @@
 """Read Parquet files in S3 by byte ranges, one row group at a time, and read their position deletes.
 
 A Parquet file ends with its footer, which has the schema, and for each row group the byte range and the statistics of
-each column. So a reader starts at the end, and then requests only the columns and row groups that it needs. Position
-deletes are the positions of deleted rows of a data file (Iceberg spec: Position Delete Files).
+each column. A reader therefore reads the end first, and then requests only the columns and row groups that it needs.
+Position deletes are the positions of deleted rows of a data file (Iceberg spec: Position Delete Files).
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 
 class UnsupportedFile(Exception):
-    """A file cannot be read with the table's columns. The text is a clause about the file."""
+    """A file cannot be read with the table's columns. The text is a clause about the file, such as "has …"."""
 
     uri = ""
-    """The URI of the file, if raised within `naming_file`."""
+    """The URI of the file, if the exception passed through `naming_file`."""
 
 
 @contextmanager
 def naming_file(uri: str) -> Iterator[None]:
-    """Set the URI of an UnsupportedFile that is raised."""
+    """Set the URI of an UnsupportedFile that the body raises."""
     try:
         yield
     except UnsupportedFile as error:
@@ -52,7 +52,10 @@ def naming_file(uri: str) -> Iterator[None]:
 
 @contextmanager
 def parquet_errors(message: str = "cannot be read as Parquet") -> Iterator[None]:
-    """Raise UnsupportedFile with the message if Arrow cannot read a file, unless memory or the disk is exhausted."""
+    """Raise UnsupportedFile with the message if Arrow cannot read a file in the body.
+
+    If memory or the disk is exhausted, the original error is raised.
+    """
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -62,33 +65,34 @@ def parquet_errors(message: str = "cannot be read as Parquet") -> Iterator[None]
 
 
 _MAX_WHOLE_BYTES = 8 * 1024 * 1024
-"""Maximum size of a file that is read by one request."""
+"""Maximum size of a file that is read with one request."""
 
 _FOOTER_BYTES = 256 * 1024
-"""Bytes that are first read at the end of a larger file: footers are rarely larger."""
+"""Number of bytes that are first read at the end of a larger file. Footers are rarely larger."""
 
 _MAX_GROUP_BYTES = 48 * 1024 * 1024
-"""Maximum stored size of a row group that is read into memory; the columns of larger ones are read in pieces."""
+"""Maximum stored size of a row group that is read into memory. The columns of larger row groups are read in pieces."""
 
 _PIECE_BYTES = 1024 * 1024
 
 _MAX_GAP_BYTES = 512 * 1024
-"""Maximum number of unneeded bytes between two columns: reading them is faster than a second request."""
+"""Maximum number of unneeded bytes between two columns that are read together: reading them is faster than a second
+request."""
 
 _BATCH_BYTES = 8 * 1024 * 1024
 _BATCH_ROWS = 8192
 _BATCH_VALUES = 2**22
-"""Limits of a decoded batch. Its bytes are estimated: stored bytes are too low for dictionaries, and for nulls of wide
-tables."""
+"""Limits of a decoded batch. Its size in bytes is only estimated: the stored size is too low for dictionaries, and
+for nulls of wide tables."""
 
 
 _MAX_AHEAD_BYTES = 16 * 1024 * 1024
 _MAX_AHEAD_FILES = 8
-"""Limits of read-ahead. S3's response takes longer than decoding a small file."""
+"""Limits of read-ahead, which pays because S3 takes longer to respond than decoding a small file takes."""
 
 
 def open_files(sources: Iterable[SourceFile], s3: S3Client) -> Iterator[StoredFile]:
-    """Yield the files in order, and read ahead. Small files are in memory as a whole. Raises AWS errors."""
+    """Yield the files in order, and read ahead. Small files are in memory completely. Raises AWS errors."""
     waiting: deque[tuple[int, Future[StoredFile]]] = deque()
     with ThreadPoolExecutor(_MAX_AHEAD_FILES, "ahead") as pool:
         for source in sources:
@@ -100,7 +104,7 @@ def open_files(sources: Iterable[SourceFile], s3: S3Client) -> Iterator[StoredFi
 
 
 def parquet_file(stored: StoredFile, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
-    """Open a Parquet file; read the columns `dictionaries` dictionary-encoded. Raises Arrow's errors."""
+    """Open a Parquet file. The columns in `dictionaries` are read dictionary-encoded. Raises Arrow's errors."""
     whole = stored.whole()
     return pq.ParquetFile(
         pa.PythonFile(stored, mode="r") if whole is None else pa.BufferReader(whole),
@@ -108,7 +112,7 @@ def parquet_file(stored: StoredFile, dictionaries: Sequence[str] = ()) -> pq.Par
         pre_buffer=False,
         buffer_size=_PIECE_BYTES if whole is None else 0,
         coerce_int96_timestamp_unit="us",
-        # A corrupted value must not get into a new file with a valid checksum.
+        # A corrupted value must not be copied to a new file with a valid checksum.
         page_checksum_verification=True,
     )
 
@@ -124,10 +128,10 @@ class RowGroup:
 
 
 class OpenedFile:
-    """A Parquet file with its footer read. Reads rows by row group, only in the needed columns."""
+    """A Parquet file whose footer has been read. Reads rows by row group, and only the needed columns."""
 
     def __init__(self, stored: StoredFile) -> None:
-        """Read the footer. Raises UnsupportedFile, also for other formats, and AWS errors."""
+        """Read the footer. Raises AWS errors, and UnsupportedFile, for example if the file has another format."""
         self._stored = stored
         with parquet_errors():
             self.parquet = parquet_file(stored)
@@ -146,13 +150,17 @@ class OpenedFile:
         """The row groups that are not empty."""
 
     def projection(self, target: pa.Schema) -> Projection:
-        """Return the projection to `target`, which has field IDs at every level. Raises UnsupportedFile."""
+        """Return the projection of this file to the schema `target`, which has field IDs at every level.
+
+        Raises UnsupportedFile.
+        """
         return Projection(self.schema, target, self._stored.source.required_ids)
 
     def rows(self, target: pa.Schema, deleted: NDArray[np.bool_] | None = None) -> Iterator[pa.Table]:
-        """Yield the live rows, in order, in the columns of `target`, which has field IDs at every level.
+        """Yield the rows that are not `deleted`, in order, with the columns of `target`.
 
-        Raises UnsupportedFile before the first row, or at a value that does not fit its column, and AWS errors.
+        `target` has field IDs at every level. Raises AWS errors. Raises UnsupportedFile before the first row, or when a
+        value does not fit its column.
         """
         project = self.projection(target)
         if deleted is None:
@@ -169,7 +177,7 @@ class OpenedFile:
                     yield table if live.all() else table.filter(pa.array(live))
 
     def read(self, group: RowGroup, project: Projection, following: RowGroup | None = None) -> Iterator[pa.Table]:
-        """Yield the rows of a row group in small batches. Raises as `rows` does.
+        """Yield the rows of a row group in small batches. Raises the same errors as `rows`.
 
         Meanwhile, the same columns of the row group `following` are requested from S3.
         """
@@ -181,9 +189,9 @@ class OpenedFile:
                 yield project(batch)
 
     def values(self, path: Sequence[str], groups: Sequence[RowGroup]) -> Iterator[tuple[int, pa.Array[Any]]]:
-        """Yield batches of a column's values in some row groups, each with the position of its first row in the file.
+        """Yield batches of a column's values in these row groups, each with the position of its first row in the file.
 
-        `path` has the column's name, preceded by the names of enclosing structs. Raises as `rows` does.
+        `path` is the column's name, preceded by the names of enclosing structs. Raises the same errors as `rows`.
         """
         name = ".".join(path)
         for group, following in with_following(groups):
@@ -198,13 +206,13 @@ class OpenedFile:
                     first += batch.num_rows
 
     def read_group(self, group: RowGroup) -> pa.Table:
-        """Return all columns of a row group, as the file has them. Raises Arrow's errors and AWS errors."""
+        """Return all columns of a row group, with the file's types. Raises Arrow's errors and AWS errors."""
         self._stored.load(byte_ranges(group.metadata, self.schema.names))
         return self.parquet.read_row_group(group.number, use_threads=False)
 
 
 def with_following(groups: Sequence[RowGroup]) -> Iterator[tuple[RowGroup, RowGroup | None]]:
-    """Yield each row group with the following one; None for the last."""
+    """Yield each row group with the next one, or with None for the last."""
     return zip_longest(groups, groups[1:])
 
 
@@ -214,11 +222,12 @@ def _batch_rows(group: pq.RowGroupMetaData) -> int:
 
 
 def byte_ranges(group: pq.RowGroupMetaData, columns: Collection[str]) -> list[tuple[int, int]]:
-    """Return the byte ranges of columns of a row group in its file. Ranges with small gaps between them are merged."""
+    """Return the byte ranges of these columns of a row group. Ranges with small gaps between them are merged."""
     ranges = []
     names = set(columns)
     for chunk in (group.column(index) for index in range(group.num_columns)):
-        # A column chunk has the dotted path of a leaf. Names may have dots too, so every prefix can be a column's path.
+        # A column chunk has the dotted path of a leaf. Names may contain dots too, so every prefix can be the path of a
+        # column.
         if not names.isdisjoint(accumulate(chunk.path_in_schema.split("."), "{}.{}".format)):
             # Some writers store 0 as the offset of a missing dictionary page.
             start = min(filter(None, [chunk.dictionary_page_offset or 0, chunk.data_page_offset]), default=0)
@@ -233,15 +242,15 @@ def byte_ranges(group: pq.RowGroupMetaData, columns: Collection[str]) -> list[tu
 
 
 def _initial_bytes(source: SourceFile) -> int:
-    """Return the number of bytes that are read when a file is opened: all of a small file, else its end."""
+    """Return the number of bytes that are read when a file is opened: all of a small file, otherwise its end."""
     return source.size if source.size <= _MAX_WHOLE_BYTES else min(source.size, _FOOTER_BYTES)
 
 
 class StoredFile(io.RawIOBase):
-    """A read-only file object for an object in S3. Parts of it are in memory."""
+    """A read-only file object for an object in S3. Some byte ranges are in memory, and the rest is read on demand."""
 
     def __init__(self, source: SourceFile, s3: S3Client, content: bytes | None = None) -> None:
-        """Read the end of the file, or all of it, unless its content is given. Raises AWS errors."""
+        """Read the end of the file, or all of a small file, unless its `content` is given. Raises AWS errors."""
         super().__init__()
         self._pool: ThreadPoolExecutor | None = None
         self.source = source
@@ -255,12 +264,12 @@ class StoredFile(io.RawIOBase):
         self._ahead: tuple[list[tuple[int, int]], Future[list[tuple[int, bytes]]]] | None = None
 
     def whole(self) -> bytes | None:
-        """Return the file's content; None if it is not in memory as a whole."""
+        """Return the content of the file, or None if it is not in memory completely."""
         start, content = self._tail
         return None if start else content
 
     def load(self, parts: Sequence[tuple[int, int]], ahead: Sequence[tuple[int, int]] = ()) -> None:
-        """Read byte ranges of the object into memory, in place of the former ones. Large ranges are read on demand.
+        """Read byte ranges of the object into memory, and drop the ranges read before. Large ranges are read on demand.
 
         The ranges `ahead` are requested in the background, for the next call. Raises AWS errors.
         """
@@ -282,7 +291,7 @@ class StoredFile(io.RawIOBase):
         super().close()
 
     def _missing(self, parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return the ranges before the file's end, which is in memory; none if they are large."""
+        """Return the ranges that start before the part in memory. Return none if they are too large to load."""
         missing = [(start, end) for start, end in parts if start < self._tail[0]]
         return missing if sum(end - start for start, end in missing) <= _MAX_GROUP_BYTES else []
 
@@ -298,13 +307,13 @@ class StoredFile(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to an offset; return it counted from the beginning."""
+        """Move to an offset. Return the new offset from the beginning."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = base + offset
         return self._position
 
     def tell(self) -> int:
-        """Return the present offset."""
+        """Return the current offset."""
         return self._position
 
     def read(self, size: int = -1) -> bytes:
@@ -325,9 +334,9 @@ _POSITIONS_AT_A_TIME = 65_536
 
 
 def deleted_rows(source: SourceFile, s3: S3Client) -> NDArray[np.bool_] | None:
-    """Return a mask of the rows that a file's position deletes remove; None without any.
+    """Return a mask of the rows that a file's position deletes remove, or None if they remove none.
 
-    Raises UnsupportedFile if a position delete file cannot be read, and AWS errors.
+    Raises AWS errors, and UnsupportedFile if a position delete file cannot be read.
     """
     if not source.position_deletes:
         return None
@@ -335,13 +344,13 @@ def deleted_rows(source: SourceFile, s3: S3Client) -> NDArray[np.bool_] | None:
     for stored in open_files(source.position_deletes, s3):
         with parquet_errors("has position deletes that cannot be read as Parquet"):
             for positions in _positions(stored, source.uri):
-                # Other writers may write positions beyond the file's rows: they have no effect.
+                # Positions beyond the file's rows, which other writers may write, have no effect.
                 dead[positions[(positions >= 0) & (positions < source.rows)]] = True
     return dead if dead.any() else None
 
 
 def _positions(stored: StoredFile, path: str) -> Iterator[NDArray[np.int64]]:
-    """Yield the positions in a position delete file for the data file of this path, in any order."""
+    """Yield the positions that a position delete file has for the data file at this path, in any order."""
     schema = parquet_file(stored).schema_arrow
     path_column, position_column = _column(schema, PATH_ID, "file_path"), _column(schema, POSITION_ID, "pos")
     file = parquet_file(stored, [path_column])
@@ -357,7 +366,10 @@ def _positions(stored: StoredFile, path: str) -> Iterator[NDArray[np.int64]]:
 
 
 def _column(schema: pa.Schema, id_: int, name: str) -> str:
-    """Return the name of the column with this field ID, else `name`: some writers omit IDs. Raises UnsupportedFile."""
+    """Return the name of the column with this field ID.
+
+    Some writers omit field IDs: without the ID, return `name`. Raises UnsupportedFile if the file lacks both.
+    """
     for field in schema:
         if field_id(field) == id_:
             return field.name
@@ -367,7 +379,7 @@ def _column(schema: pa.Schema, id_: int, name: str) -> str:
 
 
 def _may_have(group: pq.RowGroupMetaData, column: str, path: str) -> bool:
-    """Return whether a row group may have positions for the data file of this path, by its statistics."""
+    """Return whether a row group, by its statistics, may have positions for the data file at this path."""
     [chunk] = [chunk for chunk in map(group.column, range(group.num_columns)) if chunk.path_in_schema == column]
     statistics = chunk.statistics
     if statistics is None or not statistics.has_min_max:
@@ -381,7 +393,7 @@ def _bytes(bound: Any) -> bytes:
 
 
 def _is_path(paths: pa.Array[Any], path: str) -> pa.BooleanArray:
-    """Return a mask of values that equal the path byte for byte."""
+    """Return a mask of the values that equal the path byte for byte."""
     encoded = cast(
         "pa.DictionaryArray[Any, Any]", paths if pa.types.is_dictionary(paths.type) else paths.dictionary_encode()
     )
@@ -400,7 +412,10 @@ class Projection:
     """Converts rows of one file to the columns of `target`, an Arrow schema with field IDs at every level."""
 
     def __init__(self, source: pa.Schema, target: pa.Schema, required_ids: Collection[int] = ()) -> None:
-        """Raise UnsupportedFile if the file's schema lacks field IDs, or columns with `required_ids`."""
+        """Prepare the conversion.
+
+        Raises UnsupportedFile if the schema `source` lacks field IDs or columns with `required_ids`.
+        """
         self._source = source
         self._target = target
         positions = _by_id(list(source))
@@ -408,16 +423,16 @@ class Projection:
             raise UnsupportedFile(f"does not have the columns of its partition (field ids {sorted(missing)})")
         self._positions = [positions.get(_id(field)) for field in target]
         self.fields = [None if position is None else source.field(position) for position in self._positions]
-        """For each column of `target` the file's column; None if the file lacks it."""
+        """For each column of `target`, the file's column, or None if the file lacks it."""
         self.sources = [None if field is None else field.name for field in self.fields]
-        """For each column of `target` the name of the file's column; None if the file lacks it."""
+        """For each column of `target`, the name of the file's column, or None if the file lacks it."""
         self.columns = list(dict.fromkeys(name for name in self.sources if name is not None))
         """The names of the file's columns that must be read."""
         if len(set(source.names)) < len(source.names):
             raise UnsupportedFile("has two columns of one name")
 
     def __call__(self, rows: pa.RecordBatch) -> pa.Table:
-        """Return the rows in the table's columns. Raises UnsupportedFile."""
+        """Return the rows with the columns of `target`. Raises UnsupportedFile."""
         columns = [
             pa.nulls(rows.num_rows, field.type)
             if position is None
@@ -429,7 +444,7 @@ class Projection:
 
 def _projected(array: pa.Array[Any], source: pa.Field[Any], target: pa.Field[Any]) -> pa.Array[Any]:
     old, new = source.type, target.type
-    if old.equals(new, check_metadata=True):  # Metadata has the field IDs of nested fields.
+    if old.equals(new, check_metadata=True):  # The metadata has the field IDs of nested fields.
         return array
     if isinstance(new, pa.StructType) and isinstance(old, pa.StructType):
         return _struct(cast("pa.StructArray", array), old, new)
@@ -473,12 +488,12 @@ def _struct(array: pa.StructArray, old: pa.StructType, new: pa.StructType) -> pa
 
 
 def _without_offset(array: pa.Array[Any]) -> pa.Array[Any]:
-    """Return an array that starts at offset 0: `from_arrays` rejects a mask for an array with an offset."""
+    """Return the array with the offset 0: `from_arrays` rejects a mask for an array with another offset."""
     return array if not array.offset else array.take(pa.array(range(len(array)), pa.int64()))
 
 
 def _is_promotion(old: pa.DataType, new: pa.DataType) -> bool:
-    """Return whether values of one type are unchanged in the other, provided that Arrow casts them without an error."""
+    """Return whether a cast from `old` to `new` leaves values unchanged, provided that Arrow's cast raises no error."""
     types = pa.types
     if types.is_dictionary(old):
         return _is_promotion(old.value_type, new) or old.value_type.equals(new)
@@ -502,7 +517,7 @@ def _is_text(type_: pa.DataType) -> bool:
 
 
 def _by_id(fields: Sequence[pa.Field[Any]]) -> dict[int, int]:
-    """Return the positions of fields by field ID. Raises UnsupportedFile for a field without ID."""
+    """Return the position of each field by its field ID. Raises UnsupportedFile for a field without an ID."""
     positions = {}
     for position, field in enumerate(fields):
         id_ = _id(field)
@@ -513,7 +528,10 @@ def _by_id(fields: Sequence[pa.Field[Any]]) -> dict[int, int]:
 
 
 def _ids(fields: Any) -> set[int]:
-    """Return the field IDs of fields and of nested struct fields; `fields` is an Arrow schema or struct type."""
+    """Return the field IDs of all fields, including those nested in structs.
+
+    `fields` is an Arrow schema or struct type.
+    """
     nested = (_ids(field.type) for field in fields if isinstance(field.type, pa.StructType))
     return {_id(field) for field in fields}.union(*nested)
 

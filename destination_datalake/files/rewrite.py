@@ -71,22 +71,22 @@ _MICROSECONDS = pa.timestamp("us", tz="UTC")
 
 
 def rewrite(tasks: Iterable[RewriteTask]) -> Iterator[Rewritten | Failed]:
-    """Rewrite the file of each task; yield one result per task. A failed task does not stop the job."""
+    """Rewrite the file of each task. Yield one result per task. A failed task does not stop the job."""
     for task in tasks:
         yield attempt(partial(_rewrite, task), partial(_problem, task))
 
 
 def publish_rewritten(results: Sequence[Rewritten | Failed], access: AwsAccess) -> list[Rewritten]:
-    """Make all rewritten files visible, on the driver, and return them.
+    """Publish all rewritten files, on the driver, and return them.
 
-    Raises RewriteFailed if a file could not be rewritten: no file is then visible. Raises errors of S3's client: some
-    files may then be visible. No pending upload remains in either case.
+    If a file could not be rewritten, raises RewriteFailed, and no file becomes visible. If S3's client raises an error,
+    some files may already be visible. In both cases no pending upload remains.
     """
     s3 = access.client("s3")
     rewritten = [result for result in results if isinstance(result, Rewritten)]
     uploads = pending_uploads(rewritten)
     failed = [result for result in results if isinstance(result, Failed)]
-    # Abort uploads, but never delete visible files: another sync may have written a file of the same name.
+    # Abort uploads, but never delete visible files: another sync may have written a file with the same name.
     with rollback_on_error(partial(abort_all, uploads, s3)):
         if failed:
             raise RewriteFailed(failed[0].failure)
@@ -126,9 +126,9 @@ def _rewrite(task: RewriteTask) -> Rewritten:
 def copy_rows(
     file: OpenedFile, schema: pa.Schema, deleted: NDArray[np.bool_] | None, upload: Upload
 ) -> pq.ParquetWriter:
-    """Copy the live rows, one row group at a time, with the types of `schema`; return the closed writer.
+    """Copy the rows that are not `deleted`, one row group at a time, with the types of `schema`.
 
-    Row groups without live rows are omitted. Memory is bounded by one row group.
+    Return the closed writer. Row groups without remaining rows are omitted. Memory is bounded by one row group.
     """
     with writer_like(file.parquet, schema, upload) as writer:
         for group in file.all_groups:
@@ -145,7 +145,7 @@ def copy_rows(
 def writer_like(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.ParquetWriter:
     """Open a writer with the compression, encodings and sort order of an existing file.
 
-    Parquet stores them per column chunk, so that the first row group stands for the file.
+    Parquet stores these for each column chunk. The first row group determines them for the whole file.
     """
     first = old.metadata.row_group(0) if old.num_row_groups else None
     chunks = [first.column(index) for index in range(first.num_columns)] if first is not None else []
@@ -162,7 +162,7 @@ def writer_like(old: pq.ParquetFile, schema: pa.Schema, upload: Upload) -> pq.Pa
 
 
 def _widened(old: pq.ParquetFile, task: RewriteTask) -> pa.Schema:
-    """Return the file's schema with the task's types. Names are case-insensitive, as in catalogs."""
+    """Return the schema of the file with the types of the task. Column names are case-insensitive, as in catalogs."""
     int96 = iter([old.schema.column(index).physical_type == "INT96" for index in range(len(old.schema))])
     wanted = {name.lower(): type_ for name, type_ in task.columns.items()}
     widened = [_wider_field(field, wanted.get(field.name.lower()), int96) for field in old.schema_arrow]
@@ -176,14 +176,14 @@ def _wider_field(field: pa.Field[Any], wanted: ColumnType | None, int96: Iterato
 
 
 def _wider(type_: pa.DataType, wanted: ColumnType | None, int96: Iterator[bool]) -> pa.DataType:
-    """Return the widened type. `int96` yields for each leaf, in schema order, whether it is an INT96."""
+    """Return the widened type. `int96` yields, for each leaf in the order of the schema, whether its type is INT96."""
     if isinstance(type_, pa.StructType):
         inner = {field.name.lower(): field.type for field in wanted.fields} if isinstance(wanted, Struct) else {}
         children = [type_.field(index) for index in range(type_.num_fields)]
         return pa.struct([_wider_field(child, inner.get(child.name.lower()), int96) for child in children])
     if isinstance(type_, pa.MapType):
         key, item = _wider_field(type_.key_field, None, int96), _wider_field(type_.item_field, None, int96)
-        map_of = cast("Any", pa.map_)  # The stubs know types only, not fields, which have names and ids.
+        map_of = cast("Any", pa.map_)  # The stubs accept only types, not fields, which have names and IDs.
         return cast("pa.DataType", map_of(key, item, type_.keys_sorted))
     if isinstance(type_, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
         element = _wider_field(type_.value_field, wanted.element if isinstance(wanted, List) else None, int96)
@@ -196,7 +196,10 @@ def _wider(type_: pa.DataType, wanted: ColumnType | None, int96: Iterator[bool])
 
 
 def _metadata(old: Mapping[bytes, bytes], changed: Mapping[str, pa.DataType]) -> dict[bytes, bytes]:
-    """Return the key-value metadata without copies of the former schema; correct pandas' entry."""
+    """Return the key-value metadata.
+
+    If types change, copies of the former schema are omitted, and pandas' entry is corrected.
+    """
     kept = {key: value for key, value in old.items() if not changed or key not in _COPIES_OF_THE_SCHEMA}
     if _PANDAS in kept:
         pandas = json.loads(kept[_PANDAS])
@@ -217,7 +220,7 @@ _MIN_SOURCES = 2
 
 
 def compact(tasks: Iterable[CompactTask]) -> Iterator[CompactResult]:
-    """Write the file of each task; yield one result per task. A failed task does not stop the job."""
+    """Write the compacted file of each task. Yield one result per task. A failed task does not stop the job."""
     for task in tasks:
         headline = f"Files under {task.folder} could not be compacted"
         problem = Problem(headline, "compact files under", task.folder, task.access)
@@ -225,7 +228,10 @@ def compact(tasks: Iterable[CompactTask]) -> Iterator[CompactResult]:
 
 
 def _compact(task: CompactTask) -> Compacted | NotCompacted:
-    """Write the rows of all supported sources. Start again if a source fails after some of its rows are written."""
+    """Write the rows of all supported sources.
+
+    If a source turns out to be unsupported after some of its rows are written, start again without it.
+    """
     s3 = task.access.client("s3")
     skipped: dict[str, SkippedFile] = {}
     while True:
@@ -262,9 +268,9 @@ def _write_compacted(task: CompactTask, skipped: dict[str, SkippedFile], s3: S3C
 
 
 def _rows(stored: StoredFile, schema: pa.Schema, skipped: dict[str, SkippedFile], s3: S3Client) -> Iterator[pa.Table]:
-    """Yield the live rows of a file. Add an unsupported file to `skipped` instead.
+    """Yield the live rows of a file. If the file is unsupported, add it to `skipped` instead.
 
-    Raises _FailedMidway.
+    Raises _FailedMidway if some of its rows were already yielded.
     """
     has_yielded = False
     try:

@@ -1,6 +1,6 @@
-"""Search data files for rows, on executors: by row ID (replay) or by the value of a column (erasure).
+"""Search data files for rows, on executors: by row ID (for replay) or by the value of a column (for erasure).
 
-Jobs return row positions, never rows. Only the searched column is read.
+The jobs return positions of rows, never rows. They read only the column that is searched.
 """
 
 from __future__ import annotations
@@ -56,15 +56,16 @@ _ID_LENGTH = 36
 _ID_IN_JSON = re.compile(rb'"_airbyte_raw_id":"([0-9a-f-]{36})"')
 
 _NIBBLES = np.full(256, 255, np.uint8)
-"""The value of each hexadecimal digit, by its ASCII code; 255 for other characters."""
+"""The value of each hexadecimal digit, indexed by its ASCII code; 255 for other characters."""
 _NIBBLES[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16, dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
 class RowIdTask:
-    """A search for the rows of `units`: row IDs without their last eight digits, which count the lines of a unit.
+    """A search for the rows of some units in Parquet or JSON lines files.
 
-    `sources` are Parquet or JSON lines files; the file name tells which. Rows removed by position deletes are skipped.
+    `units` are row IDs without their last eight digits, which are the number of a line in the unit. The extension of a
+    file shows its format. Rows that position deletes remove are skipped.
     """
 
     sources: tuple[SourceFile, ...]
@@ -74,7 +75,10 @@ class RowIdTask:
 
 @dataclass(frozen=True, slots=True)
 class RowIdMatches:
-    """The line numbers of matching rows, by the index of their unit in the task, and the number of all rows."""
+    """The line numbers of the matching rows, by the index of their unit in the task.
+
+    `rows` is the number of all live rows.
+    """
 
     lines: Mapping[int, RowSet]
     rows: int = 0
@@ -82,14 +86,14 @@ class RowIdMatches:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """The line numbers of a table's rows, by unit, and the number of all rows."""
+    """The line numbers of a table's rows, by unit. `rows` is the number of all live rows."""
 
     lines: Mapping[str, BitMap]
     rows: int = 0
 
     @property
     def unknown(self) -> int:
-        """The number of rows that belong to no unit, or repeat the line of another row."""
+        """The number of rows that belong to none of the units, or have the same line number as another row."""
         return self.rows - sum(map(len, self.lines.values()))
 
 
@@ -103,13 +107,13 @@ def find_by_row_id(tasks: Iterable[RowIdTask]) -> Iterator[RowIdMatches | Failed
 def row_id_tasks(
     sources: Sequence[SourceFile], units: Iterable[str], tasks: int, access: AwsAccess
 ) -> Sequence[RowIdTask]:
-    """Return at most `tasks` tasks that search all files."""
+    """Return at most `tasks` tasks that together search all files."""
     sorted_units = tuple(sorted(units))
     return [RowIdTask(share, sorted_units, access) for share in distribute(sources, tasks)]
 
 
 def merge_row_ids(results: Iterable[RowIdMatches], units: Iterable[str]) -> TableRows:
-    """Merge the results of all tasks that searched for these units."""
+    """Merge the results of all tasks. `units` must be the units that the tasks searched for."""
     sorted_units, lines, rows = sorted(units), dict[str, BitMap](), 0
     for result in results:
         rows += result.rows
@@ -148,9 +152,9 @@ def _rows_of_units(task: RowIdTask) -> RowIdMatches:
 
 
 def _json_rows_of_units(uri: str, units: pa.StringArray, s3: S3Client) -> tuple[Mapping[int, BitMap], int]:
-    """Return the line numbers by unit, and the number of rows, of one JSON lines file.
+    """Return the line numbers of one JSON lines file by unit, and its number of rows.
 
-    The file is read by a single request, because another object may replace it between two requests.
+    The file is read with a single request, because another object may replace it between two requests.
     """
     address, lines, rows = S3Address.parse(uri), dict[int, BitMap](), 0
     with closing(s3.get_object(Bucket=address.bucket, Key=address.key)["Body"]) as body:
@@ -162,13 +166,13 @@ def _json_rows_of_units(uri: str, units: pa.StringArray, s3: S3Client) -> tuple[
 
 
 def _add_lines(ids: Any, units: pa.StringArray, lines: dict[int, BitMap]) -> None:
-    """Add the line numbers that row IDs of the units end with."""
+    """Add the line numbers of row IDs that belong to the units. A row ID ends with its line number."""
     texts: Any = pa.array(ids, pa.string()) if isinstance(ids, list) else ids.cast(pa.string())
     unit_length = _ID_LENGTH - COUNTED_DIGITS
     texts = texts.filter(pc.equal(pc.binary_length(texts), pa.scalar(_ID_LENGTH)))
     unit_indexes = pc.index_in(pc.utf8_slice_codeunits(texts, 0, unit_length), value_set=units)
     matching = texts.filter(unit_indexes.is_valid())
-    # `filter` has made a new, contiguous array: its data buffer is a matrix with one row of 36 characters per ID.
+    # `filter` has created a contiguous array. Its data buffer is a matrix with a row of 36 characters per ID.
     characters = np.frombuffer(matching.buffers()[2] or b"", np.uint8)[: len(matching) * _ID_LENGTH]
     nibbles = _NIBBLES[characters.reshape(-1, _ID_LENGTH)[:, unit_length:]]
     is_canonical = (nibbles < 16).all(axis=1)
@@ -180,7 +184,7 @@ def _add_lines(ids: Any, units: pa.StringArray, lines: dict[int, BitMap]) -> Non
 # --- Rows by the value of a column ------------------------------------------------------------------------------------
 
 _MAX_RAW_IDS = 10_000
-"""The maximum number of raw IDs per file that are sent to the driver: 160 kB."""
+"""Maximum number of raw IDs per file that are sent to the driver; they have 160 kB."""
 
 _NO_FIELD_IDS = (
     "has columns without field ids. Another program has written it: let that program write the table's files again "
@@ -192,8 +196,8 @@ _NO_FIELD_IDS = (
 class ColumnValueTask:
     """A search in Parquet files of one Iceberg table for rows that have one of the `ids` in a column.
 
-    `column` is the table's top-level column, with field IDs at every level; each struct in it has a single field.
-    `path` has the names down to the innermost field.
+    `column` is a top-level column of the table, with field IDs at every level; each struct in it has a single field.
+    `path` is the list of names from this column to the innermost field, whose values are searched.
     """
 
     sources: tuple[SourceFile, ...]
@@ -205,10 +209,10 @@ class ColumnValueTask:
 
 @dataclass(frozen=True, slots=True)
 class FileMatches:
-    """The matching rows of one file, including rows that position deletes hide.
+    """The matching rows of one file, including rows that position deletes already hide.
 
-    `unsuitable` is a clause that says why the file cannot be rewritten without these rows. `raw_ids` has 16 bytes per
-    row; it is None if a row has no raw ID, or if there are too many rows.
+    `unsuitable` is a clause with the reason why the file cannot be rewritten without these rows, or None. `raw_ids` has
+    16 bytes per row; it is None if a row has no raw ID, or if there are too many rows.
     """
 
     rows: RowSet
@@ -219,9 +223,9 @@ class FileMatches:
 
 @dataclass(frozen=True, slots=True)
 class ColumnMatches:
-    """The files with matching rows, by URI. `missing` files do not exist; `unreadable` files are not valid Parquet.
+    """The files with matching rows, by URI. `missing` files do not exist, and `unreadable` files are not valid Parquet.
 
-    `searched` is the number of files whose values were read: statistics exclude the others.
+    `searched` is the number of files whose values were read. Statistics excluded the other files.
     """
 
     files: Mapping[str, FileMatches]
@@ -257,7 +261,7 @@ def merge_column_matches(results: Iterable[ColumnMatches]) -> ColumnMatches:
 
 
 def distinct_rows(raw_ids: Iterable[bytes | None]) -> int | None:
-    """Return the number of distinct rows of several files; None if the raw IDs of a file are unknown."""
+    """Return the number of distinct rows in several files, or None if the raw IDs of a file are unknown."""
     distinct = set[bytes]()
     for ids in raw_ids:
         if ids is None:
@@ -284,7 +288,7 @@ def _column_matches(task: ColumnValueTask) -> ColumnMatches:
         else:
             searched += was_read
             if matches.any():
-                # A file without other rows is removed, not rewritten.
+                # A file without other rows is deleted, not rewritten.
                 is_suitable = has_field_ids(file.schema) or matches.all()
                 rows = BitMap(np.flatnonzero(matches).astype(np.uint32))
                 reason = None if is_suitable else _NO_FIELD_IDS
@@ -293,9 +297,10 @@ def _column_matches(task: ColumnValueTask) -> ColumnMatches:
 
 
 def _path_in_file(file: OpenedFile, task: ColumnValueTask) -> Sequence[str] | None:
-    """Return the names of the column's path in a file, None if the file lacks the column. Raises UnsupportedFile.
+    """Return the path of the task's column as a file spells it, or None if the file lacks the column.
 
-    A file without field IDs has the table's present names, as in engines that map names (Iceberg spec: Name Mapping).
+    A file without field IDs has the table's current names, as for engines that map names (Iceberg spec: Name Mapping).
+    Raises UnsupportedFile.
     """
     if not has_field_ids(file.schema):
         return task.path if task.path[0] in file.schema.names else None
@@ -316,17 +321,18 @@ def _path_in_file(file: OpenedFile, task: ColumnValueTask) -> Sequence[str] | No
 def matching_rows(
     file: OpenedFile, path: Sequence[str], type_: pa.DataType, wanted: ValueSet
 ) -> tuple[NDArray[np.bool_], bool]:
-    """Return a mask of a file's rows whose value in a column is in a set, and whether values had to be read.
+    """Return a mask of the rows whose value in a column is in the set `wanted`, and whether any values had to be read.
 
-    `path` has the names down to the column in the file. Values are cast to `type_`, the column's type in the table.
-    Row groups that cannot have such values, by their statistics, are skipped. Raises UnsupportedFile and AWS errors.
+    `path` is the path of the column as the file spells it. Values are cast to `type_`, the type of the column in the
+    table. Row groups that cannot have such values, by their statistics, are skipped. Raises UnsupportedFile and AWS
+    errors.
     """
     matches, name = np.zeros(file.row_count, np.bool_), ".".join(path)
     groups = file.groups
     may_be_in: Callable[[Any, str], bool] | None = getattr(wanted, "may_be_in", None)
     columns = [file.parquet.schema.column(index).path for index in range(len(file.parquet.schema))]
-    # Two columns may have one dotted path: a field of a struct, and a column with a dot in its name. (Bounds of another
-    # type than the IDs' exclude nothing.)
+    # Statistics are used only if one column has this dotted path. Two can have it: a field of a struct, and a column
+    # with a dot in its name. (Bounds of another type than the IDs exclude nothing.)
     if may_be_in is not None and columns.count(name) == 1:
         groups = [group for group in groups if may_be_in(group.metadata, name)]
     for first, values in file.values(path, groups):
@@ -339,7 +345,7 @@ def matching_rows(
 
 
 def _raw_ids(file: OpenedFile, rows: BitMap) -> bytes | None:
-    """Return the raw IDs of rows, as `FileMatches` has them."""
+    """Return the raw IDs of these rows of a file, as in `FileMatches.raw_ids`."""
     if len(rows) > _MAX_RAW_IDS or RAW_ID not in file.schema.names:
         return None
     ids = bytearray()
@@ -350,5 +356,5 @@ def _raw_ids(file: OpenedFile, rows: BitMap) -> bytes | None:
             texts: Any = values.take(pa.array(positions, pa.int64())).to_pylist()
             ids += b"".join(UUID(text).bytes for text in texts)
     except (UnsupportedFile, ValueError, TypeError, AttributeError):
-        return None  # Another writer's row, or a null.
+        return None  # The raw ID was written by another writer, or is null.
     return bytes(ids)

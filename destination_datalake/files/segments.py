@@ -1,4 +1,4 @@
-"""Read segments on executors: from this machine's disk, mapped into memory, or from the staging folder in S3."""
+"""Read segments on executors: memory-mapped from the disk of this machine, or from the staging folder in S3."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ READ_AHEAD_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A file on the driver's disk: only executors on the same machine can read it."""
+    """A file on the driver's disk. Only executors on the same machine can read it."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class StagedObject:
-    """An object in S3, which executors anywhere can read.
+    """An object in S3, which all executors can read.
 
-    `etag` is the object's ETag when it was written: a read fails if another object replaced it.
+    `etag` is the ETag of the object as written. A read fails if another object has replaced it.
     """
 
     uri: str
@@ -43,23 +43,27 @@ class StagedObject:
 
 
 class SegmentSource(Protocol):
-    """Another source of a segment's lines: a small value, which travels to the executor and reads them there."""
+    """Another source of a segment's lines.
+
+    It is a small value that is sent to the executor and reads the lines there.
+    """
 
     def contents(self, access: AwsAccess) -> Iterator[Content]:
         """Yield the lines in pieces, in order. Raises ConnectorError and botocore's errors."""
 
 
 RowId: TypeAlias = bytes
-"""A row ID, `_airbyte_raw_id`: 16 octets."""
+"""A row ID (`_airbyte_raw_id`), as 16 bytes."""
 
 SegmentLocation: TypeAlias = LocalFile | StagedObject | SegmentSource
 
 
 @dataclass(frozen=True, slots=True)
 class StagedSegment:
-    """A segment that executors can read: its location, its size in bytes, its first record's number, its record count.
+    """A segment that executors can read.
 
-    `first_id` is the row ID of line 0, 16 octets, if the lines already have IDs, which their rows keep.
+    `bytes` is its size, `first_record` the number of its first record, and `records` its number of records. `first_id`
+    is the row ID of line 0 as 16 bytes, if the lines already have row IDs, which are then kept.
     """
 
     location: SegmentLocation
@@ -82,7 +86,7 @@ class SegmentGone(ConnectorError):
 
 
 class SegmentUnreadable(ConnectorError):
-    """No attempt received the whole content of a staged segment."""
+    """A staged segment could not be downloaded completely in any attempt."""
 
     def __init__(self, uri: str, reason: str) -> None:
         message = (
@@ -96,15 +100,15 @@ class SegmentUnreadable(ConnectorError):
 class Content:
     """Whole lines of a segment, as received.
 
-    `left_out` is the number of empty lines, which become no rows. They are counted, because line numbers are part of
-    row IDs.
+    `left_out` is the number of empty lines. They do not become rows, but remain in the content, because line numbers
+    are part of row IDs.
     """
 
     lines: mmap.mmap | bytes | bytearray
     left_out: int = 0
 
     def without(self, is_left_out: NDArray[np.bool_]) -> Content:
-        """Return the content with the lines of a mask emptied."""
+        """Return the content with the lines that the mask selects replaced by empty lines."""
         import numpy as np
 
         from destination_datalake.protocol.json_text import line_bounds
@@ -122,7 +126,7 @@ class Content:
 def contents(segments: Sequence[StagedSegment], access: AwsAccess) -> Iterator[Content]:
     """Yield the content of each segment, in order. At most two downloaded segments are in memory at a time.
 
-    Raises SegmentGone, SegmentUnreadable, and the errors of a SegmentSource, of botocore and of the disk.
+    Raises SegmentGone and SegmentUnreadable, and the errors of a SegmentSource, of botocore and of the disk.
     """
     with _ReadAhead(segments, access) as downloads:
         for number, segment in enumerate(segments):
@@ -136,7 +140,10 @@ def contents(segments: Sequence[StagedSegment], access: AwsAccess) -> Iterator[C
 
 
 def _downloaded(source: StagedObject, size: int, access: AwsAccess) -> bytes:
-    """Return a staged object of `size` bytes. Raises SegmentGone, SegmentUnreadable, and errors of the request."""
+    """Return the content of a staged object of `size` bytes.
+
+    Raises SegmentGone and SegmentUnreadable, and the errors of the request.
+    """
     with naming_lost_object(source.uri, SegmentGone):
         content = get(access.client("s3"), source.uri, etag=source.etag)
     if len(content) != size:
@@ -146,7 +153,7 @@ def _downloaded(source: StagedObject, size: int, access: AwsAccess) -> bytes:
 
 @contextmanager
 def naming_lost_object(uri: str, gone: Callable[[str], ConnectorError]) -> Iterator[None]:
-    """Raise `gone` if the object was deleted or replaced, and SegmentUnreadable if responses end early."""
+    """Raise `gone(uri)` if the object was deleted or replaced, and SegmentUnreadable if responses end early."""
     from botocore.exceptions import ClientError
 
     try:
@@ -166,7 +173,7 @@ def _mapped(path: str) -> mmap.mmap:
 
 
 class _ReadAhead:
-    """Downloads the next segment while the previous one is in use, on a thread that starts with the first download."""
+    """Downloads the next segment while the previous one is in use. Its thread starts with the first such download."""
 
     def __init__(self, segments: Sequence[StagedSegment], access: AwsAccess) -> None:
         self._segments = segments
@@ -183,7 +190,7 @@ class _ReadAhead:
         self._thread.shutdown(cancel_futures=True)
 
     def take(self, number: int) -> bytes:
-        """Return the content of a segment, and start to download the next one if it is small enough."""
+        """Return the content of a segment. Start to download the next segment if it is small enough."""
         content = self._download(number) if self._next is None else self._next.result()
         self._next = None
         following = number + 1

@@ -1,8 +1,8 @@
-"""Sort rows in memory, and by an external merge sort if they exceed memory.
+"""Sort rows in memory, or by an external merge sort if they do not fit in memory.
 
-The order is Iceberg's (spec: sorting; NaN is above all numbers). Rows are spilled to the local disk as Arrow IPC files,
-which are memory-mapped to be read. The files have no names, so the system deletes them when the process ends, even
-after a kill.
+The order is Iceberg's (Iceberg spec: Sorting), in which NaN is above all numbers. Rows are spilled to the local disk as
+Arrow IPC files, which are memory-mapped for reading. The files have no names, so the system deletes them when the
+process ends, even if it is killed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BUFFER_BYTES = 1024 * 1024
 
 
 class SpillFailed(ConnectorError):
-    """The disk cannot be written. The cause may be temporary."""
+    """Rows cannot be spilled to the disk. The cause may be temporary."""
 
 
 class _Batch(NamedTuple):
@@ -49,11 +49,14 @@ class _Partition(NamedTuple):
 class Spill:
     """Rows on disk, by partition, in the order in which they were added.
 
-    Partitions are identified by the `repr` of their values, because 0.0 equals -0.0, and NaN does not equal itself.
+    A partition is identified by the `repr` of its values, because 0.0 equals -0.0, and NaN does not equal itself.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
-        """Write nothing yet. The default directory is Spark's, else the one for temporary files."""
+        """Write nothing yet.
+
+        The default directory is Spark's local directory, otherwise the one for temporary files.
+        """
         self._directory = directory or spark_directory() or Path(tempfile.gettempdir())
         self._partitions: dict[str, _Partition] = {}
         self._runs: list[pa.RecordBatchFileReader] = []
@@ -62,12 +65,15 @@ class Spill:
         self._written = 0
 
     def bytes_of(self, values: tuple[PartitionValue, ...]) -> int:
-        """Return the size of a partition's rows on disk, as they were in memory."""
+        """Return the size that a partition's spilled rows had in memory."""
         partition = self._partitions.get(repr(values))
         return sum(batch.bytes for batch in partition.batches) if partition is not None else 0
 
     def add(self, values: tuple[PartitionValue, ...], rows: Rows) -> None:
-        """Append rows of a partition, at least one. All rows until `end_run` have one schema. Raises SpillFailed."""
+        """Append rows of a partition: at least one. All rows until `end_run` must have one schema.
+
+        Raises SpillFailed.
+        """
         with self._disk_errors():
             if self._file is None or self._writer is None:
                 self._file = tempfile.TemporaryFile(dir=self._directory, buffering=_BUFFER_BYTES)  # noqa: SIM115
@@ -81,7 +87,7 @@ class Spill:
                 self._written += 1
 
     def end_run(self) -> None:
-        """Make the added rows readable. Raises SpillFailed."""
+        """Make the rows that were added so far readable. Raises SpillFailed."""
         if self._file is None or self._writer is None:
             return
         with self._disk_errors():
@@ -93,7 +99,7 @@ class Spill:
         self._file = self._writer = None
 
     def take(self, values: tuple[PartitionValue, ...]) -> list[Rows]:
-        """Remove and return the rows of a partition, memory-mapped. Rows added after `end_run` are not included."""
+        """Remove and return the rows of a partition, memory-mapped. Call `end_run` after the last of them was added."""
         partition = self._partitions.pop(repr(values), None)
         return self._read(partition.batches) if partition is not None else []
 
@@ -104,7 +110,7 @@ class Spill:
             yield values, self._read(batches)
 
     def close(self) -> None:
-        """Remove all rows, and free the disk. Idempotent."""
+        """Remove all rows, and free the disk space. May be called repeatedly."""
         self._partitions.clear()
         self._runs.clear()
         if self._file is not None:
@@ -138,23 +144,26 @@ class Spill:
 
 
 def spark_directory() -> Path | None:
-    """Return one of the folders that Spark assigns to its Python workers (`spark.local.dir`); None outside of Spark."""
+    """Return one of the folders that Spark assigns to its Python workers (`spark.local.dir`).
+
+    Outside of Spark, return None.
+    """
     folders = [folder for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if folder]
     return Path(folders[os.getpid() % len(folders)]) if folders else None
 
 
 RUN_BYTES = 48 * 1024 * 1024
-"""Arrow bytes of the rows that are sorted at a time. Sorting takes twice the memory."""
+"""Arrow bytes of the rows that are sorted together. Sorting takes twice this memory."""
 
 _MERGED_BYTES = 32 * 1024 * 1024
 """Arrow bytes of the rows in memory during a merge, for all runs together."""
 
 
 def in_order(table: pa.Table, order: SortOrder) -> pa.Table:
-    """Return the rows in order. The sort is stable.
+    """Return the rows in the given order. The sort is stable.
 
-    Texts are compared by code point. A column that the table lacks is null in all rows. Returns the table itself if it
-    is already in order.
+    Texts are compared by code point. A column that the table lacks counts as null in all rows. If the rows are already
+    in order, returns the table itself.
     """
     positions = sorted_positions(table, order)
     if (positions[1:] > positions[:-1]).all():
@@ -163,7 +172,7 @@ def in_order(table: pa.Table, order: SortOrder) -> pa.Table:
 
 
 def sorted_positions(table: pa.Table, order: SortOrder) -> npt.NDArray[np.uint64]:
-    """Return the positions of the rows in order. The sort is stable."""
+    """Return the positions of the rows in the given order. The sort is stable."""
     keys: dict[str, pa.Array[Any]] = {}
     directions: list[tuple[str, str]] = []
     for number, field in enumerate(order.fields):
@@ -178,10 +187,10 @@ def sorted_positions(table: pa.Table, order: SortOrder) -> npt.NDArray[np.uint64
 
 
 def _keys(table: pa.Table, field: SortField) -> list[tuple[str, Any, str]]:
-    """Return names, values and directions of Arrow's sort keys for one field of the order.
+    """Return the names, values and directions of Arrow's sort keys for one field of the order.
 
-    Arrow has one placement of nulls for all keys, and sorts NaN next to the nulls. So there are extra keys for whether
-    a value is null, and whether it is NaN.
+    Arrow supports only one placement of nulls for all keys, and sorts NaN next to the nulls. Additional keys therefore
+    order by whether a value is null, and by whether it is NaN.
     """
     values: Any = transformed(source_values(table, field.source), field.transform)
     direction = "ascending" if field.ascending else "descending"
@@ -196,7 +205,7 @@ def _keys(table: pa.Table, field: SortField) -> list[tuple[str, Any, str]]:
 
 
 class MergeSort:
-    """External merge sort of rows of one schema. Sorted runs are on disk, unless all rows fit into RUN_BYTES."""
+    """An external merge sort of rows of one schema. Sorted runs are on disk, unless all rows fit into `run_bytes`."""
 
     def __init__(self, order: SortOrder, run_bytes: int = RUN_BYTES, merged_bytes: int = _MERGED_BYTES) -> None:
         self._order = order
@@ -206,10 +215,10 @@ class MergeSort:
         self._waiting_bytes = 0
         self._spill = Spill()
         self._runs: list[Rows] = []
-        """The rows of each run, memory-mapped, and their size."""
+        """The rows of each run, memory-mapped, and their size in memory."""
 
     def add(self, table: pa.Table) -> None:
-        """Add rows, at least one. Raises SpillFailed."""
+        """Add rows: at least one. Raises SpillFailed."""
         self._waiting.append(table)
         self._waiting_bytes += table.nbytes
         if self._waiting_bytes >= self._run_bytes:
@@ -225,7 +234,7 @@ class MergeSort:
             yield self._take_waiting()
 
     def close(self) -> None:
-        """Free the disk. Idempotent."""
+        """Free the disk space. May be called repeatedly."""
         self._spill.close()
         self._runs.clear()
 
@@ -248,10 +257,10 @@ class MergeSort:
             runs = [run for run in runs if run.fill()]
 
     def _next(self, runs: list[_Run]) -> pa.Table:
-        """Remove the next rows from the buffers of their runs, and return them in order.
+        """Remove the next rows from the buffers of the runs, and return them in order.
 
-        After the last row of a buffer, its run may have further rows. So rows are safe to return only up to the first
-        row, in order, that is the last one of a buffer.
+        A run may have more rows after the last row of its buffer. Only the rows up to the first such last row, in
+        sorted order, can therefore be returned.
         """
         candidates = self._candidates(runs)
         table = pa.concat_tables(run.buffer for run in candidates)
@@ -267,7 +276,7 @@ class MergeSort:
         return table.take(positions[:count])
 
     def _candidates(self, runs: list[_Run]) -> list[_Run]:
-        """Return the runs that have some of the next rows: a single run if the rows were added in order."""
+        """Return the runs that may have some of the next rows. If rows were added in order, this is a single run."""
         if not any(run.has_more for run in runs):
             return runs
         # The first rows of all runs, then the last rows of the buffers of runs that have more.
@@ -280,7 +289,7 @@ class MergeSort:
 
 
 class _Run:
-    """A run during the merge: rows in its buffer, and the following blocks."""
+    """A run during the merge: the rows in its buffer, and its remaining blocks."""
 
     def __init__(self, rows: Rows, buffer_bytes: int) -> None:
         count = max(1, rows.table.num_rows * buffer_bytes // max(rows.bytes, 1))
@@ -293,7 +302,7 @@ class _Run:
         return bool(self._blocks)
 
     def fill(self) -> bool:
-        """Refill an empty buffer. Return whether it has rows."""
+        """Refill the buffer if it is empty. Return whether it has rows."""
         if not self.buffer.num_rows and self._blocks:
             self.buffer = self._blocks.popleft()
         return self.buffer.num_rows > 0

@@ -1,10 +1,10 @@
-"""Suppress records with erased IDs, as recorded in the ledger of erasures.
+"""Suppress records with erased IDs, according to the ledger of erasures.
 
-Replays omit archived records with these IDs. Syncs reject new ones if the request asks for it (`delete-rows
---suppress`): such rejects are counted, but nothing of the records is kept.
+Replays omit archived records with these IDs. If an erasure request asks for it (`delete-rows --suppress`), syncs also
+reject new records with these IDs. These rejects are counted, but no part of the records is kept.
 
-The ledger has a folder per request, `_deletions/{id}/`: `request.json`, and `hashes/` with salted hashes of the IDs, in
-an object per column type. It contains no IDs.
+The ledger has a folder for each request, `_deletions/{id}/`. It has the object `request.json`, and a folder `hashes/`
+with salted hashes of the IDs, in one object per column type. The ledger contains no IDs.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ REPORT = "report.json"
 HASHES = "hashes"
 
 RECORD_SUPPRESSED = "DESTINATION_RECORD_SUPPRESSED"
-"""The reason of these rejects, which are counted but not kept."""
+"""The reject reason of suppressed records. They are counted but not kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuppressionRule:
-    """A LineFilter that omits records with certain IDs in a column, given by name or dotted path.
+    """A LineFilter that omits records with certain IDs in a column, which is given by its name or dotted path.
 
-    The salted hashes of the IDs are in the object at `uri`, which executors read themselves, so that tasks stay small.
+    The salted hashes of the IDs are in the object at `uri`. Executors read this object themselves, so that tasks stay
+    small.
     """
 
     column: str
@@ -56,14 +57,14 @@ class SuppressionRule:
     salt: bytes
 
     def open(self, columns: Sequence[Field], s3: S3Client) -> SuppressionFilter | None:
-        """Return the filter; None if the stream lacks the column. Raises ObjectFailed, ConfigError."""
+        """Return the filter, or None if the stream lacks the column. Raises ObjectFailed and ConfigError."""
         column = field_at(columns, self.column.split("."))
         if column is None or isinstance(column.type, Struct | List):
             return None
         return SuppressionFilter(RecordSearch((column,), self._ids(s3)))
 
     def _ids(self, s3: S3Client) -> HashedIds:
-        """Return the IDs. The most recently used objects stay in memory."""
+        """Return the IDs. The IDs of the most recently used objects stay in memory."""
         ids = _recent.pop(self.uri, None)
         if ids is None:
             with naming_object("read which records are suppressed from", self.uri):
@@ -92,7 +93,7 @@ class SuppressionFilter:
         self._search = search
 
     def apply(self, content: Content) -> Content:
-        """Return the content with the matching lines emptied."""
+        """Return the content with the matching lines replaced by empty lines."""
         if not len(content.lines):
             return content
         octets = np.frombuffer(content.lines, np.uint8)
@@ -104,23 +105,23 @@ class SuppressionFilter:
 
 
 SuppressionRules: TypeAlias = Mapping[str, tuple[SuppressionRule, ...]]
-"""The rules of each table, by its name as "database.table"."""
+"""The suppression rules of each table, by the table's name as "database.table"."""
 
 _CONCURRENT_CALLS = 16
 
 
 class ErasedColumn(msgspec.Struct, frozen=True):
-    """The table's column that was searched for the IDs, and its Arrow type as text."""
+    """The column of a table in which the IDs were searched, and its Arrow type as text."""
 
     column: str
     type: str
 
 
 class RequestRecord(msgspec.Struct, frozen=True):
-    """A request in the ledger. `salt` is in base64, `ids` is the number of IDs; times are in ISO 8601.
+    """An erasure request in the ledger. `salt` is in base64, `ids` is the number of IDs, and times are in ISO 8601.
 
-    `check` is a checksum of salted hashes that identifies equal sets of IDs; `target` is from the command line. With
-    `suppress`, syncs reject records with these IDs.
+    `check` is a checksum of salted hashes, by which equal sets of IDs are recognized. `target` is the target from the
+    command line. With `suppress`, syncs reject new records with these IDs.
     """
 
     id: str
@@ -136,7 +137,7 @@ class RequestRecord(msgspec.Struct, frozen=True):
 
 
 def requests(folder: str, s3: S3Client) -> Iterator[RequestRecord]:
-    """Yield all requests of a ledger, the oldest first. `folder` is its S3 URI, without a trailing slash.
+    """Yield all requests of a ledger, oldest first. `folder` is the ledger's S3 URI, without a trailing slash.
 
     Raises AWS errors, and ValueError for an invalid request.
     """
@@ -151,7 +152,7 @@ def _request(s3: S3Client, uri: str) -> RequestRecord | None:
 
 
 def rules_of(folder: str, requests: Iterable[RequestRecord]) -> SuppressionRules:
-    """Return the rules of these requests, including unfinished ones.
+    """Return the suppression rules of these requests, including unfinished ones.
 
     `folder` is the ledger's S3 URI, without a trailing slash.
     """
@@ -165,14 +166,14 @@ def rules_of(folder: str, requests: Iterable[RequestRecord]) -> SuppressionRules
 
 
 def unfinished(folder: str, table: str, s3: S3Client) -> list[str]:
-    """Return the unfinished requests of a ledger that erase rows of a table, "database.table"."""
+    """Return the IDs of the unfinished requests in a ledger that erase rows of the table "database.table"."""
     return [request.id for request in requests(folder, s3) if request.finished is None and table in request.tables]
 
 
 def read_suppressed(folder: str, access: AwsAccess) -> SuppressionRules:
     """Return the rules by which syncs reject records. `folder` is the ledger's S3 URI, without a trailing slash.
 
-    Raises ConnectorError if a request cannot be read: the sync would otherwise write suppressed records.
+    Raises ConnectorError if a request cannot be read, because the sync would otherwise write suppressed records.
     """
     doing, resource = "read whose records are to be rejected (`delete-rows --suppress`) from", f"{folder}/"
     try:
@@ -190,5 +191,5 @@ def read_suppressed(folder: str, access: AwsAccess) -> SuppressionRules:
 
 
 def hashes_name(type_: str) -> str:
-    """Return the name of the object with the hashes of IDs of an Arrow type."""
+    """Return the name of the object with the hashes of IDs of this Arrow type."""
     return "".join(char if char.isalnum() else "_" for char in type_) + ".bin"

@@ -1,8 +1,8 @@
 """Write the data files of a unit: one after the other, or by partition if rows are partitioned or sorted.
 
 Partitioned rows are collected in memory until the unit ends, and are then grouped once, not block by block. If they
-exceed memory, they are grouped several times: partitions with enough rows are written as a row group, while the number
-of open files allows it, and the rows of other partitions are spilled to disk until the unit ends.
+exceed the memory limit, they are grouped several times. Each time, a partition with enough rows is written as a row
+group, while the number of open files allows it. The rows of other partitions are spilled to disk until the unit ends.
 
 Encoded files are uploaded concurrently, because small uploads mostly wait for S3's responses.
 """
@@ -37,27 +37,30 @@ class FileWriter(Protocol):
     """Writes one data file."""
 
     metadata_bytes: int
-    """The memory used for the file's footer."""
+    """The memory used for the file's footer, in bytes."""
 
     def write(self, table: pa.Table) -> None:
-        """Append rows. All tables have the schema of the file."""
+        """Append rows. All tables must have the schema of the file."""
 
     def write_row_group(self, table: pa.Table, size: int) -> None:
-        """Append rows, and encode them immediately; `size` is the table's bytes. Must not be mixed with `write`."""
+        """Append rows, and encode them immediately. `size` is the table's size in bytes.
+
+        Must not be mixed with `write`.
+        """
 
     def close(self) -> bytes:
-        """Write the rest. Return the Parquet footer; empty for other formats. The upload stays open."""
+        """Write the remaining rows. Return the Parquet footer, or nothing for other formats. The upload stays open."""
 
 
 Opener = Callable[[Upload], FileWriter]
-"""Opens data files of one schema. Several files may be open at a time."""
+"""Opens data files of one schema. Several files may be open at the same time."""
 
 
 def opener(format: FileFormat, codec: str, schema: pa.Schema, sample: pa.Table | None = None) -> Opener:
     """Return the opener for files of this schema. `codec` is a value of the option `format.compression_codec`.
 
-    With a `sample` of rows, encodings are chosen once for all files: choosing them takes as long as encoding a small
-    file.
+    With a `sample` of rows, the encodings are chosen once for all files, because choosing them takes as long as
+    encoding a small file.
     """
     match format:
         case "parquet":
@@ -70,15 +73,15 @@ def opener(format: FileFormat, codec: str, schema: pa.Schema, sample: pa.Table |
 
 
 def extension(format: FileFormat, codec: str) -> str:
-    """Return the extension of file names, with its dot."""
+    """Return the extension of file names, including its dot."""
     if format == "jsonl":
         return ".jsonl.gz" if codec == "GZIP" else ".jsonl"
     return ".parquet"
 
 
 MAX_METADATA_BYTES = 64 * 1024 * 1024
-"""Maximum memory for a file's metadata. Files with 1,000 columns never reach it; with 10,000 sparse columns, 5,000 rows
-do."""
+"""Maximum memory for a file's metadata. Files with 1,000 columns never reach it. With 10,000 sparse columns, a file
+reaches it after 5,000 rows."""
 
 
 class OpenFile:
@@ -93,7 +96,7 @@ class OpenFile:
         s3: S3Client,
         partition: tuple[PartitionValue, ...] = (),
     ) -> None:
-        """Upload nothing yet. `opener` is for `schema`; `partition` has the partition values, if any."""
+        """Upload nothing yet. `opener` must be for `schema`. `partition` has the partition values, if any."""
         self.schema = schema
         self._upload = Upload(s3, uri, deferred=plan.deferred, held_in=plan.held_in)
         self._writer = opener(self._upload)
@@ -105,17 +108,17 @@ class OpenFile:
         self._footer = b""
 
     def is_complete(self, target_bytes: int) -> bool:
-        """Return whether the file has its target size, or its metadata takes too much memory."""
+        """Return whether the file has reached its target size, or its metadata takes too much memory."""
         return self.size >= target_bytes or self._writer.metadata_bytes >= MAX_METADATA_BYTES
 
     @property
     def size(self) -> int:
-        """The bytes encoded so far."""
+        """The number of bytes encoded so far."""
         return self._upload.written
 
     @property
     def buffered_bytes(self) -> int:
-        """The bytes encoded so far that are not uploaded."""
+        """The number of encoded bytes that are not uploaded yet."""
         return self._upload.buffered_bytes
 
     def write(self, table: pa.Table) -> None:
@@ -126,19 +129,22 @@ class OpenFile:
     def write_row_group(self, rows: Rows, *, begins_run: bool) -> None:
         """Append rows of the file's schema, and encode them immediately, which releases their memory.
 
-        With `begins_run`, the rows may be lower in the plan's order than the previous rows.
+        With `begins_run`, the rows may precede earlier rows in the plan's order.
         """
         self._writer.write_row_group(*rows)
         self._is_sorted = self._is_sorted and not (begins_run and self._rows)
         self._count(rows.table)
 
     def end(self) -> None:
-        """Encode the rest, and release the encoder's memory. Only `upload` and `abort` may follow."""
+        """Encode the remaining rows, and release the encoder's memory.
+
+        Only `upload` and `abort` may be called afterwards.
+        """
         self._footer = self._writer.close()
         del self._writer
 
     def upload(self) -> DataFile:
-        """Upload the rest; return the file."""
+        """Upload the remaining bytes. Return the file."""
         self._upload.close()
         return DataFile(
             uri=self._upload.uri,
@@ -163,14 +169,15 @@ class OpenFile:
 
 
 THREADS = 16
-"""Half of a client's connections: parts of open files are uploaded on the others."""
+"""Maximum number of concurrent file uploads: half of a client's connections. The other half uploads parts of open
+files."""
 
 UPLOADING_BYTES = 32 * 1024 * 1024
-"""Maximum bytes of encoded files that wait for their upload, besides the last file."""
+"""Maximum bytes of encoded files that are waiting for their upload, not counting the last file."""
 
 
 class Uploads:
-    """Uploads files in the background; keeps the results in the order in which the files were added."""
+    """Uploads files in the background. Keeps the results in the order in which the files were added."""
 
     def __init__(self, s3: S3Client) -> None:
         """Start no thread yet."""
@@ -181,7 +188,10 @@ class Uploads:
         self._finished: list[DataFile] = []
 
     def add(self, file: OpenFile) -> None:
-        """Queue the upload of an encoded file. Waits if too many bytes are queued. Raises errors of earlier uploads."""
+        """Queue the upload of an encoded file, and wait if too many bytes are queued.
+
+        Raises errors of earlier uploads.
+        """
         waiting = file.buffered_bytes
         self._running.append((file, self._pool.submit(file.upload), waiting))
         self._running_bytes += waiting
@@ -189,7 +199,7 @@ class Uploads:
             self._collect()
 
     def finish(self) -> list[DataFile]:
-        """Wait for all uploads; return the files. Raises the error of a failed upload."""
+        """Wait for all uploads. Return the files. Raises the error of a failed upload."""
         while self._running:
             self._collect()
         self._pool.shutdown()
@@ -207,7 +217,7 @@ class Uploads:
             steps.callback(delete_uncommitted, self._finished, self._s3)
 
     def _collect(self) -> None:
-        """Wait for the first file. A failed file stays queued, so that `abort` deletes it."""
+        """Wait for the first queued upload. If it failed, its file stays queued, so that `abort` deletes it."""
         _, upload, waiting = self._running[0]
         self._finished.append(upload.result())
         self._running.popleft()
@@ -215,7 +225,7 @@ class Uploads:
 
 
 class RollingFileWriter:
-    """Writes the files of one unit. Starts a new file at the target size, or when a column is widened."""
+    """Writes the files of one unit. Starts a new file at the target size, and when a column is widened."""
 
     def __init__(self, name: str, plan: FilePlan, s3: S3Client, ids: OrderedIds) -> None:
         """Write nothing yet. `ids` are the row IDs."""
@@ -227,7 +237,7 @@ class RollingFileWriter:
         self._finished: list[DataFile] = []
 
     def write(self, decoded: Decoded) -> pa.Array[Any]:
-        """Append records; return the ids of their rows (`_airbyte_raw_id`)."""
+        """Append records. Return the IDs of their rows (`_airbyte_raw_id`)."""
         ids, table = self._tables.table(decoded)
         if self._open is not None and self._open.schema is not self._tables.schema:
             self._finish()
@@ -241,7 +251,7 @@ class RollingFileWriter:
         return ids
 
     def close(self) -> list[DataFile]:
-        """Finish the open file; return all files of the unit."""
+        """Finish the open file. Return all files of the unit."""
         self._finish()
         return self._finished
 
@@ -266,14 +276,14 @@ class RollingFileWriter:
 
 
 SORTED_ROW_GROUP_BYTES = 16 * 1024 * 1024
-"""Arrow bytes of a row group of a sorted file. Small groups have narrow bounds, so that readers can skip more."""
+"""Arrow bytes per row group of a sorted file. Small row groups have narrow bounds, so readers can skip more of them."""
 
 
 class PartitionFiles:
-    """Writes rows to the open file of their partition; opens one if necessary."""
+    """Writes rows to the open file of their partition, and opens a file if necessary."""
 
     def __init__(self, name: str, plan: FilePlan, s3: S3Client, run_bytes: int) -> None:
-        """`run_bytes` is the maximum size of a partition's rows that are sorted together."""
+        """Write nothing yet. `run_bytes` is the maximum size of rows of a partition that are sorted together."""
         self._name = name
         self._plan = plan
         self._s3 = s3
@@ -294,7 +304,7 @@ class PartitionFiles:
         return repr(values) in self._open
 
     def use_schema(self, schema: FileSchema, sample: pa.Table) -> None:
-        """Write rows of this schema from now on. Finish open files of narrower schemas."""
+        """Write rows of this schema from now on. Finish the open files, which have narrower schemas."""
         if schema is self._schema:
             return
         for key in [*self._open]:
@@ -303,7 +313,7 @@ class PartitionFiles:
         self._opener = opener(self._plan.format, self._plan.codec, schema.arrow, sample)
 
     def write(self, values: tuple[PartitionValue, ...], tables: Sequence[Rows]) -> None:
-        """Encode rows of a partition. Each table is in the plan's order, if there is one."""
+        """Encode rows of a partition. If the plan has an order, each table must be in this order."""
         key = repr(values)
         for run in self._runs(tables):
             begins_run = True
@@ -317,12 +327,12 @@ class PartitionFiles:
                     self._finish(key)
 
     def finish(self, values: tuple[PartitionValue, ...]) -> None:
-        """Finish the partition's open file."""
+        """Finish the open file of a partition, if there is one."""
         if (key := repr(values)) in self._open:
             self._finish(key)
 
     def close(self) -> list[DataFile]:
-        """Finish all files; return them when they are uploaded."""
+        """Finish all files. Return them when they are uploaded."""
         for key in [*self._open]:
             self._finish(key)
         return self._uploads.finish()
@@ -335,7 +345,7 @@ class PartitionFiles:
             steps.callback(self._uploads.abort)
 
     def _runs(self, tables: Sequence[Rows]) -> Iterator[Sequence[Rows]]:
-        """Yield the rows in runs, each in the plan's order; in one run without an order."""
+        """Yield the rows as runs, each in the plan's order. Without an order, yield a single run."""
         order = self._plan.sort_order
         if order is None or len(tables) == 1:
             yield [self._cast(table) for table in tables]
@@ -365,7 +375,7 @@ class PartitionFiles:
 
 
 def _pieces(tables: Iterable[Rows], size: int) -> Iterator[Rows]:
-    """Yield the rows in tables of about `size` bytes, without a copy."""
+    """Yield the rows as tables of about `size` bytes, without copying them."""
     gathered: list[pa.Table] = []
     gathered_bytes = 0
     for table, table_bytes in tables:
@@ -382,19 +392,19 @@ def _pieces(tables: Iterable[Rows], size: int) -> Iterator[Rows]:
 
 
 WAITING_BYTES = 128 * 1024 * 1024
-"""Maximum Arrow bytes of collected rows, unless one block is larger. Grouping briefly takes twice the memory."""
+"""Maximum Arrow bytes of collected rows, unless a single block is larger. Grouping briefly takes twice this memory."""
 
 MAX_OPEN_FILES = 4
-"""Maximum number of files that stay open while rows are collected: each may buffer two parts of an upload."""
+"""Maximum number of files that stay open while rows are collected. Each may buffer two parts of an upload."""
 
 
 class PartitionedFileWriter:
-    """Writes the files of one unit, each with rows of one partition, in the plan's order."""
+    """Writes the files of one unit. Each file has rows of one partition, in the plan's order."""
 
     def __init__(
         self, name: str, plan: FilePlan, s3: S3Client, ids: OrderedIds, waiting_bytes: int = WAITING_BYTES
     ) -> None:
-        """Write nothing yet. `ids` are the row IDs; `waiting_bytes` is the memory for collected rows."""
+        """Write nothing yet. `ids` are the row IDs. `waiting_bytes` is the maximum size of the collected rows."""
         self._plan = plan
         self._fields = plan.partitioning.fields if plan.partitioning is not None else ()
         self._waiting_bytes = waiting_bytes
@@ -405,7 +415,7 @@ class PartitionedFileWriter:
         self._spill = Spill()
 
     def write(self, decoded: Decoded) -> pa.Array[Any]:
-        """Append records; return the ids of their rows (`_airbyte_raw_id`)."""
+        """Append records. Return the IDs of their rows (`_airbyte_raw_id`)."""
         ids, table = self._tables.table(decoded)
         if not decoded.rows:
             return ids
@@ -415,7 +425,7 @@ class PartitionedFileWriter:
         return ids
 
     def close(self) -> list[DataFile]:
-        """Write all collected and spilled rows; return all files of the unit."""
+        """Write all collected and spilled rows. Return all files of the unit."""
         for values, rows in self._groups():
             self._files.write(values, [*self._spill.take(values), rows])
             self._files.finish(values)
@@ -442,7 +452,7 @@ class PartitionedFileWriter:
         self._spill.end_run()
 
     def _groups(self) -> Iterator[tuple[tuple[PartitionValue, ...], Rows]]:
-        """Remove and yield the collected rows of each partition."""
+        """Remove the collected rows, and yield them by partition."""
         if not self._waiting.bytes:
             return
         schema = self._waiting.schema
@@ -451,6 +461,6 @@ class PartitionedFileWriter:
         if self._plan.sort_order is not None:
             table = in_order(table, self._plan.sort_order)
         groups = by_partition(table, self._fields)
-        del table  # Release its memory as soon as the groups are copied.
+        del table  # Its memory is released as soon as the groups are copied.
         for values, rows in groups:
             yield values, Rows(rows, rows.nbytes)

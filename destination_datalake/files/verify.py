@@ -1,7 +1,8 @@
-"""The verify job on executors: a full scan of data files by two readers, checked against the table's metadata.
+"""The verify job on executors: two readers scan data files in full, and the results are compared with the metadata.
 
-One reader is the connector's own, which reads from S3. The other is DuckDB, which shares no code with it, and reads a
-copy on the executor's disk, one file at a time. Messages have column names and counts, but no values.
+The first reader is the connector's own, and reads from S3. The second reader is DuckDB, which shares no code with the
+first. It reads a copy on the executor's disk, one file at a time. Messages contain column names and counts, but no
+values.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VerifyTask:
-    """Files to verify, with their statistics in the table's metadata."""
+    """Files to verify, each with its statistics in the table's metadata."""
 
     files: tuple[ExpectedFileStats, ...]
     access: AwsAccess
 
 
 def verify(tasks: Iterable[VerifyTask]) -> Iterator[VerifiedFile | Failed]:
-    """Verify the files of each task; yield one result per file."""
+    """Verify the files of each task. Yield one result per file."""
     for task in tasks:
         for expected in task.files:
             problem = Problem("A file could not be verified", "read files of", expected.source.uri, task.access)
@@ -89,7 +90,7 @@ def _verify(expected: ExpectedFileStats, access: AwsAccess) -> VerifiedFile:
 
 
 def _size(s3: S3Client, uri: str) -> int | None:
-    """Return an object's size in bytes; None if it does not exist."""
+    """Return the size of an object in bytes, or None if it does not exist."""
     address = S3Address.parse(uri)
     try:
         return s3.head_object(Bucket=address.bucket, Key=address.key)["ContentLength"]
@@ -103,14 +104,17 @@ def _size(s3: S3Client, uri: str) -> int | None:
 
 
 def _require_readable_footer(copy: Path) -> None:
-    """Raise UnsupportedFile if column metadata contradicts the schema: `RowGroupMetaData.column` aborts the process."""
+    """Raise UnsupportedFile if column metadata contradicts the schema.
+
+    For such a file, `RowGroupMetaData.column` would abort the process.
+    """
     with parquet_errors(), pq.ParquetFile(copy) as file:
         for group in range(file.num_row_groups):
             next(file.iter_batches(1, [group], use_threads=False), None)
 
 
 def _read_parquet(expected: ExpectedFileStats, s3: S3Client) -> tuple[int, tuple[str, ...], dict[str, int]]:
-    """Return the row count, the differences, and the number of non-null values by column name.
+    """Return the row count, the differences from the metadata, and the number of non-null values by column name.
 
     Raises UnsupportedFile and AWS errors.
     """
@@ -123,7 +127,7 @@ def _read_parquet(expected: ExpectedFileStats, s3: S3Client) -> tuple[int, tuple
         if expected.schema is not None and not has_field_ids(expected.schema):
             _require_columns(file_schema, expected.schema)
         if expected.schema is not None and has_field_ids(expected.schema) and has_field_ids(file_schema):
-            # Read like the table's readers: columns by field ID, in the table's present types.
+            # Read the file like the table's readers: columns by field ID, in the table's current types.
             opened = OpenedFile(StoredFile(expected.source, s3))
             sources = opened.projection(expected.schema).sources
             tables, file_names = opened.rows(expected.schema), dict(zip(expected.schema.names, sources, strict=True))
@@ -178,7 +182,10 @@ class _ColumnCheck:
 
 
 class _PartitionCheck:
-    """Compares a column's values with the file's partition. Nulls of a retyped column may be in any partition."""
+    """Compares a column's values with the file's partition.
+
+    Nulls of a column with a changed type may be in any partition.
+    """
 
     def __init__(self, key: PartitionKey, text: str) -> None:
         self._key = key
@@ -187,13 +194,13 @@ class _PartitionCheck:
 
     @staticmethod
     def is_possible(key: PartitionKey, schema: pa.Schema) -> bool:
-        """Return whether a file has the column, in a type whose values have the same text after a promotion."""
+        """Return whether a file has the column, in a type whose values keep their text after a promotion."""
         exact = isinstance(key.source, Int32 | Int64 | String | Boolean | Date | Timestamp)
         return exact and len(key.field.source) == 1 and key.field.source[0] in schema.names
 
     def add(self, table: pa.Table) -> None:
         if self._text == self._key.null:
-            return  # The null folder also has values that cannot be folder names.
+            return  # The folder for null also has values that cannot be folder names.
         values = table.column(self._key.field.source[0]).drop_null().combine_chunks()
         try:
             partition_values = transformed(values, self._key.field.transform).unique().to_pylist()
@@ -207,7 +214,7 @@ class _PartitionCheck:
 
 
 def _comparable(values: Any) -> Any:
-    """Return values in the types of their bounds: see `ExpectedColumnStats`."""
+    """Return values in the types of their bounds (see `ExpectedColumnStats`)."""
     types = pa.types
     if types.is_string(values.type):
         return values.cast(pa.binary())
@@ -221,7 +228,10 @@ def _comparable(values: Any) -> Any:
 
 
 def _require_columns(file_schema: pa.Schema, table_schema: pa.Schema) -> None:
-    """Raise UnsupportedFile if a column has another type, or all columns are missing. Names are case-insensitive."""
+    """Raise UnsupportedFile if a column has a different type, or if all columns are missing.
+
+    Names are case-insensitive.
+    """
     fields = {field.name.lower(): field for field in file_schema}
     shared = [(fields[field.name.lower()], field) for field in table_schema if field.name.lower() in fields]
     if not shared:
@@ -232,10 +242,10 @@ def _require_columns(file_schema: pa.Schema, table_schema: pa.Schema) -> None:
 
 
 def _is_same(one: Any, two: Any) -> bool:
-    """Return whether engines read values of both types alike. Names and nullability of nested fields may differ."""
+    """Return whether engines read values of both types as equal. Nested fields may differ in names and nullability."""
     types = pa.types
     if types.is_null(two):
-        return True  # The table's type is one that this connector never writes: accept any type.
+        return True  # The table has a type that this connector never writes: accept any type.
     if types.is_struct(one) and types.is_struct(two):
         nested = {field.name.lower(): field.type for field in two}
         return all(_is_same(field.type, nested.get(field.name.lower(), field.type)) for field in one)
@@ -252,7 +262,7 @@ def _is_same(one: Any, two: Any) -> bool:
 
 
 def _read_lines(copy: Path, *, is_gzip: bool) -> tuple[int, int, tuple[str, ...]]:
-    """Return the number of lines, the bytes of the longest line, and the problems."""
+    """Return the number of lines, the size of the longest line in bytes, and the problems."""
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
     number = longest = 0
     try:
@@ -271,27 +281,27 @@ def _read_lines(copy: Path, *, is_gzip: bool) -> tuple[int, int, tuple[str, ...]
 
 _MEMORY = "1GB"
 _LINE_LIMIT = 16 * 1024 * 1024
-"""Default of maximum_object_size, DuckDB's line limit. It is raised only if needed: DuckDB allocates a multiple of it.
-"""
+"""DuckDB's default line limit (maximum_object_size). It is raised only if needed, because DuckDB allocates a
+multiple of it."""
 
 
 def _read_parquet_by_duckdb(copy: Path, columns: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the row count and the number of non-null values per column; see `_first_row`."""
+    """Return the row count, then the number of non-null values of each column. For None see `_first_row`."""
     quoted = ['"' + name.replace('"', '""') + '"' for name in columns]
-    # The hash makes DuckDB read every value; it could answer counts from statistics.
+    # The hash makes DuckDB read every value. It could otherwise return counts from statistics.
     counts = "".join(f", count({name}), bit_xor(hash({name}))" for name in quoted)
     row = _first_row(copy, f"SELECT count(*){counts} FROM read_parquet(?)")
     return None if row is None else (row[0], *row[1::2])
 
 
 def _read_lines_by_duckdb(copy: Path, longest: int, *, is_gzip: bool) -> tuple[int, ...] | None:
-    """Return the number of JSON lines; see `_first_row`."""
+    """Return the number of JSON lines. For None see `_first_row`."""
     options = f"compression = '{'gzip' if is_gzip else 'none'}', maximum_object_size = {max(longest + 1, _LINE_LIMIT)}"
     return _first_row(copy, f"SELECT count(*) FROM read_ndjson_objects(?, {options})")
 
 
 def _first_row(copy: Path, query: str) -> tuple[int, ...] | None:
-    """Return the first row of a query on a file; None if DuckDB needs more memory. Raises UnsupportedFile."""
+    """Return the first row of a query on a file, or None if DuckDB needs more memory. Raises UnsupportedFile."""
     import duckdb
 
     limits: dict[str, Any] = {"threads": 1, "memory_limit": _MEMORY, "temp_directory": str(copy.parent)}

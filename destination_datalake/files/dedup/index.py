@@ -1,6 +1,6 @@
-"""The index of winners: Parquet files on a shared disk or in S3. A small index travels with the tasks.
+"""The index of winners: Parquet files on a shared disk or in S3. A small index is sent with the tasks instead.
 
-The index has bounds of its keys, so that row groups without such keys, by their statistics, are not read.
+The index has bounds of its keys. Row groups that have no such keys, according to their statistics, are not read.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from destination_datalake.aws.access import AwsAccess
 
 _INLINE_BYTES = 8 * 1024
-"""Maximum size of an index that travels with the tasks. There is a task per stored file, and may be 10,000 of these."""
+"""Maximum size of an index that is sent with the tasks. There is a task per stored file, and there may be 10,000 of
+them."""
 
 _MAX_BOUND_LENGTH = 256
-"""Maximum length of a text or binary bound, as bounds travel with each task."""
+"""Maximum length of a text or binary bound. Bounds are sent with each task."""
 
 _RANGE_BYTES = 16 * 1024 * 1024
 
@@ -38,13 +39,14 @@ _RANGE_BYTES = 16 * 1024 * 1024
 def write_index(
     connection: DuckDBPyConnection, key: Sequence[pa.DataType], scratch: Path, folder: str, access: AwsAccess
 ) -> IndexPart:
-    """Write DuckDB's table `winners`, which is not empty, to `folder`; return a small index as content instead.
+    """Write DuckDB's table `winners`, which must not be empty, to `folder`.
 
-    `key` has the types of the key columns. For `folder` see `WinnersTask`. Raises AWS errors and DuckDB's errors.
+    If it is small, return it as content instead. `key` has the types of the key columns. For `folder` see
+    `WinnersTask.index_folder`. Raises AWS errors and DuckDB's errors.
     """
     winners = connection.table("winners")
     bounds = tuple(_bounds(connection, f"key{number}", type_) for number, type_ in enumerate(key))
-    # Another attempt of the same task may still run, so each has its own file name.
+    # Another attempt of the same task may still be running, so each attempt has its own file name.
     uri = f"{folder}/index-{secrets.token_hex(8)}.parquet"
     path = local_path(uri) or scratch / "index.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +76,7 @@ def _bounds(connection: DuckDBPyConnection, key: str, type_: pa.DataType) -> Key
 def key_bounds(
     lowest: Any, highest: Any, type_: pa.DataType, *, has_null: bool = False, has_nan: bool = False
 ) -> KeyBounds:
-    """Return the bounds of a key column, given the lowest and the highest value as Arrow scalars."""
+    """Return the bounds of a key column. `lowest` and `highest` are its lowest and highest value, as Arrow scalars."""
     try:
         low, high = lowest.cast(type_).as_py(), highest.cast(type_).as_py()
     except (ValueError, OverflowError):  # A time that Python does not support, or a text that is not UTF-8.
@@ -85,7 +87,7 @@ def key_bounds(
 
 
 def index_files(parts: Sequence[IndexPart], scratch: Path, access: AwsAccess) -> list[Path]:
-    """Return local files with these parts of an index. Each process downloads a part in S3 once.
+    """Return local files with these parts of an index. Each process downloads a part from S3 only once.
 
     Small parts are written to `scratch`. Raises OSError and AWS errors.
     """
@@ -101,7 +103,7 @@ def _file(part: IndexPart, path: Path, access: AwsAccess) -> Path:
 
 
 class _Downloads:
-    """A Python worker's copies of the files of one index. Copies for former merges are deleted."""
+    """A Python worker's local copies of the files of one index. The copies for earlier merges are deleted."""
 
     def __init__(self) -> None:
         self._folder = ""
@@ -128,7 +130,8 @@ _downloads = _Downloads()
 # --- Bounds and statistics --------------------------------------------------------------------------------------------
 
 _COMPARABLE = (bool, int, float, str, bytes, Decimal, datetime.date, datetime.datetime)
-"""The types of bounds. Python orders strings by code point, which is Parquet's order of their UTF-8 bytes."""
+"""The types of bounds that can be compared. Python orders strings by code point, which is the order of their UTF-8
+bytes in Parquet."""
 
 
 def may_have_keys(
@@ -136,7 +139,7 @@ def may_have_keys(
 ) -> bool:
     """Return whether a row group may have a key of an index, by its statistics and the bounds of the index's parts.
 
-    `columns` are the names of the key columns; None for a column that the file lacks, whose values are null.
+    `columns` are the names of the key columns. None stands for a column that the file lacks, whose values are null.
     """
     chunks = [None if column is None else _chunk(group, column) for column in columns]
     known = [None if chunk is None else _Values(chunk) for chunk in chunks]
@@ -155,7 +158,7 @@ def _chunk(group: pq.RowGroupMetaData, column: str) -> pq.ColumnChunkMetaData:
 
 
 class _Values:
-    """The values of a column chunk, as far as its statistics describe them."""
+    """What statistics show about the values of a column chunk."""
 
     def __init__(self, chunk: pq.ColumnChunkMetaData) -> None:
         statistics = chunk.statistics
@@ -166,7 +169,7 @@ class _Values:
         self._range = None if statistics is None or not statistics.has_min_max else _range(statistics)
 
     def may_overlap(self, part: KeyBounds) -> bool:
-        """Return whether a value may be within the bounds of the key column in a part of the index."""
+        """Return whether a value may be within the bounds of the key column in one part of the index."""
         if (part.has_null and self._has_null) or (part.has_nan and self._is_floating):
             return True
         if self._is_null or part.lowest is None:
@@ -185,7 +188,7 @@ def _range(statistics: pq.Statistics) -> tuple[Any, Any] | None:
 
 
 def are_comparable(*values: Any) -> bool:
-    """Return whether all values have one type and none is NaN, which old writers store in statistics."""
+    """Return whether all values have the same type and none is NaN, which old writers store in statistics."""
     type_ = type(values[0])
     if type_ not in _COMPARABLE or any(type(value) is not type_ for value in values):
         return False

@@ -1,11 +1,11 @@
-"""The removal job on executors: rewrite files without rows, or write position deletes for these rows.
+"""The removal job on executors: remove rows by rewriting files without them, or by writing position deletes.
 
 A file is read in small batches, and the new file is uploaded in parts while it is encoded, as in compaction. Memory is
-bounded by one row group and DuckDB's limit, plus one byte per row of the file. Small files of a task are held in memory
-until they are rewritten as one file.
+bounded by one row group and DuckDB's limit, plus one byte per row of the file. The small files of a task are held in
+memory until they are rewritten as one file.
 
-In a merge, the rows of stored files are looked up in the index of pending rows: either the pending row replaces the
-stored one, or it is older.
+In a merge, the rows of stored files are looked up in the index of pending rows. Either the pending row replaces the
+stored row, or the pending row is older.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MAX_DELETE_RATIO = 0.5
-"""Maximum share of deleted rows. A file with more is rewritten, because readers would read more deleted than live rows.
-"""
+"""Maximum share of deleted rows. A file with a larger share is rewritten, because readers would read more deleted
+rows than live rows."""
 
 
 def remove(tasks: Iterable[RemoveTask]) -> Iterator[Removed | Failed]:
-    """Remove the rows of each task; yield one result per task. A failed task does not stop the job."""
+    """Remove the rows of each task. Yield one result per task. A failed task does not stop the job."""
     for task in tasks:
         yield remove_rows(task)
 
 
 def remove_rows(task: RemoveTask, stored: Sequence[StoredFile] | None = None) -> Removed | Failed:
-    """Remove the rows of one task. `stored` are its files, in order, if they are already open."""
+    """Remove the rows of one task. `stored` are the task's files, in order, if they are already open."""
     return attempt(partial(_remove_rows, task, stored), partial(_problem, task))
 
 
@@ -71,9 +71,10 @@ def _problem(task: RemoveTask, error: Exception) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class _CheckedFile:
-    """A file with a mask of its dead rows. `before` is the number of rows that were already deleted.
+    """A file with a mask of its `dead` rows, which must be deleted.
 
-    A file with `erased` rows must be rewritten: position deletes would only hide the rows, and leave them in S3.
+    `before` is the number of rows that were already deleted. A file with `erased` rows must be rewritten. Position
+    deletes would only hide these rows, and leave them in S3.
     """
 
     source: SourceFile
@@ -128,7 +129,7 @@ def _gets_position_deletes(file: _CheckedFile, task: RemoveTask) -> bool:
 
 
 def _rewrite(task: RemoveTask, files: Sequence[_CheckedFile], s3: S3Client) -> WrittenFile:
-    """Write the live rows of files to a new file, in order."""
+    """Write the live rows of all files, in order, to one new file."""
     upload = _upload(task, s3, "parquet")
     with rollback_on_error(upload.abort):
         writer = ParquetFileWriter(task.codec, task.schema, upload)
@@ -142,7 +143,7 @@ def _rewrite(task: RemoveTask, files: Sequence[_CheckedFile], s3: S3Client) -> W
 
 
 def _write_deletes(task: RemoveTask, file: _CheckedFile, s3: S3Client) -> WrittenFile:
-    """Write a position delete file with all dead rows."""
+    """Write a position delete file with all deleted rows of a file."""
     upload = _upload(task, s3, "deletes.parquet")
     positions = np.flatnonzero(file.dead)
     with rollback_on_error(upload.abort):
@@ -152,7 +153,7 @@ def _write_deletes(task: RemoveTask, file: _CheckedFile, s3: S3Client) -> Writte
 
 
 def _upload(task: RemoveTask, s3: S3Client, ending: str) -> Upload:
-    # Spark may retry a task whose first attempt still runs, so each attempt has its own file name.
+    # Spark may retry a task while its first attempt is still running, so each attempt has its own file name.
     return Upload(s3, f"{task.folder}/{task.name}-{secrets.token_hex(4)}.{ending}", deferred=False)
 
 
@@ -161,10 +162,10 @@ def _upload(task: RemoveTask, s3: S3Client, ending: str) -> Upload:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The rows that the index removes from the files of a task, by the file's index in the task.
+    """The rows that the index removes from the files of a task, by the index of the file in the task.
 
     `replaced` and `deleted` count the rows that upserts and tombstones remove. `superseded` are pending rows that are
-    older than rows of the files, by the number of their file.
+    older than rows of these files, by the number of the pending file.
     """
 
     dead: Mapping[int, RowSet] = field(default_factory=dict)
@@ -174,9 +175,9 @@ class Probed:
 
 
 def probe(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: RemoveTask) -> Probed:
-    """Look up the rows of the task's files in its index, except `dead` rows: a mask per file.
+    """Look up the rows of the task's files in the index of pending rows. `dead` has a mask per file of rows to skip.
 
-    Raises UnsupportedFile, ConnectorError, AWS errors, and OSError if the index is no longer on the disk.
+    Raises UnsupportedFile, ConnectorError and AWS errors, and OSError if the index is no longer on the disk.
     """
     replaced: dict[int, BitMap] = {}
     superseded: dict[int, BitMap] = {}
@@ -194,7 +195,7 @@ def probe(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: 
 
 
 def _rows(files: Sequence[OpenedFile], dead: Sequence[NDArray[np.bool_]], task: RemoveTask) -> Iterator[pa.Table]:
-    """Yield the rows that may have a key of the index, with the index of their file in the task and their position."""
+    """Yield the rows that may have a key of the index. Each has the index of its file in the task, and its position."""
     target, schema, bounds = _columns(task), _schema(task), [part.bounds for part in task.index]
     for place, (removal, file) in enumerate(zip(task.files, files, strict=True)):
         with naming_file(removal.source.uri):
@@ -217,7 +218,7 @@ def _columns(task: RemoveTask) -> pa.Schema:
 
 
 def _schema(task: RemoveTask) -> pa.Schema:
-    """Return the schema of the rows for `find_replaced`."""
+    """Return the schema of the rows that are passed to `find_replaced`."""
     names = task.versions.names
     columns = [comparable(pa.nulls(0, field.type)).type for field in _columns(task)]
     return pa.schema([*zip(names, columns, strict=True), ("file", pa.int32()), ("position", pa.int64())])

@@ -1,10 +1,10 @@
-"""The tasks of a merge and their results. Only positions of rows travel, never rows.
+"""The tasks of a merge and their results. Only positions of rows are sent between the driver and executors, never rows.
 
 A merge has three jobs. *Winners* finds the latest row of each key in the pending files, and writes an index of these
-rows. *Probe* looks up every row of the stored files in the index, and removes rows that a pending row replaces.
-*Apply* removes from the pending files the rows that are not the latest of their key, and rows that only delete. If all
-pending files are small, *winners* has them in memory and does the work of *apply* too, except for pending rows that are
-older than stored ones.
+rows. *Probe* looks up every row of the stored files in this index, and removes the rows that a pending row replaces.
+*Apply* removes rows from the pending files: rows that are not the latest of their key, and rows that only delete. If
+all pending files are small, *winners* holds them in memory and also does the work of *apply*, except for pending rows
+that are older than stored rows.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Deletes = Literal["copy_on_write", "merge_on_read"]
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """The Iceberg field IDs of the columns that identify versions of one row, and that order them.
+    """The Iceberg field IDs of the columns that identify the versions of a row, and of the columns that order them.
 
-    Keys are equal if all their columns are: null equals null, -0.0 equals 0.0, and NaN equals NaN. The latest row of a
-    key wins, compared by cursor (null is lowest, then NaN), then by `extracted_at`, then by arrival: pending rows
-    arrive after the content's rows, and `raw_id` orders the rows of either. A winner with a value in `deleted_at`
-    deletes its key.
+    Keys are equal if all their columns are equal; null equals null, -0.0 equals 0.0, and NaN equals NaN. The latest row
+    of a key wins. Rows are compared by cursor (null is lowest, then NaN), then by `extracted_at`, then by arrival.
+    Pending rows arrive after the rows of the content, and `raw_id` orders the rows within each of these two groups. A
+    winner with a value in `deleted_at` deletes its key.
     """
 
     key: tuple[int, ...]
@@ -48,25 +48,28 @@ class Versions:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The columns that order versions, the most significant first. Arrival breaks ties."""
+        """The columns that order versions, most significant first. Arrival breaks ties."""
         return (self.extracted_at,) if self.cursor is None else (self.cursor, self.extracted_at)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns of `key` and `order` in tables of versions."""
+        """The names that the columns of `key` and `order` have in tables of versions."""
         key = (f"key{number}" for number in range(len(self.key)))
         return (*key, *(f"order{number}" for number in range(len(self.order))))
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """The distinct columns to read."""
+        """The field IDs of the columns to read, each once."""
         all_ids = (*self.key, *self.order, self.raw_id, self.deleted_at)
         return tuple(dict.fromkeys(id_ for id_ in all_ids if id_ is not None))
 
 
 @dataclass(frozen=True, slots=True)
 class RowSet:
-    """Positions of rows in one file, counted from 0, as a serialized Roaring bitmap: a compact value to exchange."""
+    """Positions of rows in one file, counted from 0.
+
+    They are stored as a serialized Roaring bitmap, which is compact.
+    """
 
     content: bytes
 
@@ -77,13 +80,13 @@ class RowSet:
         return cls(rows.serialize())
 
     def rows(self) -> BitMap:
-        """Return the positions. Raises ValueError if the content is not a bitmap."""
+        """Return the positions. Raises ValueError if the content is not a valid bitmap."""
         return BitMap.deserialize(self.content)
 
 
 def add_rows(rows_by_file: dict[int, BitMap], files: NDArray[np.int32], positions: NDArray[np.int64]) -> None:
-    """Add rows, given by file number and position, to the bitmap of their file."""
-    # Sort by file, so that each file's positions are one slice.
+    """Add rows, which are given by file number and position, to the bitmap of their file."""
+    # Sort by file, so that the positions of each file are one slice.
     order = np.argsort(files, kind="stable")
     numbers, starts = np.unique(files[order], return_index=True)
     slices = np.split(positions[order].astype(np.uint32), starts[1:])
@@ -93,12 +96,12 @@ def add_rows(rows_by_file: dict[int, BitMap], files: NDArray[np.int32], position
 
 
 def row_sets(rows_by_file: Mapping[int, BitMap]) -> dict[int, RowSet]:
-    """Return the non-empty bitmaps as row sets, in the order of their file numbers."""
+    """Return the non-empty bitmaps as row sets, ordered by file number."""
     return {number: RowSet.of(rows) for number, rows in sorted(rows_by_file.items()) if rows}
 
 
 def united(sets: Iterable[Mapping[int, RowSet]]) -> dict[int, RowSet]:
-    """Return the union of row sets by file number, in the order of these."""
+    """Return the union of the row sets of each file, ordered by file number."""
     union: dict[int, BitMap] = {}
     for by_file in sets:
         for number, rows in by_file.items():
@@ -112,9 +115,9 @@ UNKNOWN = ...
 
 @dataclass(frozen=True, slots=True)
 class KeyBounds:
-    """The lowest and highest value of one key column, except null and NaN, as Arrow's `as_py` returns them.
+    """The lowest and the highest value of one key column, ignoring null and NaN, as returned by Arrow's `as_py`.
 
-    Both are None if there are no such values, and both are UNKNOWN if one is.
+    Both are None if there are no such values. Both are UNKNOWN if one of them is unknown.
     """
 
     lowest: Any
@@ -127,7 +130,7 @@ class KeyBounds:
 class IndexPart:
     """The index of one part of the keys: a Parquet file at `uri`, or its `content` if it is small.
 
-    `bounds` has one entry per key column.
+    `bounds` has an entry for each key column.
     """
 
     rows: int
@@ -138,21 +141,21 @@ class IndexPart:
 
 
 def local_path(uri: str) -> Path | None:
-    """Return the local path of a `file:` URI; None for an S3 URI."""
+    """Return the local path of a `file:` URI, or None for an S3 URI."""
     parts = urlsplit(uri)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
 @dataclass(frozen=True, slots=True)
 class WinnersTask:
-    """The pending files of one Spark task, in which winners are to be found.
+    """A Spark task that finds the winners in some of the pending files.
 
-    `schema` has the columns of `versions` with field IDs, in the table's present types. The first of `files` has the
-    number `first_file` among all pending files. Keys are partitioned into `parts`; 1 needs no shuffle. `index_folder`
-    is a URI (`file:` or `s3:`) without a trailing slash; None if no index is needed. The first `content_files` of all
-    pending files belong to the content: their rows arrived before all others.
+    `schema` has the columns of `versions`, with field IDs, in the table's current types. The first of `files` has the
+    number `first_file` among all pending files. Keys are partitioned into `parts`; a single part needs no shuffle.
+    `index_folder` is a URI (`file:` or `s3:`) without a trailing slash, or None if no index is needed. The first
+    `content_files` of all pending files belong to the content: their rows arrived before all others.
 
-    `removals` rewrite small files of this task immediately, as they are in memory.
+    `removals` are run in this task, on small files that are in memory.
     """
 
     files: tuple[SourceFile, ...]
@@ -170,10 +173,10 @@ class WinnersTask:
 class Winners:
     """The winners of one part of the keys. Files are identified by their number among all pending files.
 
-    `index` is None without keys, or if no index is needed. A shuffle returns no result for an empty part. `losers` are
-    rows that another pending row replaces; `tombstones` are winners that delete their key. Neither includes rows
-    removed by position deletes. `removed` has the results of the task's removals for files with losers or tombstones;
-    they do not consider stored rows.
+    `index` is None without keys, or if no index is needed. After a shuffle, an empty part has no result. `losers` are
+    rows that another pending row replaces. `tombstones` are winners that delete their key. Neither includes rows that
+    position deletes remove. `removed` has the results of the task's removals, for files with losers or tombstones.
+    These removals do not consider stored rows.
     """
 
     part: int
@@ -188,7 +191,7 @@ class Winners:
 class Removal:
     """The rows to remove from one file: `dead` rows, and rows that a row in the task's index replaces.
 
-    `erased` rows are removed too; their file is rewritten even if position deletes already hide them.
+    `erased` rows are removed too. Their file is rewritten even if position deletes already hide these rows.
     """
 
     source: SourceFile
@@ -198,11 +201,12 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class RemoveTask:
-    """Removes rows from one file, or from several small files of one partition, which are held in memory.
+    """A task that removes rows from one file, or from several small files of one partition, which are held in memory.
 
-    `schema` is the table's, with field IDs at every level. New files are in `folder`, an S3 URI without a trailing
-    slash; their names have `name` and a token of the attempt. Existing position deletes are applied to a rewritten
-    file, and are included in a new position delete file, which replaces the former ones.
+    `schema` is the schema of the table, with field IDs at every level. New files are in `folder`, an S3 URI without a
+    trailing slash; their names contain `name` and a token of the attempt. If a file is rewritten, its existing position
+    deletes are applied. If it gets a new position delete file, they are included in the new one, which replaces the
+    former ones.
     """
 
     name: str
@@ -220,9 +224,9 @@ class RemoveTask:
 class Removed:
     """The result of a `RemoveTask`. Files are identified by their index in the task.
 
-    Files without rows to remove are unchanged. `obsolete` files must leave the table: `rewritten` has their live rows,
-    in the files' order; it is None without live rows. `position_deletes` has a file for each other changed file, with
-    all its deleted rows, including earlier deletions.
+    Files without rows to remove are unchanged. `obsolete` files must be removed from the table. The file `rewritten`
+    has their live rows, in the order of the files; it is None if there are no live rows. `position_deletes` has, for
+    each other changed file, a position delete file with all its deleted rows, including earlier deletions.
 
     `replaced` and `deleted` count the rows that upserts and tombstones in the index remove. `superseded` are pending
     rows that are older than rows of these files, by the number of their file among all pending files.
@@ -238,5 +242,5 @@ class Removed:
 
     @property
     def written(self) -> tuple[WrittenFile, ...]:
-        """The new files."""
+        """All new files."""
         return (*(() if self.rewritten is None else (self.rewritten,)), *self.position_deletes.values())

@@ -1,8 +1,8 @@
-"""The two SQL queries of a merge, run by DuckDB: the latest row of each key, and the stored rows that it replaces.
+"""The two SQL queries of a merge, run by DuckDB: find the latest row of each key, and the stored rows that it replaces.
 
-DuckDB's memory is limited; beyond the limit, it spills to the local disk. Keys are equal if all their columns are: null
-equals null, NaN equals NaN, and -0.0 equals 0.0. Values are ordered: null, then NaN, then all others. Texts are binary
-values here, compared by their bytes, because other engines' texts may not be UTF-8.
+DuckDB's memory is limited; beyond the limit, it spills to the local disk. Keys are equal if all their columns are
+equal: null equals null, NaN equals NaN, and -0.0 equals 0.0. Values are ordered: null, then NaN, then all others. Texts
+are treated as binary values, which are compared by their bytes, because texts of other engines may not be UTF-8.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 MEMORY_LIMIT_MB = 192
-"""DuckDB's memory limit, for each Spark task."""
+"""DuckDB's memory limit for each Spark task."""
 
-# QUALIFY filters rows by a window function, as HAVING filters groups by an aggregate: it keeps one row per key.
+# QUALIFY filters rows by a window function, as HAVING filters groups by an aggregate. Here it keeps one row per key.
 _LATEST = """
 CREATE TEMP TABLE winners AS
 SELECT {kept}, is_tombstone, file, position FROM pending
 QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) = 1
 """
 
-# DuckDB builds its hash table from the right side of a join, so the smaller side is written there.
+# DuckDB builds its hash table from the right side of a join, so the query has the smaller side there.
 _REPLACED = """
 SELECT stored.file, stored.position, winners.is_tombstone, winners.file AS by_file, winners.position AS by_position,
     {is_same_or_newer} AS wins
@@ -48,7 +48,7 @@ FROM {larger} JOIN {smaller} ON {same_key}
 def database() -> Iterator[tuple[DuckDBPyConnection, Path]]:
     """Yield a connection to an empty database, and a temporary folder on the local disk.
 
-    Tables must be temporary, so that the next connection does not see them. Raises ConnectorError if the disk is full,
+    Tables must be temporary, so that the next connection does not see them. Raises ConnectorError if the disk is full
     or the memory limit is too low.
     """
     import duckdb
@@ -73,7 +73,10 @@ def database() -> Iterator[tuple[DuckDBPyConnection, Path]]:
 
 @lru_cache(maxsize=4)
 def _instance(pid: int, thread: int, memory_limit_mb: int) -> DuckDBPyConnection:  # noqa: ARG001
-    """Return the database of a thread of a process. Opening a database takes as long as merging thousands of rows."""
+    """Return the database of one thread of a process.
+
+    It is cached: opening one takes as long as merging thousands of rows.
+    """
     import duckdb
 
     folder = (spark_directory() or Path(tempfile.gettempdir())) / f"dedup-{secrets.token_hex(8)}"
@@ -82,16 +85,17 @@ def _instance(pid: int, thread: int, memory_limit_mb: int) -> DuckDBPyConnection
             "threads": 1,
             "memory_limit": f"{memory_limit_mb}MB",
             "temp_directory": str(folder),  # Created when the memory limit is exceeded, and deleted with the instance.
-            # The optimizer estimates an Arrow stream as one row: it would choose the wrong side for the hash table.
+            # The optimizer assumes that an Arrow stream has one row, so it would hash the wrong side.
             "disabled_optimizers": "join_order,build_side_probe_side",
         }
     )
 
 
 def find_winners(connection: DuckDBPyConnection, rows: Iterable[pa.Table], schema: pa.Schema, content: int) -> None:
-    """Create the table `winners` with the latest row of each key, given rows with the columns of `read_versions`.
+    """Create the table `winners` with the latest row of each key. `rows` have the columns of `read_versions`.
 
-    It has the key and order columns. Files with numbers below `content` belong to the content; the others are pending.
+    The table has the key and order columns. Files with numbers below `content` belong to the content, the others are
+    pending.
     """
     key, order = _named(schema, "key"), _named(schema, "order")
     ranks = [rank for name in order for rank in _ranks(name, schema)]
@@ -109,9 +113,10 @@ def find_replaced(
     count: int,
     index: Sequence[Path],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows, at most `count`, that have a key in an index, with its winner and whether the winner is as new.
+    """Yield the rows whose key is in an index, with the winner of the key and whether that winner is as new or newer.
 
-    The index is Parquet files of the table `winners`. The rows have the same columns except `is_tombstone`.
+    `index` are Parquet files of the table `winners`. The rows, at most `count`, have the same columns except
+    `is_tombstone`.
     """
     paths = ", ".join("'{}'".format(str(path).replace("'", "''")) for path in index)
     connection.execute(f"CREATE TEMP VIEW winners AS FROM read_parquet([{paths}], hive_partitioning = false)")
@@ -120,11 +125,11 @@ def find_replaced(
     is_same_or_newer = "true"
     for rank in reversed(ranks):
         ours, theirs = rank.format(table="winners"), rank.format(table="stored")
-        # Compare rank by rank: a comparison of whole rows would be null where one side has a null.
+        # Compare rank by rank: the comparison of whole rows would be null if one side has a null.
         is_equal = f"{ours} IS NOT DISTINCT FROM {theirs}"
         is_same_or_newer = f"CASE WHEN {is_equal} THEN {is_same_or_newer} ELSE {ours} > {theirs} END"
     same_key = " AND ".join(f"stored.{name} IS NOT DISTINCT FROM winners.{name}" for name in _named(schema, "key"))
-    # DuckDB does not know the number of streamed rows.
+    # DuckDB cannot determine the number of streamed rows.
     larger, smaller = ("stored", "winners") if count > len(winners) else ("winners", "stored")
     query = _REPLACED.format(is_same_or_newer=is_same_or_newer, larger=larger, smaller=smaller, same_key=same_key)
     with _streamed(connection, "stored", rows, schema):
@@ -132,13 +137,13 @@ def find_replaced(
 
 
 def comparable(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any] | pa.ChunkedArray[Any]:
-    """Return a column for DuckDB, with texts as binary values: DuckDB rejects texts that are not UTF-8."""
+    """Return a column for DuckDB, with texts as binary values, because DuckDB rejects texts that are not UTF-8."""
     is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     return column.cast(pa.binary()) if is_text else column
 
 
 def with_parts(connection: DuckDBPyConnection, rows: pa.Table, parts: int) -> DuckDBPyRelation:
-    """Return rows with a column `part`, the number (from 0) of their key's part, ordered by part."""
+    """Return the rows ordered by a new column `part`, which is the number, from 0, of the part of their key."""
     connection.register("rows", rows)
     key = ", ".join(_named(rows.schema, "key"))
     return connection.sql(f"SELECT *, (hash({key}) % {parts})::INTEGER AS part FROM rows ORDER BY part")
@@ -149,7 +154,7 @@ def _named(schema: pa.Schema, kind: str) -> list[str]:
 
 
 def _ranks(column: str, schema: pa.Schema, prefix: str = "") -> list[str]:
-    """Return SQL expressions that order the values of a column, the most significant first."""
+    """Return SQL expressions that order the values of a column, most significant first."""
     value = f"{prefix}{column}"
     not_nan = [f"(NOT isnan({value}))"] if pa.types.is_floating(schema.field(column).type) else []
     return [f"({value} IS NOT NULL)", *not_nan, value]
@@ -159,7 +164,7 @@ def _ranks(column: str, schema: pa.Schema, prefix: str = "") -> list[str]:
 def _streamed(
     connection: DuckDBPyConnection, name: str, tables: Iterable[pa.Table], schema: pa.Schema
 ) -> Iterator[None]:
-    """Register rows under a name, for one query. Raises the error of reading the rows."""
+    """Register rows under a name, for one query. If reading the rows fails, raises that error."""
     import duckdb
 
     raised: list[Exception] = []

@@ -1,6 +1,6 @@
-"""The first job of a merge on executors: find the latest row of each key in the pending files, and write their index.
+"""The first job of a merge on executors: find the latest row of each key in the pending files, and write the index.
 
-If one task can hold all keys, no shuffle is needed (`winners`). Otherwise keys are partitioned by hash:
+If one task can hold all keys, no shuffle is needed (`winners`). Otherwise keys are partitioned by their hash:
 `produce_versions` reads the files, and `consume_versions` receives all rows of one part of the keys.
 """
 
@@ -46,20 +46,20 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _BLOCK_BYTES = 8 * 1024 * 1024
-"""Arrow bytes of rows that are partitioned at a time."""
+"""Arrow bytes of the rows that are partitioned together."""
 
 _PAYLOAD_BYTES = 2 * 1024 * 1024
 
 
 def winners(tasks: Iterable[WinnersTask]) -> Iterator[Winners | Failed]:
-    """Find the winners of each task, whose files have all rows of their keys; yield one result per task."""
+    """Find the winners of each task, whose files must have all rows of their keys. Yield one result per task."""
     for task in tasks:
         yield attempt(partial(_winners, task), partial(_problem, task))
 
 
 def _winners(task: WinnersTask) -> Winners:
     files = _open(task)
-    files = [*files] if task.removals else files  # Removals read the files again.
+    files = [*files] if task.removals else files  # Removals iterate over the files again.
     result = _find_winners(read_versions(task, files), 0, task)
     return replace(result, removed=tuple(_remove(task, result, files)))
 
@@ -69,7 +69,7 @@ def _open(task: WinnersTask) -> Iterable[StoredFile]:
 
 
 def _remove(task: WinnersTask, result: Winners, files: Iterable[StoredFile]) -> Iterator[Removed]:
-    """Run the task's removals. A failed removal has no result; a job of its own then reports the error."""
+    """Run the task's removals. A failed removal has no result; the error is reported when a separate job repeats it."""
     if not task.removals:
         return
     dead = united((result.losers, result.tombstones))
@@ -105,7 +105,7 @@ def produce_versions(tasks: Iterable[WinnersTask]) -> Iterator[tuple[int, bytes]
 
 
 def consume_versions(part: int, payloads: Iterator[bytes]) -> Iterator[Winners | Failed]:
-    """Find the winners of a part of the keys; `payloads` has all of its rows. Yield one result."""
+    """Find the winners of one part of the keys. `payloads` has all rows of the part. Yield one result."""
     shares = (pickle.loads(payload) for payload in payloads)
     first: _Share = next(shares)
     yield attempt(partial(_winners_of_part, part, chain([first], shares), first.task), partial(_problem, first.task))
@@ -127,7 +127,7 @@ def _winners_of_part(part: int, shares: Iterable[_Share], task: WinnersTask) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Rows of a task's files that a producer sends to a part."""
+    """Rows of a task's files that a producer sends to one part of the keys."""
 
     task: WinnersTask
     versions: bytes = b""
@@ -135,7 +135,7 @@ class _Share:
 
 
 def _partition(connection: DuckDBPyConnection, table: pa.Table, task: WinnersTask) -> Iterator[tuple[int, bytes]]:
-    """Yield the rows of each part as payloads."""
+    """Yield the rows of a table as payloads, each with the number of its part."""
     rows = with_parts(connection, table, task.parts).to_arrow_table()
     # The rows are ordered by part, so a binary search finds the end of each part.
     ends = np.searchsorted(rows.column("part").to_numpy(), np.arange(task.parts), "right").tolist()
@@ -148,7 +148,10 @@ def _partition(connection: DuckDBPyConnection, table: pa.Table, task: WinnersTas
 
 
 def _for_consumers(task: WinnersTask) -> WinnersTask:
-    """Return the task as consumers need it. Payloads wait on disk, so they have AWS keys only if these are needed."""
+    """Return the task as consumers need it.
+
+    Payloads are stored on disk, so they include AWS keys only if consumers need these.
+    """
     in_s3 = task.index_folder is not None and task.index_folder.startswith("s3:")
     return replace(task, files=(), access=task.access if in_s3 else AwsAccess(task.access.region))
 
@@ -164,7 +167,7 @@ def _find_winners(versions: Iterator[pa.Table], part: int, task: WinnersTask) ->
     if (first := next(versions, None)) is None:
         return Winners(part, 0, {}, {}, None)
     losers: dict[int, BitMap] = {}
-    """First all rows; the winners are removed at the end."""
+    """Contains all rows at first. The winners are removed at the end."""
     won: dict[int, BitMap] = {}
     tombstones: dict[int, BitMap] = {}
     index: IndexPart | None = None
@@ -183,7 +186,7 @@ def _find_winners(versions: Iterator[pa.Table], part: int, task: WinnersTask) ->
 
 
 def _recorded(versions: Iterable[pa.Table], rows: dict[int, BitMap]) -> Iterator[pa.Table]:
-    """Yield the tables, and add their rows to `rows`."""
+    """Yield the tables unchanged, and add their rows to `rows`."""
     for table in versions:
         add_rows(rows, table.column("file").to_numpy(), table.column("position").to_numpy())
         yield table
@@ -207,8 +210,8 @@ def _problem(task: WinnersTask, error: Exception) -> Problem:
 def read_versions(task: WinnersTask, files: Iterable[StoredFile]) -> Iterator[pa.Table]:
     """Yield the live rows of the task's files, in order, in small batches.
 
-    The columns are `Versions.names`, `raw_id`, `is_tombstone`, `file` (its number) and `position`. Raises
-    UnsupportedFile and AWS errors.
+    The columns are those in `Versions.names`, then `raw_id`, `is_tombstone`, `file` (the number of the file) and
+    `position`. Raises UnsupportedFile and AWS errors.
     """
     s3 = task.access.client("s3")
     fields = {field_id(field): field for field in task.schema}
@@ -230,7 +233,7 @@ def _named(table: pa.Table, versions: Versions) -> dict[str, Any]:
     by_id = {field_id(field): comparable(table.column(position)) for position, field in enumerate(table.schema)}
 
     def column(id_: int) -> Any:
-        # A column that was dropped from the table is null in all rows.
+        # If a column was dropped from the table, its values are null.
         return by_id[id_] if id_ in by_id else pa.nulls(table.num_rows)
 
     named = {name: column(id_) for name, id_ in zip(versions.names, (*versions.key, *versions.order), strict=True)}
