@@ -1,1 +1,1 @@
-"""Run jobs on Spark: functions of `files` on tasks. The only room that imports PySpark."""
+"""Run jobs on Spark: functions of `files`, applied to tasks. Only this package imports PySpark."""

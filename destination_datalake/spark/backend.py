@@ -1,6 +1,6 @@
-"""The interface of Spark backends: the engine submits jobs, and the backend returns their results.
+"""The interface of Spark backends: the engine submits jobs, and a backend runs them and returns their results.
 
-It imports little, like every module that is imported before Java is launched.
+Like every module that is imported before Java is launched, this module imports little.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 Work = Callable[[Iterable[Task]], Iterable[Result]]
-"""A function that executors run on tasks. It is defined in a module, so that executors find it by its name. Tasks and
-results are pickled."""
+"""A function that executors run on tasks. It must be defined in a module, because executors find it by its name.
+Tasks and results are pickled."""
 
 Produce = Callable[[Iterable[Task]], Iterable[tuple[int, bytes]]]
-"""Yields pairs of a partition number and a payload: opaque bytes, about a megabyte of rows."""
+"""Yields pairs of a partition number and a payload. A payload is opaque bytes, about a megabyte of rows."""
 
 Consume = Callable[[int, Iterator[bytes]], Iterable[Result]]
-"""Receives a partition number and the partition's payloads, in no particular order."""
+"""Receives the number of a partition and its payloads, in no particular order."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobsProgress:
-    """The numbers of running, waiting and ended tasks of Spark's present jobs."""
+    """The numbers of running, waiting and completed tasks in Spark's current jobs."""
 
     running: int = 0
     waiting: int = 0
@@ -43,31 +43,34 @@ class JobsProgress:
 class Backend(Protocol):
     """A Spark that runs jobs.
 
-    The engine calls `start` and `stop` on its own threads. After `start`, all other methods may be called on any
+    The engine calls `start` and `stop` on threads of its own. After `start`, all other methods may be called on any
     thread.
     """
 
     application_id: str | None
-    """The ID of Spark's application, after `start`; None if unknown."""
+    """The ID of Spark's application, available after `start`; None if unknown."""
 
     @property
     def is_local(self) -> bool:
         """Whether executors share this machine's disk. Available before `start`."""
 
     def start(self) -> None:
-        """Start Spark; return when jobs can run. Raises SparkFailed if it fails, or if `stop` is called meanwhile."""
+        """Start Spark. Return when jobs can run.
+
+        Raises SparkFailed if the start fails, or if `stop` is called meanwhile.
+        """
 
     def ended(self) -> SparkFailed | None:
-        """Return why no more jobs can run; None if they can."""
+        """Return why no more jobs can run, or None if they can."""
 
     def parallelism(self) -> int:
-        """Return the number of concurrent tasks, as far as known. Raises SparkFailed."""
+        """Return the number of concurrent tasks, as far as it is known. Raises SparkFailed."""
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
-        """Run a job with one Spark task per item of `tasks`; return all results, in the order of the tasks.
+        """Run a job with one Spark task per item of `tasks`. Return all results, in the order of the tasks.
 
-        Spark may run a task several times, also concurrently. Raises JobFailed if other jobs may still succeed, else
-        SparkFailed.
+        Spark may run a task several times, even concurrently. Raises JobFailed if other jobs may still succeed,
+        otherwise SparkFailed.
         """
 
     def exchange(
@@ -75,18 +78,19 @@ class Backend(Protocol):
     ) -> list[Result]:
         """Run a job of two stages: `produce` the payloads of each task, shuffle them, and `consume` each partition.
 
-        Partitions are numbered from 0 to `partitions` - 1; empty ones are not consumed. Raises as `run` does.
+        Partitions are numbered from 0 to `partitions` - 1. Empty partitions are not consumed. Raises the same errors as
+        `run`.
         """
 
     def progress(self) -> JobsProgress:
         """Return the progress of the running jobs. Never raises."""
 
     def stop(self, *, orderly: bool) -> None:
-        """Stop Spark, or close the session with it, and clean up. Can be called during `start`, and repeatedly."""
+        """Stop Spark, or close the session with it, and clean up. May be called during `start`, and repeatedly."""
 
 
 def consumed(consume: Consume[Result], rows: Iterable[tuple[int, bytes]]) -> Iterable[Result]:
-    """Consume the rows of one partition of a shuffle. Each row has the partition's number."""
+    """Consume the rows of one partition of a shuffle. Each row is the number of the partition and a payload."""
     remaining = iter(rows)
     first = next(remaining, None)
     if first is None:
@@ -95,14 +99,14 @@ def consumed(consume: Consume[Result], rows: Iterable[tuple[int, bytes]]) -> Ite
 
 
 class SparkFailed(ConnectorError):
-    """Spark did not start, or has ended. The message has a remedy for the user; the cause has the details."""
+    """Spark did not start, or has ended. The message tells the user the remedy; the cause has the details."""
 
     def __init__(self, message: str, type: FailureType = "transient_error") -> None:
         super().__init__(Failure(message, message, type))
 
 
 class JobFailed(SparkFailed):
-    """A job failed. Spark can run other jobs."""
+    """A job failed, but Spark can run other jobs."""
 
     def __init__(self, detail: str) -> None:
         """`detail` is Spark's error message, with stack traces."""
@@ -114,7 +118,7 @@ class JobFailed(SparkFailed):
 
 
 def worker_failure(stream: StreamId, error: JobFailed) -> NotEncoded:
-    """Return the result of a unit whose worker died in each attempt; `error` is the failure of its job."""
+    """Return the result of a unit whose worker died in every attempt. `error` is the failure of the unit's job."""
     from destination_datalake.files.plan import NotEncoded
 
     detail = error.detail
@@ -138,7 +142,10 @@ _CRASH = re.compile(r"Fatal Python error: ([A-Za-z ]+)")
 
 
 def end_failure(exit_code: int | None) -> SparkFailed:
-    """Return the failure of an ended Spark. `exit_code` is the JVM's, negative for a signal; None if the JVM runs."""
+    """Return the failure of a Spark that has ended.
+
+    `exit_code` is the exit code of its JVM, negative for a signal, or None if the JVM is still running.
+    """
     subject = "Spark" if exit_code is None else "Spark's Java process"
     code = "" if exit_code is None else f" (signal {-exit_code})" if exit_code < 0 else f" (exit code {exit_code})"
     return SparkFailed(

@@ -1,4 +1,7 @@
-"""The Spark engine: starts Spark in the background, runs jobs, and stops Spark without leaving processes behind."""
+"""The Spark engine: it starts Spark in the background, runs jobs, and stops Spark.
+
+After a stop, no processes of Spark remain on this machine.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +42,11 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _STOP_SECONDS = 20
-"""Maximum wait for a start in progress when Spark is stopped."""
+"""Maximum seconds to wait for a start in progress when Spark is stopped."""
 
 
 class Engine:
-    """A Spark that may still be starting. Methods that need it wait for the start."""
+    """A Spark that may still be starting. Methods that need a running Spark wait until it has started."""
 
     def __init__(self, backend: Backend, executor_access: ExecutorAccess | None = None) -> None:
         self._backend = backend
@@ -55,9 +58,9 @@ class Engine:
 
     @classmethod
     def start(cls, backend: Backend, executor_access: ExecutorAccess | None = None) -> Engine:
-        """Start Spark in the background, and return immediately.
+        """Start Spark in the background. Return the engine immediately.
 
-        Tasks are sent to executors with their own access to AWS, unless `executor_access` replaces it.
+        Tasks are sent to executors with the access to AWS that they contain, unless `executor_access` replaces it.
         """
         engine = cls(backend, executor_access)
         engine._starting.start()
@@ -74,7 +77,7 @@ class Engine:
 
     @property
     def error(self) -> SparkFailed | None:
-        """Why no more jobs can run: Spark did not start, or has ended. None if they can."""
+        """The reason why no more jobs can run: Spark did not start, or has ended. None if jobs can run."""
         if not self._started.done() or self._stopped.is_set():
             return None
         if (error := self._started.exception()) is not None:
@@ -82,34 +85,34 @@ class Engine:
         return self._backend.ended()
 
     def parallelism(self) -> int:
-        """Return the number of concurrent tasks. Waits for Spark's start. Raises SparkFailed."""
+        """Return the number of concurrent tasks. Waits until Spark has started. Raises SparkFailed."""
         self._started.result()
         return self._backend.parallelism()
 
     def progress(self) -> JobsProgress:
-        """Return the progress of the running jobs. Nothing runs before Spark has started."""
+        """Return the progress of the running jobs. Before Spark has started, all counts are 0."""
         return JobsProgress() if self.is_starting() or self.error is not None else self._backend.progress()
 
     def run(self, work: Work[Task, Result], tasks: Sequence[Task]) -> list[Result]:
-        """Run the tasks on the executors, as one Spark job: see `Backend.run`. Waits for Spark's start."""
+        """Run the tasks on the executors as one Spark job (see `Backend.run`). Waits until Spark has started."""
         self._started.result()
         return self._without_usage(self._backend.run(partial(metered, work), self._with_access(tasks)))
 
     def exchange(
         self, produce: Produce[Task], tasks: Sequence[Task], consume: Consume[Result], partitions: int
     ) -> list[Result]:
-        """Run a job with a shuffle: see `Backend.exchange`. Waits for Spark's start."""
+        """Run a job with a shuffle (see `Backend.exchange`). Waits until Spark has started."""
         self._started.result()
         results = self._backend.exchange(produce, self._with_access(tasks), partial(metered, consume), partitions)
         return self._without_usage(results)
 
     @property
     def application_id(self) -> str | None:
-        """The ID of Spark's application; None if it has not started, or is unknown."""
+        """The ID of Spark's application, or None if Spark has not started or the ID is unknown."""
         return None if self.is_starting() else self._backend.application_id
 
     def usage(self) -> Usage:
-        """Return the resources that executors used so far, as reported with their results."""
+        """Return the resources that executors have used so far, as reported with the results of their tasks."""
         return Usage.total(self._used)
 
     def _without_usage(self, results: Sequence[Result | Usage]) -> list[Result]:
@@ -123,8 +126,8 @@ class Engine:
     def encode(self, tasks: Sequence[EncodeTask]) -> list[UnitResult]:
         """Encode the units of the tasks in one Spark job. Raises SparkFailed if Spark cannot run jobs.
 
-        A failed unit does not fail the job. The job fails only if a worker died in each attempt at a task: then each
-        unit is retried in its own job, and only units whose jobs fail are returned as not encoded.
+        A failed unit does not fail the job. The job fails only if a worker died in every attempt at a task. Each unit
+        is then retried in a job of its own, and only units whose jobs fail again are returned as not encoded.
         """
         from destination_datalake.files.encode import encode
         from destination_datalake.files.plan import EncodeTask
@@ -148,10 +151,10 @@ class Engine:
         return [result for future in futures for result in future.result()]
 
     def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
-        """Rewrite files in one Spark job.
+        """Rewrite files in one Spark job. Return the rewritten files.
 
-        Raises RewriteFailed if a file cannot be rewritten; no target then exists. Raises SparkFailed, and errors of
-        S3's client.
+        Raises RewriteFailed if a file cannot be rewritten; then no target exists. Raises SparkFailed and errors of S3's
+        client.
         """
         from destination_datalake.files.rewrite import publish_rewritten, rewrite
 
@@ -160,7 +163,7 @@ class Engine:
     def stop(self, *, orderly: bool = False) -> None:
         """Stop Spark, and wait until its processes on this machine have ended.
 
-        A local Spark is killed unless `orderly`: it has no state, and an orderly stop takes a second.
+        A local Spark is killed unless `orderly`: it has no state to save, and an orderly stop takes a second.
         """
         orderly = orderly or not self.local
         deadline = time.monotonic() + _STOP_SECONDS
@@ -170,7 +173,7 @@ class Engine:
         self._stopped.set()
         self._backend.stop(orderly=orderly)
         while self._starting.is_alive() and time.monotonic() < deadline:
-            # A start in progress may begin further steps, so it is stopped repeatedly until it fails.
+            # A start in progress may begin more steps, so it is stopped repeatedly until it fails.
             self._starting.join(0.05)
             self._backend.stop(orderly=False)
 
@@ -185,22 +188,22 @@ class Engine:
 class ExecutorAccess:
     """Sets the executors' access to AWS in tasks. Thread-safe.
 
-    With `role`, executors use the credentials in their own environment; with `session`, short-lived credentials of the
-    connector's identity.
+    With `role`, executors use the credentials in their own environment. With `session`, they get short-lived
+    credentials of the connector's identity.
     """
 
     def __init__(self, credentials: ExecutorCredentials, access: AwsAccess) -> None:
-        """`access` is the connector's."""
+        """Prepare the access. `access` is the connector's own access to AWS."""
         self._kind = credentials
         self._access = access
         self._lock = threading.Lock()
         self._delegated: Credentials | None = None
 
     def current(self) -> AwsAccess:
-        """Return the executors' access for the next job.
+        """Return the executors' access to AWS for the next job.
 
-        A session is valid for at least another quarter of an hour, or a third of its duration if that is less. For
-        `session`, raises errors of STS, and botocore's NoCredentialsError.
+        Session credentials are valid for at least another quarter of an hour, or for a third of their duration if that
+        is less. With `session`, raises errors of STS, and botocore's NoCredentialsError.
         """
         from destination_datalake.aws.access import AccessKeys, Environment
 
@@ -215,13 +218,13 @@ class ExecutorAccess:
         assert_never(self._kind)
 
     def apply(self, tasks: Sequence[Task]) -> list[Any]:
-        """Return the tasks with `current` as their access. Raises as `current` does."""
+        """Return the tasks with `current` as their access to AWS. Raises the same errors as `current`."""
         access = self.current()
         return [replace(cast("Any", task), access=access) if hasattr(task, "access") else task for task in tasks]
 
 
 def start_engine(config: Config) -> Engine:
-    """Start the configured Spark in the background. Raises OSError without a temporary folder."""
+    """Start the configured Spark in the background. Raises OSError if no folder for temporary files can be used."""
     executor_access = None
     if not config.spark.is_local:
         from destination_datalake.config.options import aws_access
@@ -237,7 +240,10 @@ def start_engine(config: Config) -> Engine:
 
 
 def start_local_engine() -> Engine:
-    """Start Spark with default options. Imports no slow modules. Raises OSError without a temporary folder."""
+    """Start Spark with default options, in the background. Imports no slow modules.
+
+    Raises OSError if no folder for temporary files can be used.
+    """
     from destination_datalake.spark.classic.settings import ClassicSettings
 
     return Engine.start(_classic_backend(ClassicSettings("local[*]", {})))

@@ -1,1 +1,1 @@
-"""Classic Spark: this process starts the driver JVM; executors are local or on a cluster."""
+"""Classic Spark: this process starts the driver JVM. Executors are local or on a cluster."""

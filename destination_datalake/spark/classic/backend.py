@@ -1,7 +1,7 @@
-"""Classic Spark: this process starts the driver, a JVM, and executors are local or on a cluster.
+"""The backend for classic Spark: this process starts the driver JVM. Executors are local or on a cluster.
 
-Tasks are run by `SparkContext.parallelize(...).mapPartitions(...)`. No record crosses the JVM, so Spark SQL's session,
-planner and code generator would only take start-up time.
+Tasks are run by `SparkContext.parallelize(...).mapPartitions(...)`. No record passes through the JVM, so the session,
+planner and code generator of Spark SQL would only make the start slower.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ if TYPE_CHECKING:
 
 
 PATIENCE_PROPERTY = "spark.scheduler.maxRegisteredResourcesWaitingTime"
-"""Spark's own maximum wait for executors before it starts tasks.
+"""The Spark property that limits how long Spark waits for executors before it starts tasks.
 https://spark.apache.org/docs/latest/configuration.html#scheduling
 """
 
 _PATIENCE_SECONDS = 60.0
-"""Maximum wait of a job for a first executor, unless Spark's own limit is longer."""
+"""Maximum seconds that a job waits for the first executor, unless Spark's own limit is longer."""
 
 _POLL_SECONDS = 1.0
 
 _IDLE_SECONDS = 0.1
-"""Time without a job before a local Spark warms up."""
+"""Seconds without a job after which a local Spark warms up."""
 
 
 class ClassicBackend:
@@ -96,10 +96,10 @@ class ClassicBackend:
         return self._context
 
     def launch(self) -> None:
-        """Launch Java, unless Spark's launcher must do it. Meanwhile import the workers' modules and fork their daemon.
+        """Launch Java, unless Spark's launcher must do it.
 
-        Must be called on the main thread, before other threads exist. If it is not called, `start` launches Java.
-        Raises OSError.
+        Meanwhile, import the workers' modules and fork the worker daemon. Must be called on the main thread, before
+        other threads exist. If it is not called, `start` launches Java. Raises OSError.
         """
         if self._settings.needs_launcher:
             return
@@ -123,7 +123,7 @@ class ClassicBackend:
             threading.Thread(target=self._warm_up_if_idle, name="spark-warm-up", daemon=True).start()
 
     def ended(self) -> SparkFailed | None:
-        """Return the failure if Spark's JVM or its context has ended; else None."""
+        """Return the failure if Spark's JVM or its context has ended, otherwise None."""
         if (exit_code := self._jvm.exit_code) is not None:
             return end_failure(exit_code)
         try:
@@ -133,7 +133,7 @@ class ClassicBackend:
         return None if may_run else self._ended_by_cluster() or end_failure(None)
 
     def parallelism(self) -> int:
-        """Return Spark's default parallelism: the cores of all executors that have registered."""
+        """Return Spark's default parallelism, which is the number of cores of all registered executors."""
         with self._spark_errors():
             return int(self.context.defaultParallelism)
 
@@ -152,7 +152,7 @@ class ClassicBackend:
             return shuffled.mapPartitions(self._prepared(partial(consumed, consume))).collect()
 
     def progress(self) -> JobsProgress:
-        """Return the tasks of the active stages, by Spark's status tracker."""
+        """Return the numbers of tasks in the active stages, according to Spark's status tracker."""
         try:
             tracker = self.context.statusTracker()
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
@@ -191,18 +191,18 @@ class ClassicBackend:
         return contextlib.nullcontext() if self._watch is None else self._watch.job()
 
     def _ended_by_cluster(self) -> SparkFailed | None:
-        """Return why the cluster has ended the application; None if unknown."""
+        """Return why the cluster has ended the application, or None if unknown."""
         output = self._jvm.recent_output()
         if self._watch is not None and self._watch.gave_up:
             ended: SparkFailed | None = no_executor(self._application, self._patience)
         else:
             ended = application_ended(self._application, output)
-        # The context exists once executors have run the warm-up job.
+        # The context exists only after executors have run the warm-up job.
         never_ran = ended is not None and self._context is None
         return (executors_end(self._application, output) if never_ran else None) or ended
 
     def _watch_over(self, context: SparkContext) -> None:
-        """Watch from now on whether there are executors to run jobs."""
+        """From now on, watch whether there are executors to run jobs."""
         self._application = dict(context.getConf().getAll())
         self._patience = max(self._patience, seconds_property(context, PATIENCE_PROPERTY) or 0)
         self._watch = ExecutorWatch(partial(count_executors, context), context.cancelAllJobs, self._patience)
@@ -231,7 +231,7 @@ class ClassicBackend:
         if self._settings.needs_launcher:
             context.setLogLevel("ERROR")
         if packing is not None:
-            # A URI, because Spark ignores the fragment after a path with a space or a quote.
+            # As a URI, because Spark ignores the fragment after a path with a space or a quote.
             context.addArchive(f"{packing.result().as_uri()}#{FOLDER}")
         if not self.is_local:
             self._watch_over(context)
@@ -264,24 +264,24 @@ class ClassicBackend:
         self._warm_up(self.context)
 
     def _warm_up(self, context: SparkContext) -> None:
-        """Run an empty task per core, which starts the Python workers, and checks that they match the driver."""
+        """Run an empty task per core. This starts the Python workers, and checks that they match the driver."""
         from destination_datalake.files.encode import encode
 
         with self._job():
             context.parallelize([], context.defaultParallelism).mapPartitions(self._prepared(encode)).collect()
 
     def _warm_up_if_idle(self) -> None:
-        """Warm up while records are still being collected, unless a first job is already there."""
+        """Warm up while records are still being collected, unless the first job has already begun."""
         if not self._busy.wait(_IDLE_SECONDS):
             with contextlib.suppress(Exception):  # The next job reports the error.
                 self.warm_up()
 
     def _prepared(self, work: Work[Task, Result]) -> Work[Task, Result]:
-        """Return the work in the form that Spark sends to executors; on this machine, the work itself."""
+        """Return the work in the form that Spark sends to executors. On this machine, this is the work itself."""
         return shipped(work, self._settings.python) if self._settings.is_cluster else work
 
     def _difference(self, text: str | None) -> SparkFailed | None:
-        """Return the failure if Spark's error says that executors differ from the driver; else None."""
+        """Return the failure if Spark's error shows that executors differ from the driver, otherwise None."""
         if text is None or not self._settings.is_cluster:
             return None
         message = difference(text, self._settings.python)
@@ -289,17 +289,17 @@ class ClassicBackend:
 
 
 class ExecutorWatch:
-    """Cancels the jobs of a cluster that has no executor for `patience` seconds in a row.
+    """Cancels all jobs if a cluster has had no executor for `patience` seconds.
 
-    Spark itself waits forever, and only repeats a warning ("Initial job has not accepted any resources").
+    Spark itself would wait forever, and only repeat a warning ("Initial job has not accepted any resources").
     """
 
     def __init__(
         self, executors: Callable[[], int], give_up: Callable[[], None], patience: float, every: float = _POLL_SECONDS
     ) -> None:
-        """`executors` counts the registered executors; `give_up` cancels all jobs. Both raise if Spark has ended.
+        """Prepare the watch. `executors` counts the registered executors, and `give_up` cancels all jobs.
 
-        `every` is the interval between counts, in seconds.
+        Both raise if Spark has ended. `every` is the interval between counts, in seconds.
         """
         self._executors = executors
         self._give_up = give_up
@@ -309,12 +309,12 @@ class ExecutorWatch:
 
     @property
     def gave_up(self) -> bool:
-        """Whether jobs were cancelled."""
+        """Whether the watch has cancelled the jobs."""
         return self._gave_up.is_set()
 
     @contextlib.contextmanager
     def job(self) -> Iterator[None]:
-        """Watch while the `with` block runs a job."""
+        """Watch the executors while the body runs a job."""
         ended = threading.Event()
         watching = threading.Thread(target=self._watch, args=(ended,), name="spark-executors", daemon=True)
         watching.start()
@@ -338,7 +338,7 @@ class ExecutorWatch:
 
 
 def start_failure(error: BaseException, output: Sequence[str], master: str) -> SparkFailed:
-    """Return why Spark did not start on `master`, given PySpark's `error` and the JVM's `output`."""
+    """Return the failure of a Spark that did not start on `master`, given PySpark's `error` and the JVM's `output`."""
     reason = _reason(error, output)
     because = f"Spark did not start: {reason}"
     if (exhausted := exhaustion(error, "\n".join([reason, *output]))) is not None:
@@ -376,7 +376,7 @@ _MAX_REASON_LENGTH = 300
 
 
 def _reason(error: BaseException, output: Sequence[str]) -> str:
-    """Return the first line of the JVM's exception, else the first error in its output."""
+    """Return the first line of the JVM's exception. Without an exception, return the first error in its output."""
     thrown = java_exception_text(error)
     lines = thrown.splitlines() if thrown is not None else [line for line in output if _ERROR.search(line)]
     line = next((line.strip() for line in lines if line.strip()), f"{type(error).__name__}: {error}")
@@ -384,7 +384,7 @@ def _reason(error: BaseException, output: Sequence[str]) -> str:
 
 
 def no_executor(properties: Mapping[str, str], seconds: float) -> SparkFailed:
-    """Return the failure of an application with these properties that had no executor for `seconds`."""
+    """Return the failure of an application, with these properties, that had no executor for `seconds`."""
     cores = properties.get("spark.executor.cores")
     max_cores = properties.get("spark.cores.max")
     requested = "".join(
@@ -403,7 +403,7 @@ def no_executor(properties: Mapping[str, str], seconds: float) -> SparkFailed:
 
 
 def executors_end(properties: Mapping[str, str], output: Sequence[str]) -> SparkFailed | None:
-    """Return the failure of executors that exit immediately, if the JVM's output reports one; else None."""
+    """Return the failure of executors that exit immediately, or None if the JVM's output does not report this."""
     reason = _last(_EXECUTOR_ENDED, output)
     if reason is None:
         return None
@@ -418,7 +418,7 @@ def executors_end(properties: Mapping[str, str], output: Sequence[str]) -> Spark
 
 
 def application_ended(properties: Mapping[str, str], output: Sequence[str]) -> SparkFailed | None:
-    """Return why the cluster has ended the application; None if the JVM's output does not report it."""
+    """Return why the cluster has ended the application, or None if the JVM's output does not report it."""
     reason = _last(_APPLICATION_ENDED, output)
     if reason is None:
         return None

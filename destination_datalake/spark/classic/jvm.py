@@ -1,4 +1,4 @@
-"""Spark's JVM: launch it, read its output, stop it."""
+"""Spark's JVM: launch it, read its output, and stop it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _logger = logging.getLogger(__name__)
 _MAX_LINES = 200
 _OUTPUT_SECONDS = 2
 _STOP_SECONDS = 120
-"""Maximum wait for an orderly exit, in which the JVM may still write files."""
+"""Maximum seconds to wait for an orderly exit, during which the JVM may still write files."""
 
 KILL_SECONDS = 20
 
@@ -52,13 +52,13 @@ _LOST_EXECUTOR = re.compile(r"TaskSchedulerImpl: Lost executor (\S+) on (\S+): (
 # --- Java -------------------------------------------------------------------------------------------------------------
 
 MINIMUM_VERSION = 17
-"""The oldest Java that Spark 4 runs on."""
+"""The oldest version of Java that Spark 4 supports."""
 
 _TIMEOUT_SECONDS = 30
 
 
 def java_command() -> str | None:
-    """Return the command that Spark's scripts run: JAVA_HOME's java, else the one on the PATH."""
+    """Return the java command that Spark's scripts run: the one in JAVA_HOME, otherwise the one on the PATH."""
     home = os.environ.get("JAVA_HOME")
     return os.path.join(home, "bin", "java") if home else shutil.which("java")  # noqa: PTH118
 
@@ -97,25 +97,31 @@ def require_java() -> None:
 
 
 class Jvm:
-    """A JVM in its own process group, so that a signal to the connector's group does not stop Spark during a commit."""
+    """A JVM in its own process group.
+
+    A signal to the connector's process group therefore does not stop Spark during a commit.
+    """
 
     def __init__(self, scratch: Path) -> None:
-        """Launch nothing yet. `scratch` is a folder that identifies this JVM: its command line contains the path."""
+        """Launch nothing yet.
+
+        `scratch` is a folder by which this JVM is identified: its command line contains the path.
+        """
         self._scratch = scratch
         self._lines: deque[str] = deque(maxlen=_MAX_LINES)
         self._output: int | None = None
         self._reader: threading.Thread | None = None
-        # Listing processes opens files. These descriptors are freed first, as all others may be in use.
+        # Listing processes opens files. These spare descriptors are freed for it, because all others may be in use.
         self._spare_descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE_DESCRIPTORS)]
         self.process: subprocess.Popen[bytes] | None = None
         self.daemon: int | None = None
         """The process ID of the worker daemon, if this process has forked it."""
 
     def launch(self, memory: str, options: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Launch Java directly, and return immediately: `connect` waits for it.
+        """Launch Java directly, and return immediately. `connect` waits for it.
 
-        Spark's scripts and launcher would build the same command line, but start two JVMs and three shells for it.
-        `environment` is added to this process's environment. Raises OSError.
+        Spark's scripts and launcher would build the same command line, but start two JVMs and three shells to do so.
+        `environment` is added to the environment of this process. Raises OSError.
         """
         java = [java_command() or "java", f"-Xmx{memory}", *MODULE_OPTIONS, *WITHOUT_LOGGING, *options]
         added = {**environment, **_user_environment(), GATEWAY_FILE: str(self._gateway_file)}
@@ -123,7 +129,7 @@ class Jvm:
         try:
             self.process = subprocess.Popen(
                 [*java, "-cp", spark_jars(), GATEWAY_CLASS],
-                stdin=subprocess.PIPE,  # The JVM exits when its input is closed, also if this process is killed.
+                stdin=subprocess.PIPE,  # The JVM exits when its input is closed, even if this process is killed.
                 stdout=write_end,
                 stderr=write_end,
                 env=os.environ | added,
@@ -133,17 +139,17 @@ class Jvm:
             os.close(write_end)
 
     def connect(self) -> JavaGateway:
-        """Return the gateway to the launched JVM when it responds. Raises PySpark's errors."""
+        """Wait until the launched JVM responds. Return the gateway to it. Raises PySpark's errors."""
         assert self.process is not None
         assert self._output is not None
         self._read_output(self._output)
         return connected_gateway(self.process, self._gateway_file)
 
     def submit(self, properties: Mapping[str, str]) -> JavaGateway:
-        """Launch the JVM by Spark's own launcher; return the gateway to it. Raises PySpark's errors.
+        """Launch the JVM with Spark's own launcher. Return the gateway to it. Raises PySpark's errors.
 
         The properties are passed in a file that only this user can read, because some values are secrets, and all users
-        can read command lines. The file is then deleted.
+        can read command lines. The file is deleted after the launch.
         """
         file = self._scratch / "spark.properties"
         file.touch(mode=0o600)
@@ -159,18 +165,24 @@ class Jvm:
         return gateway
 
     def output(self) -> Sequence[str]:
-        """Return the last output lines of the JVM and its workers; waits for the rest if the JVM is ending."""
+        """Return the last output lines of the JVM and its workers.
+
+        If the JVM is ending, wait for the remaining lines.
+        """
         if self._reader is not None:
             self._reader.join(_OUTPUT_SECONDS)
         return [*self._lines]
 
     def recent_output(self) -> Sequence[str]:
-        """Return the last output lines so far."""
+        """Return the last output lines so far, without waiting."""
         return [*self._lines]
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, negative for a signal; None if it runs, is not launched, or another process launched it."""
+        """The exit code of the JVM, negative for a signal.
+
+        None if the JVM is running, was not launched, or was launched by another process.
+        """
         return None if self.process is None else self.process.poll()
 
     def wait_for_exit(self) -> None:
@@ -181,18 +193,21 @@ class Jvm:
                 self.process.wait(_STOP_SECONDS)
 
     def kill(self) -> None:
-        """Kill the JVM, also during its launch, and its Python workers. Can be repeated."""
+        """Kill the JVM and its Python workers, even during the launch. May be called repeatedly."""
         while self._spare_descriptors:
             os.close(self._spare_descriptors.pop())
         try:
             _kill(self._processes())
         finally:
-            # Even if listing processes failed: workers exit when their JVM has ended.
+            # This is done even if listing processes failed. Workers exit when their JVM has ended.
             if self.process is not None:
                 self.process.kill()
 
     def _processes(self) -> list[psutil.Process]:
-        """Return the processes of the JVM, identified by its scratch folder, of the worker daemon, and of workers."""
+        """Return the processes of the JVM, of the worker daemon and of the workers.
+
+        The JVM is identified by its scratch folder.
+        """
         import psutil
 
         processes = []
@@ -211,7 +226,10 @@ class Jvm:
         self._reader.start()
 
     def _read(self, descriptor: int) -> None:
-        """Log the output of the JVM and its workers, and keep it for error messages. It never reaches the terminal."""
+        """Log the output of the JVM and its workers, and keep it for error messages.
+
+        It is never printed on the terminal.
+        """
         with os.fdopen(descriptor, errors="replace") as lines:
             for line in lines:
                 self._lines.append(line.rstrip())
@@ -219,7 +237,7 @@ class Jvm:
 
 
 def _log(line: str) -> None:
-    """Log a line of Spark's output. Warn of a lost executor, which explains a slow sync."""
+    """Log a line of Spark's output. A lost executor is logged as a warning, because it explains a slow sync."""
     lost = _LOST_EXECUTOR.search(line)
     if lost is None:
         _logger.debug("Spark: %s", line)
@@ -230,17 +248,17 @@ def _log(line: str) -> None:
 
 
 def user_options(scratch: Path) -> Sequence[str]:
-    """Return Java options for a user without a name and a home directory, as with a container's `runAsUser`."""
+    """Return Java options for a user without a name and a home directory, as with `runAsUser` of a container."""
     return () if _is_user_known() else (f"-Duser.home={scratch}", f"-Duser.name={_UNKNOWN_USER}")
 
 
 def unknown_user() -> str | None:
-    """Return the name that Spark and Hadoop use for a user without a name; None if the user has a name."""
+    """Return the name that Spark and Hadoop use for a user without a name, or None if the user has a name."""
     return None if _is_user_known() else _UNKNOWN_USER
 
 
 def _user_environment() -> Mapping[str, str]:
-    """Return environment variables with the user's name for a user without one: Spark and Hadoop would fail."""
+    """Return environment variables that name a user without a name. Spark and Hadoop would fail without them."""
     return {} if _is_user_known() else {"SPARK_USER": _UNKNOWN_USER, "HADOOP_USER_NAME": _UNKNOWN_USER}
 
 
@@ -253,7 +271,7 @@ def _is_user_known() -> bool:
 
 
 def _kill(processes: Sequence[psutil.Process]) -> None:
-    """Kill the processes, and wait for their end."""
+    """Kill the processes, and wait until they have ended."""
     import psutil
 
     for process in processes:
@@ -265,7 +283,7 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
 
 
 def _is_running(process: psutil.Process) -> bool:
-    """Return whether the process runs. A zombie has ended, but its parent has not read its exit code yet."""
+    """Return whether the process is running. A zombie has ended, but its parent has not read its exit code yet."""
     import psutil
 
     with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,7 +1,7 @@
 """Build the JVM's class-data-sharing archive: Spark's parsed classes, which the JVM maps into memory at each start.
 
-`python -m destination_datalake.spark.classic.jvm_archive` writes it for this machine's JVM, as the image's build does.
-Another JVM ignores the archive.
+`python -m destination_datalake.spark.classic.jvm_archive` writes it for the JVM of this machine; the build of the image
+runs this command. Other JVMs ignore the archive.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from destination_datalake.spark.classic.settings import ClassicSettings, archive
 
 
 def build() -> Path:
-    """Run Spark once, on a job like the connector's jobs, and archive the loaded classes."""
+    """Run Spark once, with a job like the connector's jobs, and archive the classes that were loaded."""
     path = archive_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    # A JVM that writes an archive cannot use one, and logs each class that it omits.
+    # A JVM that writes an archive cannot use one, and would log each class that it omits.
     options = (f"-XX:ArchiveClassesAtExit={path}", "-Xlog:disable", "-Xlog:all=error:stderr")
     backend = ClassicBackend(ClassicSettings("local[*]", {}, options))
     backend.start()

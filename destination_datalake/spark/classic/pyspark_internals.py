@@ -1,7 +1,7 @@
 """All uses of private parts of PySpark, py4j and pyarrow, and all workarounds for their behaviour.
 
 docs/code/workarounds.md lists the reason for each workaround, and the test that fails when it is no longer needed.
-Functions import their modules themselves, because `spec` loads this module too.
+Functions import the modules that they need, because `spec` loads this module too.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
-"""The main class of the JVM that PySpark talks to."""
+"""The main class of the JVM that PySpark connects to."""
 
 GATEWAY_FILE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
-"""The variable with the path of the file to which this class writes its port and its secret."""
+"""The environment variable with the path of the file to which the gateway class writes its port and its secret."""
 
 _OPENED_PACKAGES = (
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
@@ -49,7 +49,7 @@ MODULE_OPTIONS = (
     "--sun-misc-unsafe-memory-access=allow",
     "--enable-native-access=ALL-UNNAMED",
 )
-"""Spark's own options for each JVM (its JavaModuleOptions), except modules that only MLlib uses."""
+"""The options that Spark passes to every JVM (its JavaModuleOptions), except modules that only MLlib uses."""
 
 
 WITHOUT_LOGGING = (
@@ -58,7 +58,7 @@ WITHOUT_LOGGING = (
     "-Dlog4j.provider=org.apache.logging.log4j.simple.internal.SimpleProvider",
     "-Dorg.apache.logging.log4j.simplelog.level=OFF",
 )
-"""Options that disable logging: Spark's failures are exceptions, and Log4j takes a tenth of the JVM's start."""
+"""Options that disable logging. Spark's failures are exceptions, and loading Log4j takes a tenth of the JVM's start."""
 
 _JARS = (
     *("spark-common-utils", "spark-config", "spark-core", "spark-kvstore", "spark-launcher", "spark-network-"),
@@ -68,7 +68,7 @@ _JARS = (
     *("netty-", "objenesis", "paranamer", "py4j", "RoaringBitmap", "slf4j-api", "snappy-", "stream-", "xbean-"),
     "zstd-",
 )
-"""Prefixes of the names of Spark's core jars and their dependencies."""
+"""Name prefixes of Spark's core jars and of their dependencies."""
 
 
 def spark_home() -> Path:
@@ -80,13 +80,16 @@ def spark_home() -> Path:
 
 
 def spark_jars() -> str:
-    """Return the class path of Spark's core. All 280 jars would be slower: Java searches each of them."""
+    """Return the class path of Spark's core.
+
+    With all 280 jars, Java would be slower, because it searches each of them.
+    """
     jars = sorted((spark_home() / "jars").iterdir())
     return os.pathsep.join(str(jar) for jar in jars if jar.name.startswith(_JARS))
 
 
 def connected_gateway(process: subprocess.Popen[bytes], file: Path) -> JavaGateway:
-    """Wait until the JVM's gateway has written `file`, then connect to it, as PySpark's `launch_gateway` does.
+    """Wait until the JVM's gateway has written `file`, then connect to the gateway, like PySpark's `launch_gateway`.
 
     Raises PySparkRuntimeError if the JVM ends first.
     """
@@ -118,14 +121,14 @@ _IMPORTED = (
     "org.apache.spark.resource.*",
     "scala.Tuple2",
 )
-"""Classes that SparkContext and RDDs refer to by their short names."""
+"""Java classes that SparkContext and RDDs refer to by their short names."""
 
 
 def launch_gateway(properties_file: Path, output: int, environment: Mapping[str, str]) -> JavaGateway:
     """Launch Spark's JVM in its own process group, and connect to it. Raises PySpark's errors.
 
-    `output` is the file descriptor for the JVM's output. `environment` is added to this process's environment, because
-    PySpark passes that on, and reads the arguments of `spark-submit` from it.
+    `output` is the file descriptor for the JVM's output. `environment` is added to the environment of this process,
+    because PySpark passes that environment on, and reads the arguments of `spark-submit` from it.
     """
     import shlex
 
@@ -138,31 +141,32 @@ def launch_gateway(properties_file: Path, output: int, environment: Mapping[str,
         os.environ.update(environment, PYSPARK_SUBMIT_ARGS=arguments)
         return launch_gateway(None, popen)  # type: ignore[no-untyped-call]
     finally:
-        # Never remove a variable, even if it is new: other threads iterate over the environment (urllib does, for each
-        # of boto3's clients), and would fail.
+        # Never remove a variable, even if it is new. Other threads iterate over the environment, and would fail: urllib
+        # does, for each of boto3's clients.
         os.environ["PYSPARK_SUBMIT_ARGS"] = submit_args
 
 
 def available_processors(gateway: JavaGateway) -> int:
-    """Return the number of processors of the JVM, which a container can limit."""
+    """Return the number of processors that the JVM can use. A container can limit it."""
     return int(gateway.jvm.java.lang.Runtime.getRuntime().availableProcessors())
 
 
 def log_in(user: str, gateway: JavaGateway) -> None:
     """Set the name of Hadoop's user, for a user without a name in the system.
 
-    Spark stores the secret of `spark.authenticate` in the credentials of Hadoop's user. Hadoop requests the user's name
-    from the system, even if HADOOP_USER_NAME is set (Hadoop: `UserGroupInformation`).
+    Spark stores the secret of `spark.authenticate` in the credentials of Hadoop's user. Hadoop gets the name of the
+    user from the system, even if HADOOP_USER_NAME is set (Hadoop: `UserGroupInformation`).
     """
     users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
     users.setLoginUser(users.createRemoteUser(user))
 
 
 def drop_sql_converters() -> None:
-    """Remove py4j's converters, except those of Python's own collections.
+    """Remove py4j's converters, except those for Python's own collections.
 
-    Must be called after PySpark is imported, which registers converters of SQL values. The connector does not use
-    them, and one of them imports pyspark.testing, and so pandas, at its first value: half of Spark's start-up time.
+    Must be called after PySpark is imported, because the import registers converters for SQL values. The connector does
+    not use them. One of them imports pyspark.testing and therefore pandas when it converts its first value, which takes
+    half of Spark's start-up time.
     """
     from py4j import protocol  # type: ignore[import-untyped]
 
@@ -173,9 +177,9 @@ def drop_sql_converters() -> None:
 
 
 def hand_over_without_files(context: SparkContext) -> None:
-    """Send tasks to the JVM over an authenticated connection instead of a file on disk, as they contain credentials.
+    """Send tasks to the JVM over an authenticated connection instead of a file, because they contain credentials.
 
-    PySpark does the same if Spark encrypts its files, but leaves the connection open.
+    PySpark does the same if Spark encrypts its files, but does not close the connection.
     """
     from pyspark.serializers import ChunkedStream
     from pyspark.util import local_connect_and_auth
@@ -199,25 +203,28 @@ def is_stopped(context: SparkContext) -> bool:
 
 def count_executors(context: SparkContext) -> int:
     """Return the number of registered executors, without the driver. Raises if the JVM does not respond."""
-    # PySpark's status tracker lacks this method of Java's.
+    # PySpark's status tracker does not have this method of the Java class.
     return len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1
 
 
 def seconds_property(context: SparkContext, name: str) -> float | None:
-    """Return a time property in seconds, parsed by Spark ("2min"); None if it is not set."""
+    """Return the value of a time property, such as "2min", in seconds. Spark parses it.
+
+    Return None if it is not set.
+    """
     conf = context._jsc.sc().conf()
     return float(conf.getTimeAsSeconds(name)) if conf.contains(name) else None
 
 
 def is_java_exception(error: BaseException) -> bool:
-    """Return whether the error is an exception of the JVM, which is still running."""
+    """Return whether the error is an exception of the JVM, which is then still running."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
     return isinstance(error, Py4JJavaError)
 
 
 def java_exception_text(error: BaseException | None) -> str | None:
-    """Return the text of the JVM's exception, with its stack trace; None if there is none."""
+    """Return the text of the JVM's exception, with its stack trace. Return None if the error has no such exception."""
     thrown = getattr(error, "java_exception", None)
     return None if thrown is None else str(thrown)
 
@@ -226,15 +233,19 @@ def java_exception_text(error: BaseException | None) -> str | None:
 
 
 def silence_accumulator_server(context: SparkContext) -> None:
-    """Keep PySpark's accumulator server from printing a stack trace when the JVM ends. The next job reports the end."""
+    """Prevent PySpark's accumulator server from printing a stack trace when the JVM ends.
+
+    The next job reports the end.
+    """
     context._accumulatorServer.handle_error = _ignore  # type: ignore[method-assign, assignment]
 
 
 def silence_py4j() -> None:
     """Suppress py4j's log messages from now on.
 
-    Errors of the connector's calls are raised. But py4j also makes calls on its own thread, to release objects, and
-    logs their errors when the JVM has ended. Some messages use the root logger, hence the filter.
+    Errors of the connector's own calls are raised. But py4j also makes calls on a thread of its own, to release
+    objects, and logs their errors after the JVM has ended. A filter is needed because some messages use the root
+    logger.
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_of_py4j)
@@ -252,9 +263,9 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def import_arrow() -> None:
-    """Import Arrow without pandas, which is unused, and would take a second and 60 MB.
+    """Import Arrow without pandas, which is unused and would take a second and 60 MB.
 
-    Arrow tries to import pandas once, when it converts the first value.
+    Arrow tries to import pandas only once, when it converts the first value.
     """
     with hide_pandas():
         import pyarrow as pa
@@ -264,7 +275,10 @@ def import_arrow() -> None:
 
 @contextmanager
 def hide_pandas() -> Iterator[None]:
-    """Make imports of pandas fail in the `with` block, on this thread only: Spark Connect may import it on another."""
+    """Make imports of pandas fail in the body.
+
+    This affects only the current thread, because Spark Connect may import pandas on another thread.
+    """
     finder = _PandasHider()
     sys.meta_path.insert(0, finder)
     try:
@@ -274,7 +288,10 @@ def hide_pandas() -> Iterator[None]:
 
 
 class _PandasHider:
-    """A finder for `sys.meta_path`. It has no base class: importing the usual one takes a tenth of `spec`'s time."""
+    """A finder for `sys.meta_path` that hides pandas.
+
+    It has no base class, because importing the usual one takes a tenth of the time of `spec`.
+    """
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
@@ -285,9 +302,9 @@ class _PandasHider:
 
 
 def prefer_installed_packages() -> None:
-    """Import PySpark in workers from its installation instead of its zip files.
+    """Make workers import PySpark from its installation instead of from its zip files.
 
-    Spark puts the zip files first in `sys.path`. They contain no byte code, so each start would compile them again.
+    Spark puts the zip files first in `sys.path`. They contain no bytecode, so every start would compile them again.
     """
     sys.path[:] = sorted(sys.path, key=_is_zip_of_installed_package)
 

@@ -1,4 +1,4 @@
-"""Settings of classic Spark: its master, its properties, and the options of its JVM.
+"""The settings of classic Spark: its master, its properties, and the options of its JVM.
 
 https://spark.apache.org/docs/latest/configuration.html
 """
@@ -28,7 +28,8 @@ _TASK_ATTEMPTS = 3
 """Maximum number of attempts at a task whose worker dies."""
 
 _JVM_OPTIONS = (
-    # The driver JVM only schedules tasks: the C1 compiler and the serial collector start fastest with the least memory.
+    # The driver JVM only schedules tasks. The C1 compiler and the serial collector start fastest and need the least
+    # memory.
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
     "-Xss512k",
@@ -40,13 +41,13 @@ _CONTEXT_PROPERTIES = (
     *(_MEMORY, "spark.authenticate", "spark.executorEnv.", "spark.io.encryption."),
     *("spark.python.", "spark.task."),
 )
-"""Prefixes of properties that Spark's launcher ignores, or handles in the same way as this module."""
+"""Prefixes of properties that Spark's launcher ignores, or that it handles in the same way as this module."""
 
 _LAUNCHER_VARIABLES = (
     *("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS"),
     *("HADOOP_CONF_DIR", "YARN_CONF_DIR"),
 )
-"""Variables that only Spark's launcher reads: for another Spark, additional classes or properties."""
+"""Environment variables that only Spark's launcher reads. They select another Spark, or add classes or properties."""
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "destination-datalake",
@@ -66,17 +67,18 @@ _LOCAL_DEFAULTS: Mapping[str, str] = {
 }
 
 _LOCAL_ALWAYS: Mapping[str, str] = {
-    # A speculative copy of an ended task may read a segment whose file is already reused: harmless, but a waste. On
-    # clusters, segments are deleted instead of reused, so speculation is the user's choice.
+    # A speculative copy of a task that has ended may read a segment whose file is already reused, which is harmless but
+    # wasteful. On clusters, segments are deleted instead of reused, so the user may choose speculation.
     "spark.speculation": "false",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ClassicSettings:
-    """Settings of classic Spark. `conf` has properties, which override the defaults; `jvm_options` are additional.
+    """The settings of classic Spark.
 
-    `python` is the Python of a cluster's executors.
+    `conf` has properties that override the defaults. `jvm_options` are additional options of the JVM. `python` is the
+    Python of a cluster's executors.
     """
 
     master: str
@@ -86,7 +88,7 @@ class ClassicSettings:
 
     @classmethod
     def from_config(cls, config: Config) -> ClassicSettings:
-        """Return the settings of the connector's configuration."""
+        """Return the settings according to the connector's configuration."""
         spark = config.spark
         python = ExecutorPython(spark.python) if _is_cluster(spark.master) else ExecutorPython()
         return cls(spark.master, spark.conf, (), python)
@@ -103,9 +105,9 @@ class ClassicSettings:
 
     @property
     def needs_launcher(self) -> bool:
-        """Whether Spark's own launcher (spark-submit) is needed: launching Java directly is faster.
+        """Whether Spark's own launcher (spark-submit) is needed. Launching Java directly is faster.
 
-        It is needed on a cluster, and for settings that only the launcher reads, such as spark-env.sh.
+        The launcher is needed on a cluster, and for settings that only it reads, such as spark-env.sh.
         """
         return (
             self.is_cluster
@@ -116,21 +118,21 @@ class ClassicSettings:
 
     @property
     def memory(self) -> str:
-        """The JVM's maximum heap size, in the notation of Java and Spark."""
+        """The maximum heap size of the JVM, in the notation of Java and Spark."""
         return self.conf.get(_MEMORY, _DEFAULTS[_MEMORY])
 
     @property
     def environment(self) -> dict[str, str]:
-        """Additional environment variables of PySpark and the JVM."""
+        """The additional environment variables for PySpark and the JVM."""
         python = {"PYSPARK_PYTHON": self.python.interpreter, "PYSPARK_DRIVER_PYTHON": sys.executable}
-        # Otherwise Spark resolves the machine's host name, which fails if it has no address. On a cluster, executors
-        # connect to the driver by this name.
+        # Without this variable, Spark resolves the machine's host name, which fails if it has no address. On a cluster,
+        # executors connect to the driver by this name.
         name = "localhost" if self.is_local else self.conf.get("spark.driver.host")
         name = os.environ.get("SPARK_LOCAL_HOSTNAME", name)
         return python if name is None else {**python, "SPARK_LOCAL_HOSTNAME": name}
 
     def properties(self, scratch: Path) -> dict[str, str]:
-        """Return all properties of Spark; `scratch` is the folder for its temporary files."""
+        """Return all properties of Spark. `scratch` is the folder for its temporary files."""
         return {
             **_DEFAULTS,
             "spark.local.dir": str(scratch),
@@ -144,10 +146,10 @@ class ClassicSettings:
         }
 
     def _authentication(self) -> dict[str, str]:
-        """Return the properties that authenticate the driver and executors by a shared secret.
+        """Return the properties by which the driver and executors authenticate each other with a shared secret.
 
-        Spark creates a secret per application in local mode, on YARN and on Kubernetes. For a standalone cluster, the
-        user must configure it (https://spark.apache.org/docs/latest/security.html#spark-rpc).
+        Spark creates a secret for each application in local mode, on YARN and on Kubernetes. For a standalone cluster,
+        the user must configure it (https://spark.apache.org/docs/latest/security.html#spark-rpc).
         """
         if self.master.startswith("spark://"):
             return {}
@@ -160,7 +162,7 @@ class ClassicSettings:
     def java_options(self, scratch: Path) -> tuple[str, ...]:
         """Return the options of the JVM, except its memory."""
         temporary = f"-Djava.io.tmpdir={scratch}"
-        # A URI, because Log4j splits a path at commas.
+        # As a URI, because Log4j splits a path at commas.
         logging = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
         archive = archive_path()
         shared = (f"-XX:SharedArchiveFile={archive}", "-Xlog:disable") if archive.exists() else ()
@@ -168,7 +170,10 @@ class ClassicSettings:
 
 
 def _quoted(option: str) -> str:
-    """Return a Java option as Spark reads it out of a list: a backslash before white space, quotes and backslashes."""
+    """Return a Java option in the form in which Spark reads it from a list.
+
+    White space, quotes and backslashes are preceded by a backslash.
+    """
     return re.sub(r"[\s'\"\\]", lambda match: f"\\{match[0]}", option)
 
 
@@ -177,16 +182,19 @@ def _is_cluster(master: str) -> bool:
 
 
 def archive_path() -> Path:
-    """Return the path of the JVM's class-data-sharing archive: from a variable, else beside the interpreter."""
+    """Return the path of the JVM's class-data-sharing archive.
+
+    It is the value of an environment variable or, if that is not set, a path beside the interpreter.
+    """
     path = os.environ.get(ARCHIVE_VARIABLE)
     return Path(path) if path else Path(sys.prefix) / "share" / "destination-datalake" / "spark.jsa"
 
 
 def local_master_with_attempts(master: str, processors: Callable[[], int]) -> str:
-    """Return a local master with task retries: `local[*]` ignores `spark.task.maxFailures`.
+    """Return a local master with task retries, because `local[*]` ignores `spark.task.maxFailures`.
 
-    `local[*]` gets one thread per processor, and no more: uploads run beside the encoding anyway, and another worker
-    takes 250 MiB. Other masters are returned unchanged.
+    `local[*]` gets one thread per processor. More threads would not help, because uploads run beside the encoding
+    anyway, and each worker takes 250 MiB. Other masters are returned unchanged.
     """
     match = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
     if match is None:

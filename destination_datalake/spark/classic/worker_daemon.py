@@ -1,8 +1,8 @@
 """PySpark's worker daemon, from which Python workers are forked with all their modules already imported.
 
-The daemon is a fork of the driver, which needs most of these modules too, and is forked while Spark's JVM starts. The
-JVM runs this module as its daemon (Spark property `spark.python.daemon.module`): it passes its pipes to the fork, or
-becomes the daemon itself if there is no fork. The first job waits for it, so the module imports little.
+The daemon is a fork of the driver, which needs most of these modules too. It is forked while Spark's JVM starts. The
+JVM runs this module as its daemon (Spark property `spark.python.daemon.module`). That process passes its pipes to the
+fork, or becomes the daemon itself if there is no fork. The first job waits for it, so this module imports little.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ADDRESS = "DESTINATION_DATALAKE_WORKER_DAEMON"
-"""The variable with the path of the socket on which the daemon listens."""
+"""The environment variable with the path of the socket on which the daemon listens."""
 
 _MALLOC_PARAMETERS = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_MMAP_THRESHOLD_": -3}
-"""Variables that the C library reads when a program starts, with their numbers for mallopt(3)."""
+"""Environment variables that the C library reads when a program starts, with their parameter numbers for mallopt(3)."""
 
 
 # --- In the driver ---------------------------------------------------------------------------------------------------
 
 
 def fork_daemon(path: Path) -> int:
-    """Fork a daemon that waits for a JVM at `path`, in a private folder of this user; return its process ID.
+    """Fork a daemon that waits for a JVM at the socket `path`. Return its process ID.
 
-    The daemon ends with the JVM, or with this process if no JVM connects. This process must have a single thread.
-    Raises OSError.
+    `path` must be in a private folder of this user. The daemon ends with the JVM, or with this process if no JVM
+    connects. This process must have only one thread. Raises OSError.
     """
     from destination_datalake.spark.executors.python import WORKER_ENVIRONMENT
 
@@ -41,7 +41,7 @@ def fork_daemon(path: Path) -> int:
     with socket.socket(socket.AF_UNIX) as listener:
         _at(str(path), listener.bind)
         listener.listen(1)
-        # The write end stays open until this process ends: so the daemon notices its end.
+        # The write end stays open until this process ends, which is how the daemon detects that end.
         driver, _ = os.pipe()
         if (pid := os.fork()) == 0:
             _run(listener, driver)
@@ -50,7 +50,7 @@ def fork_daemon(path: Path) -> int:
 
 
 def _at(path: str, use: Callable[[str], None]) -> None:
-    """Bind or connect a socket at this path, by a short alias: socket paths have at most 107 characters.
+    """Bind or connect a socket at this path, by a short alias, because socket paths have at most 107 characters.
 
     Raises OSError.
     """
@@ -66,7 +66,7 @@ def _at(path: str, use: Callable[[str], None]) -> None:
 
 
 def _import_all() -> None:
-    """Import the modules that each worker would import at its start or for its first file."""
+    """Import the modules that each worker would otherwise import at its start or for its first file."""
     import gc
 
     from destination_datalake.spark.classic.pyspark_internals import hide_pandas
@@ -77,12 +77,12 @@ def _import_all() -> None:
         import pyspark.worker  # noqa: F401
 
         import destination_datalake.files.encode  # noqa: F401
-    # Freeze before the fork, so that garbage collection does not dirty copy-on-write pages.
+    # Freeze before the fork, so that garbage collection does not modify copy-on-write pages.
     gc.freeze()
 
 
 def _manage() -> NoReturn:
-    """Run the daemon with this process's standard input and output."""
+    """Run the daemon with the standard input and output of this process."""
     from pyspark import daemon
 
     from destination_datalake.spark.classic.pyspark_internals import hide_pandas
@@ -93,7 +93,7 @@ def _manage() -> NoReturn:
 
 
 def _run(listener: socket.socket, driver: int) -> NoReturn:
-    """Run the daemon in the fork, once a JVM connects."""
+    """Run the daemon in the fork after a JVM has connected."""
     code = 1
     try:
         _forget_driver({listener.fileno(), driver})
@@ -104,7 +104,7 @@ def _run(listener: socket.socket, driver: int) -> NoReturn:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     finally:
-        # Skip the driver's exit handlers and buffers, which the fork has copies of.
+        # Skip the driver's exit handlers and buffers, which the fork has inherited.
         os._exit(code)
 
 
@@ -115,7 +115,7 @@ def _forget_driver(kept: Collection[int]) -> None:
     from contextlib import suppress
     from pathlib import Path
 
-    # Leave the driver's process group, so that a signal to the group does not stop a sync that still commits.
+    # Leave the driver's process group, so that a signal to the group does not stop a sync that is still committing.
     os.setpgid(0, 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -133,7 +133,7 @@ def _forget_driver(kept: Collection[int]) -> None:
 
 
 def _is_asked_for(listener: socket.socket, driver: int) -> bool:
-    """Wait for a JVM; return False if the driver ends first."""
+    """Wait for a JVM to connect. Return False if the driver ends first."""
     import select
 
     waiting = select.poll()
@@ -147,7 +147,7 @@ def _take_over(listener: socket.socket) -> None:
     connection, _ = listener.accept()
     # If this daemon ends, the JVM starts another one, which must not connect to this address.
     listener.close()
-    # The JVM's process ends when this connection closes: so workers must not keep it open.
+    # The process that the JVM has started ends when this connection closes, so workers must not keep it open.
     os.register_at_fork(after_in_child=connection.close)
     _, descriptors, _, _ = socket.recv_fds(connection, 1, 3)
     for target, descriptor in enumerate(descriptors):
@@ -162,7 +162,7 @@ def _take_over(listener: socket.socket) -> None:
 
 
 def _set_limits() -> None:
-    """Apply limits that a new process would take from its environment and from the JVM at its start."""
+    """Apply the limits that a new process would get from its environment and from the JVM when it starts."""
     import ctypes
     import resource
 
@@ -178,7 +178,10 @@ def _set_limits() -> None:
 
 
 def _hand_over(path: str) -> bool:
-    """Pass this process's pipes to the daemon at this path, and wait for its end; return False without a daemon."""
+    """Pass the pipes of this process to the daemon at this path, and wait until the daemon ends.
+
+    Returns False if there is no daemon.
+    """
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             _at(path, connection.connect)
@@ -193,7 +196,7 @@ def _hand_over(path: str) -> bool:
 
 
 if __name__ == "__main__" and not (ADDRESS in os.environ and _hand_over(os.environ[ADDRESS])):
-    # There is no fork on executors of clusters, and when Spark replaces a daemon that has ended.
+    # There is no fork on the executors of clusters, or when Spark replaces a daemon that has ended.
     from destination_datalake.spark.classic.pyspark_internals import prefer_installed_packages
 
     prefer_installed_packages()

@@ -1,4 +1,4 @@
-"""Spark Connect: the driver and executors are on other machines.
+"""The backend for Spark Connect: the driver and the executors are on other machines.
 
 Jobs are DataFrames (`connect.jobs`), because a Spark Connect client has no RDDs. gRPC and PySpark are imported only
 when a session is opened.
@@ -39,21 +39,21 @@ _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 
 Packages = Callable[[Path], Path]
-"""Returns the archive of packages for executors; builds it in a folder if necessary."""
+"""Returns the archive of packages for executors. If necessary, builds it in a folder."""
 
 _MAX_LOST_SESSIONS = 3
 """Maximum number of consecutive sessions that end without a successful job."""
 
 _CHECK_SECONDS = 15.0
-"""Maximum wait of `check` for a server."""
+"""Maximum seconds that `check` waits for a server."""
 
 _CLOSE_SECONDS = 10.0
-"""Maximum wait for the server to close a session. The server's own time limit applies afterwards."""
+"""Maximum seconds to wait until the server has closed a session. Afterwards, the server's own time limit applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server's address, `sc://host:port/;name=value`, and its bearer token.
+    """The address of a server, `sc://host:port/;name=value`, and its bearer token.
 
     https://github.com/apache/spark/blob/master/sql/connect/docs/client-connection-string.md
     """
@@ -63,14 +63,14 @@ class Endpoint:
 
     @classmethod
     def of(cls, options: SparkOptions) -> Self:
-        """Return the server at `spark.remote`."""
+        """Return the endpoint that the option `spark.remote` names."""
         if options.remote is None:
             raise AssertionError("no Spark Connect server is configured")
         return cls(options.remote, options.token.get_secret_value() if options.token else None)
 
     @property
     def name(self) -> str:
-        """The server's name in messages: its address without parameters, which may have secrets."""
+        """The name of the server in messages: its address without parameters, which may be secrets."""
         return f"the Spark Connect server {self.url.partition(';')[0].rstrip('/')}"
 
 
@@ -82,7 +82,10 @@ class ConnectBackend:
     def __init__(
         self, server: Endpoint, python: ExecutorPython, conf: Mapping[str, str], packages: Packages | None = None
     ) -> None:
-        """Do not connect yet. `conf` has Spark's properties from the options; `packages` builds the archive to send."""
+        """Do not connect yet. `conf` has the Spark properties of the options.
+
+        `packages` builds the archive for executors.
+        """
         self._server = server
         self._python = python
         self._conf = conf
@@ -101,13 +104,13 @@ class ConnectBackend:
         self._run_job(lambda _: None)
 
     def ended(self) -> SparkFailed | None:
-        """Return why the server cannot be used any more; None as long as no job has failed for it."""
+        """Return why the server can no longer be used, or None if no job has failed for that reason."""
         return self._failure
 
     def parallelism(self) -> int:
-        """Return the number of concurrent tasks of the server's Spark: as reported at the start, or as observed.
+        """Return the number of concurrent tasks on the server, as reported at the start or as observed since.
 
-        Does not wait for a new session: it would be on the same Spark, and the caller may hold a lock.
+        Does not wait for a new session: it would use the same Spark, and the caller may hold a lock.
         """
         if self._failure is not None:
             raise self._failure
@@ -138,12 +141,12 @@ class ConnectBackend:
         return self._run_job(lambda session: jobs.exchange(session, producing, packed, consuming, partitions, kind))
 
     def progress(self) -> JobsProgress:
-        """Return the last reported progress of the jobs. Spark reports it every 2 s."""
+        """Return the last reported progress of the jobs. Spark reports it every 2 seconds."""
         session = self._latest
         return JobsProgress() if session is None else session.watch.progress()
 
     def stop(self, *, orderly: bool) -> None:
-        """Close the session, which ends its jobs."""
+        """Close the session, which also ends its jobs."""
         self._stopping.set()
         seconds = _CLOSE_SECONDS if orderly else 0.0
         closing = threading.Thread(target=self._close, name="spark-close", daemon=True)
@@ -158,7 +161,7 @@ class ConnectBackend:
             close(opened)
 
     def _run_job(self, job: Callable[[SparkSession], _Answer]) -> _Answer:
-        """Run the job, again in a new session if the session ends. Raises JobFailed or SparkFailed."""
+        """Run the job. If the session ends, run it again in a new session. Raises JobFailed or SparkFailed."""
         while True:
             session: RemoteSession | None = None
             try:
@@ -171,7 +174,7 @@ class ConnectBackend:
                 return answer
 
     def _current(self) -> RemoteSession:
-        """Return the session; open one if necessary. Raises SparkFailed or PySpark's errors."""
+        """Return the current session, or open one. Raises SparkFailed or PySpark's errors."""
         with self._lock:
             if self._failure is not None:
                 raise self._failure
@@ -180,9 +183,9 @@ class ConnectBackend:
             return self._session
 
     def _recover(self, session: RemoteSession | None, error: Exception) -> None:
-        """Return if the job can be retried in a new session; otherwise raise JobFailed or SparkFailed.
+        """Return if the job can be retried in a new session. Otherwise raise JobFailed or SparkFailed.
 
-        `error` was raised by the job or, without a session, by opening one.
+        `error` was raised by the job or, if `session` is None, by opening a session.
         """
         from destination_datalake.spark.connect.session import ErrorKind, error_kind, spark_failure
 
@@ -190,7 +193,7 @@ class ConnectBackend:
             raise _stopped() from error
         with self._lock:
             if session is not None and session is not self._session:
-                return  # Another job has already replaced the session. Its end may have caused this error.
+                return  # Another job has already replaced the session, whose end may have caused this error.
             if isinstance(error, SparkFailed):
                 self._failure = error
                 raise error
@@ -208,7 +211,10 @@ class ConnectBackend:
                 session.close()
 
     def _open(self) -> RemoteSession:
-        """Return a session whose executors have run the connector. Raises SparkFailed or PySpark's errors."""
+        """Open a session, and return it after its executors have run the connector.
+
+        Raises SparkFailed or PySpark's errors.
+        """
         # gRPC's C++ code prints to standard error when a connection ends. Relevant errors are raised.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from destination_datalake.spark.connect.session import RemoteSession, connect
@@ -229,7 +235,7 @@ def _stopped() -> SparkFailed:
 
 
 def connect_backend(config: Config) -> ConnectBackend:
-    """Return the backend for the server at `spark.remote`."""
+    """Return the backend for the server that the option `spark.remote` names."""
     from destination_datalake.spark.executors.archive import archive
 
     python = ExecutorPython(config.spark.python)
@@ -237,7 +243,10 @@ def connect_backend(config: Config) -> ConnectBackend:
 
 
 def server_version(config: Config) -> str:
-    """Return the Spark version of the server at `spark.remote`. Raises SparkFailed if the server does not respond."""
+    """Return the Spark version of the server that the option `spark.remote` names.
+
+    Raises SparkFailed if the server does not respond.
+    """
     from destination_datalake.spark.connect.session import close, connect, error_kind, spark_failure
 
     server = Endpoint.of(config.spark)

@@ -1,7 +1,7 @@
 """Run jobs as DataFrames: ranges of numbers, functions over Arrow batches, and shuffles of payloads.
 
-Tasks are arguments of the functions, and results are bytes in rows; `connect.mapping` is the executors' side. Jobs
-never use local relations, which have the client's data: servers older than the client reject them.
+Tasks are arguments of the functions, and results are bytes in rows. `connect.mapping` is the counterpart on executors.
+Jobs never use local relations, which contain data of the client: servers that are older than the client reject them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 OnExecutors = Callable[[Iterable[Any]], Iterable[Any]]
-"""Work as returned by `executors.python.shipped`."""
+"""Work in the form that `executors.python.shipped` returns."""
 
 _RESULTS = StructType(
     [
@@ -42,14 +42,15 @@ _PAYLOADS = StructType(
 )
 
 JOB_BYTES = 48 * 1024 * 1024
-"""Maximum bytes of tasks in one job: a request may have 128 MiB (spark.connect.grpc.maxInboundMessageSize)."""
+"""Maximum bytes of the tasks in one job. A request may have at most 128 MiB
+(spark.connect.grpc.maxInboundMessageSize)."""
 
 _PROBED_ROWS = 1 << 16
 _HASH_SEED = 42
 
 
 def run(session: SparkSession, work: OnExecutors, tasks: Sequence[bytes], kind: Any) -> list[Any]:
-    """Run a Spark task per item of `tasks`; return the results, of the type `kind`, in order.
+    """Run a Spark task per item of `tasks`. Return the results, which are of the type `kind`, in order.
 
     `work` yields bytes (`values.answers`). Raises PySpark's errors and InvalidResults.
     """
@@ -68,7 +69,10 @@ def exchange(
     partitions: int,
     kind: Any,
 ) -> list[Any]:
-    """Run `produce` on the tasks, shuffle the payloads, and run `consume` on each partition: see `run`."""
+    """Run `produce` on the tasks, shuffle the payloads, and run `consume` on each partition.
+
+    Raises the same errors as `run`.
+    """
     mapper = Shipped(mapping.produce_rows, produce, tasks, shuffle_keys(partitions))
     payloads = _numbers(session, len(tasks)).mapInArrow(mapper, _PAYLOADS)
     shuffled = payloads.repartition(partitions, "key").sortWithinPartitions("number")
@@ -77,21 +81,24 @@ def exchange(
 
 
 def probe(session: SparkSession, work: OnExecutors) -> int:
-    """Run `work` without tasks on all cores that Spark uses; return their number.
+    """Run `work` without tasks on all cores that Spark uses. Return the number of cores.
 
-    Spark splits a range into as many partitions: spark.default.parallelism, or the cores of all executors.
+    Spark splits a range into this number of partitions: spark.default.parallelism, or the cores of all executors.
     """
     table = session.range(_PROBED_ROWS).mapInArrow(Shipped(mapping.warm_up, work), _RESULTS).toArrow()
     return int(table.num_rows)
 
 
 def packed(tasks: Sequence[Any]) -> list[bytes]:
-    """Serialize each task. Executors unpack them one by one."""
+    """Serialize each task. Executors unpack tasks one by one."""
     return [zlib.compress(pickle.dumps(task), 1) for task in tasks]
 
 
 def jobs_of(tasks: Sequence[bytes], limit: int = JOB_BYTES) -> Iterator[Sequence[bytes]]:
-    """Split the tasks into jobs that fit into a request: one job, unless there are many or huge tasks."""
+    """Split the tasks into jobs whose tasks fit into a request.
+
+    There is one job, unless there are many or huge tasks.
+    """
     start, size = 0, 0
     for number, task in enumerate(tasks):
         if size and size + len(task) > limit:
@@ -103,7 +110,10 @@ def jobs_of(tasks: Sequence[bytes], limit: int = JOB_BYTES) -> Iterator[Sequence
 
 
 def results_of(table: pa.Table, kind: Any) -> dict[int, list[Any]]:
-    """Return the results of a job's rows by task number, each of the type `kind`. Raises InvalidResults."""
+    """Return the results in the rows of a job, by task number. Each result is of the type `kind`.
+
+    Raises InvalidResults.
+    """
     parts: dict[int, dict[int, bytes]] = defaultdict(dict)
     expected: dict[int, int] = {}
     for number, part, count, data in zip(*(table.column(i).to_pylist() for i in range(4)), strict=True):
@@ -117,10 +127,11 @@ def results_of(table: pa.Table, kind: Any) -> dict[int, list[Any]]:
 
 
 def shuffle_keys(partitions: int) -> list[int]:
-    """Return a key per partition that Spark's shuffle sends to it, so that each partition has its own Spark task.
+    """Return a key for each partition that Spark's shuffle sends to it.
 
-    Spark's hash function is Murmur3 with the seed 42 (https://spark.apache.org/docs/latest/api/sql/#hash), modulo the
-    number of partitions. With another hash function, several partitions would share a task, which is only slower.
+    Each partition then has its own Spark task. Spark's hash function is Murmur3 with the seed 42
+    (https://spark.apache.org/docs/latest/api/sql/#hash), modulo the number of partitions. With another hash function,
+    several partitions would share a task, which would only be slower.
     """
     keys: dict[int, int] = {}
     for key in itertools.count():
@@ -131,5 +142,5 @@ def shuffle_keys(partitions: int) -> list[int]:
 
 
 def _numbers(session: SparkSession, count: int) -> DataFrame:
-    """Return the numbers below `count`, each in its own partition."""
+    """Return a DataFrame of the numbers below `count`, each in its own partition."""
     return session.range(0, count, 1, count)

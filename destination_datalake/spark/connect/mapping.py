@@ -1,10 +1,12 @@
 """The code around the connector's work in Spark's Python workers: it converts rows to tasks, and results to rows.
 
-This module is sent as source (`executors.python.Shipped`), so it runs before the connector is known to be installed. It
-uses only Python's standard library and Arrow, which Spark itself needs. Functions import Arrow themselves.
+This module is sent as source (`executors.python.Shipped`), so it runs before it is known whether the connector is
+installed. It uses only Python's standard library and Arrow, which Spark needs too. Functions import Arrow when they
+run.
 
-A row's number is the number of a task, or of a partition of a shuffle. Results are bytes (`connect.values`), and are
-split into rows below gRPC's limits. Each row has its part number and the number of parts.
+The number of a row is the number of a task, or of a partition of a shuffle. Results are bytes (`connect.values`), and
+are split into rows that are smaller than gRPC's limits. Each row has the number of its part, and the total number of
+parts.
 """
 
 from __future__ import annotations
@@ -18,17 +20,18 @@ if TYPE_CHECKING:
     Batches = Iterator[pa.RecordBatch]
 
 _ROW_BYTES = 1024 * 1024
-"""Servers send batches of rows in messages of 4 MiB (spark.connect.grpc.arrow.maxBatchSize), but never split a row."""
+"""Maximum bytes of results per row. Servers send batches of rows in messages of 4 MiB
+(spark.connect.grpc.arrow.maxBatchSize), but never split a row."""
 
 
 def run_tasks(work: Callable[[Iterable[Any]], Iterable[bytes]], tasks: Sequence[bytes], batches: Batches) -> Batches:
-    """Run the task of each row; yield the rows of its results."""
+    """Run the task of each row. Yield the rows of its results."""
     for number in numbers(batches):
         yield from result_rows(number, b"".join(work(unpacked(tasks[number]))))
 
 
 def warm_up(work: Callable[[Iterable[Any]], Iterable[bytes]], batches: Batches) -> Batches:
-    """Run the work without tasks, once per partition; yield one row per partition."""
+    """Run the work without tasks, once per partition. Yield one row per partition."""
     counted = sum(batch.num_rows for batch in batches)
     if counted:
         yield from result_rows(0, b"".join(work(())))
@@ -40,7 +43,7 @@ def produce_rows(
     keys: Sequence[int],
     batches: Batches,
 ) -> Batches:
-    """Run the task of each row; yield a row per payload, with the key of the payload's partition."""
+    """Run the task of each row. Yield a row per payload, with the key of the payload's partition."""
     import pyarrow as pa
 
     for number in numbers(batches):
@@ -50,7 +53,10 @@ def produce_rows(
 
 
 def consume_rows(work: Callable[[Iterable[Any]], Iterable[tuple[int, bytes]]], batches: Batches) -> Batches:
-    """Run the work on the payloads of each partition, by which rows are sorted; yield the rows of the results."""
+    """Run the work on the payloads of each partition. Yield the rows of its results.
+
+    Rows must be sorted by partition.
+    """
     from itertools import groupby
 
     rows = ((n.as_py(), d.as_py()) for batch in batches for n, d in zip(batch.column(1), batch.column(2), strict=True))
@@ -60,13 +66,13 @@ def consume_rows(work: Callable[[Iterable[Any]], Iterable[tuple[int, bytes]]], b
 
 
 def numbers(batches: Batches) -> Iterator[int]:
-    """Yield the numbers in the first column."""
+    """Yield the numbers in the first column of the batches."""
     for batch in batches:
         yield from (number.as_py() for number in batch.column(0))
 
 
 def unpacked(task: bytes) -> Iterator[Any]:
-    """Yield the task. It is unpickled lazily, because the connector must be found first."""
+    """Yield the task. It is unpickled lazily, because the presence of the connector must be checked first."""
     import pickle
     import zlib
 
@@ -74,7 +80,7 @@ def unpacked(task: bytes) -> Iterator[Any]:
 
 
 def result_rows(number: int, data: bytes) -> Batches:
-    """Yield the rows of the results, each as a record batch; one row for empty results."""
+    """Yield the rows of the results, each as a record batch. Empty results have one row."""
     import pyarrow as pa
 
     parts = range(0, len(data) or 1, _ROW_BYTES)

@@ -1,4 +1,4 @@
-"""Sessions on a Spark Connect server: open them, watch their jobs, classify their errors, close them."""
+"""Sessions on a Spark Connect server: open them, watch their jobs, classify their errors, and close them."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 60.0
-"""Maximum time that a call is retried: the server may be restarting, or the network may be interrupted."""
+"""Maximum seconds for which a call is retried. The server may be restarting, or the network may be interrupted."""
 
 PATIENCE_SECONDS = 300.0
-"""Maximum time that tasks wait while none is running: a cluster can add machines in this time."""
+"""Maximum seconds that tasks wait while none is running. A cluster can add machines in this time."""
 
 _WARNING_SECONDS = 60.0
 
@@ -49,7 +49,7 @@ _USER = "destination-datalake"
 OLDEST_SPARK = (4, 0)
 
 _SETTINGS: Mapping[str, str] = {
-    # Each of the connector's tasks must be one Spark task: partitions must not be merged or split.
+    # Each of the connector's tasks must be one Spark task, so partitions must not be merged or split.
     "spark.sql.adaptive.enabled": "false",
     # A row is not a record, but a megabyte of results or a payload.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
@@ -68,7 +68,7 @@ class NoExecutors(Exception):
 
 
 class ErrorKind(Enum):
-    """A kind of error, with the message and failure type if no job can run because of it."""
+    """A kind of error. Its message and failure type are used if the error prevents all jobs."""
 
     def __init__(self, message: str, failure_type: FailureType) -> None:
         self.message = message
@@ -79,9 +79,9 @@ class ErrorKind(Enum):
         "last state.",
         "transient_error",
     )
-    """The session has ended. Its jobs can run in a new session."""
+    """The session has ended. Its jobs can be run in a new session."""
     JOB_FAILED = "{it} cannot run the connector's jobs: {reason}. The log has the details.", "transient_error"
-    """The job failed. Spark can run other jobs."""
+    """The job failed, but Spark can run other jobs."""
     REFUSED = "{it} refuses access ({reason}). Correct spark.token.", "config_error"
     """The server rejects the token."""
     NO_TLS = (
@@ -96,7 +96,7 @@ class ErrorKind(Enum):
         "spark.remote. The sync can be run again and continues from its last state.",
         "transient_error",
     )
-    """The server has not responded to any retry."""
+    """The server has not responded to any attempt."""
     NO_EXECUTORS = (
         "{it} has no executor for the connector: {reason}. Give it executors, or wait until other work has ended; the "
         "sync can be run again and continues from its last state.",
@@ -129,7 +129,7 @@ _HANDSHAKE = re.compile(r"handshake|SSL_ERROR|CERTIFICATE_VERIFY|WRONG_VERSION|c
 
 
 def error_kind(error: BaseException) -> ErrorKind:
-    """Return the kind of an error of PySpark's client or of `jobs`."""
+    """Return the kind of an error that PySpark's client or the module `jobs` raised."""
     if isinstance(error, NoExecutors):
         return ErrorKind.NO_EXECUTORS
     if isinstance(error, InvalidResults):
@@ -151,18 +151,18 @@ def _grpc_status(error: BaseException) -> grpc.StatusCode | None:
 
 
 def _is_handshake_failure(text: str) -> bool:
-    """Return whether a connection failed because of TLS. Retries then do not help."""
+    """Return whether a connection failed because of TLS. Retries do not help then."""
     return _HANDSHAKE.search(text) is not None
 
 
 def spark_failure(kind: ErrorKind, error: BaseException, server: str) -> SparkFailed:
-    """Return the failure for the user if no job can run on `server`, which is its name in messages."""
+    """Return the user-facing failure if no job can run. `server` is the name of the server in messages."""
     it = f"{server[:1].upper()}{server[1:]}"
     return SparkFailed(kind.message.format(it=it, server=server, reason=_reason(error)), kind.failure_type)
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first line of the message of gRPC or Spark."""
+    """Return the first line of the error message of gRPC or Spark."""
     text = str(error)
     details = re.search(r'details = "(.*?)"\n', text, re.DOTALL)
     line = (details[1] if details else text).strip().splitlines() or [type(error).__name__]
@@ -173,7 +173,7 @@ def _reason(error: BaseException) -> str:
 
 
 class RemoteSession:
-    """A session on a server whose executors have run the connector."""
+    """A session on a server. Its executors have run the connector."""
 
     def __init__(self, spark: SparkSession, watch: JobsWatch, cores: int) -> None:
         self.spark = spark
@@ -190,7 +190,7 @@ class RemoteSession:
     ) -> RemoteSession:
         """Configure a session, and run a first job on its executors.
 
-        Raises SparkFailed or PySpark's errors; the session is then closed.
+        Raises SparkFailed or PySpark's errors, after closing the session.
         """
         try:
             version = spark.version
@@ -213,16 +213,19 @@ class RemoteSession:
         return cls(spark, watch, max(cores, _max_cores(spark)))
 
     def parallelism(self) -> int:
-        """Return the number of concurrent tasks: as reported at the start, or more if more were observed."""
+        """Return the number of concurrent tasks, as reported at the start, or a higher number that was observed."""
         return max(self._cores, self.watch.most_running)
 
     def close(self) -> None:
-        """Close the session on the server, which ends its jobs. Waits for the server's response."""
+        """Close the session on the server, which also ends its jobs. Waits for the server's response."""
         close(self.spark)
 
 
 def configure(spark: SparkSession, defaults: Mapping[str, str], conf: Mapping[str, str]) -> None:
-    """Set properties of the session; `conf` overrides `defaults`. Raises SparkFailed for a property that it rejects."""
+    """Set properties of the session. `conf` overrides `defaults`.
+
+    Raises SparkFailed if the server rejects a property.
+    """
     for name, value in {**defaults, **conf}.items():
         try:
             spark.conf.set(name, value)
@@ -237,7 +240,7 @@ def configure(spark: SparkSession, defaults: Mapping[str, str], conf: Mapping[st
 
 
 def _max_cores(spark: SparkSession) -> int:
-    """Return the maximum number of cores with dynamic allocation; 0 without a limit."""
+    """Return the maximum number of cores with dynamic allocation, or 0 without a limit."""
     names = ("spark.dynamicAllocation.enabled", "spark.dynamicAllocation.maxExecutors", "spark.executor.cores")
     enabled, executors, cores = (spark.conf.get(name, None) for name in names)
     if enabled != "true" or executors is None or int(executors) > _MAX_EXECUTORS:
@@ -246,13 +249,13 @@ def _max_cores(spark: SparkSession) -> int:
 
 
 _MAX_EXECUTORS = 10_000
-"""Maximum number of executors that counts as a limit: Spark's default is 2147483647."""
+"""Higher maximum numbers of executors do not count as a limit. Spark's default is 2147483647."""
 
 
 def connect(url: str, token: str | None = None, retry_seconds: float = RETRY_SECONDS) -> SparkSession:
     """Return a new session, which authenticates with a bearer token. Nothing is sent yet.
 
-    Raises SparkFailed if the address is not valid.
+    Raises SparkFailed if the address is invalid.
     """
     reject_code()
     try:
@@ -263,10 +266,10 @@ def connect(url: str, token: str | None = None, retry_seconds: float = RETRY_SEC
         raise SparkFailed(message, "config_error") from error
     if token is not None:
         builder.set(DefaultChannelBuilder.PARAM_TOKEN, token)
-    # A new ID, even if the address has one: a session that has ended cannot be reopened.
+    # Use a new ID, even if the address has one: a session that has ended cannot be reopened.
     builder.set(DefaultChannelBuilder.PARAM_SESSION_ID, str(uuid.uuid4()))
     if builder.getDefault(DefaultChannelBuilder.PARAM_GRPC_KEEPALIVE_WITHOUT_CALLS, None) is None:
-        # Servers may close connections with pings between calls (gRPC's permitKeepAliveWithoutCalls).
+        # Servers may close connections that send pings between calls (gRPC's permitKeepAliveWithoutCalls).
         builder.set(DefaultChannelBuilder.PARAM_GRPC_KEEPALIVE_WITHOUT_CALLS, "false")
     session = SparkSession(builder, userId=_USER)
     forget_at_exit(session)
@@ -275,7 +278,7 @@ def connect(url: str, token: str | None = None, retry_seconds: float = RETRY_SEC
 
 
 def close(session: SparkSession) -> None:
-    """Close the session on its server, which ends its jobs. Does not retry if the server is unreachable."""
+    """Close the session on its server, which also ends its jobs. Does not retry if the server is unreachable."""
     session.client.set_retry_policies([])
     with contextlib.suppress(Exception):
         session.interruptAll()
@@ -284,18 +287,19 @@ def close(session: SparkSession) -> None:
 
 
 def forget_at_exit(session: SparkSession) -> None:
-    """Keep PySpark from calling the server when this process exits. The call clears a cache of models, which is unused.
+    """Prevent PySpark from calling the server when this process exits.
 
-    With an unreachable server, the process would not exit until the retries end.
+    The call clears a cache of models, which is unused. If the server is unreachable, the process would not exit until
+    the retries end.
     """
     atexit.unregister(session.client._on_exit)
 
 
 def reject_code() -> None:
-    """Keep PySpark from running code that a server's response names or contains. The connector needs none.
+    """Prevent PySpark from running code that a server's response names or contains. The connector needs no such code.
 
-    PySpark imports the module that a user-defined type in a schema names, and unpickles updates of accumulators, which
-    are metrics; before 4.3 it unpickles any such metrics.
+    PySpark imports the module that a user-defined type in a schema names. It also unpickles updates of accumulators,
+    which are sent as metrics; before 4.3, it unpickles any metrics with the name of such updates.
     """
     UserDefinedType.fromJson = _reject_user_defined_type  # type: ignore[assignment, method-assign]
     core.PlanObservedMetrics = _UnnamedMetrics  # type: ignore[misc]
@@ -306,7 +310,7 @@ def _reject_user_defined_type(_: Any) -> NoReturn:
 
 
 class _UnnamedMetrics(core.PlanObservedMetrics):
-    """Metrics without a name. PySpark recognizes metrics to unpickle by their name."""
+    """Metrics without a name. PySpark recognizes the metrics to unpickle by their name."""
 
     @property
     def name(self) -> str:
@@ -314,9 +318,10 @@ class _UnnamedMetrics(core.PlanObservedMetrics):
 
 
 class _PatientPolicy(DefaultPolicy):
-    """Retries with exponential backoff, as PySpark does, but for a time instead of a number of attempts.
+    """A policy that retries with exponential backoff, like PySpark's, for a limited time.
 
-    After this time, errors count as not retryable, because PySpark raises such errors without a warning.
+    PySpark's policy limits the number of attempts instead. After the time limit, errors count as not retryable, because
+    PySpark raises such errors without a warning.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -357,14 +362,14 @@ class JobsWatch:
         self._moved = clock()
         self._warned = False
         self.most_running = 0
-        """The maximum observed number of concurrent tasks."""
+        """The highest observed number of concurrent tasks."""
 
     def __call__(
         self, stages: Iterable[StageInfo] | None, inflight_tasks: int, operation_id: str | None, done: bool
     ) -> None:
         """Process an event of PySpark's `registerProgressHandler`.
 
-        Raises NoExecutors, which ends the event's job.
+        Raises NoExecutors, which ends the job of the event, if tasks have waited too long.
         """
         name = operation_id or ""
         with self._lock:

@@ -1,7 +1,7 @@
-"""Encode results as data: the driver decodes only values of the classes that the work's annotation declares.
+"""Encode results as data. The driver decodes only values of the classes that the annotation of the work declares.
 
-A server is not trusted, and unpickling its data would run code. MessagePack has only values; a value of any other class
-is an array of the class name and the value's parts.
+A server is not trusted, and unpickling its data would run code. MessagePack contains only plain values. A value of any
+other class is encoded as an array of the class name and the parts of the value.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BUILT_IN: Mapping[Any, tuple[Callable[[Any], Iterable[Any]], Callable[..., Any]
     time: (lambda value: [str(value)], time.fromisoformat),
     EllipsisType: (lambda _: [], lambda: ...),
 }
-"""By class: a function that returns a value's parts, and one that creates the value from them."""
+"""For each class: a function that returns the parts of a value, and one that creates the value from its parts."""
 
 
 class InvalidResults(Exception):
@@ -39,7 +39,7 @@ class InvalidResults(Exception):
 
 
 def answers(work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Iterable[Any]) -> Iterator[bytes]:
-    """Run the work on the tasks, on an executor; yield its encoded results."""
+    """Run the work on the tasks, on an executor. Yield its encoded results."""
     results = list(work(tasks))
     if results:
         yield encode(results)
@@ -48,7 +48,7 @@ def answers(work: Callable[[Iterable[Any]], Iterable[Any]], tasks: Iterable[Any]
 def consume_partitions(
     consume: Consume[Result], partitions: Iterable[tuple[int, Iterator[bytes]]]
 ) -> Iterator[tuple[int, bytes]]:
-    """Consume the partitions of a shuffle, on an executor; yield the encoded results of each."""
+    """Consume the partitions of a shuffle, on an executor. Yield the encoded results of each partition."""
     for number, payloads in partitions:
         yield number, encode(list(consume(number, payloads)))
 
@@ -59,7 +59,7 @@ def encode(results: Sequence[Any]) -> bytes:
 
 
 def decode(data: bytes, kind: Any) -> list[Any]:
-    """Return the results, which are instances of `kind`, a class or a union. Raises InvalidResults."""
+    """Decode the results, which must be instances of `kind`, a class or a union. Raises InvalidResults."""
     try:
         classes = _classes_in(kind)
         results = [_decoded(value, classes) for value in msgspec.msgpack.decode(data, type=list)]
@@ -71,9 +71,9 @@ def decode(data: bytes, kind: Any) -> list[Any]:
 
 
 def result_type(work: Callable[..., Any]) -> Any:
-    """Return the type of one result by the work's annotation: `int` for `Iterator[int]`.
+    """Return the type of one result according to the annotation of the work: `int` for `Iterator[int]`.
 
-    The annotation of work that wraps other work, such as `metered`, is generic in the result of the inner work.
+    If the work wraps other work, as `metered` does, its annotation is generic in the result type of the inner work.
     """
     function, arguments = (work.func, work.args) if isinstance(work, partial) else (work, ())
     (kind,) = get_args(get_type_hints(function)["return"])
@@ -115,7 +115,7 @@ def _classes_in(kind: Any) -> Mapping[str, Callable[..., Any]]:
 
 @cache
 def _fields_of(kind: Any) -> tuple[str, ...] | None:
-    """Return the field names of a dataclass or of a named tuple's class; None for other classes."""
+    """Return the field names of a dataclass or of a named tuple class, or None for other classes."""
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else getattr(kind, "_fields", None)
 
 

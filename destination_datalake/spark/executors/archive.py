@@ -1,6 +1,6 @@
-"""Build the archive for executors: the connector and the packages that its work imports.
+"""Build the archive for executors: the connector, and the packages that its work imports.
 
-Archives of the same content have the same bytes. `python -m destination_datalake.spark.executors.archive` builds the
+Archives with the same content have the same bytes. `python -m destination_datalake.spark.executors.archive` builds the
 archive for an image.
 """
 
@@ -50,7 +50,7 @@ DISTRIBUTIONS = (
     "tzdata",
     "urllib3",
 )
-"""The distributions whose packages executors import, and their dependencies."""
+"""The distributions whose packages executors import, and the dependencies of these distributions."""
 
 _OMITTED = (
     "../*",  # commands
@@ -93,7 +93,7 @@ _KEPT = (
 class Contents:
     """The files of an archive, ordered by path, and a fingerprint of their content.
 
-    `files` maps the path below `sys.path`'s entry to the path on this machine.
+    `files` maps the path of a file relative to its entry in `sys.path` to its path on this machine.
     """
 
     files: Mapping[str, Path]
@@ -101,15 +101,15 @@ class Contents:
 
     @property
     def name(self) -> str:
-        """The archive's file name."""
+        """The file name of the archive."""
         return f"executors-{self.fingerprint}.tar.gz"
 
 
 def archive(scratch: Path) -> Path:
-    """Return the archive of this environment: the image's archive, or one that is built in `scratch`.
+    """Return the archive of this environment: the one in the image, or one that is built in `scratch`.
 
-    It is a gzip-compressed tar file; its `bin/python` starts the executor's Python with the packages in `packages/`.
-    Building it takes some seconds and 79 MB. Raises OSError if the disk is full.
+    It is a gzip-compressed tar file. Its `bin/python` starts the executor's Python with the packages in `packages/`.
+    Building it takes some seconds and 79 MB of disk space. Raises OSError if the disk is full.
     """
     content = contents()
     path, origin = _prebuilt() / content.name, "comes with the image"
@@ -129,9 +129,10 @@ def _prebuilt() -> Path:
 
 
 def contents() -> Contents:
-    """Return the archive's files in this environment. Raises PackageNotFoundError if a distribution is missing.
+    """Return the files for the archive of this environment. Raises PackageNotFoundError if a distribution is missing.
 
-    The fingerprint is computed from the digests that installers recorded for libraries, and from the connector's files.
+    The fingerprint is computed from the digests that installers have recorded for libraries, and from the connector's
+    files.
     """
     digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')} {_OMITTED} {_KEPT} {launcher()}".encode())
     files: dict[str, Path] = {}
@@ -157,7 +158,10 @@ def _files_of(distribution: metadata.Distribution) -> Iterator[tuple[str, Path]]
 
 
 def _connector() -> Iterator[tuple[str, Path]]:
-    """Yield the connector's modules and native libraries, installed or not, and the file with its version."""
+    """Yield the connector's modules and native libraries, and the file with its version.
+
+    The modules are found even if the connector is not installed.
+    """
     package = Path(destination_datalake.__file__).parent
     for source in [*package.rglob("*.py"), *package.rglob("*.so")]:
         yield source.relative_to(package.parent).as_posix(), source
@@ -172,12 +176,15 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
 
 
 def build(content: Contents, path: Path) -> None:
-    """Write the archive to a temporary file, then rename it: killed or concurrent builds leave no partial archive."""
+    """Write the archive to a temporary file, then rename it.
+
+    Killed or concurrent builds then leave no partial archive.
+    """
     descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with (
             os.fdopen(descriptor, "wb") as file,
-            # No name and no time, so that the same content has the same bytes.
+            # Without a name and a time, so that the same content has the same bytes.
             gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as compressed,
             tarfile.open(fileobj=compressed, mode="w", format=tarfile.GNU_FORMAT) as tar,
         ):
@@ -200,10 +207,10 @@ def _member(name: str, size: int, mode: int) -> tarfile.TarInfo:
 
 
 def launcher() -> str:
-    """Return the script that starts the executor's own Python of this minor version, with the packages.
+    """Return the script that starts the executor's own Python, of this minor version, with the packages.
 
-    Administrators may have set PYSPARK_PYTHON on the cluster's machines. Without a Python of this version, the script
-    starts another one, and Spark reports both versions.
+    Administrators may have set PYSPARK_PYTHON on the machines of the cluster. If there is no Python of this version,
+    the script starts another one, and Spark's error message names both versions.
     """
     variables = "\n".join(f'export {name}="${{{name}:-{value}}}"' for name, value in WORKER_ENVIRONMENT.items())
     return _LAUNCHER.format(version=MINOR_VERSION, variables=variables)

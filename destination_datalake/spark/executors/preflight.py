@@ -1,7 +1,7 @@
 """The first code that runs on an executor: compare the executor with the driver before importing the connector.
 
-This module is sent as source, because the connector may be missing on executors. It uses only Python's standard
-library, and its functions import modules themselves.
+This module is sent as source, because executors may lack the connector. It uses only Python's standard library.
+Functions import modules when they run.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from typing import Any
 
 MARK = "destination-datalake executor: "
-"""The prefix of the errors of `check`. A JSON object with the executor's facts follows."""
+"""The prefix of the error messages of `check`. A JSON object with facts about the executor follows it."""
 
 
 def check_then_run(work: bytes, expected: dict[str, str], tasks: Iterable[Any]) -> Iterable[Any]:
     """Compare this executor with the driver, then run the pickled `work` on the tasks.
 
-    `tasks` are iterated afterwards, because unpickling them may need the connector. Raises RuntimeError as `check`
-    does.
+    `tasks` are iterated only after the comparison, because unpickling them may need the connector. Raises the same
+    RuntimeError as `check`.
     """
     import pickle
 
@@ -27,10 +27,11 @@ def check_then_run(work: bytes, expected: dict[str, str], tasks: Iterable[Any]) 
 
 
 def check(expected: dict[str, str]) -> None:
-    """Raise RuntimeError with `MARK` and this executor's facts if its Python cannot run the driver's work.
+    """Raise RuntimeError if this executor's Python cannot run the driver's work.
 
-    `expected` has the connector's version and, if the driver has sent its own packages, their ABI, which names Python's
-    minor version, the machine's architecture and the C library.
+    The message has `MARK` and facts about the executor. `expected` has the connector's version. If the driver has sent
+    its own packages, it also has their ABI, which names Python's minor version, the machine's architecture and the C
+    library.
     """
     import json
     import platform

@@ -1,4 +1,4 @@
-"""The Python of executors on other machines: select it, send work to it, and report how it differs from the driver."""
+"""The Python of executors on other machines: select it, send work to it, and report differences from the driver."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 MINOR_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
-"""Python's minor version. The driver and executors must have the same, because Spark pickles functions."""
+"""Python's minor version. The driver and the executors must have the same one, because Spark pickles functions."""
 
 FOLDER = "destination-datalake"
-"""The folder in the executor's working directory into which Spark unpacks the archive."""
+"""The folder, in the executor's working directory, into which Spark unpacks the archive."""
 
 WORKER_ENVIRONMENT: Mapping[str, str] = {
     # Workers allocate the same memory for each block and file. If allocators returned it in between, the system would
-    # clear the same pages repeatedly, which takes a tenth of the encoding's time.
+    # clear the same pages repeatedly, which takes a tenth of the time of encoding.
     "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024),
     "MALLOC_MMAP_THRESHOLD_": str(64 * 1024 * 1024),
     "MIMALLOC_PURGE_DELAY": "-1",
 }
-"""Environment variables of workers, unless the cluster has set them."""
+"""Environment variables of workers, which apply unless the cluster has set them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorPython:
-    """The Python of executors: `same` path as the driver's, `pack`, or the path of an interpreter on executors.
+    """The Python of executors: `same` (the driver's path), `pack`, or the path of an interpreter on the executors.
 
     With `pack`, the driver's packages are sent as an archive (`executors.archive`), and the executor's own Python of
     the same minor version runs them.
@@ -45,15 +45,15 @@ class ExecutorPython:
 
     @property
     def is_packed(self) -> bool:
-        """Whether the archive must be sent."""
+        """Whether the archive must be sent to executors."""
         return self.python == "pack"
 
     @property
     def interpreter(self) -> str:
         """The command with which executors start Python.
 
-        Spark resolves a relative path in the folder of unpacked archives: the executor's working directory, or the
-        session's with Spark Connect.
+        Spark resolves a relative path in the folder of unpacked archives: the working directory of the executor or,
+        with Spark Connect, of the session.
         """
         if self.python == "same":
             return sys.executable
@@ -71,8 +71,8 @@ def shipped(
 ) -> Callable[[Iterable[_Task]], Iterable[_Result]]:
     """Return `work` in a form that Spark can send to any Python, even without the connector.
 
-    `work` is a function of a module, or a `functools.partial` of one; executors find it by its name. An executor that
-    differs from the driver fails the job, and `difference` finds its facts in Spark's error message.
+    `work` is a function of a module, or a `functools.partial` of one. Executors find it by its name. If an executor
+    differs from the driver, the job fails, and `difference` reads the facts from Spark's error message.
     """
     return Shipped(preflight.check_then_run, pickle.dumps(work), expected(python))
 
@@ -85,11 +85,11 @@ _LOADER = (
 
 
 class Shipped:
-    """A function of a module and its first arguments, pickled as the module's source.
+    """A function of a module and its first arguments, pickled as the source of the module.
 
-    Any Python and any PySpark can load it. PySpark would pickle the function with its own copy of cloudpickle, which
-    older versions cannot read: Spark 3.5, which AWS's services run, fails on pickles of Spark 4. The module must only
-    need Python's standard library.
+    Any Python and any PySpark can load it. PySpark would pickle the function with its own copy of cloudpickle, whose
+    pickles older versions cannot read. Spark 3.5, which AWS's services run, fails on pickles of Spark 4. The module
+    must only need Python's standard library.
     """
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
@@ -106,15 +106,15 @@ class Shipped:
 
 
 def expected(python: ExecutorPython) -> dict[str, str]:
-    """Return the driver's facts, with which `preflight.check` compares an executor."""
+    """Return the facts about the driver with which `preflight.check` compares an executor."""
     facts = {"version": _version()}
     return facts | {"abi": str(sysconfig.get_config_var("SOABI"))} if python.is_packed else facts
 
 
 def difference(text: str, python: ExecutorPython) -> str | None:
-    """Return the message for the user if the error says that executors differ from the driver; else None.
+    """Return a message for the user if the error shows that executors differ from the driver, otherwise None.
 
-    The matched texts are from PythonWorkerFactory, `pyspark.worker`, Python's `-m`, and `preflight`.
+    The patterns match texts of PythonWorkerFactory, `pyspark.worker`, Python's `-m`, and `preflight`.
     """
     if (facts := _facts(text)) is not None:
         return _message_of(facts, python)
