@@ -34,9 +34,10 @@ def counted(number: int, noun: str, ending: str = "s") -> str:
 
 @dataclass(frozen=True, slots=True)
 class MissingPermission:
-    """A denied permission: `action` is an IAM action ("s3:PutObject") or a Lake Formation permission ("CREATE_TABLE").
+    """A denied permission.
 
-    `resource` is the ARN or name of the resource; None if AWS does not report it.
+    `action` is an IAM action ("s3:PutObject") or a Lake Formation permission ("CREATE_TABLE"). `resource` is the ARN or
+    name of the resource, or None if AWS does not report it.
     """
 
     action: str

@@ -32,12 +32,12 @@ class Batch:
 
     @property
     def records(self) -> int:
-        """Return the number of records."""
+        """Return the number of records of the batch."""
         return sum(segment.records for segment in self.segments)
 
     @property
     def bytes(self) -> int:
-        """Return the size of the record lines, in bytes."""
+        """Return the size of the batch's record lines, in bytes."""
         return sum(segment.bytes for segment in self.segments)
 
 

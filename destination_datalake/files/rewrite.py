@@ -1,12 +1,12 @@
 """Two jobs on executors that rewrite Parquet files: with wider column types, or several files as one.
 
-`rewrite` copies a file with wider types. It may come from another writer, such as Spark, Hive or pandas. The copy keeps
-columns, their order, rows, row groups, field IDs, compression and key-value metadata, with these exceptions:
+`rewrite` copies a file with wider types. The file may come from another writer, such as Spark, Hive or pandas. The copy
+keeps columns, their order, rows, row groups, field IDs, compression and key-value metadata, with these exceptions:
 
 - Rows removed by position deletes are omitted.
 - INT96 timestamps become microseconds in UTC, as engines read them. Arrow's default, nanoseconds, overflows in 2262,
   and Spark cannot read it.
-- Copies of the schema in the metadata are omitted: they have the former column types.
+- Copies of the schema in the metadata are omitted, because they have the former column types.
 
 `compact` reads files one after the other, in small batches, and uploads the new file in parts while it is encoded.
 Memory is bounded by one row group, plus one byte per row of a file with position deletes. Sorting spills to the local

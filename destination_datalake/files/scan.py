@@ -98,7 +98,7 @@ class TableRows:
 
 
 def find_by_row_id(tasks: Iterable[RowIdTask]) -> Iterator[RowIdMatches | Failed]:
-    """Search the files of each task."""
+    """Search the files of each task. Yield one result per task."""
     for task in tasks:
         problem = Problem("Rows could not be searched", "read files of", task.sources[0].uri, task.access)
         yield attempt(partial(_rows_of_units, task), problem)
@@ -235,7 +235,7 @@ class ColumnMatches:
 
 
 def find_by_column_value(tasks: Iterable[ColumnValueTask]) -> Iterator[ColumnMatches | Failed]:
-    """Search the files of each task."""
+    """Search the files of each task. Yield one result per task."""
     for task in tasks:
         problem = Problem("Rows to erase could not be searched", "read files of", task.sources[0].uri, task.access)
         yield attempt(partial(_column_matches, task), problem)
@@ -244,7 +244,7 @@ def find_by_column_value(tasks: Iterable[ColumnValueTask]) -> Iterator[ColumnMat
 def column_value_tasks(
     sources: Sequence[SourceFile], column: pa.Field[Any], path: tuple[str, ...], access: AwsAccess, tasks: int
 ) -> list[ColumnValueTask]:
-    """Return at most `tasks` tasks that search all files. They have no IDs yet: see `ids.search`."""
+    """Return at most `tasks` tasks that together search all files. `ids.search` adds the IDs to the tasks."""
     by_size = sorted(sources, key=lambda source: source.size, reverse=True)
     return [ColumnValueTask(share, column, path, access) for share in distribute(by_size, tasks)]
 

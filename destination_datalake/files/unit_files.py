@@ -180,7 +180,7 @@ class Uploads:
     """Uploads files in the background. Keeps the results in the order in which the files were added."""
 
     def __init__(self, s3: S3Client) -> None:
-        """Start no thread yet."""
+        """Prepare the uploads. Threads are started when files are added."""
         self._s3 = s3
         self._pool = ThreadPoolExecutor(THREADS, "files")
         self._running: deque[tuple[OpenFile, Future[DataFile], int]] = deque()

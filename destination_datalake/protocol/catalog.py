@@ -14,7 +14,7 @@ from destination_datalake.schema.types import NumericTypes
 
 
 class StreamId(NamedTuple):
-    """The identifier of a stream. The namespace is None if the source sends none or an empty one."""
+    """The identifier of a stream. A missing or empty namespace is None."""
 
     namespace: str | None
     name: str
@@ -58,8 +58,8 @@ class Stream:
     def overwrites_table(self) -> bool:
         """Whether the records of this sync replace the content of the table (protocol: truncate refresh).
 
-        True for the sync mode `overwrite`, and if both generation IDs are equal, which is how the platform requests an
-        overwrite.
+        True for the sync mode `overwrite`, and if `minimum_generation` is not 0, by which the platform requests a
+        refresh.
         """
         return self.overwrite or (self.minimum_generation or 0) > 0
 

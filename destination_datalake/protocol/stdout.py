@@ -137,9 +137,9 @@ class Stdout:
             self.write_message({"type": "TRACE", "trace": trace})
 
     def _write_queue(self) -> None:
-        """Write queued lines while the pipe has space.
+        """Write queued lines while the pipe has space, unless another thread holds the lock.
 
-        A thread that holds the lock calls this again after it releases it.
+        `write_line` calls this after releasing the lock, for logs that were queued meanwhile.
         """
         with contextlib.suppress(StdoutClosedError, OSError):
             while self._has_more and self._lock.acquire(blocking=False):

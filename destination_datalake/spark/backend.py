@@ -99,7 +99,10 @@ def consumed(consume: Consume[Result], rows: Iterable[tuple[int, bytes]]) -> Ite
 
 
 class SparkFailed(ConnectorError):
-    """Spark did not start, or has ended. The message tells the user the remedy; the cause has the details."""
+    """Spark did not start, or has ended.
+
+    The message contains the remedy for the user, and the cause has the details.
+    """
 
     def __init__(self, message: str, type: FailureType = "transient_error") -> None:
         super().__init__(Failure(message, message, type))
@@ -109,7 +112,7 @@ class JobFailed(SparkFailed):
     """A job failed, but Spark can run other jobs."""
 
     def __init__(self, detail: str) -> None:
-        """`detail` is Spark's error message, with stack traces."""
+        """Create the failure of a job. `detail` is Spark's error message, with stack traces."""
         self.detail = detail
         super().__init__(
             "Spark could not run a job. If the machine ran out of memory, give it more, or lower batch_size_mb; "

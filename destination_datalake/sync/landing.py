@@ -95,8 +95,8 @@ class Executors(Protocol):
 class StreamTables:
     """The tables of a sync's streams, which are opened on demand.
 
-    `location` is the ARN of the data location that errors about Lake Formation name in the missing grants (see
-    `explaining_denials`). The `archive` keeps the journals of archived tables.
+    `location` is the ARN of the folder of all tables; errors about missing grants name it instead of a table's folder.
+    The `archive` keeps the journals of archived tables.
     """
 
     factories: Mapping[StreamId, Callable[[], Table]]
@@ -422,7 +422,7 @@ class _Committed:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether all records before the last one are committed."""
+        """Whether all records before the last committed record are committed too."""
         return not self._beyond
 
 

@@ -123,7 +123,7 @@ class Progress:
 
 
 class Reporter:
-    """Reports progress: LOG messages about changes, or a live display on stderr if stderr is a terminal."""
+    """Reports progress: LOG messages about changes, and a live display on stderr if stderr is a terminal."""
 
     def __init__(
         self,
@@ -251,7 +251,7 @@ def rejected(records: int, values: int) -> str:
 
 
 def progress_table(progress: Progress) -> Table:
-    """Return the progress as a table for the terminal."""
+    """Return the progress as a table for the terminal, with a row for each of the busiest streams."""
     from rich.table import Table
 
     title = (

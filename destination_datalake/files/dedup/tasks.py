@@ -59,7 +59,7 @@ class Versions:
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """The field IDs of the columns to read, each once."""
+        """The distinct field IDs of the columns to read."""
         all_ids = (*self.key, *self.order, self.raw_id, self.deleted_at)
         return tuple(dict.fromkeys(id_ for id_ in all_ids if id_ is not None))
 

@@ -244,7 +244,7 @@ def _named(table: pa.Table, versions: Versions) -> dict[str, Any]:
 
 
 def _blocks(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Merge consecutive tables into tables of at least _BLOCK_BYTES."""
+    """Merge consecutive tables into tables of at least _BLOCK_BYTES. The last one may be smaller."""
     waiting: list[pa.Table] = []
     for table in tables:
         waiting.append(table)

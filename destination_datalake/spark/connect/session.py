@@ -395,7 +395,7 @@ class JobsWatch:
             raise NoExecutors(f"{total - ended} tasks have waited for {waited:.0f} s")
 
     def progress(self) -> JobsProgress:
-        """Return the total of all running jobs."""
+        """Return the numbers of tasks in all running jobs, in total."""
         with self._lock:
             jobs = list(self._jobs.values())
         return JobsProgress(sum(j.running for j in jobs), sum(j.waiting for j in jobs), sum(j.ended for j in jobs))
